@@ -1,0 +1,43 @@
+# Each target makes what it needs from Python 3.11+ alone. PYTHON chooses the interpreter: make test PYTHON=python3.12
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PLUGINS := $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
+DEV    := $(shell sed -n '/^dev = \[/,/^\]/s/^ *"\(.*\)",/"\1"/p' pyproject.toml)
+
+.PHONY: demo test check docs bench shape clean
+
+# One pip call for core and plugins: only within one call does pip see that the plugins' need of the core is met here.
+$(VENV)/installed: pyproject.toml $(wildcard plugins/*/pyproject.toml)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . $(PLUGINS)
+	touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(DEV)
+	touch $@
+
+demo: $(VENV)/installed
+	$(BIN)/hermes demo
+
+check: $(VENV)/installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/architecture
+
+test: check
+	$(BIN)/python -m pytest -n auto
+
+shape: $(VENV)/installed-dev
+	$(BIN)/python bench/shape.py
+
+docs: $(VENV)/installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "mkdocs-material>=9.5"
+	$(BIN)/mkdocs build --strict
+
+bench: $(VENV)/installed-dev
+	$(BIN)/python bench/recall.py $(ARGS)
+
+clean:
+	rm -rf $(VENV) dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,111 @@
+"""hermes_core: the memory of an AI agent, and the framework that providers of memory plug into.
+
+Importing this package starts nothing, opens nothing and loads no provider. Names are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hermes_core.contract.hooks import hookimpl
+    from hermes_core.contract.provider import MemoryProvider
+    from hermes_core.contract.values import (
+        Availability,
+        Capabilities,
+        Check,
+        Delegation,
+        Event,
+        Field,
+        MemoryWrite,
+        Message,
+        Query,
+        Recall,
+        RecallItem,
+        Refused,
+        Session,
+        SessionSwitch,
+        ToolCall,
+        Turn,
+    )
+    from hermes_core.curated.store import MemoryStore
+    from hermes_core.errors import HermesError
+    from hermes_core.home import HermesHome
+    from hermes_core.loader.catalog import discover_providers
+    from hermes_core.loader.load import load_provider
+    from hermes_core.manager.manager import MemoryManager
+    from hermes_core.memory import Memory, open_memory
+    from hermes_core.sessions.db import SessionDB
+
+_HOMES = {
+    "Availability": "contract.values",
+    "Capabilities": "contract.values",
+    "Check": "contract.values",
+    "Delegation": "contract.values",
+    "Event": "contract.values",
+    "Field": "contract.values",
+    "HermesError": "errors",
+    "HermesHome": "home",
+    "Memory": "memory",
+    "MemoryManager": "manager.manager",
+    "MemoryProvider": "contract.provider",
+    "MemoryStore": "curated.store",
+    "MemoryWrite": "contract.values",
+    "Message": "contract.values",
+    "Query": "contract.values",
+    "Recall": "contract.values",
+    "RecallItem": "contract.values",
+    "Refused": "contract.values",
+    "Session": "contract.values",
+    "SessionDB": "sessions.db",
+    "SessionSwitch": "contract.values",
+    "ToolCall": "contract.values",
+    "Turn": "contract.values",
+    "discover_providers": "loader.catalog",
+    "hookimpl": "contract.hooks",
+    "load_provider": "loader.load",
+    "open_memory": "memory",
+}
+
+__all__ = [
+    "Availability",
+    "Capabilities",
+    "Check",
+    "Delegation",
+    "Event",
+    "Field",
+    "HermesError",
+    "HermesHome",
+    "Memory",
+    "MemoryManager",
+    "MemoryProvider",
+    "MemoryStore",
+    "MemoryWrite",
+    "Message",
+    "Query",
+    "Recall",
+    "RecallItem",
+    "Refused",
+    "Session",
+    "SessionDB",
+    "SessionSwitch",
+    "ToolCall",
+    "Turn",
+    "discover_providers",
+    "hookimpl",
+    "load_provider",
+    "open_memory",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hermes_core' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"hermes_core.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,346 @@
+"""The hooks of a memory provider, grouped by moment of life, each with its policy beside it.
+
+A provider implements the hooks it wants and nothing else: subclass `hermes_core.MemoryProvider` and override methods of
+these names, or mark the methods of any object with `@hookimpl`. Write blocking, single-purpose code. The manager owns
+threads, deadlines, order, retries, durable writes and fences:
+
+* each provider instance has two lanes, one thread each. At most one *read* hook and one *write* hook run at a time
+  (`Capabilities.serial` makes that one in all);
+* hooks on the write lane are rows of a durable outbox: delivered in order per session, at least once, with an id that
+  stays the same on every try;
+* a hook names the parameters it wants and may leave out the others. They are plain, required and never gain a default;
+  what grows travels inside the frozen values of `hermes_core.contract.values`;
+* a hook may be `async def`: all coroutines of one instance run on one event loop of its own.
+
+`POLICIES` holds the same facts as data; the manager obeys it and the reference page is generated from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
+
+import pluggy
+
+from hermes_core.contract.values import (
+    Availability,
+    Check,
+    Delegation,
+    EndReason,
+    Event,
+    MemoryWrite,
+    Message,
+    Query,
+    Recall,
+    Refused,
+    Session,
+    SessionSwitch,
+    ToolCall,
+    Turn,
+)
+
+PROJECT = "hermes_core"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+Moment = Literal["setup", "start", "turn", "boundary", "end", "observe"]
+Lane = Literal["read", "write", "caller", "background"]
+
+Spec = TypeVar("Spec", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How the manager calls one hook. `deadline` is in seconds and for one try."""
+
+    hook: str
+    moment: Moment
+    lane: Lane
+    deadline: float
+    combining: str
+    on_failure: str
+
+    @property
+    def durable(self) -> bool:
+        """Whether a call is a row of the outbox, kept until the provider took it."""
+        return self.lane == "write"
+
+
+POLICIES: dict[str, Policy] = {}
+"""Policy of every provider hook, by its name, in the order of a provider's life."""
+
+OBSERVER_POLICIES: dict[str, Policy] = {}
+"""Policy of every observer hook, by its name."""
+
+
+def _policy(
+    moment: Moment, *, lane: Lane, deadline: float, combining: str, on_failure: str
+) -> Callable[[Spec], Spec]:
+    def register(function: Spec) -> Spec:
+        table = OBSERVER_POLICIES if moment == "observe" else POLICIES
+        name = function.__name__
+        table[name] = Policy(name, moment, lane, deadline, combining, on_failure)
+        return hookspec(function)
+
+    return register
+
+
+class TranscriptReader(Protocol):
+    """Reads a session that ended, when its row is delivered, also in a later process."""
+
+    def messages(self) -> Sequence[Message]:
+        """All live messages of the session up to the end that was recorded, oldest first, without recall."""
+        ...
+
+
+class ProviderHooks:
+    """Specifications of the provider hooks. Never instantiated; `MemoryProvider` is what authors subclass."""
+
+    # ------------------------------------------------------------------ setup
+
+    @_policy(
+        "setup",
+        lane="read",
+        deadline=1.0,
+        combining="this provider",
+        on_failure="the reason is shown and the provider is not activated",
+    )
+    def is_available(self) -> Availability | bool:
+        """Say whether the provider can run here: packages, programs, keys. No network, no subprocess.
+
+        Called before anything else, also to list. Return `Availability.no(reason, remedy)` rather than False.
+        """
+        raise NotImplementedError
+
+    @_policy(
+        "setup", lane="read", deadline=60.0, combining="this provider", on_failure="shown as a failed check"
+    )
+    def check(self, session: Session) -> Sequence[Check]:
+        """Test the real path for `hermes doctor`: write something, recall it, delete it.
+
+        Called on an initialized provider, on request only.
+        """
+        raise NotImplementedError
+
+    @_policy(
+        "setup", lane="read", deadline=1.0, combining="this provider", on_failure="nothing extra is backed up"
+    )
+    def backup_paths(self) -> Sequence[str]:
+        """Absolute paths outside HERMES_HOME that a backup must hold. Works without `initialize`."""
+        raise NotImplementedError
+
+    @_policy(
+        "setup", lane="read", deadline=1.0, combining="this provider", on_failure="the command is left out"
+    )
+    def register_cli(self, group: Any) -> None:
+        """Add commands to `group`, a `click.Group` named after the provider. Only the active provider is asked."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ start
+
+    @_policy(
+        "start",
+        lane="read",
+        deadline=1.0,
+        combining="name to provider, frozen with the prompt",
+        on_failure="the provider offers no tools",
+    )
+    def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
+        """Return the tools for the model as `{"name", "description", "parameters"}` with a JSON schema.
+
+        Called before `initialize`, so the answer may depend on settings and on nothing else. Names of tools that the
+        host owns are refused; so are names that another provider has.
+        """
+        raise NotImplementedError
+
+    @_policy(
+        "start",
+        lane="read",
+        deadline=30.0,
+        combining="once an instance",
+        on_failure="degraded: no recall and tools answer an error; writes wait in the outbox",
+    )
+    def initialize(self, session: Session) -> None:
+        """Open what the provider needs: files under `session.home`, a client, a warm cache.
+
+        The start waits two seconds, then goes on without; recall and writes begin as soon as this returns. Keep
+        `home`, `identity` and `workspace` if you must; the rest of the session arrives with every call.
+        """
+        raise NotImplementedError
+
+    @_policy(
+        "start",
+        lane="read",
+        deadline=1.0,
+        combining="joined by a blank line, frozen with the prompt",
+        on_failure="left out of the prompt",
+    )
+    def system_prompt_block(self, session: Session) -> str:
+        """Return a short static text for the system prompt, or "". It stays as it is for the whole session."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------- turn
+
+    @_policy("turn", lane="read", deadline=1.0, combining="nothing", on_failure="logged")
+    def on_turn_start(self, turn_number: int, message: str, session: Session) -> None:
+        """Take note that the person spoke, before `prefetch` of the same turn."""
+        raise NotImplementedError
+
+    @_policy(
+        "turn",
+        lane="read",
+        deadline=5.0,
+        combining="labelled parts of one fence, providers in parallel",
+        on_failure="the warmed result of this session is used, else none; a late result becomes the warmed one",
+    )
+    def prefetch(self, query: Query, session: Session) -> Recall | str | None:
+        """Return what is remembered for this message; an empty `Recall` when nothing is relevant.
+
+        Called once a turn, however many tools the turn calls. `query.text` is the person's own message.
+        """
+        raise NotImplementedError
+
+    @_policy(
+        "turn",
+        lane="read",
+        deadline=30.0,
+        combining="held as the session's warmed result",
+        on_failure="logged",
+    )
+    def queue_prefetch(self, query: Query, session: Session) -> Recall | str | None:
+        """Prepare the next turn in the background. What it returns is used if the next `prefetch` is late."""
+        raise NotImplementedError
+
+    @_policy(
+        "turn",
+        lane="read",
+        deadline=60.0,
+        combining="this provider",
+        on_failure="the model gets a JSON object with `error`",
+    )
+    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
+        """Run one of the provider's tools and return the text for the model, JSON as a rule."""
+        raise NotImplementedError
+
+    @_policy(
+        "turn",
+        lane="write",
+        deadline=60.0,
+        combining="nothing",
+        on_failure="stays in the outbox, tried again",
+    )
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        """Store a completed turn. Interrupted turns never come here. Use `turn.id` so that a repeat is harmless."""
+        raise NotImplementedError
+
+    @_policy(
+        "turn",
+        lane="write",
+        deadline=60.0,
+        combining="nothing",
+        on_failure="stays in the outbox, tried again",
+    )
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        """Mirror a change of MEMORY.md or USER.md. Refused writes and duplicates never come here."""
+        raise NotImplementedError
+
+    @_policy(
+        "turn",
+        lane="write",
+        deadline=60.0,
+        combining="nothing",
+        on_failure="stays in the outbox, tried again",
+    )
+    def on_delegation(self, delegation: Delegation, session: Session) -> None:
+        """Take note of what a subagent did for this session. The subagent itself has no provider."""
+        raise NotImplementedError
+
+    # --------------------------------------------------------------- boundary
+
+    @_policy(
+        "boundary",
+        lane="read",
+        deadline=120.0,
+        combining="joined by a blank line, given to the summary as data",
+        on_failure="no contribution",
+    )
+    def on_pre_compress(
+        self, messages: Sequence[Message], compression_count: int, session: Session
+    ) -> str | None:
+        """Save what matters before these messages leave the context; return text that the summary should keep.
+
+        Messages are `{"role", "content"}` with plain text. The compressor waits for this hook.
+        """
+        raise NotImplementedError
+
+    @_policy(
+        "boundary",
+        lane="write",
+        deadline=120.0,
+        combining="after all rows of that session",
+        on_failure="stays in the outbox, tried again",
+    )
+    def on_session_end(self, reader: TranscriptReader, reason: EndReason, session: Session) -> None:
+        """Extract or flush what the whole session teaches. Comes after its last turn and before any switch."""
+        raise NotImplementedError
+
+    @_policy(
+        "boundary",
+        lane="write",
+        deadline=30.0,
+        combining="after all rows of the old session; recall uses the new session at once",
+        on_failure="stays in the outbox, tried again",
+    )
+    def on_session_switch(self, switch: SessionSwitch) -> None:
+        """Move cached state from `switch.old` to `switch.new`; forget `switch.rewound_turns` if there are any."""
+        raise NotImplementedError
+
+    # -------------------------------------------------------------------- end
+
+    @_policy(
+        "end",
+        lane="caller",
+        deadline=15.0,
+        combining="reverse order, after both lanes stopped",
+        on_failure="logged; what was not sent stays in the outbox",
+    )
+    def shutdown(self) -> None:
+        """Close what `initialize` opened. Borrowed clients stay open. Comes once, also after a late initialize."""
+        raise NotImplementedError
+
+
+class ObserverHooks:
+    """Specifications of the observer hooks (entry-point group `hermes_core.observers`, any number of them)."""
+
+    @_policy(
+        "observe",
+        lane="caller",
+        deadline=1.0,
+        combining="each sees what the one before returned",
+        on_failure="the write is refused, and shown",
+    )
+    def filter_write(self, write: MemoryWrite, session: Session) -> MemoryWrite | Refused:
+        """Look at a change of curated memory before it happens; return it, a changed one, or `Refused(reason)`."""
+        raise NotImplementedError
+
+    @_policy(
+        "observe",
+        lane="caller",
+        deadline=1.0,
+        combining="each sees what the one before returned",
+        on_failure="that recall is left out, and shown",
+    )
+    def filter_recall(self, recall: Recall, session: Session) -> Recall | Refused:
+        """Look at recalled text before it is fenced; return it, a changed one, or `Refused(reason)`."""
+        raise NotImplementedError
+
+    @_policy("observe", lane="background", deadline=30.0, combining="nothing", on_failure="logged")
+    def on_event(self, event: Event) -> None:
+        """Take note of something that happened. A bounded queue feeds this hook; what overflows is counted."""
+        raise NotImplementedError
+
+
+HOOK_NAMES: frozenset[str] = frozenset(POLICIES)
+OBSERVER_HOOK_NAMES: frozenset[str] = frozenset(OBSERVER_POLICIES)

@@ -1,0 +1,114 @@
+"""HERMES_HOME and every path under it.
+
+A home is a value, made anew wherever one is needed and handed on; nothing here is read at import. Profiles are homes
+of their own under `profiles/NAME`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hermes_core.errors import ConfigError
+
+_PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class HermesHome:
+    """One HERMES_HOME: `path` is absolute, `profile` its name ("default" for the home itself)."""
+
+    path: Path
+    profile: str = "default"
+
+    @classmethod
+    def resolve(
+        cls,
+        home: str | os.PathLike[str] | None = None,
+        profile: str | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> HermesHome:
+        """Find the home: `home`, else HERMES_HOME, else ~/.hermes; then `profile`, else HERMES_PROFILE, inside it.
+
+        Raises `ConfigError` for a profile name that could leave the `profiles` folder.
+        """
+        env = os.environ if environ is None else environ
+        root = Path(home or env.get("HERMES_HOME") or _default_root(env)).expanduser().absolute()
+        name = profile if profile is not None else env.get("HERMES_PROFILE", "")
+        if not name or name == "default":
+            return cls(root)
+        if not _PROFILE_NAME.fullmatch(name):
+            raise ConfigError(f"{name!r} can't be a profile's name", "use letters, digits, '-', '_' and '.'")
+        return cls(root / "profiles" / name, name)
+
+    @property
+    def config_yaml(self) -> Path:
+        """Settings of the host, edited by people."""
+        return self.path / "config.yaml"
+
+    @property
+    def env_file(self) -> Path:
+        """Secrets, mode 0600."""
+        return self.path / ".env"
+
+    @property
+    def memories(self) -> Path:
+        """Folder of curated memory."""
+        return self.path / "memories"
+
+    @property
+    def memory_md(self) -> Path:
+        """The agent's notes."""
+        return self.memories / "MEMORY.md"
+
+    @property
+    def user_md(self) -> Path:
+        """The person's profile."""
+        return self.memories / "USER.md"
+
+    @property
+    def journal_db(self) -> Path:
+        """Every change of curated memory, for history and undo."""
+        return self.memories / "journal.db"
+
+    @property
+    def state_db(self) -> Path:
+        """Every message of every session."""
+        return self.path / "state.db"
+
+    @property
+    def outbox_db(self) -> Path:
+        """Writes that a provider has not taken yet."""
+        return self.path / "outbox.db"
+
+    @property
+    def plugins(self) -> Path:
+        """Folders of providers, one each."""
+        return self.path / "plugins"
+
+    @property
+    def skills(self) -> Path:
+        """SKILL.md files by category."""
+        return self.path / "skills"
+
+    @property
+    def soul_md(self) -> Path:
+        """The agent's identity, if the person wrote one."""
+        return self.path / "SOUL.md"
+
+    @property
+    def logs(self) -> Path:
+        """Folder of log files."""
+        return self.path / "logs"
+
+    def provider_json(self, name: str) -> Path:
+        """Where the provider of this name keeps its settings that are no secrets."""
+        return self.path / f"{name}.json"
+
+
+def _default_root(env: Mapping[str, str]) -> Path:
+    local = env.get("LOCALAPPDATA") if os.name == "nt" else None
+    return Path(local, "hermes") if local else Path("~/.hermes")

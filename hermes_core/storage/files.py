@@ -1,0 +1,161 @@
+"""Files that are whole at every moment: locks, atomic replacement, private modes, and what the file system can carry."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from hermes_core.errors import LockTimeout, StorageError
+
+LOCK_TIMEOUT = 10.0
+"""Seconds to wait for another process that writes the same file; ours hold a lock for milliseconds."""
+
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
+
+# Memory-mapped WAL indexes need shared memory between all users of the file, which these do not give reliably.
+# https://www.sqlite.org/wal.html, "All processes using a database must be on the same host computer".
+_NO_SHARED_MEMORY = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "afpfs",
+        "webdav",
+        "9p",
+        "virtiofs",
+        "vboxsf",
+        "prl_fs",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystem:
+    """The kind of file system under a path, as the system names it ("" when it can't be told)."""
+
+    kind: str
+
+    @property
+    def carries_wal(self) -> bool:
+        """Whether SQLite's write-ahead log is safe here."""
+        return self.kind not in _NO_SHARED_MEMORY and not self.kind.startswith("fuse")
+
+
+@contextlib.contextmanager
+def locked(path: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
+    """Hold the lock file beside `path` (`NAME.lock`); the system drops it when the process dies.
+
+    Raises `LockTimeout` when another holder stays longer than `timeout` seconds. Not re-entrant between calls.
+    """
+    ensure_folder(path.parent)
+    lock = FileLock(f"{path}.lock", timeout=timeout, mode=PRIVATE_FILE, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout as exc:
+        raise LockTimeout(
+            f"another process has held {lock.lock_file!r} for more than {timeout:g} s",
+            "stop it, then try again",
+        ) from exc
+    except OSError as exc:
+        raise _storage_error("lock", path, exc) from exc
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
+    """Replace `path` by `data` so that any reader, and any crash, sees the old bytes or the new ones.
+
+    The bytes and the folder entry are on disk when this returns. A symbolic link stays one: its target is replaced.
+    Raises `StorageError`, with the old file untouched.
+    """
+    target = path.resolve()
+    try:
+        ensure_folder(target.parent)
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).chmod(mode)
+            Path(temporary).replace(target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+            raise
+        sync_folder(target.parent)
+    except OSError as exc:
+        raise _storage_error("write", path, exc) from exc
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename or a new file in `folder` survive a power cut, where the system can."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as exc:
+        if exc.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(handle)
+
+
+def ensure_folder(folder: Path, mode: int = PRIVATE_FOLDER) -> None:
+    """Make `folder` and its parents, private; one that exists keeps its mode."""
+    try:
+        folder.mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise _storage_error("make folder", folder, exc) from exc
+
+
+def file_system(path: Path) -> FileSystem:
+    """What kind of file system `path`, or the nearest parent that exists, lies on."""
+    existing = path.absolute()
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    return FileSystem(_mounted_kind(existing.resolve()))
+
+
+def _mounted_kind(path: Path) -> str:
+    """The type of the innermost mount that holds `path`, where /proc/self/mounts tells (Linux)."""
+    try:
+        lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    best, kind = -1, ""
+    for line in lines:
+        _, point, found, *_ = line.split(" ")
+        mount = Path(point.replace("\\040", " "))
+        if path.is_relative_to(mount) and len(mount.parts) >= best:
+            best, kind = len(mount.parts), found
+    return kind
+
+
+def _storage_error(verb: str, path: Path, exc: OSError) -> StorageError:
+    remedies = {
+        errno.ENOSPC: "free disk space, then try again",
+        errno.EDQUOT: "your disk quota is used up: free space, then try again",
+        errno.EROFS: "the file system is read-only: remount it or use another HERMES_HOME",
+        errno.EACCES: "check who owns the folder and its mode",
+        errno.EPERM: "check who owns the folder and its mode",
+    }
+    return StorageError(
+        f"can't {verb} {str(path)!r}: {exc.strerror or exc}",
+        remedies.get(exc.errno or 0, "nothing was changed"),
+    )

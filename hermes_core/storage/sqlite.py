@@ -1,0 +1,291 @@
+"""SQLite as this house uses it: one writer at a time, a connection a thread, named migrations, no silent damage."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
+from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, file_system
+
+log = logging.getLogger(__name__)
+
+MINIMUM_SQLITE = (3, 37, 0)
+"""STRICT tables and the `unixepoch` of later code; Python 3.11 on every platform we know ships a newer one."""
+
+BUSY_TIMEOUT = 30.0
+"""Seconds that a writer waits in line for another process. Transactions of ours last milliseconds."""
+
+JournalMode = Literal["auto", "wal", "delete"]
+Synchronous = Literal["NORMAL", "FULL"]
+Migration = tuple[str, Callable[[sqlite3.Connection], None]]
+
+_MIGRATIONS_TABLE = """
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    name TEXT PRIMARY KEY,
+    applied_at REAL NOT NULL
+) STRICT
+"""
+
+_warned_about: set[str] = set()
+
+
+class _Held:
+    """A thread's connection; closed with the thread that it belongs to."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+        self.connection.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Database:
+    """One SQLite file, opened when first used: a connection for each thread, transactions that take the write lock.
+
+    `migrations` are named functions, run in their order, one transaction each with its record. Two processes may open
+    the same file at once; each migration runs exactly once. Files are made with mode 0600.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        migrations: Sequence[Migration] = (),
+        *,
+        journal_mode: JournalMode = "auto",
+        synchronous: Synchronous = "FULL",
+        secure_delete: bool = False,
+        read_only: bool = False,
+        busy_timeout: float = BUSY_TIMEOUT,
+    ) -> None:
+        names = [name for name, _ in migrations]
+        if len(set(names)) != len(names):
+            raise StorageError(f"two migrations share a name in {names!r}", "give each its own")
+        self.path = path
+        self.journal_mode: str = ""
+        self._migrations = tuple(migrations)
+        self._wanted_mode = journal_mode
+        self._synchronous = synchronous
+        self._secure_delete = secure_delete
+        self._read_only = read_only
+        self._busy_timeout = busy_timeout
+        self._local = threading.local()
+        self._open_lock = threading.Lock()
+        self._write_lock = threading.RLock()
+        self._ready = False
+        self._closed = False
+        self._all_held: weakref.WeakSet[_Held] = weakref.WeakSet()
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """This thread's connection, in autocommit mode, with rows that answer to names.
+
+        Raises `DatabaseUnavailable` or `DatabaseCorrupt`.
+        """
+        held: _Held | None = getattr(self._local, "held", None)
+        if held is not None and not held.closed:
+            return held.connection
+        with self._open_lock:
+            if self._closed:
+                raise DatabaseUnavailable(f"{str(self.path)!r} was closed", "open it again")
+            with translated_errors(self.path):
+                held = _Held(self._connect())
+            self._local.held = held
+            self._all_held.add(held)
+            return held.connection
+
+    def execute(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Cursor:
+        """Run one statement on this thread's connection."""
+        with translated_errors(self.path):
+            return self.connection.execute(sql, parameters)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Hold the file's write lock, commit when the block ends, roll back when it raises. Nests within a thread.
+
+        Threads of this process take turns before SQLite is asked, so that they never time out on one another.
+        """
+        with self._write_lock, translated_errors(self.path):
+            connection = self.connection
+            if connection.in_transaction:
+                yield connection
+                return
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        """Close every thread's connection; the write-ahead log is folded in by SQLite at the last one."""
+        with self._open_lock, self._write_lock:
+            self._closed = True
+            for held in list(self._all_held):
+                held.close()
+
+    def backup(self, target: Path) -> None:
+        """Copy the database, whole and consistent, to `target`, also while others write."""
+        ensure_folder(target.parent)
+        with translated_errors(self.path), contextlib.closing(sqlite3.connect(target)) as copy:
+            target.chmod(PRIVATE_FILE)
+            self.connection.backup(copy)
+
+    def integrity(self) -> list[str]:
+        """What SQLite's own check finds wrong, a line each; empty when the file is whole."""
+        with translated_errors(self.path):
+            rows = self.connection.execute("PRAGMA integrity_check").fetchall()
+        return [row[0] for row in rows if row[0] != "ok"]
+
+    def _connect(self) -> sqlite3.Connection:
+        if not self._read_only and not self._ready:
+            self._prepare_file()
+        connection = sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode={'ro' if self._read_only else 'rw'}",
+            uri=True,
+            timeout=self._busy_timeout,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            connection.row_factory = sqlite3.Row
+            connection.execute("PRAGMA foreign_keys = ON")
+            if not self._read_only:
+                self._configure(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare_file(self) -> None:
+        if sqlite3.sqlite_version_info < MINIMUM_SQLITE:
+            needed = ".".join(map(str, MINIMUM_SQLITE))
+            raise DatabaseUnavailable(
+                f"SQLite {sqlite3.sqlite_version} is too old", f"{needed} or newer is needed"
+            )
+        ensure_folder(self.path.parent)
+        # Made by us before SQLite sees it, so that it is private from its first byte on.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE))
+
+    def _configure(self, connection: sqlite3.Connection) -> None:
+        if not self._ready:
+            self.journal_mode = self._set_journal_mode(connection)
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        connection.execute(f"PRAGMA secure_delete = {'ON' if self._secure_delete else 'OFF'}")
+        if not self._ready:
+            migrate(connection, self._migrations)
+            self._ready = True
+
+    def _set_journal_mode(self, connection: sqlite3.Connection) -> str:
+        kind = file_system(self.path)
+        wanted = self._wanted_mode
+        if wanted == "auto":
+            wanted = "wal" if kind.carries_wal else "delete"
+        try:
+            mode = str(connection.execute(f"PRAGMA journal_mode = {wanted}").fetchone()[0])
+        except sqlite3.OperationalError as exc:
+            if wanted == "delete" or not _wal_refused(exc):
+                raise
+            mode = str(connection.execute("PRAGMA journal_mode = delete").fetchone()[0])
+        if mode != "wal" and self._wanted_mode != "delete":
+            _warn_once(
+                str(self.path),
+                "%s uses journal mode %s: the file system (%s) does not carry a write-ahead log",
+                self.path,
+                mode.upper(),
+                kind.kind or "unknown",
+            )
+        return mode
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[str]:
+    """Run the migrations that this file has not had, each in a transaction of its own with its record.
+
+    Returns the names of those that ran.
+    """
+    if not migrations:
+        return []
+    connection.execute(_MIGRATIONS_TABLE)
+    ran = []
+    for name, step in pending(connection, migrations):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Asked again under the write lock: another process may have been first.
+            if not connection.execute("SELECT 1 FROM schema_migrations WHERE name = ?", (name,)).fetchone():
+                step(connection)
+                connection.execute("INSERT INTO schema_migrations VALUES (?, ?)", (name, time.time()))
+                ran.append(name)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+    return ran
+
+
+def pending(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[Migration]:
+    """The migrations that have no record in this file, in order. Reads only."""
+    try:
+        done = {row[0] for row in connection.execute("SELECT name FROM schema_migrations")}
+    except sqlite3.OperationalError:
+        done = set()
+    return [migration for migration in migrations if migration[0] not in done]
+
+
+@contextlib.contextmanager
+def translated_errors(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors about the file into ours, with what to do; errors in SQL pass as they are."""
+    try:
+        yield
+    except sqlite3.DatabaseError as exc:
+        text = str(exc).lower()
+        if "malformed" in text or "not a database" in text or "corrupt" in text:
+            raise DatabaseCorrupt(
+                f"{str(path)!r} is damaged ({exc})",
+                "it was left as it is: restore a backup or run its repair command",
+            ) from exc
+        for sign, remedy in _UNAVAILABLE.items():
+            if sign in text:
+                raise DatabaseUnavailable(f"can't use {str(path)!r}: {exc}", remedy) from exc
+        raise
+    except OSError as exc:
+        raise DatabaseUnavailable(
+            f"can't open {str(path)!r}: {exc.strerror or exc}",
+            "check the folder's owner, mode and free space",
+        ) from exc
+
+
+_UNAVAILABLE = {
+    "database or disk is full": "free disk space, then try again; nothing was written",
+    "disk i/o error": "check the disk; nothing was written",
+    "readonly database": "check the file's owner and mode",
+    "unable to open": "check that the folder exists and who owns it",
+    "database is locked": "another program holds the file: stop it, then try again",
+    "authorization denied": "check the file's owner and mode",
+}
+
+
+def _wal_refused(exc: sqlite3.OperationalError) -> bool:
+    return any(sign in str(exc).lower() for sign in ("locking protocol", "not authorized", "disk i/o"))
+
+
+def _warn_once(key: str, message: str, *arguments: object) -> None:
+    if key not in _warned_about:
+        _warned_about.add(key)
+        log.warning(message, *arguments)
