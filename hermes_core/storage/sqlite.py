@@ -129,8 +129,7 @@ class Database:
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                _roll_back(connection)
                 raise
 
     def close(self) -> None:
@@ -233,10 +232,15 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> 
                 ran.append(name)
             connection.execute("COMMIT")
         except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            _roll_back(connection)
             raise
     return ran
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    """End the transaction, unless SQLite already did (as it does when the disk is full)."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
 
 
 def pending(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[Migration]:
