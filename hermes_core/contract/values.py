@@ -37,6 +37,7 @@ class Message(TypedDict, total=False):
     tool_call_id: str
     name: str
     speaker: str
+    ref: str
     timestamp: float
 
 

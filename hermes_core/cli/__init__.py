@@ -1,0 +1,111 @@
+"""The command line: `hermes` and `hermes-memory` are the same program.
+
+Exit codes: 0 done; 1 refused or failed, one line on standard error says why and what to do; 2 wrong usage; 3 done, but
+something that is configured does not work. A command's module is imported when the command runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from hermes_core.errors import HermesError
+from hermes_core.home import HermesHome
+
+DEGRADED = 3
+"""Exit code of a command that worked while something that is configured does not."""
+
+COMMANDS = {
+    "completion": "hermes_core.cli.completion:completion",
+    "demo": "hermes_core.cli.demo:demo",
+    "import": "hermes_core.cli.importing:import_command",
+    "memory": "hermes_core.cli.memory:memory",
+    "outbox": "hermes_core.cli.outbox:outbox",
+    "providers": "hermes_core.cli.providers:providers",
+    "recall": "hermes_core.cli.recall:recall",
+    "sessions": "hermes_core.cli.sessions:sessions",
+}
+
+SUMMARIES = {
+    "completion": "Print the script that completes commands in your shell.",
+    "demo": "Import a sample conversation and recall facts from it.",
+    "import": "Bring conversations from a file into memory.",
+    "memory": "Show, change and undo curated memory; choose the provider.",
+    "outbox": "Writes that a provider has not taken yet.",
+    "providers": "List the memory providers that are installed.",
+    "recall": "What a turn with this message would be given.",
+    "sessions": "List, search and show past sessions.",
+}
+
+
+class Failure(click.ClickException):
+    """An expected failure: one line, exit code 1."""
+
+    def show(self, file: Any = None) -> None:
+        """Print the one line."""
+        click.secho(f"error: {self.format_message()}", fg="red", err=True, file=file)
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when the command runs; the active provider's commands stand among the others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Our commands, and the active provider's name. Imports nothing of either."""
+        return sorted({*COMMANDS, *_active_provider(ctx)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported now; for a help page only its summary."""
+        if cmd_name in COMMANDS:
+            module, _, attribute = COMMANDS[cmd_name].partition(":")
+            command: click.Command = getattr(importlib.import_module(module), attribute)
+            return command
+        if cmd_name in _active_provider(ctx):
+            from hermes_core.cli.providers import provider_commands
+
+            return provider_commands(home_of(ctx), cmd_name)
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table of commands in `--help`, from the summaries, so that help imports nothing."""
+        provider = {name: f"Commands of the active provider {name!r}." for name in _active_provider(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted({**SUMMARIES, **provider}.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an expected failure becomes one line."""
+        try:
+            return super().invoke(ctx)
+        except HermesError as exc:
+            raise Failure(str(exc)) from exc
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--home", metavar="DIR", help="The HERMES_HOME to use (default: $HERMES_HOME, else ~/.hermes).")
+@click.option(
+    "--profile", metavar="NAME", help="A profile, a whole home of its own (default: $HERMES_PROFILE)."
+)
+@click.version_option(package_name="hermes-memory-core", prog_name="hermes")
+@click.pass_context
+def main(ctx: click.Context, home: str | None, profile: str | None) -> None:
+    """The memory of an AI agent: curated notes, past sessions and one external provider."""
+    ctx.obj = {"home": home, "profile": profile}
+
+
+def home_of(ctx: click.Context) -> HermesHome:
+    """The home that the options before the command name."""
+    options: Mapping[str, Any] = ctx.find_root().params
+    return HermesHome.resolve(options.get("home"), options.get("profile"))
+
+
+def _active_provider(ctx: click.Context) -> tuple[str, ...]:
+    """The name that config.yaml selects, unless a command of ours has it or the file can't be read."""
+    from hermes_core.config import load_config
+
+    try:
+        name = load_config(home_of(ctx)).memory.provider
+    except HermesError:
+        return ()
+    return (name,) if name and name not in COMMANDS else ()

@@ -1,0 +1,22 @@
+"""`hermes completion`."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes commands in SHELL.
+
+    For bash, add `eval "$(hermes completion bash)"` to ~/.bashrc.
+    """
+    program = ctx.find_root().info_name or "hermes"
+    variable = f"_{program.upper().replace('-', '_')}_COMPLETE"
+    script = get_completion_class(shell)
+    if script is None:
+        raise click.UsageError(f"no completion for {shell!r}")
+    click.echo(script(ctx.find_root().command, {}, program, variable).source())

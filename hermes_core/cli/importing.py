@@ -1,0 +1,64 @@
+"""`hermes import`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from hermes_core.cli import home_of
+from hermes_core.cli.output import json_option, print_json, warn
+from hermes_core.importers import FORMATS, read_file
+from hermes_core.importers.run import Imported, import_sessions
+from hermes_core.importers.values import ImportedSession
+from hermes_core.memory import Memory, open_memory
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--format", "file_format", type=click.Choice(["auto", *FORMATS]), default="auto", show_default=True
+)
+@json_option
+@click.pass_context
+def import_command(ctx: click.Context, file: Path, file_format: str, as_json: bool) -> None:
+    """Bring the conversations of FILE into memory, each turn as if it had just happened.
+
+    Safe to run again: turns that are stored are left alone.
+    """
+    sessions = read_file(file, file_format)
+    with open_memory(home_of(ctx)) as memory:
+        done = import_with_progress(memory, sessions)
+        delivered = memory.flush(timeout=60)
+        problems = memory.problems()
+    if as_json:
+        print_json(done)
+    else:
+        known = f", {done.known} turns were known" if done.known else ""
+        click.echo(
+            f"{done.turns} turns ({done.messages} messages) of {done.sessions} sessions imported{known}"
+        )
+    warn(problems)
+    if not delivered:
+        warn(["some turns still wait for the provider: hermes outbox list shows them"])
+
+
+def import_with_progress(memory: Memory, sessions: Sequence[ImportedSession]) -> Imported:
+    """Import with a bar on standard error, where that is a terminal."""
+    bar = Progress(
+        TextColumn("importing"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("turns"),
+        TimeRemainingColumn(),
+        console=Console(file=sys.stderr),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    with bar:
+        task = bar.add_task("", total=sum(len(session.turns) for session in sessions))
+        return import_sessions(memory, sessions, on_turn=lambda: bar.advance(task))

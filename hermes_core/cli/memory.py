@@ -1,0 +1,231 @@
+"""`hermes memory`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hermes_core.cli import DEGRADED, Failure, home_of
+from hermes_core.cli.output import console, json_option, moment, print_json, print_table, printable, warn
+from hermes_core.config import set_value
+from hermes_core.contract.values import Session
+from hermes_core.home import HermesHome
+from hermes_core.loader.load import load_provider
+from hermes_core.memory import Memory, open_memory
+
+TARGETS = ("memory", "user")
+
+target_option = click.option(
+    "--target", type=click.Choice(TARGETS), default="memory", show_default=True, help="MEMORY.md or USER.md."
+)
+
+
+@click.group()
+def memory() -> None:
+    """Show, change and undo curated memory; choose the provider."""
+
+
+@memory.command()
+@json_option
+@click.pass_context
+def show(ctx: click.Context, as_json: bool) -> None:
+    """Print MEMORY.md and USER.md as the next session's prompt will hold them."""
+    with open_memory(home_of(ctx), provider="") as opened:
+        stores = {target: opened.curated.entries(target) for target in TARGETS}
+        opened.curated.load_from_disk()
+        blocks = [opened.curated.format_for_system_prompt(target) for target in TARGETS]
+    if as_json:
+        print_json(stores)
+        return
+    text = "\n\n".join(block for block in blocks if block)
+    console().print(printable(text) or "Nothing is remembered yet.", markup=False)
+
+
+@memory.command()
+@click.argument("content")
+@target_option
+@json_option
+@click.pass_context
+def add(ctx: click.Context, content: str, target: str, as_json: bool) -> None:
+    """Add CONTENT as an entry."""
+    _change(ctx, as_json, action="add", target=target, content=content)
+
+
+@memory.command()
+@click.argument("old_text")
+@click.argument("content")
+@target_option
+@json_option
+@click.pass_context
+def replace(ctx: click.Context, old_text: str, content: str, target: str, as_json: bool) -> None:
+    """Replace the one entry that holds OLD_TEXT by CONTENT."""
+    _change(ctx, as_json, action="replace", target=target, old_text=old_text, content=content)
+
+
+@memory.command()
+@click.argument("old_text")
+@target_option
+@json_option
+@click.pass_context
+def remove(ctx: click.Context, old_text: str, target: str, as_json: bool) -> None:
+    """Remove the one entry that holds OLD_TEXT."""
+    _change(ctx, as_json, action="remove", target=target, old_text=old_text)
+
+
+@memory.command()
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@json_option
+@click.pass_context
+def history(ctx: click.Context, limit: int, as_json: bool) -> None:
+    """List changes of curated memory, the latest first."""
+    with open_memory(home_of(ctx), provider="") as opened:
+        changes = opened.curated.history(limit=limit)
+    if as_json:
+        print_json(changes)
+        return
+    rows = [(c.id[:8], moment(c.at), c.target, c.action, c.summary) for c in changes]
+    print_table("", ("change", "when", "target", "action", "what"), rows, "Nothing has changed yet.")
+
+
+@memory.command()
+@click.argument("change", required=False)
+@click.pass_context
+def undo(ctx: click.Context, change: str | None) -> None:
+    """Undo the latest change, or the one with the id CHANGE."""
+    with open_memory(home_of(ctx)) as opened:
+        result = opened.curated.undo(change, session=_own_session(opened))
+        opened.flush()
+    _say(result)
+
+
+@memory.command()
+@json_option
+@click.pass_context
+def status(ctx: click.Context, as_json: bool) -> None:
+    """Say what memory there is and whether it works. Exits with 3 when something configured does not."""
+    with open_memory(home_of(ctx)) as opened:
+        opened.manager.initialize_all(_own_session(opened))
+        report = status_report(opened)
+    if as_json:
+        print_json(report)
+    else:
+        _show_status(report)
+    warn(report["problems"])
+    if report["problems"]:
+        ctx.exit(DEGRADED)
+
+
+@memory.command()
+@click.argument("name")
+@click.pass_context
+def use(ctx: click.Context, name: str) -> None:
+    """Make the provider NAME the active one, once it is known to load and to be available."""
+    home = home_of(ctx)
+    chosen = load_provider(name, home).entry.name
+    with open_memory(home, provider=chosen) as opened:
+        problems = opened.problems()
+    if problems:
+        raise Failure(f"{problems[0]}; config.yaml was not changed")
+    set_value(home, "memory.provider", chosen)
+    click.echo(f"memory provider: {chosen}, from the next session on")
+
+
+@memory.command()
+@click.pass_context
+def off(ctx: click.Context) -> None:
+    """Go back to built-in memory only; the provider's data stays."""
+    set_value(home_of(ctx), "memory.provider", "")
+    click.echo("memory provider: built-in only")
+
+
+@memory.command()
+@click.option("--target", type=click.Choice(["all", *TARGETS]), default="all", show_default=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_context
+def reset(ctx: click.Context, target: str, yes: bool) -> None:
+    """Remove every entry of curated memory; hermes memory undo brings them back."""
+    targets = TARGETS if target == "all" else (target,)
+    with open_memory(home_of(ctx)) as opened:
+        counts = {name: len(opened.curated.entries(name)) for name in targets}
+        if not any(counts.values()):
+            click.echo("nothing to reset")
+            return
+        if not yes:
+            what = " and ".join(f"{count} in {name}" for name, count in counts.items() if count)
+            click.confirm(f"Remove all entries ({what})?", abort=True)
+        for name in targets:
+            opened.curated.clear(name, session=_own_session(opened))
+        opened.flush()
+    click.echo(f"{sum(counts.values())} entries removed")
+
+
+def status_report(opened: Memory) -> dict[str, Any]:
+    """The state of built-in memory, provider, outbox and sessions as plain data."""
+    curated, outbox = opened.curated, opened.manager.outbox
+    return {
+        "home": str(opened.home.path),
+        "profile": opened.home.profile,
+        "builtin": {
+            target: {
+                "enabled": curated.enabled(target),
+                "entries": len(curated.entries(target)),
+                "usage": curated.usage(target),
+                "flagged": [flag.message for flag in curated.flagged(target)],
+            }
+            for target in TARGETS
+        },
+        "provider": opened.selected,
+        "health": opened.manager.health(),
+        "outbox": {
+            "waiting": outbox.depth,
+            "parked": len(outbox.parked()),
+            "oldest_age_s": outbox.oldest_age,
+        },
+        "sessions": {"search_enabled": opened.config.sessions.search_enabled, **opened.sessions.counts()},
+        "config_warnings": list(opened.config.warnings),
+        "problems": opened.problems(),
+    }
+
+
+def _show_status(report: dict[str, Any]) -> None:
+    rows: list[tuple[object, ...]] = [("home", report["home"], f"profile {report['profile']}")]
+    for target, store in report["builtin"].items():
+        state = f"{store['entries']} entries, {store['usage']}" if store["enabled"] else "off"
+        rows.append((f"built-in {target}", state, "; ".join(store["flagged"])))
+    healths = [health for health in report["health"] if health.name != "builtin"]
+    rows += [(f"provider {h.name}", h.state, h.reason) for h in healths]
+    if not healths:
+        rows.append(
+            ("provider", report["provider"] or "built-in only", "not active" if report["provider"] else "")
+        )
+    box = report["outbox"]
+    rows.append(("outbox", f"{box['waiting']} waiting", f"{box['parked']} parked"))
+    stored = report["sessions"]
+    rows.append(("sessions", f"{stored['sessions']} sessions, {stored['messages']} messages", ""))
+    rows += [("config.yaml", "warning", text) for text in report["config_warnings"]]
+    print_table("", ("what", "state", "remark"), rows, "")
+
+
+def _change(ctx: click.Context, as_json: bool, **arguments: str) -> None:
+    with open_memory(home_of(ctx)) as opened:
+        result = opened.change_memory(session=_own_session(opened), **arguments)
+        opened.flush()
+        problems = opened.problems()
+    if as_json:
+        print_json(result)
+        ctx.exit(0 if result.get("success") else 1)
+    _say(result)
+    warn(problems)
+
+
+def _say(result: dict[str, Any]) -> None:
+    if not result.get("success"):
+        raise Failure(str(result.get("error", "the change was refused")))
+    click.echo(f"{result['message']} {result.get('usage', '')}".strip())
+
+
+def _own_session(opened: Memory) -> Session:
+    """The command line's own session: not stored, a person at the keyboard."""
+    home: HermesHome = opened.home
+    return Session(id=f"cli-{home.profile}", identity=home.profile, home=str(home.path))

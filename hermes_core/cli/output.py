@@ -1,0 +1,71 @@
+"""How the command line prints: a rich table for people, JSON for programs, never both."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+def console() -> Console:
+    """Standard output of this moment, so that a redirected stream is honoured."""
+    return Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def warn(problems: Iterable[str]) -> None:
+    """Say on standard error what is configured and does not work."""
+    for problem in problems:
+        click.secho(f"warning: {problem}", fg="yellow", err=True)
+
+
+def print_json(value: Any, *, compact: bool = False) -> None:
+    """One JSON document on standard output, any script as it is."""
+    click.echo(json.dumps(_plain(value), ensure_ascii=False, indent=None if compact else 2))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
+    """A table of texts; stored text is shown literally, never read as markup."""
+    table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*(Text(printable(str(cell))) for cell in row))
+    console().print(table if table.row_count else empty)
+
+
+def printable(text: str) -> str:
+    """Text without control characters, so that stored text can't drive the terminal."""
+    return "".join(
+        c if c in "\n\t" or (c.isprintable() or ord(c) > 0x9F) else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+
+
+def moment(seconds: float | None) -> str:
+    """A time for people, in their zone; empty when unknown.
+
+    >>> moment(None)
+    ''
+    """
+    if not seconds:
+        return ""
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return str(value)

@@ -1,0 +1,87 @@
+"""`hermes recall`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from hermes_core.cli import home_of
+from hermes_core.cli.output import console, json_option, print_json, print_table, warn
+from hermes_core.errors import ImportFailed
+from hermes_core.memory import Memory, RecallReport, open_memory
+
+
+@click.command()
+@click.argument("query", required=False)
+@click.option(
+    "-k", "limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="Results a source."
+)
+@click.option(
+    "--batch", is_flag=True, help='Read {"query": ...} lines from standard input, answer a line each.'
+)
+@json_option
+@click.pass_context
+def recall(ctx: click.Context, query: str | None, limit: int, batch: bool, as_json: bool) -> None:
+    """What a turn with the message QUERY would be given, by source.
+
+    Sources are curated memory (always in the prompt), the active provider, and past sessions, which a turn is given
+    when it asks for them or when recall.sessions is auto; the column "given" says which.
+    """
+    if batch == (query is not None):
+        raise click.UsageError("give a QUERY or --batch, one of the two")
+    with open_memory(home_of(ctx)) as memory:
+        if batch:
+            _answer_lines(memory, limit)
+            return
+        report = memory.recall(query or "", limit=limit)
+        warn(report.problems)
+        if as_json:
+            print_json(report)
+        else:
+            _show(report)
+
+
+def _answer_lines(memory: Memory, limit: int) -> None:
+    for number, line in enumerate(sys.stdin, 1):
+        if line.strip():
+            query, k = _question(line, number, limit)
+            print_json(memory.recall(query, limit=k), compact=True)
+            sys.stdout.flush()
+
+
+def _question(line: str, number: int, limit: int) -> tuple[str, int]:
+    """A line of the batch: a JSON string, or an object with `query` and, if it likes, `k`."""
+    try:
+        asked: Any = json.loads(line)
+    except json.JSONDecodeError as exc:
+        raise ImportFailed(
+            f"line {number} is not JSON: {exc.msg}", 'write {"query": "..."} on each line'
+        ) from exc
+    query = asked.get("query") if isinstance(asked, dict) else asked
+    k = asked.get("k", limit) if isinstance(asked, dict) else limit
+    if not isinstance(query, str) or not isinstance(k, int) or k < 1:
+        raise ImportFailed(
+            f"line {number} has no query: {line.strip()[:80]!r}", 'write {"query": "..."} on each line'
+        )
+    return query, k
+
+
+def _show(report: RecallReport) -> None:
+    rows = [
+        (
+            result.source,
+            "yes" if result.injected else "on request",
+            result.when,
+            result.speaker,
+            result.ref,
+            "" if result.score is None else f"{result.score:.2f}",
+            result.text,
+        )
+        for result in report.results
+    ]
+    columns = ("source", "given", "when", "speaker", "ref", "score", "text")
+    print_table("", columns, rows, "Nothing is remembered for this message.")
+    console().print(f"\n{report.tokens} tokens given, {report.elapsed_ms:.1f} ms", style="dim")

@@ -1,0 +1,79 @@
+"""`hermes sessions`."""
+
+from __future__ import annotations
+
+import click
+
+from hermes_core.cli import home_of
+from hermes_core.cli.output import console, json_option, moment, print_json, print_table, printable
+from hermes_core.errors import SessionError
+from hermes_core.memory import open_memory
+
+
+@click.group()
+def sessions() -> None:
+    """List, search and show past sessions."""
+
+
+@sessions.command("list")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@click.option("--source", help="Only sessions of this source.")
+@json_option
+@click.pass_context
+def list_sessions(ctx: click.Context, limit: int, source: str | None, as_json: bool) -> None:
+    """List sessions, the latest first; a compressed conversation is one entry."""
+    with open_memory(home_of(ctx), provider="") as memory:
+        found = memory.sessions.list_sessions(limit=limit, source=source)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(s.id, s.source, moment(s.last_active), s.message_count, s.title or s.preview) for s in found]
+    print_table(
+        "", ("session", "source", "last active", "messages", "about"), rows, "No session is stored yet."
+    )
+
+
+@sessions.command()
+@click.argument("query")
+@click.option("-k", "--limit", type=click.IntRange(1, 1000), default=10, show_default=True)
+@click.option("--source", help="Only sessions of this source.")
+@click.option(
+    "--role", type=click.Choice(["user", "assistant", "tool", "system"]), help="Only messages of this role."
+)
+@click.option("--since", type=click.DateTime(), help="Only messages from this moment on.")
+@click.option("--until", type=click.DateTime(), help="Only messages before this moment.")
+@click.option("--sort", type=click.Choice(["newest", "oldest"]), help="By time instead of by relevance.")
+@json_option
+@click.pass_context
+def search(ctx: click.Context, query: str, as_json: bool, **filters: object) -> None:
+    """Find messages by QUERY: a question as you would ask it, "a phrase", AND, OR, NOT, prefix*."""
+    for bound in ("since", "until"):
+        value = filters[bound]
+        filters[bound] = value.timestamp() if hasattr(value, "timestamp") else None
+    with open_memory(home_of(ctx), provider="") as memory:
+        hits = memory.sessions.search(query, **filters)  # type: ignore[arg-type]  # click gives the types named above
+    if as_json:
+        print_json(hits)
+        return
+    rows = [(h.session_id, h.message_id, moment(h.timestamp), h.speaker or h.role, h.content) for h in hits]
+    print_table("", ("session", "message", "when", "who", "text"), rows, "No message matches.")
+
+
+@sessions.command()
+@click.argument("session_id")
+@json_option
+@click.pass_context
+def show(ctx: click.Context, session_id: str, as_json: bool) -> None:
+    """Print the messages of SESSION_ID; the beginning of an id is enough when it is unique."""
+    with open_memory(home_of(ctx), provider="") as memory:
+        full = memory.sessions.resolve_session_id(session_id)
+        if full is None:
+            raise SessionError(f"no session has the id {session_id!r}", "hermes sessions list shows them")
+        messages = memory.sessions.get_messages(full)
+    if as_json:
+        print_json(messages)
+        return
+    for message in messages:
+        who = message.speaker or message.role
+        console().print(f"{moment(message.timestamp)}  {printable(who)}", style="bold", markup=False)
+        console().print(printable(message.content), markup=False, end="\n\n")

@@ -1,0 +1,359 @@
+"""Everything put together in one place: config, loader, manager, curated memory and sessions of one home.
+
+The agent, the command line, the MCP server and a host of your own all start here, with `open_memory`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from hermes_core.config import Config, load_config
+from hermes_core.contract.values import (
+    EndReason,
+    Message,
+    Query,
+    Recall,
+    Session,
+    SessionSwitch,
+    ToolCall,
+    Turn,
+)
+from hermes_core.curated.provider import CuratedProvider
+from hermes_core.curated.store import MemoryStore
+from hermes_core.errors import HermesError, ProviderError
+from hermes_core.home import HermesHome
+from hermes_core.loader.catalog import ProviderEntry, discover_providers
+from hermes_core.loader.load import LoadControl, load_provider
+from hermes_core.manager.manager import MemoryManager, RecallResult
+from hermes_core.recall.rank import count_tokens
+from hermes_core.safety.fence import build_memory_context_block, inject_memory_context
+from hermes_core.sessions.db import SearchHit, SessionDB
+from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
+
+SESSIONS_LABEL = "sessions"
+"""Label of past sessions in the fence, when `recall.sessions` is `auto`."""
+
+Source = Literal["memory", "provider", "sessions"]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecall:
+    """What the coming turn is given: `context` is the fenced block, `problems` say what did not work."""
+
+    recall: RecallResult
+    context: str
+    problems: tuple[str, ...] = ()
+
+    def inject(self, content: Any) -> Any:
+        """This request's copy of the user message, text or parts, with the fence behind it; the original stays."""
+        return inject_memory_context(content, self.recall.contexts) if self.context else content
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """One line of a recall report; `injected` says whether a turn would be given it without asking."""
+
+    source: Source
+    injected: bool
+    text: str
+    session_id: str = ""
+    message_id: int | None = None
+    ref: str = ""
+    speaker: str = ""
+    when: str = ""
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecallReport:
+    """What a turn with `query` would be given, and what a search would add; `tokens` counts what is injected."""
+
+    query: str
+    results: tuple[Recalled, ...]
+    tokens: int
+    elapsed_ms: float
+    problems: tuple[str, ...] = ()
+
+
+def open_memory(
+    home: str | os.PathLike[str] | HermesHome | None = None,
+    *,
+    profile: str | None = None,
+    provider: str | None = None,
+) -> Memory:
+    """Open the memory of a home (default: HERMES_HOME, else ~/.hermes); use it in a `with` block or close it.
+
+    `provider` stands in for `memory.provider` of config.yaml; "" means built-in memory only. Raises `ConfigError` for
+    a config.yaml that is wrong; a provider that does not load is no error here but one of `Memory.problems()`.
+    """
+    where = home if isinstance(home, HermesHome) else HermesHome.resolve(home, profile)
+    return Memory(where, load_config(where), provider=provider)
+
+
+class Memory:
+    """The memory of one home. Safe to share between threads, agents and sessions; lives as long as the process."""
+
+    def __init__(self, home: HermesHome, config: Config, *, provider: str | None = None) -> None:
+        self.home = home
+        self.config = config
+        self.sessions = SessionDB(home.state_db, journal_mode=config.sessions.journal_mode)
+        self.manager = MemoryManager(
+            home, deadlines={"prefetch": config.recall.deadline}, transcripts=self.sessions.transcript
+        )
+        self.curated = MemoryStore(
+            home,
+            memory_char_limit=config.memory.memory_char_limit,
+            user_char_limit=config.memory.user_char_limit,
+            memory_enabled=config.memory.memory_enabled,
+            user_profile_enabled=config.memory.user_profile_enabled,
+            filter_write=self.manager.filter_write,
+            suppresses=self.manager.suppresses_local_writes,
+            on_write=self.manager.on_memory_write,
+        )
+        self._search = SessionSearchTool(self.sessions)
+        self._selected = config.memory.provider if provider is None else provider
+        self._load_error: HermesError | None = None
+        self.manager.add_provider(CuratedProvider(self.curated), builtin=True)
+        if self._selected:
+            self._add_external(self._selected)
+
+    @property
+    def selected(self) -> str:
+        """The name of the external provider that this memory should have; "" for built-in only."""
+        return self._selected
+
+    # ---------------------------------------------------------------- sessions
+
+    def start_session(
+        self,
+        session_id: str = "",
+        *,
+        source: str = "",
+        title: str = "",
+        started_at: float | None = None,
+        **identity: Any,
+    ) -> Session:
+        """Begin a session, or go on with one that is stored, and make the providers ready for it.
+
+        `identity` are fields of `Session`: platform, user_id, parent_id, agent_context and the others.
+        """
+        session = Session(
+            id=session_id or uuid.uuid4().hex,
+            **{"identity": self.home.profile, **identity, "home": str(self.home.path)},
+        )
+        self.sessions.create_session(
+            session.id,
+            source or session.platform,
+            parent_session_id=session.parent_id or None,
+            title=title or None,
+            user=session.user_id,
+            started_at=started_at,
+        )
+        self.manager.initialize_all(session)
+        return session
+
+    def end_session(self, session: Session, reason: EndReason = "close") -> None:
+        """Mark the session as ended and let the provider learn from the whole of it, durably."""
+        self.sessions.end_session(session.id, reason)
+        self.manager.on_session_end(session, reason)
+
+    def switch_session(self, switch: SessionSwitch) -> None:
+        """Go on under another session id; providers hear of it after the old session's writes."""
+        self.manager.on_session_switch(switch)
+
+    # -------------------------------------------------------------------- turn
+
+    def system_prompt(self, session: Session) -> str:
+        """Curated memory and the provider's block: the same bytes for the whole session."""
+        return self.manager.build_system_prompt(session)
+
+    def tool_schemas(self) -> list[dict[str, Any]]:
+        """The tools for the model, as `{"name", "description", "parameters"}`: memory, search, the provider's."""
+        schemas = self.manager.get_all_tool_schemas()
+        return [*schemas, SESSION_SEARCH_SCHEMA] if self.config.sessions.search_enabled else schemas
+
+    def call_tool(self, name: str, arguments: Any, session: Session, call_id: str = "") -> str:
+        """Run a tool that the model called; the answer is text for the model, an error never an exception."""
+        if name == SESSION_SEARCH_SCHEMA["name"] and self.config.sessions.search_enabled:
+            return self._search.call(arguments, session)
+        return self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
+
+    def begin_turn(self, text: str, session: Session, *, recent: Sequence[Message] = ()) -> TurnRecall:
+        """Recall for the person's message, once a turn; waits for a provider no longer than its deadline."""
+        query = self._query(text, recent)
+        self.manager.on_turn_start(self.sessions.turn_count(session.id) + 1, text, session)
+        recall = self.manager.prefetch_all(query, session)
+        if self.config.recall.sessions == "auto" and self.config.sessions.search_enabled:
+            recall = recall.with_part(SESSIONS_LABEL, self._past(query, session))
+        return TurnRecall(recall, build_memory_context_block(recall.contexts), tuple(self.problems()))
+
+    def end_turn(
+        self,
+        session: Session,
+        user: str,
+        assistant: str,
+        *,
+        messages: Sequence[Message] = (),
+        turn_id: str = "",
+        at: float | None = None,
+    ) -> Turn:
+        """Store a completed turn: in state.db and in the outbox before this returns, searchable at once.
+
+        `messages` are the turn's own, clean of recall; without them the two texts are stored. Giving the same
+        `turn_id` again stores nothing twice.
+        """
+        stored = tuple(messages) or (
+            Message(role="user", content=user),
+            Message(role="assistant", content=assistant),
+        )
+        turn = Turn(
+            id=turn_id or uuid.uuid4().hex,
+            number=self.sessions.turn_count(session.id) + 1,
+            user=user,
+            assistant=assistant,
+            messages=stored,
+            at=time.time() if at is None else at,
+        )
+        self.sessions.append_turn(session.id, stored, turn.id, turn.number)
+        self.manager.sync_all(turn, session)
+        self.manager.queue_prefetch_all(self._query(user, stored), session)
+        return turn
+
+    def change_memory(self, *, session: Session, **arguments: Any) -> dict[str, Any]:
+        """Change curated memory as the `memory` tool does (action, target, content, old_text); the tool's result."""
+        result: dict[str, Any] = json.loads(self.call_tool("memory", arguments, session))
+        return result
+
+    # ------------------------------------------------------------------ report
+
+    def recall(self, text: str, *, limit: int = 10, session: Session | None = None) -> RecallReport:
+        """What a turn with this message would be given, by source, and what searching past sessions finds."""
+        began = time.perf_counter()
+        here = session or Session(id="", identity=self.home.profile, home=str(self.home.path))
+        query = self._query(text)
+        auto = self.config.recall.sessions == "auto"
+        results = [
+            *(Recalled("memory", True, entry) for entry in self._prompt_entries()),
+            *self._provider_results(query, here, limit),
+        ]
+        if self.config.sessions.search_enabled:
+            results += [_recalled(hit, injected=auto) for hit in self.sessions.search(text, limit=limit)]
+        tokens = sum(count_tokens(result.text) for result in results if result.injected)
+        elapsed = (time.perf_counter() - began) * 1000
+        return RecallReport(text, tuple(results), tokens, round(elapsed, 3), tuple(self.problems()))
+
+    def providers(self) -> list[ProviderEntry]:
+        """The catalog of what is installed, with this memory's own provider in the state that it is really in."""
+        found = discover_providers(self.home, control=self._control(), active=self._selected)
+        return [self._observed(entry) for entry in found]
+
+    def problems(self) -> list[str]:
+        """What is configured and does not work, a sentence each; empty when all is well."""
+        found = [str(self._load_error)] if self._load_error else []
+        return found + [
+            f"memory provider {health.name!r} is {health.state}: {health.reason}"
+            for health in self.manager.health()
+            if health.state in ("degraded", "failed", "unavailable")
+        ]
+
+    # --------------------------------------------------------------------- end
+
+    def flush(self, timeout: float = 10.0) -> bool:
+        """Wait until the provider has taken all writes; False when some stay in the outbox."""
+        return self.manager.flush(timeout)
+
+    def close(self, timeout: float = 15.0) -> None:
+        """Shut the providers down and close the databases. What was not sent stays in the outbox."""
+        self.manager.shutdown_all(timeout)
+        self.curated.close()
+        self.sessions.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ----------------------------------------------------------------- private
+
+    def _control(self) -> LoadControl:
+        allow = self.config.providers.allow
+        return LoadControl(
+            None if allow is None else frozenset(allow), frozenset(self.config.providers.block)
+        )
+
+    def _add_external(self, name: str) -> None:
+        try:
+            loaded = load_provider(name, self.home, control=self._control())
+        except ProviderError as exc:
+            self._load_error = exc
+        else:
+            self.manager.add_provider(loaded.factory, name=name)
+
+    def _observed(self, entry: ProviderEntry) -> ProviderEntry:
+        """A catalog entry that this memory loaded, with the manager's word on how it does."""
+        if entry.name != self._selected or entry.state == "shadowed":
+            return entry
+        if self._load_error:
+            return dataclasses.replace(entry, state="failed", reason=self._load_error.message)
+        for health in self.manager.health():
+            if health.name == entry.name:
+                return dataclasses.replace(entry, state=health.state, reason=health.reason)
+        return entry
+
+    def _query(self, text: str, recent: Sequence[Message] = ()) -> Query:
+        return Query(text=text, budget=self.config.recall.budget, recent=tuple(recent), now=time.time())
+
+    def _past(self, query: Query, session: Session) -> Recall:
+        hits = self.sessions.search(query.text, exclude_session=session.id, user=session.user_id or None)
+        return Recall(tuple(hit.as_item() for hit in hits)).within(query.budget, count_tokens)
+
+    def _prompt_entries(self) -> list[str]:
+        return [entry for target in ("memory", "user") for entry in self.curated.safe_entries(target)]
+
+    def _provider_results(self, query: Query, session: Session, limit: int) -> list[Recalled]:
+        found: list[Recalled] = []
+        for part in self.manager.prefetch_all(query, session).parts:
+            if part.recall.items:
+                found += [
+                    Recalled(
+                        "provider",
+                        True,
+                        item.text,
+                        item.session_id,
+                        item.message_id,
+                        item.ref,
+                        item.speaker,
+                        item.when,
+                        item.score,
+                    )
+                    for item in part.recall.items[:limit]
+                ]
+            elif part.recall:
+                found.append(Recalled("provider", True, part.recall.render()))
+        return found
+
+
+def _recalled(hit: SearchHit, *, injected: bool) -> Recalled:
+    item = hit.as_item()
+    return Recalled(
+        "sessions",
+        injected,
+        item.text,
+        item.session_id,
+        item.message_id,
+        item.ref,
+        item.speaker,
+        item.when,
+        item.score,
+    )
