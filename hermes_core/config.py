@@ -1,0 +1,319 @@
+"""config.yaml: read with the line of every fault named, written so that comments survive.
+
+The keys are declared in `hermes_core.config_keys`. Blocks that are not ours (`model:`, `terminal:`, ...) are left
+alone, so that other programs may share the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import io
+import itertools
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hermes_core.config_keys import (
+    BLOCKS,
+    KEYS,
+    LOAD_PROVIDERS,
+    Config,
+    Key,
+    MemoryConfig,
+    ProvidersConfig,
+    RecallConfig,
+    SessionsConfig,
+    Value,
+)
+from hermes_core.errors import ConfigError
+from hermes_core.home import HermesHome
+from hermes_core.storage.files import PRIVATE_FILE, locked, write_atomic
+
+__all__ = [
+    "BLOCKS",
+    "KEYS",
+    "LOAD_PROVIDERS",
+    "Config",
+    "Key",
+    "MemoryConfig",
+    "ProvidersConfig",
+    "RecallConfig",
+    "SessionsConfig",
+    "Value",
+    "load_config",
+    "parse_config",
+    "set_value",
+    "unset_value",
+]
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LONGEST_LINE = 1 << 20
+
+
+def load_config(home: HermesHome, environ: Mapping[str, str] | None = None) -> Config:
+    """Read config.yaml of this home; a missing file, block, key or an empty value means the default.
+
+    Raises `ConfigError`, which names the line, for YAML that can't be read and for values of a wrong type or range.
+    Unknown keys are never fatal: they are in `Config.warnings`.
+    """
+    env = os.environ if environ is None else environ
+    config = parse_config(_read(home.config_yaml))
+    if LOAD_PROVIDERS not in env:
+        return config
+    names = tuple(name.strip() for name in env[LOAD_PROVIDERS].split(",") if name.strip())
+    return dataclasses.replace(config, providers=dataclasses.replace(config.providers, allow=names))
+
+
+def parse_config(text: str) -> Config:
+    """The configuration that the text of a config.yaml says, the environment left aside; raises `ConfigError`."""
+    reading = _Reading(text)
+    blocks = {name: reading.block(name, cls) for name, cls in BLOCKS.items()}
+    if reading.faults:
+        raise ConfigError("; ".join(fault for fault, _ in reading.faults), reading.remedy)
+    return Config(**blocks, warnings=tuple(reading.warnings))
+
+
+def set_value(home: HermesHome, key: str, value: Value) -> None:
+    """Write one key, keeping comments and everything else as they are; locked, atomic, checked before and after.
+
+    Raises `ConfigError` for an unknown key, a value that the key does not take, or a file that can't be read.
+    """
+    known = _known(key)
+    fault = known.fault(value)
+    if fault:
+        raise ConfigError(f"{key} {fault}", known.help)
+    block, name = key.split(".")
+    plain = list(value) if isinstance(value, list | tuple) else value
+    with _edited(home) as (tree, expected):
+        for data, new in ((tree, _with_quotes(plain)), (expected, plain)):
+            if data.get(block) is None:
+                data[block] = {}
+            data[block][name] = new
+
+
+def unset_value(home: HermesHome, key: str) -> None:
+    """Take one key out of the file, so that its default holds; nothing happens when it is not there."""
+    _known(key)
+    block, name = key.split(".")
+    with _edited(home) as (tree, expected):
+        for data in (tree, expected):
+            (data.get(block) or {}).pop(name, None)
+
+
+class _Reading:
+    """One pass over the nodes of a file: values found, `faults` as (sentence, remedy), and `warnings`."""
+
+    def __init__(self, text: str) -> None:
+        self.faults: list[tuple[str, str]] = []
+        self.warnings: list[str] = []
+        with _yaml_errors():
+            self._loader = _Loader(text)
+            root = self._loader.get_single_node()
+        self._top = self._pairs(root, "config.yaml") if _has_content(root) else {}
+        for name, (at, _) in self._top.items():
+            if name not in BLOCKS:
+                self._warn_unknown(name, at, BLOCKS, certain=False)
+
+    @property
+    def remedy(self) -> str:
+        if len(self.faults) == 1:
+            return self.faults[0][1]
+        return "correct these lines, or delete them to have the defaults"
+
+    def block(self, name: str, cls: type) -> Any:
+        """The block's values as an instance of its class."""
+        if name not in self._top or not _has_content(self._top[name][1]):
+            return cls()
+        found = {}
+        for key, (at, node) in self._pairs(self._top[name][1], name).items():
+            known = KEYS.get(f"{name}.{key}")
+            if known is None:
+                prefix = f"{name}."
+                siblings = [full for full in KEYS if full.startswith(prefix)]
+                # A block of settings below ours belongs to some other program; a single value is more likely a slip.
+                certain = not isinstance(node, yaml.MappingNode)
+                self._warn_unknown(prefix + key, at, siblings, certain=certain)
+                continue
+            value = self._value(known, at, node)
+            if value is not None:
+                found[key] = tuple(value) if isinstance(value, list) else value
+        return cls(**found)
+
+    def _value(self, key: Key, line: int, node: Any) -> Any:
+        with _yaml_errors():
+            value = self._loader.construct_object(node, deep=True)
+        fault = key.fault(value)
+        if not fault:
+            return float(value) if key.kind is float and value is not None else value
+        name = key.name.rpartition(".")[2]
+        example = (
+            "" if key.default in (None, ()) else f"write for example `{name}: {json.dumps(key.default)}`, or "
+        )
+        self.faults.append((f"config.yaml line {line}: {key.name} {fault}", f"{example}delete the line"))
+        return None
+
+    def _pairs(self, node: Any, where: str) -> dict[str, tuple[int, Any]]:
+        """Line and value node of every key of a mapping; the last one counts when a key is written twice."""
+        if not isinstance(node, yaml.MappingNode):
+            line = node.start_mark.line + 1
+            label = where if where == "config.yaml" else f"config.yaml line {line}: {where}"
+            raise ConfigError(
+                f"{label} must hold `name: value` lines, is {_short(node)!r}",
+                "see the configuration reference",
+            )
+        with _yaml_errors():
+            self._loader.flatten_mapping(node)
+        found: dict[str, tuple[int, Any]] = {}
+        for key_node, value_node in node.value:
+            name, line = str(key_node.value), key_node.start_mark.line + 1
+            if name in found and (where in BLOCKS or name in BLOCKS) and line > found[name][0]:
+                self.warnings.append(
+                    f"config.yaml line {line}: {name} is written a second time, line {found[name][0]} has no effect"
+                )
+            found[name] = (line, value_node)
+        return found
+
+    def _warn_unknown(self, name: str, line: int, known: Iterable[str], *, certain: bool) -> None:
+        close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.8)
+        if close:
+            self.warnings.append(f"config.yaml line {line}: unknown key {name!r}, did you mean {close[0]!r}?")
+        elif certain:
+            self.warnings.append(f"config.yaml line {line}: unknown key {name!r} has no effect")
+
+
+@contextlib.contextmanager
+def _edited(home: HermesHome) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Hold the file: its ruamel tree to change, and its plain data to make the same change in; written when they agree."""
+    path = home.config_yaml
+    with locked(path):
+        found = _read(path)
+        parse_config(found)
+        old = found.replace("\r\n", "\n")
+        editor, tree = _round_trip(old)
+        with _yaml_errors():
+            plain = yaml.load(old, _Loader) or {}
+        yield tree, plain
+        new = _dump(editor, tree, old) if plain else old
+        with _yaml_errors():
+            unharmed = (yaml.load(new, _Loader) or {}) == plain
+        parse_config(new)
+        if not unharmed:
+            raise ConfigError(
+                f"{str(path)!r} can't be changed without harming other values", "edit it by hand"
+            )
+        if new != old:
+            text = new.replace("\n", "\r\n") if old != found else new
+            write_atomic(path, text.encode(), path.stat().st_mode & 0o777 if path.exists() else PRIVATE_FILE)
+
+
+def _round_trip(text: str) -> tuple[Any, Any]:
+    """ruamel's editor, set to the file's own indentation, and the tree of the file with its comments."""
+    from ruamel.yaml import YAML  # only writers pay for it
+    from ruamel.yaml.comments import CommentedMap
+    from ruamel.yaml.error import YAMLError
+
+    editor = YAML()
+    editor.preserve_quotes = True
+    editor.width = _LONGEST_LINE
+    mapping, offset = _indentation(text)
+    editor.indent(mapping=mapping, sequence=offset + 2, offset=offset)
+    try:
+        tree = editor.load(text)
+    except YAMLError as exc:
+        raise ConfigError(f"config.yaml can't be edited: {_one_line(exc)}", "correct it by hand") from exc
+    return editor, CommentedMap() if tree is None else tree
+
+
+def _indentation(text: str) -> tuple[int, int]:
+    """How far the file indents what stands below a key: a mapping's names, and a list's dashes."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    mapping = offset = None
+    for above, line in itertools.pairwise(lines):
+        step = (len(line) - len(line.lstrip())) - (len(above) - len(above.lstrip()))
+        if not above.partition(" #")[0].rstrip().endswith(":") or step < 0:
+            continue
+        if line.lstrip().startswith("- "):
+            offset = step if offset is None else offset
+        elif step and mapping is None:
+            mapping = step
+    return mapping or 2, offset or 0
+
+
+def _dump(editor: Any, tree: Any, old: str) -> str:
+    """The new text; comments alone make no tree, so they are put before it."""
+    buffer = io.StringIO()
+    editor.dump(tree, buffer)
+    with _yaml_errors():
+        if yaml.load(old, _Loader) is not None:
+            return buffer.getvalue()
+    return f"{old.rstrip()}\n\n{buffer.getvalue()}" if old.strip() else buffer.getvalue()
+
+
+def _with_quotes(value: Value) -> Any:
+    """The value as ruamel should write it: in quotes where YAML 1.1 would read a bare `off` or `12` as no string."""
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+    if isinstance(value, list):
+        return [_with_quotes(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    with contextlib.suppress(yaml.YAMLError):
+        if yaml.load(value, _Loader) == value:
+            return value
+    return DoubleQuotedScalarString(value)
+
+
+def _known(key: str) -> Key:
+    if key in KEYS:
+        return KEYS[key]
+    close = difflib.get_close_matches(key, KEYS, n=1)
+    raise ConfigError(
+        f"{key!r} is no key of config.yaml",
+        f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(KEYS)}",
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError as exc:
+        raise ConfigError(f"{str(path)!r} is not UTF-8 text ({exc.reason})", "save it as UTF-8") from exc
+    except OSError as exc:
+        raise ConfigError(
+            f"can't read {str(path)!r}: {exc.strerror or exc}", "check its owner and mode"
+        ) from exc
+
+
+@contextlib.contextmanager
+def _yaml_errors() -> Iterator[None]:
+    """Turn PyYAML's errors into ours, with the line."""
+    try:
+        yield
+    except yaml.MarkedYAMLError as exc:
+        mark = exc.problem_mark or exc.context_mark
+        line = f" line {mark.line + 1}" if mark else ""
+        raise ConfigError(
+            f"config.yaml{line}: {exc.problem or exc.context}", "correct the YAML there"
+        ) from exc
+    except yaml.YAMLError as exc:
+        raise ConfigError(f"config.yaml can't be read: {_one_line(exc)}", "correct the YAML") from exc
+
+
+def _has_content(node: Any) -> bool:
+    return node is not None and node.tag != "tag:yaml.org,2002:null"
+
+
+def _short(node: Any) -> str:
+    return str(node.value)[:40] if isinstance(node, yaml.ScalarNode) else "a list"
+
+
+def _one_line(exc: Exception) -> str:
+    return " ".join(str(exc).split())

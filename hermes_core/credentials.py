@@ -1,0 +1,182 @@
+"""`.env`: keys and passwords, private from the first byte, read the way every dotenv reader reads them.
+
+Values are taken literally: `${NAME}` in a secret stays as it is written. Nothing here changes `os.environ`, so a line in
+`.env` never steers this process or its children.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from dotenv.parser import Binding, parse_stream
+
+from hermes_core.errors import CredentialError
+from hermes_core.home import HermesHome
+from hermes_core.storage.files import locked, write_atomic
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BARE = re.compile(r"[A-Za-z0-9_./:@%+,=-]*")
+_COMMENT_AFTER = re.compile(r"[ \t]+#[^'\"\r\n]*(?=[\r\n]*\Z)")
+
+# Variables that steer the loader, an interpreter, a shell, git or this program itself: whoever may write one of them
+# into .env runs code in every process that later takes the file into its environment.
+_DENIED_PREFIXES = ("LD_", "DYLD_", "PYTHON", "NODE_", "PERL5", "RUBY", "BASH_", "GIT_", "HERMES_")
+_DENIED_NAMES = frozenset(
+    {
+        "PATH",
+        "HOME",
+        "SHELL",
+        "ENV",
+        "IFS",
+        "PS4",
+        "EDITOR",
+        "VISUAL",
+        "PAGER",
+        "BROWSER",
+        "TMPDIR",
+        "COMSPEC",
+    }
+)
+
+_SHOWN = 4
+_LONG_ENOUGH_TO_SHOW = 12
+
+
+class Credentials:
+    """The secrets of one home. The environment comes before `.env`; an empty variable counts as not set."""
+
+    def __init__(self, home: HermesHome, environ: Mapping[str, str] | None = None) -> None:
+        self.path: Path = home.env_file
+        self._environ = os.environ if environ is None else environ
+
+    def __repr__(self) -> str:
+        return f"Credentials({str(self.path)!r}, {', '.join(f'{name}=***' for name in self.names())})"
+
+    def get(self, name: str) -> str | None:
+        """The secret of this name from the environment, else from `.env`; None where neither has a value."""
+        return self._environ.get(name) or _values(self._read()).get(name) or None
+
+    def source(self, name: str) -> str:
+        """Where `get` finds it: "environment", ".env", or "" for nowhere."""
+        if self._environ.get(name):
+            return "environment"
+        return ".env" if _values(self._read()).get(name) else ""
+
+    def masked(self, name: str) -> str:
+        """What may be shown of the secret: its last four characters when it is long enough, never more."""
+        value = self.get(name)
+        if value is None:
+            return ""
+        return f"...{value[-_SHOWN:]}" if len(value) >= _LONG_ENOUGH_TO_SHOW else "***"
+
+    def names(self) -> list[str]:
+        """Names that `.env` gives a value, sorted."""
+        return sorted(name for name, value in _values(self._read()).items() if value)
+
+    def set(self, name: str, value: str) -> None:
+        """Write one secret; comments, order and `export` stay, and no second line for the same name appears.
+
+        Raises `CredentialError` for a name or value that `.env` must not take; the file is then as before.
+        """
+        _refuse_bad_name(name)
+        _refuse_bad_value(name, value)
+        with locked(self.path):
+            self._write(_with_value(self._read(), name, value))
+
+    def remove(self, name: str) -> bool:
+        """Take the secret out of `.env`; False when it was not there. The environment is not touched."""
+        with locked(self.path):
+            text = self._read()
+            if name not in _values(text):
+                return False
+            self._write("".join(b.original.string for b in _bindings(text) if b.key != name))
+            return True
+
+    def _read(self) -> str:
+        try:
+            return self.path.read_bytes().decode("utf-8-sig")
+        except FileNotFoundError:
+            return ""
+        except UnicodeDecodeError as exc:
+            raise CredentialError(f"{str(self.path)!r} is not UTF-8 text", "save it as UTF-8") from exc
+        except OSError as exc:
+            raise CredentialError(
+                f"can't read {str(self.path)!r}: {exc.strerror or exc}", "check its owner and mode"
+            ) from exc
+
+    def _write(self, text: str) -> None:
+        write_atomic(self.path, text.encode())
+
+
+def _refuse_bad_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise CredentialError(f"{name!r} can't name a secret", "use letters, digits and '_', no digit first")
+    if name.upper() in _DENIED_NAMES or name.upper().startswith(_DENIED_PREFIXES):
+        raise CredentialError(
+            f"{name!r} steers programs and is no secret", "set it in your shell if you need it"
+        )
+
+
+def _refuse_bad_value(name: str, value: str) -> None:
+    if any(sign in value for sign in "\r\n\0"):
+        raise CredentialError(f"the value of {name!r} holds a line break or NUL", "give it as one line")
+    try:
+        value.encode()
+    except UnicodeEncodeError as exc:
+        raise CredentialError(f"the value of {name!r} is not valid text", "type it again") from exc
+
+
+def _bindings(text: str) -> list[Binding]:
+    """Every statement of the file with its original text; concatenated, those are the file."""
+    return list(parse_stream(io.StringIO(text, newline="")))
+
+
+def _values(text: str) -> dict[str, str | None]:
+    """Name to value, the last line winning, as python-dotenv reads the file without interpolation."""
+    return {b.key: b.value for b in _bindings(text) if b.key is not None and not b.error}
+
+
+def _with_value(text: str, name: str, value: str) -> str:
+    """The file with this one value changed; raises `CredentialError` when no spelling keeps every value as it should be.
+
+    Versions of the dotenv grammar differ: in `'a\\'` python-dotenv before 1.2 lets the last backslash escape the quote
+    when another quote follows anywhere in the file. So each candidate is read back whole before it is taken.
+    """
+    wanted = {**_values(text), name: value}
+    for candidate in _candidates(text, name, value):
+        if _values(candidate) == wanted:
+            return candidate
+    raise CredentialError(
+        f"the value of {name!r} can't be written so that every reader sees it whole",
+        "it mixes quotes, spaces and a backslash at its end: set it in the environment instead",
+    )
+
+
+def _candidates(text: str, name: str, value: str) -> Iterator[str]:
+    """Ways to write it, best first: in its old place, then last, where nothing can follow it; each in three quotings."""
+    bindings = _bindings(text)
+    mine = [index for index, binding in enumerate(bindings) if binding.key == name]
+    split = mine[0] if mine else len(bindings)
+    old = bindings[split].original.string if mine else ""
+    before = "".join(b.original.string for b in bindings[:split])
+    after = "".join(b.original.string for b in bindings[split:] if b.key != name)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    for head, tail in ((before, after), (before + after, "")):
+        gap = newline if head and not head.endswith(("\n", "\r")) else ""
+        for line in _lines(old, name, value):
+            yield f"{head}{gap}{line}{newline}{tail}"
+
+
+def _lines(old: str, name: str, value: str) -> Iterator[str]:
+    """The statement itself in each quoting, with the `export` and the comment that the old line had."""
+    lead = re.match(r"\s*(export\s+)?", old)
+    comment = _COMMENT_AFTER.search(old)
+    escaped = value.replace("\\", "\\\\")
+    single, double = escaped.replace("'", "\\'"), escaped.replace('"', '\\"')
+    quoted = [f"'{single}'", f'"{double}"']
+    for spelling in [value, *quoted] if _BARE.fullmatch(value) else [*quoted, value]:
+        yield f"{lead[0] if lead else ''}{name}={spelling}{comment[0] if comment else ''}"

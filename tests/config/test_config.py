@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hermes_core.config import KEYS, Config, load_config, parse_config, set_value, unset_value
+from hermes_core.errors import ConfigError
+from hermes_core.home import HermesHome
+
+WRITTEN_BY_A_PERSON = """\
+# my settings
+model: some/model   # of another program
+memory:
+    # notes are long here
+    memory_char_limit: 4000  # twice the default
+    provider: holographic
+terminal:
+    - yes
+    - 012
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> HermesHome:
+    return HermesHome(tmp_path)
+
+
+def written(home: HermesHome, text: str) -> HermesHome:
+    home.config_yaml.write_text(text)
+    return home
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "memory:\n", "memory:\n  provider:\n", "---\n", "{}"])
+def test_what_is_absent_has_its_default(home: HermesHome, text: str) -> None:
+    assert load_config(home, {}) == Config()
+    assert load_config(written(home, text), {}) == Config()
+
+
+def test_the_defaults_are_those_that_the_documents_promise() -> None:
+    memory = Config().memory
+    assert (memory.memory_enabled, memory.user_profile_enabled, memory.provider) == (True, True, "")
+    assert (memory.memory_char_limit, memory.user_char_limit) == (2200, 1375)
+    assert (memory.nudge_interval, memory.flush_min_turns) == (10, 6)
+    assert Config().sessions.search_enabled
+
+
+def test_values_are_read_with_their_types(home: HermesHome) -> None:
+    text = "memory: {memory_enabled: off}\nrecall: {deadline: 2}\nproviders: {allow: [a], block: [b, c]}\n"
+    config = load_config(written(home, text), {})
+    assert config.memory.memory_enabled is False
+    assert isinstance(config.recall.deadline, float)
+    assert (config.providers.allow, config.providers.block) == (("a",), ("b", "c"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "\nmemory:\n  memory_char_limit: many\n",
+            "line 3: memory.memory_char_limit must be an int, is 'many'",
+        ),
+        ("memory:\n  nudge_interval: true", "line 2: memory.nudge_interval must be an int, is True"),
+        ("memory:\n  memory_enabled: 1", "line 2: memory.memory_enabled must be true or false, is 1"),
+        ("memory:\n  user_char_limit: 0", "line 2: memory.user_char_limit must be at least 1, is 0"),
+        ("recall:\n  deadline: .inf", "line 2: recall.deadline must be a finite number, is inf"),
+        (
+            "recall:\n  sessions: always",
+            "line 2: recall.sessions must be one of on_request, auto, is 'always'",
+        ),
+        ("providers:\n  block: a", "line 2: providers.block must be a list of strings, is 'a'"),
+        ("memory: yes", "line 1: memory must hold `name: value` lines, is 'yes'"),
+        ("- a", "config.yaml must hold `name: value` lines, is 'a list'"),
+        ("memory:\n  provider: [a", "line 3: did not find expected"),
+        ("a: 1\n---\nb: 2", "line 2: but found another document"),
+    ],
+)
+def test_a_fault_is_named_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text)
+    assert message in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_all_wrong_values_are_named_at_once() -> None:
+    with pytest.raises(ConfigError, match=r"line 2: .*; config.yaml line 3: "):
+        parse_config("memory:\n  memory_char_limit: x\n  user_char_limit: y\n")
+
+
+def test_bytes_that_are_no_text_are_refused(home: HermesHome) -> None:
+    home.config_yaml.write_bytes(b"memory: \xff\xfe\n")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        load_config(home, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("memory:\n  providr: x", "line 2: unknown key 'memory.providr', did you mean 'memory.provider'?"),
+        ("memory:\n  colour: red", "line 2: unknown key 'memory.colour' has no effect"),
+        ("memroy:\n  provider: x", "line 1: unknown key 'memroy', did you mean 'memory'?"),
+        (
+            "memory: {}\nmemory:\n  provider: x",
+            "line 2: memory is written a second time, line 1 has no effect",
+        ),
+    ],
+)
+def test_what_has_no_effect_is_named_and_not_fatal(text: str, warning: str) -> None:
+    assert parse_config(text).warnings == (f"config.yaml {warning}",)
+
+
+def test_blocks_of_other_programs_are_left_alone() -> None:
+    text = "model: x\nproviders:\n  openrouter: {api: y}\nmemory:\n  holographic: {hrr_dim: 256}\n"
+    assert parse_config(text).warnings == ()
+
+
+def test_anchors_and_merges_are_followed() -> None:
+    config = parse_config("x: &d {provider: a}\nmemory:\n  <<: *d\n  nudge_interval: 3\n")
+    assert (config.memory.provider, config.memory.nudge_interval) == ("a", 3)
+
+
+@pytest.mark.parametrize(("value", "allow"), [("", ()), (" ", ()), ("a, b,", ("a", "b"))])
+def test_the_environment_limits_providers(home: HermesHome, value: str, allow: tuple[str, ...]) -> None:
+    written(home, "providers: {allow: [c], block: [d]}")
+    config = load_config(home, {"HERMES_LOAD_PROVIDERS": value})
+    assert (config.providers.allow, config.providers.block) == (allow, ("d",))
+
+
+def test_comments_and_everything_else_survive_a_write(home: HermesHome) -> None:
+    written(home, WRITTEN_BY_A_PERSON)
+    set_value(home, "memory.provider", "mem0")
+    assert home.config_yaml.read_text() == WRITTEN_BY_A_PERSON.replace("holographic", "mem0")
+    unset_value(home, "memory.provider")
+    assert home.config_yaml.read_text() == WRITTEN_BY_A_PERSON.replace("    provider: holographic\n", "")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_key_can_be_set_read_and_unset(home: HermesHome, key: str) -> None:
+    samples = {bool: False, int: 7, float: 2.5, str: "off", list: ["a", "off"]}
+    value = KEYS[key].choices[-1] if KEYS[key].choices else samples[KEYS[key].kind]
+    set_value(home, key, value)
+    block, name = key.split(".")
+    stored = getattr(getattr(load_config(home, {}), block), name)
+    assert (list(stored) if isinstance(stored, tuple) else stored) == value
+    unset_value(home, key)
+    assert load_config(home, {}) == Config()
+
+
+@pytest.mark.parametrize("value", ["", "off", "12", "a: b", "- x", "né", "null", "# x", " x "])
+def test_a_string_stays_a_string(home: HermesHome, value: str) -> None:
+    set_value(home, "memory.provider", value)
+    assert load_config(home, {}).memory.provider == value
+
+
+def test_a_file_of_comments_alone_keeps_them(home: HermesHome) -> None:
+    written(home, "#a\n\n#  b\n")
+    set_value(home, "memory.provider", "x")
+    assert home.config_yaml.read_text() == "#a\n\n#  b\n\nmemory:\n  provider: x\n"
+
+
+def test_line_ends_of_windows_are_kept(home: HermesHome) -> None:
+    home.config_yaml.write_bytes(b"# a\r\nmemory:\r\n  provider: x\r\n")
+    set_value(home, "memory.provider", "y")
+    assert home.config_yaml.read_bytes() == b"# a\r\nmemory:\r\n  provider: y\r\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("memory.providr", "x"), ("memory.nudge_interval", "x"), ("model", 1)]
+)
+def test_a_refused_value_changes_nothing(home: HermesHome, key: str, value: str) -> None:
+    written(home, WRITTEN_BY_A_PERSON)
+    with pytest.raises(ConfigError):
+        set_value(home, key, value)
+    assert home.config_yaml.read_text() == WRITTEN_BY_A_PERSON
+
+
+@pytest.mark.parametrize("text", ["memory: [", "a: 1\na: 2\nmemory: {}\n", "memory:\n  nudge_interval: x\n"])
+def test_a_file_that_is_wrong_already_is_not_touched(home: HermesHome, text: str) -> None:
+    written(home, text)
+    with pytest.raises(ConfigError):
+        set_value(home, "memory.provider", "x")
+    assert home.config_yaml.read_text() == text
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
+def test_the_file_is_private_when_new_and_keeps_its_mode_after(home: HermesHome) -> None:
+    set_value(home, "memory.provider", "x")
+    assert stat.S_IMODE(home.config_yaml.stat().st_mode) == 0o600
+    home.config_yaml.chmod(0o644)
+    set_value(home, "memory.provider", "y")
+    assert stat.S_IMODE(home.config_yaml.stat().st_mode) == 0o644
+
+
+def test_two_processes_setting_different_keys_lose_nothing(home: HermesHome) -> None:
+    code = (
+        "import sys; from hermes_core.config import set_value; from hermes_core.home import HermesHome\n"
+        "for n in range(1, 16): set_value(HermesHome.resolve(sys.argv[1]), sys.argv[2], n)"
+    )
+    keys = ("memory.nudge_interval", "memory.flush_min_turns")
+    children = [subprocess.Popen([sys.executable, "-c", code, str(home.path), key]) for key in keys]
+    assert [child.wait(30) for child in children] == [0, 0]
+    assert yaml.safe_load(home.config_yaml.read_text()) == {
+        "memory": {"nudge_interval": 15, "flush_min_turns": 15}
+    }
