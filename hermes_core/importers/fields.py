@@ -1,0 +1,101 @@
+"""The fields of one message in a foreign file, checked: each function names the place and what was expected there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from hermes_core.errors import ImportFailed
+
+_ROLES = {
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    # Instructions to a model are no memory of the conversation.
+    "system": "",
+    "developer": "",
+}
+
+
+def expected(where: str, what: str, found: object) -> ImportFailed:
+    """The error for a wrong thing at `where`."""
+    shown = repr(found)
+    return ImportFailed(
+        f"{where}: expected {what}, found {shown if len(shown) <= 60 else shown[:57] + '...'}",
+        "correct the file, or name its format",
+    )
+
+
+def read_object(value: object, where: str, what: str = "an object") -> Mapping[str, Any]:
+    """The value as a JSON object."""
+    if not isinstance(value, dict):
+        raise expected(where, what, value)
+    return value
+
+
+def read_list(value: object, where: str, what: str = "a list") -> Sequence[Any]:
+    """The value as a JSON list."""
+    if not isinstance(value, list):
+        raise expected(where, what, value)
+    return value
+
+
+def read_role(value: object, where: str) -> str:
+    """user, assistant or tool; "" for instructions, which are left out of an import."""
+    if not isinstance(value, str) or value not in _ROLES:
+        raise expected(where, f"a role ({', '.join(_ROLES)})", value)
+    return _ROLES[value]
+
+
+def read_content(value: object, where: str) -> str:
+    """The text of a message: a string, null, or a list of parts of which those without text are left out."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return whole_text(value)
+    texts = []
+    for part in read_list(value, where, "text or a list of parts"):
+        text = part if isinstance(part, str) else read_object(part, where, "text or an object").get("text")
+        if isinstance(text, str) and text.strip():
+            texts.append(whole_text(text))
+    return "\n".join(texts)
+
+
+def read_text(value: object, where: str) -> str:
+    """An optional short text, "" where there is none; a number becomes text."""
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise expected(where, "text", value)
+    return whole_text(str(value))
+
+
+def read_time(value: object, where: str) -> float | None:
+    """Seconds since the epoch from a number or an ISO 8601 text (UTC where it names no zone), None where there is none."""
+    if value is None or value == "":
+        return None
+    try:
+        if isinstance(value, str):
+            moment = datetime.fromisoformat(value)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    except (ValueError, OverflowError):
+        pass
+    raise expected(where, "seconds since the epoch or an ISO 8601 time", value)
+
+
+def whole_text(text: str) -> str:
+    """The text with lone surrogates, which JSON can spell and no encoding can store, replaced."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def digest(value: object) -> str:
+    """Sixteen hex digits that stand for this JSON value, the same on every machine."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]

@@ -1,0 +1,146 @@
+"""Chats in OpenAI's shapes: `{"messages": [{"role", "content"}]}`, alone, in a list or one a line; and ChatGPT's own
+export, conversations.json, whose messages form a tree of which the branch that was last on screen is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hermes_core.importers.fields import (
+    digest,
+    expected,
+    read_content,
+    read_list,
+    read_object,
+    read_role,
+    read_text,
+    read_time,
+)
+from hermes_core.importers.values import ImportedMessage, ImportedSession, into_turns
+
+# What ChatGPT keeps beside the conversation: its reasoning, and notes about the person that it was given.
+_NOT_SAID = frozenset({"thoughts", "reasoning_recap", "user_editable_context", "model_editable_context"})
+
+
+def read_openai(data: object) -> list[ImportedSession]:
+    """Every conversation of a parsed file, in its order; those without a word are left out.
+
+    Raises `ImportFailed` with the place in the file.
+    """
+    sessions: dict[str, ImportedSession] = {}
+    for index, item in enumerate(_conversations(data), 1):
+        session = _session(read_object(item, f"conversation {index}"), f"conversation {index}")
+        if session.turns:
+            # The same conversation twice in one file is one conversation; the later state of it counts.
+            sessions[session.id] = session
+    return list(sessions.values())
+
+
+def _conversations(data: object) -> Sequence[Any]:
+    if isinstance(data, dict):
+        return [data]
+    items = read_list(data, "the file", "a conversation or a list of them")
+    if items and isinstance(items[0], dict) and "role" in items[0]:
+        return [{"messages": items}]
+    return items
+
+
+def _session(item: Mapping[str, Any], where: str) -> ImportedSession:
+    if "mapping" in item:
+        source, messages = "chatgpt", list(_branch_messages(item, where))
+    elif "messages" in item:
+        source, messages = "openai", list(_listed_messages(item["messages"], where))
+    else:
+        raise expected(where, "'messages' or 'mapping'", sorted(item))
+    own_id = read_text(item.get("conversation_id") or item.get("id"), f"{where}, id")
+    started = read_time(item.get("create_time") or item.get("created_at"), f"{where}, create_time")
+    return ImportedSession(
+        id=f"{source}-{own_id or digest([[m.role, m.content] for m in messages])}",
+        source=source,
+        title=read_text(item.get("title"), f"{where}, title"),
+        started_at=started or next((m.timestamp for m in messages if m.timestamp is not None), None),
+        turns=into_turns(messages),
+    )
+
+
+def _listed_messages(value: object, where: str) -> Iterator[ImportedMessage]:
+    for index, raw in enumerate(read_list(value, f"{where}, messages"), 1):
+        place = f"{where}, message {index}"
+        message = read_object(raw, place)
+        role = read_role(message.get("role"), f"{place}, role")
+        content = read_content(message.get("content"), f"{place}, content")
+        calls = message.get("tool_calls") or []
+        if not role or not (content.strip() or calls):
+            continue
+        yield ImportedMessage(
+            role=role,
+            content=content,
+            speaker=read_text(message.get("name"), f"{place}, name") if role != "tool" else "",
+            ref=read_text(message.get("id"), f"{place}, id"),
+            timestamp=read_time(message.get("timestamp") or message.get("created_at"), f"{place}, timestamp"),
+            tool_name=read_text(message.get("name"), f"{place}, name") if role == "tool" else "",
+            tool_calls=tuple(
+                read_object(call, f"{place}, tool_calls") for call in read_list(calls, f"{place}, tool_calls")
+            ),
+        )
+
+
+def _branch_messages(item: Mapping[str, Any], where: str) -> Iterator[ImportedMessage]:
+    for node_id, node in _branch(item, where):
+        if node.get("message") is None:
+            continue
+        place = f"{where}, node {node_id}"
+        message = read_object(node["message"], place)
+        found = _said(message, place)
+        if found is not None:
+            yield found
+
+
+def _branch(item: Mapping[str, Any], where: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Nodes from the root to the one that was last on screen, else to the newest leaf."""
+    nodes = read_object(item["mapping"], f"{where}, mapping")
+    current = item.get("current_node")
+    if not isinstance(current, str) or current not in nodes:
+        current = _newest_leaf(nodes)
+    branch: list[tuple[str, Mapping[str, Any]]] = []
+    seen: set[str] = set()
+    while isinstance(current, str) and current in nodes:
+        if current in seen:
+            raise expected(f"{where}, node {current}", "a tree", "a node that is its own ancestor")
+        seen.add(current)
+        node = read_object(nodes[current], f"{where}, node {current}")
+        branch.append((current, node))
+        current = node.get("parent")
+    return branch[::-1]
+
+
+def _newest_leaf(nodes: Mapping[str, Any]) -> str | None:
+    parents = [node.get("parent") for node in nodes.values() if isinstance(node, dict)]
+    inner = {parent for parent in parents if isinstance(parent, str)}
+    leaves = [name for name in nodes if name not in inner]
+    return leaves[-1] if leaves else None
+
+
+def _said(message: Mapping[str, Any], where: str) -> ImportedMessage | None:
+    """What one node says to the person, to a tool or for one; None for instructions, reasoning and what was hidden."""
+    author = read_object(message.get("author"), f"{where}, author")
+    role = read_role(author.get("role"), f"{where}, role")
+    content = read_object(message.get("content"), f"{where}, content")
+    metadata = read_object(message.get("metadata") or {}, f"{where}, metadata")
+    hidden = metadata.get("is_visually_hidden_from_conversation")
+    if not role or hidden or content.get("content_type") in _NOT_SAID:
+        return None
+    text = read_content(content.get("parts", content.get("text")), f"{where}, content")
+    if not text.strip():
+        return None
+    recipient = message.get("recipient") or "all"
+    calls = recipient != "all" and role == "assistant"
+    return ImportedMessage(
+        role=role,
+        content="" if calls else text,
+        ref=read_text(message.get("id"), f"{where}, id"),
+        timestamp=read_time(message.get("create_time"), f"{where}, create_time"),
+        tool_name=read_text(author.get("name"), f"{where}, name") if role == "tool" else "",
+        tool_calls=({"name": str(recipient), "arguments": text},) if calls else (),
+    )
