@@ -17,7 +17,26 @@ CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "c
 LINE = {"session": "a", "role": "user", "content": "hi"}
 WORDS = st.sampled_from(["user", "assistant", "tool", "all", "text", "a", "b", ""]) | st.text(max_size=3)
 NAMES = st.sampled_from(
-    ["messages", "mapping", "role", "content", "session", "id", "timestamp", "tool_calls", "a", "b", "author", "metadata", "parent", "current_node", "parts", "message", "recipient", "title"]
+    [
+        "messages",
+        "mapping",
+        "role",
+        "content",
+        "session",
+        "id",
+        "timestamp",
+        "tool_calls",
+        "a",
+        "b",
+        "author",
+        "metadata",
+        "parent",
+        "current_node",
+        "parts",
+        "message",
+        "recipient",
+        "title",
+    ]
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
