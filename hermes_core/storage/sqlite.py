@@ -15,7 +15,8 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
-from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, file_system
+from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, sync_folder
+from hermes_core.storage.files import file_system as file_system_of
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class Database:
         secure_delete: bool = False,
         read_only: bool = False,
         busy_timeout: float = BUSY_TIMEOUT,
+        file_system: Callable[[Path], FileSystem] = file_system_of,
     ) -> None:
         names = [name for name, _ in migrations]
         if len(set(names)) != len(names):
@@ -83,6 +85,7 @@ class Database:
         self._secure_delete = secure_delete
         self._read_only = read_only
         self._busy_timeout = busy_timeout
+        self._file_system = file_system
         self._local = threading.local()
         self._open_lock = threading.Lock()
         self._write_lock = threading.RLock()
@@ -102,7 +105,7 @@ class Database:
         with self._open_lock:
             if self._closed:
                 raise DatabaseUnavailable(f"{str(self.path)!r} was closed", "open it again")
-            with translated_errors(self.path):
+            with translated_errors(self.path), _file_errors(self.path):
                 held = _Held(self._connect())
             self._local.held = held
             self._all_held.add(held)
@@ -140,11 +143,16 @@ class Database:
                 held.close()
 
     def backup(self, target: Path) -> None:
-        """Copy the database, whole and consistent, to `target`, also while others write."""
+        """Copy the database, whole and consistent, to `target`, also while others write; an older copy is replaced at the end."""
         ensure_folder(target.parent)
-        with translated_errors(self.path), contextlib.closing(sqlite3.connect(target)) as copy:
-            target.chmod(PRIVATE_FILE)
-            self.connection.backup(copy)
+        partial = target.with_name(f".{target.name}.partial")
+        with translated_errors(self.path), _file_errors(target):
+            partial.unlink(missing_ok=True)
+            os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
+            with contextlib.closing(sqlite3.connect(partial)) as copy:
+                self.connection.backup(copy)
+            partial.replace(target)
+            sync_folder(target.parent)
 
     def integrity(self) -> list[str]:
         """What SQLite's own check finds wrong, a line each; empty when the file is whole."""
@@ -192,7 +200,7 @@ class Database:
             self._ready = True
 
     def _set_journal_mode(self, connection: sqlite3.Connection) -> str:
-        kind = file_system(self.path)
+        kind = self._file_system(self.path)
         wanted = self._wanted_mode
         if wanted == "auto":
             wanted = "wal" if kind.carries_wal else "delete"
@@ -268,6 +276,13 @@ def translated_errors(path: Path) -> Iterator[None]:
             if sign in text:
                 raise DatabaseUnavailable(f"can't use {str(path)!r}: {exc}", remedy) from exc
         raise
+
+
+@contextlib.contextmanager
+def _file_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the system about opening the file into ours."""
+    try:
+        yield
     except OSError as exc:
         raise DatabaseUnavailable(
             f"can't open {str(path)!r}: {exc.strerror or exc}",
