@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pluggy
+import pytest
+
+from hermes_core.contract.hooks import PROJECT, ProviderHooks, hookimpl
+from hermes_core.contract.provider import MemoryProvider, contract_faults, validate_provider
+from hermes_core.contract.values import CONTRACT_VERSION, Query, Recall, Session
+from hermes_core.errors import ProviderInvalid
+
+
+class Sound(MemoryProvider):
+    name = "sound"
+
+    def prefetch(self, query: Query) -> Recall:
+        return Recall(text=query.text)
+
+    async def sync_turn(self, turn: Any, session: Session) -> None: ...
+
+    def helper(self, *anything: Any, more: int = 3) -> None: ...
+
+    @property
+    def broken(self) -> str:
+        raise RuntimeError("a property is not run to look for faults")
+
+
+class Plain:
+    name = "plain"
+
+    @hookimpl
+    def prefetch(self, query: Query) -> str:
+        return query.text
+
+
+def provider(**members: Any) -> object:
+    return type("Written", (MemoryProvider,), {"name": "written", **members})()
+
+
+@pytest.mark.parametrize("sound", [Sound(), Plain()])
+def test_a_sound_provider_has_no_faults_and_pluggy_takes_it(sound: object) -> None:
+    assert contract_faults(sound) == []
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(ProviderHooks)
+    manager.register(sound)
+    manager.check_pending()
+    assert len(manager.hook.prefetch.get_hookimpls()) == 1
+
+
+def test_a_hook_that_is_not_overridden_is_not_implemented() -> None:
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(ProviderHooks)
+    manager.register(Sound())
+    assert manager.hook.initialize.get_hookimpls() == []
+
+
+def test_an_override_in_a_subclass_of_a_provider_counts() -> None:
+    class Child(Sound):
+        name = "child"
+
+        def shutdown(self) -> None: ...
+
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(ProviderHooks)
+    manager.register(Child())
+    assert len(manager.hook.shutdown.get_hookimpls()) == len(manager.hook.prefetch.get_hookimpls()) == 1
+
+
+def keyword_only(self: Any, *, query: Query) -> None: ...
+def with_default(self: Any, query: Query, session: object = None) -> None: ...
+def with_rest(self: Any, **kwargs: Any) -> None: ...
+def takes_turn(self: Any, turn: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("faulty", "fault"),
+    [
+        (provider(name=""), "it has no name: set name = '...' on the class"),
+        (provider(name=3), "it has no name"),
+        (provider(contract_version=CONTRACT_VERSION + 1), "upgrade hermes-memory-core"),
+        (provider(prefetch=keyword_only), "prefetch() takes 'query' by keyword only: remove the *"),
+        (provider(prefetch=with_default), "prefetch() gives 'session' a default: remove it"),
+        (provider(prefetch=with_rest), "receives nothing: name the parameters you want"),
+        (provider(sync_turns=takes_turn), "sync_turns() is no hook: did you mean sync_turn()?"),
+        (provider(on_sesion_end=takes_turn), "did you mean on_session_end()?"),
+        (
+            provider(wholly_else=hookimpl(lambda self: None)),
+            "is marked as a hook and there is none of that name",
+        ),
+        (
+            type("Bare", (), {"name": "bare", "sync_turn": takes_turn})(),
+            "sync_turn() is not marked: write @hookimpl",
+        ),
+    ],
+)
+def test_a_fault_is_found_and_told_with_what_to_write(faulty: object, fault: str) -> None:
+    faults = contract_faults(faulty)
+    assert len(faults) == 1
+    assert fault in faults[0]
+    with pytest.raises(ProviderInvalid, match="breaks the contract"):
+        validate_provider(faulty)
+
+
+def test_all_faults_are_told_at_once() -> None:
+    faulty = provider(name="", prefetch=with_default, sync_turns=takes_turn)
+    assert len(contract_faults(faulty)) == 3

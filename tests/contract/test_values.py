@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_core.contract import values
+from hermes_core.contract.values import Availability, Capabilities, Recall, RecallItem, Session, Turn
+
+VALUES = [cls for _, cls in inspect.getmembers(values, dataclasses.is_dataclass)]
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+SESSIONS = st.builds(Session, **{field.name: TEXT for field in dataclasses.fields(Session)})
+
+
+@pytest.mark.parametrize("cls", VALUES, ids=lambda cls: cls.__name__)
+def test_a_value_is_frozen_small_and_explained(cls: Any) -> None:
+    assert cls.__dataclass_params__.frozen
+    assert "__slots__" in vars(cls)
+    assert cls.__doc__
+    assert not cls.__doc__.startswith(f"{cls.__name__}(")
+
+
+@pytest.mark.parametrize("cls", VALUES, ids=lambda cls: cls.__name__)
+def test_a_field_that_comes_later_has_a_default(cls: Any) -> None:
+    required = [
+        f.name for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING
+    ]
+    assert required == [f.name for f in dataclasses.fields(cls)][: len(required)]
+
+
+@given(SESSIONS)
+def test_a_session_survives_json(session: Session) -> None:
+    assert Session.from_dict(json.loads(json.dumps(session.to_dict()))) == session
+
+
+def test_a_session_written_by_a_later_version_can_be_read() -> None:
+    assert Session.from_dict({"id": "s", "mood": "new in 2.0"}) == Session("s")
+
+
+@given(SESSIONS, SESSIONS)
+def test_two_people_or_chats_share_a_scope_only_if_they_are_the_same(a: Session, b: Session) -> None:
+    def owner(s: Session) -> tuple[str, ...]:
+        return (s.identity, s.platform, s.user_id, s.chat_id)
+
+    assert (a.scope == b.scope) == (owner(a) == owner(b))
+    assert dataclasses.replace(a, id=b.id, parent_id=b.parent_id, thread_id=b.thread_id).scope == a.scope
+
+
+@pytest.mark.parametrize("context", ["subagent", "cron", "review", "flush"])
+def test_only_a_primary_session_has_a_person(context: Any) -> None:
+    assert Session("s").primary
+    assert not Session("s", agent_context=context).primary
+
+
+@given(st.builds(Turn, id=TEXT, number=st.integers(), user=TEXT, assistant=TEXT))
+def test_a_turn_survives_json(turn: Turn) -> None:
+    data = json.loads(json.dumps(dataclasses.asdict(turn)))
+    assert Turn(**{**data, "messages": tuple(data["messages"])}) == turn
+
+
+def test_recall_is_true_when_it_holds_something_and_its_own_text_comes_first() -> None:
+    item = RecallItem("Likes tea ", when="8 May", speaker="Mel")
+    assert not Recall()
+    assert not Recall(text=" \n")
+    assert Recall((item, RecallItem("x"))).render() == "- [8 May] Mel: Likes tea\n- x"
+    assert Recall((item,), text=" ready ").render() == "ready"
+
+
+def test_availability_says_why_not() -> None:
+    assert Availability()
+    no = Availability.no("no key", "set KEY")
+    assert (bool(no), no.reason, no.remedy) == (False, "no key", "set KEY")
+
+
+@pytest.mark.parametrize(
+    ("declared", "memory", "user"),
+    [(False, False, False), (True, True, True), ({"user": True}, False, True), ({}, False, False)],
+)
+def test_local_writes_are_suppressed_for_all_targets_or_one(declared: Any, memory: bool, user: bool) -> None:
+    capabilities = Capabilities(suppresses_local_writes=declared)
+    assert (capabilities.suppresses("memory"), capabilities.suppresses("user")) == (memory, user)

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hermes_core.errors import ConfigError
+from hermes_core.home import HermesHome
+
+
+def test_an_argument_comes_before_the_environment_and_that_before_the_default(tmp_path: Path) -> None:
+    env = {"HERMES_HOME": str(tmp_path / "env"), "LOCALAPPDATA": str(tmp_path)}
+    assert HermesHome.resolve(tmp_path / "given", environ=env).path == tmp_path / "given"
+    assert HermesHome.resolve(environ=env).path == tmp_path / "env"
+    default = tmp_path / "hermes" if os.name == "nt" else Path("~/.hermes").expanduser()
+    assert HermesHome.resolve(environ={"LOCALAPPDATA": str(tmp_path)}).path == default
+
+
+def test_a_home_is_absolute_and_may_begin_with_a_tilde(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert HermesHome.resolve("here", environ={}).path == tmp_path / "here"
+    assert HermesHome.resolve("~/x", environ={}).path == Path("~/x").expanduser()
+
+
+@pytest.mark.parametrize("name", ["", "default"])
+def test_the_default_profile_is_the_home_itself(tmp_path: Path, name: str) -> None:
+    home = HermesHome.resolve(tmp_path, name, environ={"HERMES_PROFILE": "work"})
+    assert (home.path, home.profile) == (tmp_path, "default")
+
+
+def test_a_profile_is_a_whole_home_of_its_own(tmp_path: Path) -> None:
+    by_name = HermesHome.resolve(tmp_path, "work", environ={})
+    by_environment = HermesHome.resolve(tmp_path, environ={"HERMES_PROFILE": "work"})
+    assert by_name == by_environment
+    assert (by_name.path, by_name.profile) == (tmp_path / "profiles" / "work", "work")
+    assert by_name.memory_md.is_relative_to(by_name.path)
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "a/b", "a\\b", ".hidden", "-x", "a b", "a\n", "x" * 65, "ü"])
+def test_a_profile_can_not_leave_its_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="can't be a profile's name"):
+        HermesHome.resolve(tmp_path, name, environ={})
+
+
+def test_every_path_lies_under_the_home_and_none_is_made(tmp_path: Path) -> None:
+    home = HermesHome(tmp_path / "home")
+    names = [name for name, value in vars(HermesHome).items() if isinstance(value, property)]
+    paths = [getattr(home, name) for name in names] + [home.provider_json("mem0")]
+    assert len(set(paths)) == len(paths) >= 12
+    assert all(path.is_relative_to(home.path) for path in paths)
+    assert not home.path.exists()
