@@ -1,0 +1,197 @@
+"""The direction of imports and the borders between rooms, read from the source of every module."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE = ROOT / "hermes_core"
+
+# A room uses only rooms of earlier steps; rooms of one step don't use each other. What one needs of another is a
+# callable that memory.py hands in.
+STEPS = [
+    ("errors", "contract", "safety", "recall"),
+    ("home",),
+    ("storage",),
+    ("config", "config_keys", "credentials"),
+    ("loader", "kit", "manager"),
+    ("curated", "sessions", "skills"),
+    ("memory",),
+    ("agent", "importers"),
+    ("cli", "mcp_server"),
+]
+STEP_OF = {room: step for step, rooms in enumerate(STEPS) for room in rooms}
+# Values and errors are for everyone, and a file of keys belongs to the file that reads them.
+TOGETHER = {("contract", "errors"), ("safety", "errors"), ("recall", "errors"), ("config", "config_keys")}
+# They see public names only, and are seen by nobody.
+APART = {"testing"}
+
+BROAD = {"manager/call.py", "loader/load.py", "cli/__init__.py"}
+POSIX_ONLY = {"fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslog", "readline", "curses"}
+OF_THE_MANAGER = {"threading", "atexit", "multiprocessing", "concurrent", "_thread"}
+FOR_PROVIDERS = ("hermes_core", "hermes_core.kit", "hermes_core.recall", "hermes_core.testing")
+
+MODULES = sorted(CORE.rglob("*.py"))
+PROVIDERS = sorted(p for p in ROOT.glob("plugins/*/hermes_*/**/*.py"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [f"{'.' * node.level}{node.module or ''}"]
+    return []
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(tree_of(path)):
+        yield from imported(node)
+
+
+def imports_at_top(path: Path) -> Iterator[str]:
+    """Imports that happen when the module is loaded, in conditions and try blocks too, in functions not."""
+    waiting: list[ast.AST] = list(tree_of(path).body)
+    while waiting:
+        node = waiting.pop()
+        yield from imported(node)
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(CORE).parts[0].removesuffix(".py")
+
+
+def is_allowed(room: str, other: str) -> bool:
+    if room == other or (room, other) in TOGETHER:
+        return True
+    return room in STEP_OF and other in STEP_OF and STEP_OF[other] < STEP_OF[room]
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in MODULES if p.parent != CORE or p.stem != "__init__"], ids=name_of
+)
+def test_imports_go_one_way(path: Path) -> None:
+    room = room_of(path)
+    if room in APART:
+        return
+    others = {name.split(".")[1] for name in imports(path) if name.startswith("hermes_core.")}
+    wrong = sorted(other for other in others if not is_allowed(room, other))
+    assert not wrong, f"{room} must not import {wrong}"
+
+
+def test_every_room_has_its_place_in_the_order() -> None:
+    rooms = {room_of(path) for path in MODULES} - APART - {"__init__"}
+    assert rooms <= STEP_OF.keys()
+
+
+def test_nobody_names_a_provider_package() -> None:
+    packages = {path.parent.name for path in ROOT.glob("plugins/*/hermes_*/__init__.py")}
+    assert not [name_of(p) for p in MODULES if packages & {i.split(".")[0] for i in imports(p)}]
+
+
+def broad_handlers(path: Path) -> list[int]:
+    """Lines of `except:`, `except Exception` and `except BaseException` that go on instead of raising again."""
+    return [
+        node.lineno
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ExceptHandler)
+        and (
+            node.type is None
+            or {"Exception", "BaseException"} & {n.id for n in ast.walk(node.type) if isinstance(n, ast.Name)}
+        )
+        and not (isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None)
+    ]
+
+
+@pytest.mark.parametrize("path", MODULES + PROVIDERS, ids=name_of)
+def test_everything_is_caught_only_at_the_named_borders(path: Path) -> None:
+    if name_of(path).removeprefix("hermes_core/") not in BROAD:
+        assert broad_handlers(path) == []
+
+
+@pytest.mark.parametrize("path", MODULES + PROVIDERS, ids=name_of)
+def test_nothing_of_one_system_is_imported_at_the_top(path: Path) -> None:
+    assert not POSIX_ONLY & {name.split(".")[0] for name in imports_at_top(path)}
+
+
+@pytest.mark.parametrize("path", PROVIDERS, ids=name_of)
+def test_a_provider_uses_public_names_and_leaves_threads_and_environment_to_the_host(path: Path) -> None:
+    ours = {name for name in imports(path) if name.split(".")[0] == "hermes_core"}
+    assert all(name in FOR_PROVIDERS or name.startswith(FOR_PROVIDERS[1:]) for name in ours)
+    assert not OF_THE_MANAGER & {name.split(".")[0] for name in imports(path)}
+    attributes = {
+        f"{node.value.id}.{node.attr}"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    names = {
+        alias.name
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert not attributes & {"os.environ", "os.getenv", "os.putenv"}
+    assert not names & {"environ", "getenv", "putenv"}
+
+
+# ------------------------------------------------------------- what an import does
+
+# Names that would say that an import has loaded a client, an array library or a model, and those that cost time.
+HEAVY = [
+    "numpy",
+    "torch",
+    "httpx",
+    "requests",
+    "aiohttp",
+    "urllib3",
+    "openai",
+    "anthropic",
+    "mcp",
+    "pydantic",
+    "rich",
+    "click",
+    "yaml",
+    "ruamel",
+    "sqlite3",
+]
+WATCHED = """
+import sys, threading
+opened = []
+sys.addaudithook(lambda event, args: opened.append(args) if event in ("open", "socket.connect", "subprocess.Popen") else None)
+{statement}
+files = [a for a in opened if not str(a[0]).endswith((".py", ".pyc", ".so", ".pyd", ".dll"))
+         and "dist-info" not in str(a[0]) and not isinstance(a[0], int)]
+print(sorted(set(m.split(".")[0] for m in sys.modules) & set({heavy!r})), threading.active_count(), files)
+"""
+
+
+@pytest.mark.parametrize(
+    "statement", ["import hermes_core", "from hermes_core import MemoryProvider, Recall, hookimpl"]
+)
+def test_an_import_loads_nothing_heavy_starts_no_thread_and_opens_no_file(statement: str) -> None:
+    code = WATCHED.format(statement=statement, heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] 1 []\n"
+
+
+def test_the_import_of_the_package_alone_loads_none_of_its_rooms() -> None:
+    code = "import hermes_core, sys; print(sorted(m for m in sys.modules if m.startswith('hermes')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['hermes_core']\n"
