@@ -1,0 +1,241 @@
+"""Every change of curated memory, written before it happens, for history and undo.
+
+A change is first an *intent*, then the file is replaced, then the intent is *done*. A process that dies in between
+leaves an intent; who opens the file next compares it with the file's fingerprint and knows which of the two happened.
+All writing here happens under the file's lock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
+from hermes_core.curated.document import split
+from hermes_core.storage.sqlite import Database
+
+VERSIONS_KEPT = 1000
+"""Changes kept for each file. Older ones can't be undone any more."""
+
+_TABLE = """
+CREATE TABLE changes (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    file TEXT NOT NULL,
+    target TEXT NOT NULL,
+    action TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('intent', 'done')),
+    at REAL NOT NULL,
+    before TEXT NOT NULL,
+    after TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    session TEXT NOT NULL,
+    writes TEXT NOT NULL,
+    mirrored INTEGER NOT NULL,
+    undoes INTEGER,
+    undone INTEGER NOT NULL DEFAULT 0
+) STRICT
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One change that happened: `action` is add, replace, remove, batch, reset, undo or edit (by hand).
+
+    `before` and `after` are all entries of the file; `undoes` is the id of the change that this one took back.
+    """
+
+    id: int
+    target: MemoryTarget
+    action: str
+    at: float
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    session_id: str = ""
+    undoes: int | None = None
+    undone: bool = False
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """Entries that came, counting equal ones."""
+        return tuple((Counter(self.after) - Counter(self.before)).elements())
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """Entries that went, counting equal ones."""
+        return tuple((Counter(self.before) - Counter(self.after)).elements())
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A state of a file: the fingerprint of its bytes, and its entries."""
+
+    fingerprint: str
+    entries: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change about to be written: texts of the whole file, the fingerprint that the file will have, and why."""
+
+    file: str
+    target: MemoryTarget
+    action: str
+    before: str
+    after: str
+    fingerprint: str
+    session: Session
+    writes: Sequence[MemoryWrite] = ()
+    undoes: int | None = None
+
+
+class Journal:
+    """The changes of one home's memory files, in `journal.db`."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._database = Database(
+            path,
+            [("changes", _create), ("changes by file", _index)],
+            secure_delete=True,
+        )
+        self._clock = clock
+
+    def settle(self, file: str, fingerprint: str) -> None:
+        """Decide the intents that a dead process left: done when the file has their fingerprint, else never happened."""
+        rows = self._database.execute(
+            "SELECT id, fingerprint FROM changes WHERE file = ? AND state = 'intent'", (file,)
+        ).fetchall()
+        for row in rows:
+            if row["fingerprint"] == fingerprint:
+                self.finish(row["id"], mirrored=False)
+            else:
+                self._database.execute("DELETE FROM changes WHERE id = ?", (row["id"],))
+
+    def last_known(self, file: str) -> Known | None:
+        """What the file held after its last change that we know of."""
+        row = self._database.execute(
+            "SELECT fingerprint, after FROM changes WHERE file = ? AND state = 'done' ORDER BY id DESC LIMIT 1",
+            (file,),
+        ).fetchone()
+        return Known(row["fingerprint"], split(row["after"])) if row else None
+
+    def begin(self, step: Step) -> int:
+        """Record the intent, on disk when this returns; gives its id, which no other process gets."""
+        return self._insert(step, "intent")
+
+    def record(self, step: Step) -> int:
+        """Record what happened without us: a hand edit."""
+        return self._insert(step, "done")
+
+    def abandon(self, change: int) -> None:
+        """Forget an intent whose file was not replaced."""
+        self._database.execute("DELETE FROM changes WHERE id = ? AND state = 'intent'", (change,))
+
+    def finish(self, change: int, *, mirrored: bool) -> None:
+        """Mark a change done, and the one that it takes back as undone; drop what is older than the bound."""
+        with self._database.transaction() as connection:
+            connection.execute(
+                "UPDATE changes SET state = 'done', mirrored = mirrored OR ? WHERE id = ?", (mirrored, change)
+            )
+            row = connection.execute("SELECT file, undoes FROM changes WHERE id = ?", (change,)).fetchone()
+            if row["undoes"] is not None:
+                _mark_undone(connection, row["undoes"])
+            connection.execute(
+                "DELETE FROM changes WHERE file = ? AND mirrored AND id <= "
+                "(SELECT id FROM changes WHERE file = ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
+                (row["file"], row["file"], VERSIONS_KEPT),
+            )
+
+    def unmirrored(self) -> list[tuple[int, Session, list[MemoryWrite]]]:
+        """Changes that happened and whose writes nobody has taken yet, oldest first."""
+        rows = self._database.execute(
+            "SELECT id, session, writes FROM changes WHERE state = 'done' AND NOT mirrored ORDER BY id"
+        )
+        return [
+            (
+                row["id"],
+                Session.from_dict(json.loads(row["session"])),
+                [_write(data) for data in json.loads(row["writes"])],
+            )
+            for row in rows
+        ]
+
+    def versions(self, target: str | None = None) -> Iterator[Version]:
+        """The changes that happened, newest first."""
+        for row in self._database.execute(
+            "SELECT * FROM changes WHERE state = 'done' AND target = ifnull(?, target) ORDER BY id DESC",
+            (target,),
+        ):
+            yield _version(row)
+
+    def close(self) -> None:
+        """Close the database."""
+        self._database.close()
+
+    def _insert(self, step: Step, state: str) -> int:
+        cursor = self._database.execute(
+            "INSERT INTO changes (file, target, action, state, at, before, after, fingerprint, session, writes,"
+            " mirrored, undoes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                step.file,
+                step.target,
+                step.action,
+                state,
+                self._clock(),
+                step.before,
+                step.after,
+                step.fingerprint,
+                json.dumps(step.session.to_dict()),
+                json.dumps([_plain(write) for write in step.writes]),
+                not step.writes,
+                step.undoes,
+            ),
+        )
+        return int(cursor.lastrowid or 0)
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.execute(_TABLE)
+
+
+def _index(connection: sqlite3.Connection) -> None:
+    connection.execute("CREATE INDEX changes_by_file ON changes (file, id)")
+
+
+def _mark_undone(connection: sqlite3.Connection, change: int) -> None:
+    """Undoing an undo brings the first change back."""
+    connection.execute("UPDATE changes SET undone = 1 WHERE id = ?", (change,))
+    connection.execute(
+        "UPDATE changes SET undone = 0 WHERE id = (SELECT undoes FROM changes WHERE id = ?)", (change,)
+    )
+
+
+def _plain(write: MemoryWrite) -> dict[str, object]:
+    return {field.name: getattr(write, field.name) for field in dataclasses.fields(write)} | {
+        "metadata": dict(write.metadata)
+    }
+
+
+def _write(data: dict[str, Any]) -> MemoryWrite:
+    known = {field.name for field in dataclasses.fields(MemoryWrite)}
+    return MemoryWrite(**{key: value for key, value in data.items() if key in known})
+
+
+def _version(row: sqlite3.Row) -> Version:
+    return Version(
+        id=row["id"],
+        target=row["target"],
+        action=row["action"],
+        at=row["at"],
+        before=split(row["before"]),
+        after=split(row["after"]),
+        session_id=json.loads(row["session"])["id"],
+        undoes=row["undoes"],
+        undone=bool(row["undone"]),
+    )

@@ -1,0 +1,172 @@
+"""How a change reaches a memory file so that no crash, edit or full disk loses anything."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
+from hermes_core.curated.disk import MemoryFile, fingerprint
+from hermes_core.curated.document import Document, parse, render
+from hermes_core.curated.journal import Journal, Step
+from hermes_core.errors import MemoryConflict, OutboxError, StorageError
+from hermes_core.storage.files import locked
+
+log = logging.getLogger(__name__)
+
+OnWrite = Callable[[MemoryWrite, Session], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A file as it is under its lock; `notice` tells of an edit from outside that was adopted on the way."""
+
+    target: MemoryTarget
+    file: MemoryFile
+    session: Session
+    entries: tuple[str, ...] = ()
+    notice: str = ""
+
+
+class Writer:
+    """Opens files under their locks and commits changes: intent, file, mirror, done, in this order."""
+
+    def __init__(self, journal: Journal, lock_timeout: float, on_write: OnWrite | None) -> None:
+        self._journal = journal
+        self._lock_timeout = lock_timeout
+        self._on_write = on_write
+
+    @contextlib.contextmanager
+    def opened(self, target: MemoryTarget, file: MemoryFile, session: Session) -> Iterator[Opened]:
+        """Hold the lock; decide what a dead process left, adopt what a person did.
+
+        Raises `MemoryConflict` for what can't be adopted, with a copy of it, and `StorageError` (`LockTimeout`).
+        """
+        with locked(file.path, self._lock_timeout):
+            data = file.read()
+            self._journal.settle(file.name, fingerprint(data))
+            found = parse(data)
+            if found.conflict:
+                message, remedy = conflict(file, found.conflict)
+                raise MemoryConflict(message, remedy, back_up(file, data))
+            notice = self._adopt(Opened(target, file, session), data, found)
+            yield Opened(target, file, session, found.entries, notice)
+
+    def commit(
+        self,
+        opened: Opened,
+        action: str,
+        after: tuple[str, ...],
+        writes: Sequence[MemoryWrite],
+        undoes: int | None = None,
+    ) -> str:
+        """Replace the file; gives a warning when that stands and the provider was not told.
+
+        Raises `StorageError`, with the file as it was.
+        """
+        told = writes if self._on_write else ()
+        change = self._journal.begin(_step(opened, action, opened.entries, after, told, undoes))
+        try:
+            opened.file.replace(render(after))
+        except StorageError:
+            with contextlib.suppress(StorageError):
+                self._journal.abandon(change)
+            raise
+        warning = self._mirror(told, opened.session)
+        try:
+            self._journal.finish(change, mirrored=not warning)
+        except StorageError as exc:
+            # The file holds the change and the journal its intent: whoever opens the file next marks it done.
+            log.warning("change %d of %s is written, not marked done: %s", change, opened.file.name, exc)
+        return warning
+
+    def settle(self, file: MemoryFile) -> None:
+        """Decide what a dead process left, so that the history is true."""
+        with locked(file.path, self._lock_timeout), contextlib.suppress(MemoryConflict):
+            self._journal.settle(file.name, fingerprint(file.read()))
+
+    def mirror_missing(self) -> int:
+        """Tell `on_write` of the writes that it refused or never saw; gives the number of changes it took."""
+        told = 0
+        for change, session, writes in self._journal.unmirrored():
+            if self._on_write is None or self._mirror(writes, session):
+                break
+            self._journal.finish(change, mirrored=True)
+            told += 1
+        return told
+
+    def hand_on(self, write: MemoryWrite, session: Session) -> None:
+        """Give a write to the provider alone. Raises `OutboxError` when nobody takes it."""
+        if self._on_write is None:
+            raise OutboxError("no memory provider takes it", "check the provider's state")
+        self._on_write(write, session)
+
+    def _mirror(self, writes: Sequence[MemoryWrite], session: Session) -> str:
+        for write in writes:
+            try:
+                self.hand_on(write, session)
+            except OutboxError as exc:
+                log.warning("memory write %s is not mirrored: %s", write.id, exc)
+                return f"Saved here, but the memory provider was not told yet: {exc}"
+        return ""
+
+    def _adopt(self, opened: Opened, data: bytes, found: Document) -> str:
+        """Journal a change from outside, with a copy of what would otherwise be gone; gives the notice."""
+        file, mark = opened.file, fingerprint(data)
+        known = self._journal.last_known(file.name)
+        if known.fingerprint == mark if known else found.canonical:
+            return ""
+        before = known.entries if known else found.entries
+        emptied = bool(before) and not found.entries
+        copy = None
+        if emptied or not found.canonical:
+            copy = file.back_up(render(before).encode("utf-8") if emptied else data)
+        step = _step(opened, "edit", before, found.entries, (), None, mark)
+        change = self._journal.record(step)
+        log.info("adopted an edit of %s from outside as change %d", file.path, change)
+        what = "emptied" if emptied else "edited"
+        kept = f"; a backup is {str(copy)!r}" if copy else ""
+        return f"{file.name} was {what} outside this tool: adopted as change {change}, which can be undone{kept}."
+
+
+def conflict(file: MemoryFile, reason: str) -> tuple[str, str]:
+    """Message and remedy for bytes that can't be adopted."""
+    return (
+        f"Refusing to write {file.name}: {reason}, so rewriting it could lose something",
+        f"Save {str(file.path)!r} as UTF-8 text, or move it away and add its facts again with the memory tool "
+        "from the .bak copy",
+    )
+
+
+def back_up(file: MemoryFile, data: bytes) -> str:
+    """Where a copy lies, or that there is none; what is refused stays on disk anyway."""
+    try:
+        return str(file.back_up(data))
+    except StorageError as exc:
+        log.warning("no backup of %s: %s", file.path, exc)
+        return f"{file.path} (BACKUP FAILED — file unchanged on disk)"
+
+
+def _step(
+    opened: Opened,
+    action: str,
+    before: tuple[str, ...],
+    after: tuple[str, ...],
+    writes: Sequence[MemoryWrite],
+    undoes: int | None,
+    mark: str = "",
+) -> Step:
+    text = render(after)
+    return Step(
+        file=opened.file.name,
+        target=opened.target,
+        action=action,
+        before=render(before),
+        after=text,
+        fingerprint=mark or fingerprint(text.encode("utf-8")),
+        session=opened.session,
+        writes=writes,
+        undoes=undoes,
+    )
