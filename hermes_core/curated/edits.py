@@ -68,10 +68,8 @@ def clip(text: str, width: int = PREVIEW) -> str:
     return text if len(text) <= width else f"{text[:width]}..."
 
 
-def apply(
-    entries: Sequence[str], operations: Sequence[Operation], limit: int, *, batch: bool = False
-) -> Edit | Refusal:
-    """All operations in order, or none: the first that can't be done refuses the rest. The budget counts at the end."""
+def apply(entries: Sequence[str], operations: Sequence[Operation], *, batch: bool = False) -> Edit | Refusal:
+    """All operations in order, or none: the first that can't be done refuses the rest."""
     current, changes = list(entries), []
     for index, operation in enumerate(operations):
         change = _apply_one(current, index, operation)
@@ -79,8 +77,35 @@ def apply(
             return in_batch(change, index, operation) if batch else change
         if change:
             changes.append(change)
-    edit = Edit(tuple(current), tuple(changes))
-    return _over_budget(entries, edit, operations, limit, batch) or edit
+    return Edit(tuple(current), tuple(changes))
+
+
+def over_budget(
+    before: Sequence[str], edit: Edit, operations: Sequence[Operation], limit: int, *, batch: bool = False
+) -> Refusal | None:
+    """Growing past the limit is refused. Shrinking never is, so that a store that a hand edit overfilled gets out."""
+    used, after = measure(before), measure(edit.entries)
+    if after <= limit or after <= used:
+        return None
+    if batch:
+        reason = f"Applying the operations would put memory at {after:,}/{limit:,} chars."
+        advice = (
+            "Remove or shorten more in the same batch. No operations were applied (batch is all-or-nothing)."
+        )
+    elif operations[0].action == "add":
+        size = len(operations[0].content)
+        reason = (
+            f"Memory at {used:,}/{limit:,} chars. Adding this entry ({size:,} chars) would exceed the limit."
+        )
+        advice = (
+            "Replace or remove existing entries first, or do both in one call with 'operations'."
+            if size <= limit
+            else "It is larger than the whole store: write a shorter one."
+        )
+    else:
+        reason = f"Replacement would put memory at {after:,}/{limit:,} chars."
+        advice = "Shorten the new content, or remove other entries first."
+    return Refusal(f"{reason} {advice}", show_entries=True)
 
 
 def find(entries: Sequence[str], old_text: str) -> int | Refusal:
@@ -100,9 +125,9 @@ def find(entries: Sequence[str], old_text: str) -> int | Refusal:
     return found[0]
 
 
-def oversized(entries: Sequence[str], limit: int) -> list[str]:
-    """Entries that alone are larger than the whole store."""
-    return [entry for entry in entries if len(entry) > limit]
+def oversized(before: Sequence[str], edit: Edit, limit: int) -> str:
+    """An entry that alone is larger than the whole store, and would still be there; "" when there is none."""
+    return next((entry for entry in before if len(entry) > limit and entry in edit.entries), "")
 
 
 def reverse(entries: Sequence[str], before: Sequence[str], after: Sequence[str]) -> Edit | Refusal:
@@ -168,34 +193,6 @@ def _missing(here: Sequence[str], there: Sequence[str]) -> list[tuple[int, str]]
         else:
             missing.append((index, entry))
     return missing
-
-
-def _over_budget(
-    before: Sequence[str], edit: Edit, operations: Sequence[Operation], limit: int, batch: bool
-) -> Refusal | None:
-    """Growing past the limit is refused. Shrinking never is, so that a store that a hand edit overfilled gets out."""
-    used, after = measure(before), measure(edit.entries)
-    if after <= limit or after <= used:
-        return None
-    if batch:
-        reason = f"Applying the operations would put memory at {after:,}/{limit:,} chars."
-        advice = (
-            "Remove or shorten more in the same batch. No operations were applied (batch is all-or-nothing)."
-        )
-    elif operations[0].action == "add":
-        size = len(operations[0].content)
-        reason = (
-            f"Memory at {used:,}/{limit:,} chars. Adding this entry ({size:,} chars) would exceed the limit."
-        )
-        advice = (
-            "Replace or remove existing entries first, or do both in one call with 'operations'."
-            if size <= limit
-            else "It is larger than the whole store: write a shorter one."
-        )
-    else:
-        reason = f"Replacement would put memory at {after:,}/{limit:,} chars."
-        advice = "Shorten the new content, or remove other entries first."
-    return Refusal(f"{reason} {advice}", show_entries=True)
 
 
 def in_batch(refusal: Refusal, index: int, operation: Operation) -> Refusal:

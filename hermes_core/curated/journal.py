@@ -7,6 +7,7 @@ All writing here happens under the file's lock.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sqlite3
@@ -19,6 +20,7 @@ from typing import Any
 
 from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
 from hermes_core.curated.document import split
+from hermes_core.errors import DatabaseCorrupt
 from hermes_core.storage.sqlite import Database
 
 VERSIONS_KEPT = 1000
@@ -108,18 +110,18 @@ class Journal:
 
     def settle(self, file: str, fingerprint: str) -> None:
         """Decide the intents that a dead process left: done when the file has their fingerprint, else never happened."""
-        rows = self._database.execute(
+        rows = self._execute(
             "SELECT id, fingerprint FROM changes WHERE file = ? AND state = 'intent'", (file,)
         ).fetchall()
         for row in rows:
             if row["fingerprint"] == fingerprint:
                 self.finish(row["id"], mirrored=False)
             else:
-                self._database.execute("DELETE FROM changes WHERE id = ?", (row["id"],))
+                self._execute("DELETE FROM changes WHERE id = ?", (row["id"],))
 
     def last_known(self, file: str) -> Known | None:
         """What the file held after its last change that we know of."""
-        row = self._database.execute(
+        row = self._execute(
             "SELECT fingerprint, after FROM changes WHERE file = ? AND state = 'done' ORDER BY id DESC LIMIT 1",
             (file,),
         ).fetchone()
@@ -135,11 +137,11 @@ class Journal:
 
     def abandon(self, change: int) -> None:
         """Forget an intent whose file was not replaced."""
-        self._database.execute("DELETE FROM changes WHERE id = ? AND state = 'intent'", (change,))
+        self._execute("DELETE FROM changes WHERE id = ? AND state = 'intent'", (change,))
 
     def finish(self, change: int, *, mirrored: bool) -> None:
         """Mark a change done, and the one that it takes back as undone; drop what is older than the bound."""
-        with self._database.transaction() as connection:
+        with _remedied(), self._database.transaction() as connection:
             connection.execute(
                 "UPDATE changes SET state = 'done', mirrored = mirrored OR ? WHERE id = ?", (mirrored, change)
             )
@@ -154,7 +156,7 @@ class Journal:
 
     def unmirrored(self) -> list[tuple[int, Session, list[MemoryWrite]]]:
         """Changes that happened and whose writes nobody has taken yet, oldest first."""
-        rows = self._database.execute(
+        rows = self._execute(
             "SELECT id, session, writes FROM changes WHERE state = 'done' AND NOT mirrored ORDER BY id"
         )
         return [
@@ -168,7 +170,7 @@ class Journal:
 
     def versions(self, target: str | None = None) -> Iterator[Version]:
         """The changes that happened, newest first."""
-        for row in self._database.execute(
+        for row in self._execute(
             "SELECT * FROM changes WHERE state = 'done' AND target = ifnull(?, target) ORDER BY id DESC",
             (target,),
         ):
@@ -178,8 +180,12 @@ class Journal:
         """Close the database."""
         self._database.close()
 
+    def _execute(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
+        with _remedied():
+            return self._database.execute(sql, parameters)
+
     def _insert(self, step: Step, state: str) -> int:
-        cursor = self._database.execute(
+        cursor = self._execute(
             "INSERT INTO changes (file, target, action, state, at, before, after, fingerprint, session, writes,"
             " mirrored, undoes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
@@ -198,6 +204,16 @@ class Journal:
             ),
         )
         return int(cursor.lastrowid or 0)
+
+
+@contextlib.contextmanager
+def _remedied() -> Iterator[None]:
+    """Say what damage here means: the notes themselves lie in files of their own."""
+    try:
+        yield
+    except DatabaseCorrupt as exc:
+        remedy = "move it away: only history and undo are lost, MEMORY.md and USER.md are whole"
+        raise DatabaseCorrupt(exc.message, remedy) from exc
 
 
 def _create(connection: sqlite3.Connection) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hermes_core.contract.values import MemoryTarget
-from hermes_core.curated.document import entry_fault, measure, render_block
+from hermes_core.curated.document import ENTRY_DELIMITER, entry_fault, measure, render_block
 from hermes_core.curated.edits import handle
 
 PROMPT_STORES = 2
@@ -73,13 +73,16 @@ def flag(target: MemoryTarget, entry: str, limit: int, scan: Scan) -> Flagged | 
 def block(target: MemoryTarget, entries: Sequence[str], limit: int, scan: Scan) -> str:
     """One block of the system prompt, "" when there is nothing to show."""
     shown: list[str] = []
+    room = limit * PROMPT_STORES
     for index, entry in enumerate(entries):
-        if measure(entries[: index + 1]) > limit * PROMPT_STORES:
+        if flag(target, entry, limit, scan):
+            continue
+        room -= len(entry) + len(ENTRY_DELIMITER)
+        if room < 0:
             left = len(entries) - index
             shown.append(
                 f"[{left} more entries are on disk and not shown: the store is over its limit. Remove some.]"
             )
             break
-        if not flag(target, entry, limit, scan):
-            shown.append(entry)
+        shown.append(entry)
     return render_block(target, shown, used=measure(entries), limit=limit)

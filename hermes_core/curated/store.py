@@ -261,7 +261,13 @@ class MemoryStore:
         operations = [Operation(write.action, write.content, write.old_text) for write in writes]
 
         def plan(entries: tuple[str, ...]) -> Edit | Refusal:
-            return apply(entries, operations, self._limits[target], batch=batch)
+            edit = apply(entries, operations, batch=batch)
+            if isinstance(edit, Refusal) or not edit.changes:
+                return edit
+            limit = self._limits[target]
+            if large := oversized(entries, edit, limit):
+                return self._too_large(target, large)
+            return over_budget(entries, edit, operations, limit, batch=batch) or edit
 
         def told(changes: Sequence[Change]) -> list[MemoryWrite]:
             return [performed(writes[change.operation], change) for change in changes]
@@ -302,8 +308,6 @@ class MemoryStore:
         try:
             with self._writer.opened(target, self._files[target], session) as opened:
                 edit = plan(opened.entries)
-                if isinstance(edit, Edit) and edit.changes and undoes is None:
-                    edit = self._oversized(opened, edit) or edit
                 if isinstance(edit, Refusal):
                     return self.refuse(edit, target, session)
                 result = results.saved(target, action, edit, self._limits[target], asked)
@@ -336,21 +340,17 @@ class MemoryStore:
             return Refusal(f"The {target!r} store is switched off ({ENABLE_SETTING[target]}: false).")
         return None
 
-    def _oversized(self, opened: Opened, edit: Edit) -> Refusal | None:
+    def _too_large(self, target: MemoryTarget, entry: str) -> Refusal:
         """An entry larger than the whole store: nothing is written until it is split, shortened or removed."""
-        limit, file = self._limits[opened.target], opened.file
-        large = oversized(edit.entries, limit)
-        if not large:
-            return None
+        limit, file = self._limits[target], self._files[target]
         return Refusal(
-            f"Refusing to write {file.name}: it holds an entry of {len(large[0]):,} characters, "
+            f"Refusing to write {file.name}: it holds an entry of {len(entry):,} characters, "
             f"more than the whole store ({limit:,}).",
             backup=back_up(file, file.read()),
             remedy=(
-                "Call memory with action 'remove' or 'replace' and "
-                f"target={opened.target!r}, old_text={handle(large[0])!r}; or split the entry in the file with lines "
-                f"that hold only '§'; or raise {LIMIT_SETTING[opened.target]} to {len(large[0])} or more. "
-                "The .bak file has a copy."
+                f"Call memory with action 'remove' or 'replace' and target={target!r}, old_text={handle(entry)!r}; "
+                f"or split the entry in the file with lines that hold only '§'; or raise {LIMIT_SETTING[target]} "
+                f"to {len(entry)} or more. The .bak file has a copy."
             ),
         )
 

@@ -41,8 +41,10 @@ class Vetting:
         """Writes for entries that an undo or a reset moves: an observer may veto them, not change them."""
         writes = []
         for change in changes:
-            asked = MemoryWrite(str(uuid.uuid4()), change.action, target, metadata=origin)
-            write = performed(asked, change)
+            fresh = MemoryWrite(
+                str(uuid.uuid4()), change.action, target, old_text=change.previous, metadata=origin
+            )
+            write = performed(fresh, change)
             kept = self._filter_write(write, session) if self._filter_write else write
             if kept != write:
                 reason = kept.reason if isinstance(kept, Refused) else "it would be changed on the way"

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import codecs
+import string
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hermes_core.curated import document
+from hermes_core.curated.document import (
+    ENTRY_DELIMITER,
+    entry_fault,
+    measure,
+    parse,
+    render,
+    split,
+    tidy,
+    usage,
+)
+
+texts = st.text(st.characters(codec="utf-8")) | st.text("§\n\r \tab\ufeff═", max_size=30)
+valid_entries = texts.map(tidy).filter(lambda text: text and not entry_fault(text))
+
+
+@given(st.lists(valid_entries))
+def test_what_was_rendered_is_parsed_back(entries: list[str]) -> None:
+    found = parse(render(entries).encode())
+    assert found == document.Document(tuple(entries))
+
+
+@given(st.binary() | texts.map(str.encode))
+@example(b"\xef\xbb\xbf")
+def test_any_bytes_are_adopted_or_a_conflict(data: bytes) -> None:
+    found = parse(data)
+    assert bool(found.conflict) == (b"\0" in data or not decodes(data))
+    assert parse(render(found.entries).encode()).entries == found.entries
+
+
+@given(texts.filter(lambda text: "\0" not in text))
+def test_no_character_but_space_and_delimiters_is_lost(text: str) -> None:
+    kept = "".join(parse(text.encode()).entries)
+    for character in string.printable + "é":
+        if not character.isspace():
+            assert kept.count(character) == text.count(character)
+
+
+@given(texts)
+def test_tidy_is_stable(text: str) -> None:
+    assert tidy(tidy(text)) == tidy(text)
+
+
+def test_tidy_strips_what_python_takes_for_space() -> None:
+    spaces = "".join(c for c in map(chr, range(0x110000)) if c.isspace())
+    assert tidy(spaces + "a" + spaces) == "a"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b"a\r\n\xc2\xa7\r\nb",
+        b"a\r\xc2\xa7\rb",
+        codecs.BOM_UTF8 + b"a\n\xc2\xa7\nb\n",
+        b"a\n\n\xc2\xa7\n\nb",
+        b"\n\n\xc2\xa7\na\n \xc2\xa7 \t\nb\n\xc2\xa7\n",
+    ],
+    ids=["CRLF", "CR", "BOM and last newline", "blank lines", "spaces and empty entries"],
+)
+def test_layouts_of_editors_are_adopted(written: bytes) -> None:
+    found = parse(written)
+    assert (found.entries, found.canonical, found.conflict) == (("a", "b"), False, "")
+
+
+def test_a_file_with_headings_and_no_delimiter_is_one_entry() -> None:
+    assert split("# Notes\n\n- tea\n- rye\n") == ("# Notes\n\n- tea\n- rye",)
+
+
+def test_a_section_sign_inside_a_line_divides_nothing() -> None:
+    assert split("see § 4\n§5 too") == ("see § 4\n§5 too",)
+
+
+def test_equal_entries_stay_two() -> None:
+    assert parse("a\n§\na".encode()).entries == ("a", "a")
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfea\0", b"caf\xe9", b"a\0b"], ids=["UTF-16", "Latin-1", "NUL"])
+def test_bytes_that_are_no_text_are_a_conflict(data: bytes) -> None:
+    assert parse(data).conflict
+
+
+@pytest.mark.parametrize("text", ["a\n§\nb", "§", "a\n § ", "a\0b", "a\ud800", f"x\n{document.BAR}\ny"])
+def test_text_that_would_not_stay_one_entry_has_a_fault(text: str) -> None:
+    assert "leave it out" in entry_fault(text) or "one entry for each" in entry_fault(text)
+
+
+def test_size_counts_delimiters() -> None:
+    assert measure(["ab", "c"]) == 3 + len(ENTRY_DELIMITER)
+
+
+def test_the_block_is_framed_as_models_know_it() -> None:
+    block = document.render_block("memory", ["a", "b"], used=1474, limit=2200)
+    bar = "═" * 46
+    assert block == f"{bar}\nMEMORY (your personal notes) [67% — 1,474/2,200 chars]\n{bar}\na\n§\nb"
+
+
+def test_a_store_over_its_limit_says_so() -> None:
+    assert usage(3014, 2200) == "137% — 3,014/2,200 chars"
+
+
+def decodes(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

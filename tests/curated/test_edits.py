@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_core.curated.edits import Edit, Operation, Refusal, apply, find, handle, over_budget, reverse
+
+names = st.sampled_from(["tea", "green tea", "rye", "oats", "tea"])
+operations = st.lists(
+    st.builds(Operation, st.sampled_from(["add", "replace", "remove"]), names, names), max_size=5
+)
+stores = st.lists(names, max_size=5).map(tuple)
+
+
+def test_a_whole_entry_beats_a_fragment() -> None:
+    assert find(["green tea", "tea"], "tea") == 1
+
+
+def test_a_fragment_of_several_entries_is_refused_with_all_of_them() -> None:
+    found = find(["green tea", "black tea", "rye"], "tea")
+    assert isinstance(found, Refusal)
+    assert found.matches == ("green tea", "black tea")
+
+
+def test_equal_entries_are_taken_for_the_first() -> None:
+    assert find(["rye", "green tea", "green tea"], "tea") == 1
+
+
+def test_a_handle_finds_an_entry_whose_text_is_not_known() -> None:
+    assert find(["rye", "tea"], handle("tea")) == 1
+
+
+def test_no_match_says_how_to_try_again() -> None:
+    found = find(["rye"], "tea")
+    assert isinstance(found, Refusal)
+    assert found.show_entries
+    assert "current_entries" in found.reason
+
+
+def edited(entries: tuple[str, ...], asked: list[Operation], limit: int = 10_000) -> Edit | Refusal:
+    edit = apply(entries, asked, batch=len(asked) > 1)
+    if isinstance(edit, Refusal):
+        return edit
+    return over_budget(entries, edit, asked, limit, batch=len(asked) > 1) or edit
+
+
+def test_an_add_up_to_the_limit_fits_and_one_more_character_does_not() -> None:
+    assert isinstance(edited(("abc",), [Operation("add", "defg")], 10), Edit)
+    refused = edited(("abc",), [Operation("add", "defgh")], 10)
+    assert isinstance(refused, Refusal)
+    assert refused.reason.startswith(
+        "Memory at 3/10 chars. Adding this entry (5 chars) would exceed the limit."
+    )
+
+
+def test_a_batch_may_pass_the_limit_on_its_way() -> None:
+    edit = edited(("abc",), [Operation("add", "defgh"), Operation("remove", "", "abc")], 5)
+    assert isinstance(edit, Edit)
+    assert edit.entries == ("defgh",)
+
+
+@pytest.mark.parametrize(
+    "operation", [Operation("remove", "", "b"), Operation("replace", "x", "b")], ids=["remove", "replace"]
+)
+def test_an_overfull_store_may_shrink_and_stay_overfull(operation: Operation) -> None:
+    assert isinstance(edited(("a" * 20, "bbbb"), [operation], 10), Edit)
+
+
+def test_a_replacement_by_what_is_there_already_leaves_one_of_them() -> None:
+    edit = apply(["tea", "rye"], [Operation("replace", "rye", "tea")])
+    assert isinstance(edit, Edit)
+    assert edit.entries == ("rye",)
+
+
+@given(stores, operations, st.integers(1, 40))
+def test_an_edit_keeps_the_limit_or_shrinks_or_does_nothing(
+    entries: tuple[str, ...], asked: list[Operation], limit: int
+) -> None:
+    edit = edited(entries, asked, limit)
+    if isinstance(edit, Edit):
+        size, before = len("\n§\n".join(edit.entries)), len("\n§\n".join(entries))
+        assert size <= max(limit, before)
+        assert bool(edit.changes) or edit.entries == entries
+
+
+@given(stores, operations)
+def test_what_was_done_can_be_taken_back(entries: tuple[str, ...], asked: list[Operation]) -> None:
+    edit = edited(entries, asked)
+    if isinstance(edit, Edit):
+        back = reverse(edit.entries, entries, edit.entries)
+        assert isinstance(back, Edit)
+        assert set(back.entries) == set(entries)
+
+
+@given(stores, operations, names)
+def test_taking_back_leaves_later_entries_alone(
+    entries: tuple[str, ...], asked: list[Operation], later: str
+) -> None:
+    edit = edited(entries, asked)
+    if isinstance(edit, Edit):
+        back = reverse((*edit.entries, f"later {later}"), entries, edit.entries)
+        assert isinstance(back, Edit)
+        assert f"later {later}" in back.entries
+        assert Counter(back.entries) >= Counter(set(entries))

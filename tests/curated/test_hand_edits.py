@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hermes_core import HermesHome
+from hermes_core.curated.disk import BACKUPS_KEPT
+from hermes_core.curated.store import MemoryStore
+from hermes_core.errors import HermesError, MemoryConflict
+from tests.curated.conftest import MakeStore
+
+LAYOUTS = {
+    "CRLF": b"Uses ruff\r\n\xc2\xa7\r\nUses mypy\r\n",
+    "BOM": b"\xef\xbb\xbfUses ruff\n\xc2\xa7\nUses mypy",
+    "blank lines around the delimiter": b"Uses ruff\n\n\xc2\xa7\n\nUses mypy\n\n",
+    "last newline": b"Uses ruff\n\xc2\xa7\nUses mypy\n",
+}
+
+
+def put(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def backups(home: HermesHome) -> list[Path]:
+    return sorted(home.memories.glob("*.bak.*"))
+
+
+@pytest.mark.parametrize("data", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("known", [False, True], ids=["never seen", "written before"])
+def test_a_layout_is_adopted_with_a_backup_and_a_journal_entry(
+    store: MemoryStore, hermes_home: HermesHome, data: bytes, known: bool
+) -> None:
+    if known:
+        store.add("memory", "Uses ruff")
+    put(hermes_home.memory_md, data)
+    result = store.add("memory", "Uses pytest")
+    assert result["success"]
+    assert "was edited outside this tool" in result["notice"]
+    assert store.entries("memory") == ("Uses ruff", "Uses mypy", "Uses pytest")
+    assert [version.action for version in store.history()][:2] == ["add", "edit"]
+    [copy] = backups(hermes_home)
+    assert copy.read_bytes() == data
+    assert copy.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("data", [b"# Notes\n\n- tea\n- rye\n", b"tea"], ids=["headings", "no delimiter"])
+def test_a_file_of_another_shape_is_one_entry(
+    store: MemoryStore, hermes_home: HermesHome, data: bytes
+) -> None:
+    put(hermes_home.memory_md, data)
+    assert store.add("memory", "Uses ruff")["success"]
+    assert store.entries("memory") == (data.decode().strip(), "Uses ruff")
+
+
+def test_an_edit_is_adopted_once(store: MemoryStore, hermes_home: HermesHome) -> None:
+    put(hermes_home.memory_md, b"tea\r\n")
+    assert "notice" in store.add("memory", "tea")
+    assert "notice" not in store.add("memory", "tea")
+    assert [version.action for version in store.history()] == ["edit"]
+    assert len(backups(hermes_home)) == 1
+
+
+def test_what_another_program_of_the_same_format_wrote_needs_no_backup(
+    store: MemoryStore, hermes_home: HermesHome
+) -> None:
+    store.add("memory", "tea")
+    put(hermes_home.memory_md, "tea\n§\nrye".encode())
+    assert "was edited outside this tool" in store.add("memory", "oats")["notice"]
+    assert backups(hermes_home) == []
+
+
+def test_an_edit_by_hand_can_be_undone(store: MemoryStore, hermes_home: HermesHome) -> None:
+    store.add("memory", "tea")
+    put(hermes_home.memory_md, b"coffee\n")
+    store.add("memory", "rye")
+    [edit] = [version for version in store.history() if version.action == "edit"]
+    assert (edit.added, edit.removed) == (("coffee",), ("tea",))
+    assert store.undo(edit.id)["success"]
+    assert store.entries("memory") == ("tea", "rye")
+
+
+def test_a_file_emptied_from_outside_comes_back(store: MemoryStore, hermes_home: HermesHome) -> None:
+    store.add("memory", "tea")
+    hermes_home.memory_md.write_bytes(b"")
+    assert "was emptied outside this tool" in store.add("memory", "rye")["notice"]
+    [copy] = backups(hermes_home)
+    assert copy.read_bytes() == b"tea"
+    [edit] = [version for version in store.history() if version.action == "edit"]
+    store.undo(edit.id)
+    assert set(store.entries("memory")) == {"tea", "rye"}
+
+
+CONFLICTS = {"Latin-1": b"caf\xe9", "UTF-16": "tea".encode("utf-16"), "NUL": b"tea\0"}
+
+
+@pytest.mark.parametrize("data", CONFLICTS.values(), ids=CONFLICTS)
+def test_bytes_that_are_no_text_are_backed_up_and_refused(
+    store: MemoryStore, hermes_home: HermesHome, data: bytes
+) -> None:
+    put(hermes_home.memory_md, data)
+    refused = store.add("memory", "Uses ruff")
+    assert refused["error"].startswith("Refusing to write MEMORY.md")
+    assert "UTF-8" in refused["remediation"]
+    assert hermes_home.memory_md.read_bytes() == Path(refused["drift_backup"]).read_bytes() == data
+    assert store.load_from_disk().render() == ""
+    assert list(store.problems()) == ["memory"]
+    with pytest.raises(MemoryConflict):
+        store.entries("memory")
+
+
+def test_a_conflict_that_was_resolved_locks_nothing(store: MemoryStore, hermes_home: HermesHome) -> None:
+    put(hermes_home.memory_md, b"caf\xe9")
+    store.add("memory", "Uses ruff")
+    put(hermes_home.memory_md, "café".encode())
+    assert store.add("memory", "Uses ruff")["success"]
+    assert store.entries("memory") == ("café", "Uses ruff")
+
+
+def test_the_other_file_is_not_touched_by_a_conflict(store: MemoryStore, hermes_home: HermesHome) -> None:
+    put(hermes_home.memory_md, b"\xff")
+    assert store.add("user", "Mel")["success"]
+
+
+def test_equal_bytes_are_backed_up_once_and_copies_are_bounded(
+    store: MemoryStore, hermes_home: HermesHome
+) -> None:
+    foreign = hermes_home.memories / "MEMORY.md.bak.1700000000"
+    put(foreign, b"of another program")
+    for number in range(BACKUPS_KEPT + 3):
+        put(hermes_home.memory_md, b"\xff%d" % number)
+        copies = {store.add("memory", "x").get("drift_backup") for _ in range(2)}
+        store.start_turn()
+        assert len(copies) == 1
+    assert len(backups(hermes_home)) == BACKUPS_KEPT + 1
+    assert foreign.exists()
+
+
+def make_folder(path: Path) -> None:
+    path.mkdir(parents=True)
+
+
+def make_pipe(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+
+
+def make_loop(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    path.symlink_to(path)
+
+
+@pytest.mark.parametrize("make", [make_folder, make_pipe, make_loop])
+def test_what_can_not_be_read_is_never_taken_for_empty(
+    store: MemoryStore, hermes_home: HermesHome, make: object
+) -> None:
+    make(hermes_home.memory_md)  # type: ignore[operator]
+    refused = store.add("memory", "Uses ruff")
+    assert "can't be read" in refused["error"]
+    assert refused["remediation"]
+    assert store.load_from_disk().render() == ""
+    assert not hermes_home.memory_md.is_file()
+
+
+def test_a_symbolic_link_stays_one(store: MemoryStore, hermes_home: HermesHome, tmp_path: Path) -> None:
+    put(tmp_path / "notes.md", b"tea")
+    hermes_home.memories.mkdir(parents=True)
+    hermes_home.memory_md.symlink_to(tmp_path / "notes.md")
+    store.add("memory", "rye")
+    assert (tmp_path / "notes.md").read_text() == "tea\n§\nrye"
+    assert hermes_home.memory_md.is_symlink()
+
+
+# ------------------------------------------------------------ an entry larger than the store
+
+
+LARGE = "# Notes\n" + "- a line of them\n" * 10
+
+
+def test_an_entry_larger_than_the_store_is_backed_up_and_refused_with_what_to_do(
+    make_store: MakeStore, hermes_home: HermesHome
+) -> None:
+    store = make_store(memory_char_limit=50)
+    put(hermes_home.memory_md, LARGE.encode())
+    refused = store.add("memory", "x")
+    assert "an entry of 177 characters, more than the whole store (50)" in refused["error"]
+    assert store.flagged()[0].handle in refused["remediation"]
+    assert Path(refused["drift_backup"]).read_text() == LARGE
+    assert hermes_home.memory_md.read_text() == LARGE
+    assert store.load_from_disk().render() == ""
+    assert [flagged.id for flagged in store.flagged()] == ["too_large"]
+
+
+@pytest.mark.parametrize("old_text", ["a line of", None], ids=["fragment", "handle"])
+def test_an_entry_larger_than_the_store_can_be_replaced_or_removed(
+    make_store: MakeStore, hermes_home: HermesHome, old_text: str | None
+) -> None:
+    store = make_store(memory_char_limit=50)
+    put(hermes_home.memory_md, LARGE.encode())
+    assert store.replace("memory", old_text or store.flagged()[0].handle, "- short")["success"]
+    put(hermes_home.memory_md, LARGE.encode())
+    assert store.remove("memory", old_text or store.flagged()[0].handle)["success"]
+    assert store.entries("memory") == ()
+
+
+def test_an_overfull_file_can_be_emptied_entry_by_entry(
+    make_store: MakeStore, hermes_home: HermesHome
+) -> None:
+    store = make_store(memory_char_limit=20)
+    put(hermes_home.memory_md, "\n§\n".join(f"entry {number}" for number in range(9)).encode())
+    assert not store.add("memory", "x")["success"]
+    for number in range(9):
+        assert store.remove("memory", f"entry {number}")["success"]
+    assert store.add("memory", "x")["success"]
+
+
+def test_a_folder_that_can_not_be_written_leaves_everything_as_it_was(
+    store: MemoryStore, hermes_home: HermesHome
+) -> None:
+    hermes_home.path.mkdir(parents=True)
+    hermes_home.memories.write_text("a file where the folder should be")
+    with pytest.raises(HermesError):
+        store.add("memory", "x")
+    assert hermes_home.memories.read_text() == "a file where the folder should be"
+
+
+def test_a_damaged_journal_says_that_the_notes_are_whole(
+    make_store: MakeStore, hermes_home: HermesHome
+) -> None:
+    put(hermes_home.memory_md, b"tea")
+    put(hermes_home.journal_db, b"this is no database, and long enough to be looked at" * 100)
+    with pytest.raises(HermesError, match=r"MEMORY\.md and USER\.md are whole"):
+        make_store().add("memory", "rye")
+    assert hermes_home.memory_md.read_text() == "tea"
+    hermes_home.journal_db.unlink()
+    assert make_store().add("memory", "rye")["success"]
