@@ -22,6 +22,7 @@ from hermes_core.curated.edits import (
     apply,
     clip,
     handle,
+    over_budget,
     oversized,
     reverse,
 )
@@ -29,7 +30,7 @@ from hermes_core.curated.journal import Journal, Version
 from hermes_core.curated.results import Result
 from hermes_core.curated.snapshot import Flagged, Scan, Snapshot, Threat, block, flag
 from hermes_core.curated.vetting import FilterWrite, Vetting, performed
-from hermes_core.curated.writer import OnWrite, Opened, Writer, back_up, conflict
+from hermes_core.curated.writer import OnWrite, Writer, back_up, conflict
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError
 from hermes_core.home import HermesHome
 from hermes_core.storage.files import LOCK_TIMEOUT

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from hermes_core import HermesHome
 from hermes_core.curated.disk import BACKUPS_KEPT
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import HermesError, MemoryConflict
-from tests.curated.conftest import MakeStore
+
+MakeStore = Callable[..., MemoryStore]
 
 LAYOUTS = {
     "CRLF": b"Uses ruff\r\n\xc2\xa7\r\nUses mypy\r\n",
@@ -154,9 +156,9 @@ def make_loop(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [make_folder, make_pipe, make_loop])
 def test_what_can_not_be_read_is_never_taken_for_empty(
-    store: MemoryStore, hermes_home: HermesHome, make: object
+    store: MemoryStore, hermes_home: HermesHome, make: Callable[[Path], None]
 ) -> None:
-    make(hermes_home.memory_md)  # type: ignore[operator]
+    make(hermes_home.memory_md)
     refused = store.add("memory", "Uses ruff")
     assert "can't be read" in refused["error"]
     assert refused["remediation"]

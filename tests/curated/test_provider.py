@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from hermes_core import HermesHome, MemoryProvider, Session, ToolCall
+from hermes_core.contract.provider import contract_faults
+from hermes_core.curated.provider import CuratedProvider
+from hermes_core.curated.store import MemoryStore
+
+MakeStore = Callable[..., MemoryStore]
+
+
+def test_it_is_a_provider_like_any_other(store: MemoryStore) -> None:
+    provider = CuratedProvider(store)
+    assert isinstance(provider, MemoryProvider)
+    assert provider.name == "builtin"
+    assert contract_faults(provider) == []
+
+
+def test_the_prompt_block_is_the_same_for_the_whole_session(store: MemoryStore, session: Session) -> None:
+    provider = CuratedProvider(store)
+    store.add("memory", "Uses ruff")
+    store.add("user", "Mel")
+    frozen = provider.system_prompt_block(session)
+    store.add("memory", "Uses mypy")
+    assert "Uses ruff" in frozen
+    assert frozen.index("MEMORY (") < frozen.index("USER PROFILE (")
+    assert provider.system_prompt_block(session) == frozen
+    assert "Uses mypy" in provider.system_prompt_block(Session("s2"))
+    assert provider.system_prompt_block(session) == frozen
+
+
+def test_a_rebuild_reads_the_files_anew(store: MemoryStore, session: Session) -> None:
+    provider = CuratedProvider(store)
+    assert provider.system_prompt_block(session) == ""
+    store.add("memory", "Uses ruff")
+    provider.thaw(session)
+    assert "Uses ruff" in provider.system_prompt_block(session)
+
+
+def test_the_tool_is_offered_for_the_stores_that_are_on(make_store: MakeStore) -> None:
+    [schema] = CuratedProvider(make_store(memory_enabled=False)).get_tool_schemas()
+    assert schema["parameters"]["properties"]["target"]["enum"] == ["user"]
+    off = make_store(memory_enabled=False, user_profile_enabled=False)
+    assert CuratedProvider(off).get_tool_schemas() == []
+
+
+def test_a_tool_call_writes_and_a_new_turn_renews_its_patience(
+    store: MemoryStore, session: Session, hermes_home: HermesHome
+) -> None:
+    provider = CuratedProvider(store)
+    nonsense = ToolCall("memory", {"action": "remove", "target": "memory", "old_text": "x"})
+    for _ in range(4):
+        stopped = provider.handle_tool_call(nonsense, session)
+    assert json.loads(stopped)["done"]
+    provider.on_turn_start(session)
+    assert "done" not in json.loads(provider.handle_tool_call(nonsense, session))
+    provider.handle_tool_call(
+        ToolCall("memory", {"action": "add", "target": "user", "content": "Mel"}), session
+    )
+    assert hermes_home.user_md.read_text() == "Mel"

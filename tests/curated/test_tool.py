@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hermes_core import HermesHome, Session
+from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.tool import MEMORY_SCHEMA, MemoryTool, memory_schema
+from hermes_core.storage.files import locked
+
+MakeStore = Callable[..., MemoryStore]
+Call = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def call(store: MemoryStore, session: Session) -> Call:
+    def do(arguments: object = None, **named: Any) -> dict[str, Any]:
+        return json.loads(MemoryTool(store).call(named if arguments is None else arguments, session))
+
+    return do
+
+
+def test_the_schema_requires_the_target_alone_and_keeps_to_what_strict_backends_take() -> None:
+    parameters = MEMORY_SCHEMA["parameters"]
+    assert parameters["required"] == ["target"]
+    assert set(parameters) == {"type", "properties", "required"}
+    assert set(parameters["properties"]) == {"action", "target", "content", "old_text", "operations"}
+    assert "diary" in MEMORY_SCHEMA["description"]
+
+
+def test_the_schema_offers_the_stores_that_are_on() -> None:
+    assert memory_schema(["user"])["parameters"]["properties"]["target"]["enum"] == ["user"]
+    assert MEMORY_SCHEMA["parameters"]["properties"]["target"]["enum"] == ["memory", "user"]
+
+
+def test_a_model_adds_replaces_and_removes(call: Call) -> None:
+    assert call(action="add", target="user", content="Likes tea")["message"] == "Entry added."
+    assert (
+        call(action="replace", target="user", old_text="tea", content="Likes rye")["message"]
+        == "Entry replaced."
+    )
+    assert call(action="remove", target="user", old_text="rye")["message"] == "Entry removed."
+
+
+def test_operations_win_over_a_single_action(call: Call, store: MemoryStore) -> None:
+    both = {"action": "remove", "old_text": "x", "operations": [{"action": "add", "content": "tea"}]}
+    assert call({"target": "memory", **both})["message"] == "Applied 1 operation(s)."
+    assert store.entries("memory") == ("tea",)
+
+
+def test_a_missing_target_means_memory(call: Call, store: MemoryStore) -> None:
+    call(action="add", target=None, content="tea")
+    assert store.entries("memory") == ("tea",)
+
+
+REFUSED: list[tuple[object, str]] = [
+    ({"action": "add", "target": "memory"}, "Content is required for 'add' action."),
+    ({"action": "add", "target": "memory", "content": 123}, "content must be a string, not 123."),
+    ({"action": "replace", "target": "memory", "old_text": "a"}, "content is required for 'replace' action."),
+    ({"action": "remove", "target": "memory"}, "'remove' needs old_text -- "),
+    ({"action": "remove", "target": "memory", "old_text": ["a"]}, "old_text must be a string, not ['a']."),
+    ({"action": "add", "target": {}, "content": "a"}, "Invalid target {}. Use 'memory' or 'user'."),
+    ({"action": "add", "target": "notes", "content": "a"}, "Invalid target 'notes'. Use 'memory' or 'user'."),
+    ({"action": "read", "target": "memory"}, "Unknown action 'read'. Use: add, replace, remove"),
+    ({"action": ["add"], "target": "memory"}, "Unknown action ['add']."),
+    ({"target": "memory"}, "Unknown action None."),
+    ({"target": "memory", "operations": []}, "operations list is empty."),
+    (
+        {"target": "memory", "operations": "add x"},
+        "operations must be a list of {action, content?, old_text?} objects.",
+    ),
+    ({"target": "memory", "operations": ["x"]}, "Operation 1: operations must be a list of"),
+    (
+        {"target": "memory", "operations": [{"action": "add", "content": 5}]},
+        "Operation 1: content must be a string",
+    ),
+    (
+        {"target": "memory", "operations": [{"action": "add", "new_text": "a"}]},
+        "Operation 1: Content is required",
+    ),
+    (["add"], "Arguments must be an object, not ['add']."),
+    (None, "Unknown action None."),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"), REFUSED, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_what_can_not_be_understood_gets_an_error_that_says_what_to_send(
+    call: Call, arguments: object, error: str, hermes_home: HermesHome
+) -> None:
+    result = call(arguments)
+    assert result["success"] is False
+    assert result["error"].startswith(error)
+    assert not hermes_home.memory_md.exists()
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+likely = st.sampled_from(["add", "replace", "remove", "memory", "user", "tea", "§", "\ud800"]) | anything
+keys = st.sampled_from(["action", "target", "content", "old_text", "operations"])
+calls = st.dictionaries(keys, likely | st.lists(st.dictionaries(keys, likely), max_size=3))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(calls | anything)
+def test_any_json_gets_an_answer(store: MemoryStore, arguments: object) -> None:
+    answer = MemoryTool(store).call(arguments, Session("s1"))
+    assert isinstance(json.loads(answer.encode())["success"], bool)
+
+
+def test_without_a_store_the_answer_is_that_memory_is_not_available(
+    make_store: MakeStore, session: Session
+) -> None:
+    off = make_store(memory_enabled=False, user_profile_enabled=False)
+    for store in (None, off):
+        answer = json.loads(MemoryTool(store).call({"action": "add", "content": "x"}, session))
+        assert answer["success"] is False
+        assert answer["error"].startswith("Memory is not available.")
+
+
+def test_a_failing_disk_is_an_answer_too(
+    make_store: MakeStore, session: Session, hermes_home: HermesHome
+) -> None:
+    tool = MemoryTool(make_store(lock_timeout=0.05))
+    with locked(hermes_home.memory_md):
+        answer = json.loads(tool.call({"action": "add", "target": "memory", "content": "x"}, session))
+    assert "another process has held" in answer["error"]
+    assert answer["remediation"]
+
+
+def test_a_model_that_sends_the_same_nonsense_is_told_to_stop(call: Call) -> None:
+    answers = [call(action="replace", target="memory", old_text="tea") for _ in range(5)]
+    assert [answer.get("done", False) for answer in answers] == [False, False, False, True, True]

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hermes_core import HermesHome, Session
+from hermes_core.curated.edits import Operation
+from hermes_core.curated.store import MemoryStore
+
+MakeStore = Callable[..., MemoryStore]
+
+CHANGES: dict[str, Callable[[MemoryStore], object]] = {
+    "add": lambda store: store.add("memory", "oats"),
+    "replace": lambda store: store.replace("memory", "tea", "coffee"),
+    "remove": lambda store: store.remove("memory", "rye"),
+    "batch": lambda store: store.apply_batch(
+        "memory",
+        [Operation("add", "oats"), Operation("remove", "", "tea"), Operation("replace", "salt", "rye")],
+    ),
+    "reset": lambda store: store.reset("memory"),
+}
+
+
+@pytest.mark.parametrize("action", CHANGES)
+def test_a_change_is_undone_and_done_again(store: MemoryStore, action: str) -> None:
+    for entry in ("tea", "rye", "milk"):
+        store.add("memory", entry)
+    CHANGES[action](store)
+    changed = store.entries("memory")
+    assert store.undo()["success"]
+    assert set(store.entries("memory")) == {"tea", "rye", "milk"}
+    assert store.history()[0].action == "undo"
+    assert store.undo(store.history()[0].id)["success"]
+    assert set(store.entries("memory")) == set(changed)
+
+
+def test_undo_goes_back_step_by_step_and_ends(store: MemoryStore) -> None:
+    for entry in ("tea", "rye"):
+        store.add("memory", entry)
+    store.replace("memory", "tea", "coffee")
+    seen = []
+    while store.undo()["success"]:
+        seen.append(store.entries("memory"))
+    assert seen == [("tea", "rye"), ("tea",), ()]
+    assert store.undo()["error"].startswith("There is no change to undo.")
+
+
+def test_an_older_change_is_undone_without_touching_later_ones(store: MemoryStore) -> None:
+    store.add("memory", "tea")
+    store.remove("memory", "tea")
+    store.add("memory", "rye")
+    store.undo(2)
+    assert set(store.entries("memory")) == {"tea", "rye"}
+
+
+def test_a_change_whose_entry_changed_again_says_so(store: MemoryStore) -> None:
+    store.add("memory", "tea")
+    store.replace("memory", "tea", "coffee")
+    refused = store.undo(1)
+    assert refused["error"] == "The entry 'tea' was changed again later."
+    assert refused["remediation"] == "undo that change first"
+
+
+def test_nothing_is_undone_twice_or_out_of_nowhere(store: MemoryStore) -> None:
+    store.add("memory", "tea")
+    store.undo(1)
+    assert store.undo(1)["error"] == "Change 1 is undone already."
+    assert store.undo(99)["error"].startswith("There is no change 99 to undo.")
+
+
+def test_undo_may_pass_the_limit_because_it_was_there(make_store: MakeStore) -> None:
+    store = make_store(memory_char_limit=10)
+    store.add("memory", "12345678")
+    store.remove("memory", "1234")
+    store.add("memory", "abcdefgh")
+    assert store.undo(2)["success"]
+    assert store.usage("memory") == (19, 10)
+
+
+def test_undo_of_one_target_leaves_the_other(store: MemoryStore) -> None:
+    store.add("memory", "tea")
+    store.add("user", "Mel")
+    store.undo(target="memory")
+    assert (store.entries("memory"), store.entries("user")) == ((), ("Mel",))
+
+
+def test_history_tells_who_changed_what_and_when(make_store: MakeStore) -> None:
+    store = make_store(clock=lambda: 1234.5)
+    store.add("memory", "tea", session=Session("s1"))
+    store.replace("memory", "tea", "rye", session=Session("s2"))
+    newest, oldest = store.history()
+    assert (newest.action, newest.added, newest.removed, newest.session_id) == (
+        "replace",
+        ("rye",),
+        ("tea",),
+        "s2",
+    )
+    assert (oldest.at, oldest.target, oldest.session_id) == (1234.5, "memory", "s1")
+    assert store.history(limit=1) == [newest]
+    assert store.history("user") == []
+
+
+def test_history_outlives_the_process_that_wrote_it(make_store: MakeStore) -> None:
+    make_store().add("memory", "tea")
+    other = make_store()
+    assert other.undo()["success"]
+    assert other.entries("memory") == ()
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(CHANGES)), st.sampled_from(["tea", "rye", "milk"])), max_size=6)
+)
+def test_undoing_everything_leads_back_to_the_start(
+    store: MemoryStore, hermes_home: HermesHome, steps: list[tuple[str, str]]
+) -> None:
+    store.reset("memory")
+    before = len(store.history(limit=10_000))
+    for action, entry in steps:
+        store.add("memory", entry)
+        CHANGES[action](store)
+    done = [version for version in store.history(limit=10_000)[: -before or None] if version.action != "undo"]
+    for version in done:
+        assert store.undo(version.id)["success"]
+    assert store.entries("memory") == ()
