@@ -1,0 +1,262 @@
+"""Processes that race, die and run out of disk; what they acknowledged over a pipe must be there."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hermes_core import HermesHome, MemoryWrite, Session
+from hermes_core.curated.store import MemoryStore
+from hermes_core.errors import LockTimeout, StorageError
+
+MakeStore = Callable[..., MemoryStore]
+
+OPEN = """
+import os, signal, sys
+from pathlib import Path
+from hermes_core.curated.store import MemoryStore
+from hermes_core.home import HermesHome
+
+home = HermesHome(Path(sys.argv[1]))
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def open_store(on_write=None):
+    return MemoryStore(home, memory_char_limit=10**6, scan=lambda text: None, on_write=on_write)
+"""
+
+ADD_MANY = """
+store = open_store()
+for number in range(int(sys.argv[3])):
+    assert store.add("memory", f"{sys.argv[2]} {number}")["success"]
+"""
+
+# Four steps: two adds, a replacement of one, a removal of the other. `expected` tells what they leave behind.
+WORK = """
+home.path.mkdir(exist_ok=True)
+mirror = open(home.path / "mirror", "a")
+
+def tell(write, session):
+    print(write.id, file=mirror, flush=True)
+
+store, step = open_store(tell), int(sys.argv[2])
+store.mirror_missing()
+while True:
+    done = [
+        lambda: store.add("memory", f"fact {step}"),
+        lambda: store.add("memory", f"fact {step}"),
+        lambda: store.replace("memory", f"fact {step - 1}", f"fact {step}"),
+        lambda: store.remove("memory", f"fact {step - 3}"),
+    ][step % 4]()
+    assert done["success"], done
+    step += 1
+    print(step, flush=True)
+"""
+
+DIE_BEFORE_THE_FILE = """
+def watch(event, arguments):
+    if event == "os.rename" and str(arguments[1]).endswith("MEMORY.md"):
+        die()
+
+store = open_store()
+store.add("memory", "tea")
+sys.addaudithook(watch)
+store.replace("memory", "tea", "rye")
+"""
+
+DIE_AFTER_THE_FILE = """
+open_store().add("memory", "tea")
+open_store(die).replace("memory", "tea", "rye")
+"""
+
+HOLD_THE_LOCK = """
+import time
+from hermes_core.storage.files import locked
+with locked(home.memory_md):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+FILL_THE_DISK = """
+import resource
+from hermes_core.errors import StorageError
+store = open_store()
+store.add("memory", "0 " + "x" * 500)
+print(0, flush=True)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+for number in range(1, 500):
+    try:
+        store.add("memory", f"{number} " + "x" * 500)
+    except StorageError as exc:
+        sys.exit(f"refused: {exc}")
+    print(number, flush=True)
+"""
+
+
+def start(code: str, home: HermesHome, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", OPEN + code, str(home.path), *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
+    with process:
+        return process.communicate(timeout=60)
+
+
+def expected(steps: int) -> tuple[str, ...]:
+    """The entries after so many steps of WORK."""
+    entries: list[str] = []
+    for step in range(steps):
+        match step % 4:
+            case 2:
+                entries[entries.index(f"fact {step - 1}")] = f"fact {step}"
+            case 3:
+                entries.remove(f"fact {step - 3}")
+            case _:
+                entries.append(f"fact {step}")
+    return tuple(entries)
+
+
+@pytest.mark.slow
+def test_two_processes_that_add_lose_nothing(make_store: MakeStore, hermes_home: HermesHome) -> None:
+    processes = [start(ADD_MANY, hermes_home, name, 200) for name in ("left", "right")]
+    for process in processes:
+        assert finish(process) == ("", "")
+    store = make_store(memory_char_limit=10**6)
+    assert len(store.entries("memory")) == 400
+    versions = store.history(limit=1000)
+    assert len({version.id for version in versions}) == 400
+    assert {version.action for version in versions} == {"add"}
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_no_acknowledged_change_is_lost(
+    make_store: MakeStore, hermes_home: HermesHome
+) -> None:
+    chance = random.Random(20)
+    store = make_store(memory_char_limit=10**6)
+    reached = 0
+    for _ in range(35):
+        done = killed_while_working(hermes_home, reached, chance)
+        entries = store.entries("memory")
+        assert entries in (expected(done), expected(done + 1))
+        reached = done if entries == expected(done) else done + 1
+    assert len(store.history(limit=10_000)) == reached
+    told = set((hermes_home.path / "mirror").read_text().split())
+    late: list[MemoryWrite] = []
+    make_store(on_write=lambda write, session: late.append(write)).mirror_missing()
+    assert len(told | {write.id for write in late}) == reached
+    while store.undo(target="memory")["success"]:
+        pass
+    assert store.entries("memory") == ()
+
+
+def killed_while_working(home: HermesHome, reached: int, chance: random.Random) -> int:
+    """How many steps WORK acknowledged before it was killed, wherever it was."""
+    process = start(WORK, home, reached)
+    with process:
+        assert process.stdout
+        lines = [process.stdout.readline() for _ in range(chance.randint(1, 12))]
+        time.sleep(chance.random() / 200)
+        process.kill()
+        lines += process.stdout.readlines()
+        assert process.stderr
+        assert process.stderr.read() == ""
+    return int(lines[-1])
+
+
+@pytest.mark.parametrize(
+    ("code", "entries", "actions"),
+    [
+        (DIE_BEFORE_THE_FILE, ("tea",), ["add"]),
+        (DIE_AFTER_THE_FILE, ("rye",), ["replace", "add"]),
+    ],
+    ids=["after the intent, before the file", "after the file, before it is marked done"],
+)
+def test_killed_at_a_named_point_journal_and_file_agree(
+    make_store: MakeStore, hermes_home: HermesHome, code: str, entries: tuple[str, ...], actions: list[str]
+) -> None:
+    process = start(code, hermes_home)
+    assert finish(process) == ("", "")
+    assert process.returncode == -signal.SIGKILL
+    store = make_store()
+    assert store.entries("memory") == entries
+    assert [version.action for version in store.history()] == actions
+    assert store.add("memory", "oats")["success"]
+    assert "notice" not in store.add("memory", "oats")
+    store.undo()
+    store.undo()
+    assert store.entries("memory") == (("tea",) if actions[0] == "replace" else ())
+
+
+def test_a_change_that_died_before_its_mirror_is_mirrored_at_the_next_start(
+    make_store: MakeStore, hermes_home: HermesHome
+) -> None:
+    finish(start(DIE_AFTER_THE_FILE, hermes_home))
+    told: list[tuple[MemoryWrite, Session]] = []
+    store = make_store(on_write=lambda write, session: told.append((write, session)))
+    assert store.mirror_missing() == 1
+    [(write, session)] = told
+    assert (write.action, write.content, write.previous, session.id) == ("replace", "rye", "tea", "local")
+
+
+def test_a_hand_edit_after_a_crash_is_journalled_from_the_last_certain_state(
+    make_store: MakeStore, hermes_home: HermesHome
+) -> None:
+    finish(start(DIE_BEFORE_THE_FILE, hermes_home))
+    hermes_home.memory_md.write_text("oats\n")
+    store = make_store()
+    store.add("memory", "milk")
+    assert [(version.action, version.before) for version in store.history()] == [
+        ("add", ("oats",)),
+        ("edit", ("tea",)),
+        ("add", ()),
+    ]
+
+
+def test_a_lock_held_by_another_process_is_an_error_until_that_process_dies(
+    make_store: MakeStore, hermes_home: HermesHome
+) -> None:
+    store = make_store(lock_timeout=0.2)
+    process = start(HOLD_THE_LOCK, hermes_home)
+    with process:
+        assert process.stdout
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(LockTimeout, match="another process has held"):
+            store.add("memory", "x")
+        process.kill()
+    assert store.add("memory", "x")["success"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs RLIMIT_FSIZE")
+@pytest.mark.parametrize("size", [2_000, 40_000, 150_000])
+def test_a_full_disk_leaves_the_file_whole(make_store: MakeStore, hermes_home: HermesHome, size: int) -> None:
+    process = start(FILL_THE_DISK, hermes_home, size)
+    out, err = finish(process)
+    assert err.startswith("refused: ")
+    store = make_store(memory_char_limit=10**6)
+    numbers = [int(entry.split()[0]) for entry in store.entries("memory")]
+    assert numbers == [int(line) for line in out.split()]
+    assert store.add("memory", "room again")["success"]
+    assert len(store.history(limit=1000)) == len(numbers) + 1
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that takes no files")
+def test_a_file_that_can_not_be_replaced_leaves_no_trace_in_the_journal(
+    store: MemoryStore, hermes_home: HermesHome
+) -> None:
+    hermes_home.memories.mkdir(parents=True)
+    hermes_home.memory_md.symlink_to("/proc/none/MEMORY.md")
+    with pytest.raises(StorageError):
+        store.add("memory", "tea")
+    assert store.history() == []
+    hermes_home.memory_md.unlink()
+    assert store.add("memory", "tea")["success"]
