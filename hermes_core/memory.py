@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -21,6 +22,7 @@ from hermes_core.contract.values import (
     Message,
     Query,
     Recall,
+    RecallItem,
     Session,
     SessionSwitch,
     ToolCall,
@@ -33,9 +35,10 @@ from hermes_core.home import HermesHome
 from hermes_core.loader.catalog import ProviderEntry, discover_providers
 from hermes_core.loader.load import LoadControl, load_provider
 from hermes_core.manager.manager import MemoryManager, RecallResult
-from hermes_core.recall.rank import count_tokens
+from hermes_core.recall.rank import count_tokens, within_budget
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context
-from hermes_core.sessions.db import SearchHit, SessionDB
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.records import SearchHit
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 
 SESSIONS_LABEL = "sessions"
@@ -46,15 +49,20 @@ Source = Literal["memory", "provider", "sessions"]
 
 @dataclass(frozen=True, slots=True)
 class TurnRecall:
-    """What the coming turn is given: `context` is the fenced block, `problems` say what did not work."""
+    """What the coming turn is given: `contexts` are (label, text), `problems` say what did not work."""
 
     recall: RecallResult
-    context: str
+    contexts: tuple[tuple[str, str], ...]
     problems: tuple[str, ...] = ()
+
+    @property
+    def context(self) -> str:
+        """The fenced block, "" when nothing is remembered."""
+        return build_memory_context_block(self.contexts)
 
     def inject(self, content: Any) -> Any:
         """This request's copy of the user message, text or parts, with the fence behind it; the original stays."""
-        return inject_memory_context(content, self.recall.contexts) if self.context else content
+        return inject_memory_context(content, self.contexts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +160,11 @@ class Memory:
         self.sessions.create_session(
             session.id,
             source or session.platform,
-            parent_session_id=session.parent_id or None,
-            title=title or None,
             user=session.user_id,
+            parent_id=session.parent_id,
+            title=title,
             started_at=started_at,
+            identity=session.to_dict(),
         )
         self.manager.initialize_all(session)
         return session
@@ -191,9 +200,8 @@ class Memory:
         query = self._query(text, recent)
         self.manager.on_turn_start(self.sessions.turn_count(session.id) + 1, text, session)
         recall = self.manager.prefetch_all(query, session)
-        if self.config.recall.sessions == "auto" and self.config.sessions.search_enabled:
-            recall = recall.with_part(SESSIONS_LABEL, self._past(query, session))
-        return TurnRecall(recall, build_memory_context_block(recall.contexts), tuple(self.problems()))
+        contexts = (*recall.contexts, *self._past(query, session))
+        return TurnRecall(recall, contexts, tuple(self.problems()))
 
     def end_turn(
         self,
@@ -245,7 +253,8 @@ class Memory:
             *self._provider_results(query, here, limit),
         ]
         if self.config.sessions.search_enabled:
-            results += [_recalled(hit, injected=auto) for hit in self.sessions.search(text, limit=limit)]
+            hits = self.sessions.search(text, limit=limit)
+            results += [_recalled("sessions", auto, _item(hit)) for hit in hits]
         tokens = sum(count_tokens(result.text) for result in results if result.injected)
         elapsed = (time.perf_counter() - began) * 1000
         return RecallReport(text, tuple(results), tokens, round(elapsed, 3), tuple(self.problems()))
@@ -258,6 +267,7 @@ class Memory:
     def problems(self) -> list[str]:
         """What is configured and does not work, a sentence each; empty when all is well."""
         found = [str(self._load_error)] if self._load_error else []
+        found += [str(conflict) for conflict in self.curated.problems().values()]
         return found + [
             f"memory provider {health.name!r} is {health.state}: {health.reason}"
             for health in self.manager.health()
@@ -314,40 +324,60 @@ class Memory:
     def _query(self, text: str, recent: Sequence[Message] = ()) -> Query:
         return Query(text=text, budget=self.config.recall.budget, recent=tuple(recent), now=time.time())
 
-    def _past(self, query: Query, session: Session) -> Recall:
-        hits = self.sessions.search(query.text, exclude_session=session.id, user=session.user_id or None)
-        return Recall(tuple(hit.as_item() for hit in hits)).within(query.budget, count_tokens)
+    def _past(self, query: Query, session: Session) -> list[tuple[str, str]]:
+        """Past sessions for the fence, when config.yaml asks for them in every turn."""
+        if self.config.recall.sessions != "auto" or not self.config.sessions.search_enabled:
+            return []
+        hits = self.sessions.search(
+            query.text,
+            exclude_sessions=tuple(self.sessions.lineage(session.id)),
+            user=session.user_id or None,
+        )
+        text = Recall(within_budget([_item(hit) for hit in hits], query.budget)).render()
+        return [(SESSIONS_LABEL, text)] if text else []
 
     def _prompt_entries(self) -> list[str]:
-        return [entry for target in ("memory", "user") for entry in self.curated.safe_entries(target)]
+        """The curated entries that a new session's prompt shows."""
+        hidden = {flagged.entry for flagged in self.curated.flagged()}
+        broken = self.curated.problems()
+        return [
+            entry
+            for target in self.curated.enabled_targets
+            if target not in broken
+            for entry in self.curated.entries(target)
+            if entry not in hidden
+        ]
 
     def _provider_results(self, query: Query, session: Session, limit: int) -> list[Recalled]:
         found: list[Recalled] = []
         for part in self.manager.prefetch_all(query, session).parts:
             if part.recall.items:
-                found += [
-                    Recalled(
-                        "provider",
-                        True,
-                        item.text,
-                        item.session_id,
-                        item.message_id,
-                        item.ref,
-                        item.speaker,
-                        item.when,
-                        item.score,
-                    )
-                    for item in part.recall.items[:limit]
-                ]
+                found += [_recalled("provider", True, item) for item in part.recall.items[:limit]]
             elif part.recall:
                 found.append(Recalled("provider", True, part.recall.render()))
         return found
 
 
-def _recalled(hit: SearchHit, *, injected: bool) -> Recalled:
-    item = hit.as_item()
+def _item(hit: SearchHit) -> RecallItem:
+    return RecallItem(
+        text=hit.text or hit.snippet,
+        score=round(hit.score, 4),
+        session_id=hit.session_id,
+        message_id=hit.message_id,
+        ref=hit.ref,
+        speaker=hit.speaker or hit.role,
+        when=_day(hit.timestamp),
+    )
+
+
+def _day(timestamp: float) -> str:
+    day = datetime.fromtimestamp(timestamp, UTC).astimezone()
+    return f"{day.day} {day:%B %Y}"
+
+
+def _recalled(source: Source, injected: bool, item: RecallItem) -> Recalled:
     return Recalled(
-        "sessions",
+        source,
         injected,
         item.text,
         item.session_id,

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from hermes_core.cli import home_of
 from hermes_core.cli.output import json_option, print_json, warn
 from hermes_core.importers import FORMATS, read_file
+from hermes_core.importers.detect import Format
 from hermes_core.importers.run import Imported, import_sessions
 from hermes_core.importers.values import ImportedSession
 from hermes_core.memory import Memory, open_memory
@@ -20,12 +21,10 @@ from hermes_core.memory import Memory, open_memory
 
 @click.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "--format", "file_format", type=click.Choice(["auto", *FORMATS]), default="auto", show_default=True
-)
+@click.option("--format", "file_format", type=click.Choice(FORMATS), default="auto", show_default=True)
 @json_option
 @click.pass_context
-def import_command(ctx: click.Context, file: Path, file_format: str, as_json: bool) -> None:
+def import_command(ctx: click.Context, file: Path, file_format: Format, as_json: bool) -> None:
     """Bring the conversations of FILE into memory, each turn as if it had just happened.
 
     Safe to run again: turns that are stored are left alone.

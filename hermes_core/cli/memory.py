@@ -9,12 +9,13 @@ import click
 from hermes_core.cli import DEGRADED, Failure, home_of
 from hermes_core.cli.output import console, json_option, moment, print_json, print_table, printable, warn
 from hermes_core.config import set_value
-from hermes_core.contract.values import Session
+from hermes_core.contract.values import MemoryTarget, Session
+from hermes_core.curated.edits import clip
+from hermes_core.curated.journal import Version
+from hermes_core.curated.store import TARGETS, MemoryStore
 from hermes_core.home import HermesHome
 from hermes_core.loader.load import load_provider
 from hermes_core.memory import Memory, open_memory
-
-TARGETS = ("memory", "user")
 
 target_option = click.option(
     "--target", type=click.Choice(TARGETS), default="memory", show_default=True, help="MEMORY.md or USER.md."
@@ -32,13 +33,11 @@ def memory() -> None:
 def show(ctx: click.Context, as_json: bool) -> None:
     """Print MEMORY.md and USER.md as the next session's prompt will hold them."""
     with open_memory(home_of(ctx), provider="") as opened:
-        stores = {target: opened.curated.entries(target) for target in TARGETS}
-        opened.curated.load_from_disk()
-        blocks = [opened.curated.format_for_system_prompt(target) for target in TARGETS]
+        stores = {target: opened.curated.entries(target) for target in opened.curated.enabled_targets}
+        text = opened.curated.take_snapshot().render()
     if as_json:
         print_json(stores)
         return
-    text = "\n\n".join(block for block in blocks if block)
     console().print(printable(text) or "Nothing is remembered yet.", markup=False)
 
 
@@ -84,14 +83,14 @@ def history(ctx: click.Context, limit: int, as_json: bool) -> None:
     if as_json:
         print_json(changes)
         return
-    rows = [(c.id[:8], moment(c.at), c.target, c.action, c.summary) for c in changes]
+    rows = [(c.id, moment(c.at), c.target, c.action, _summary(c)) for c in changes]
     print_table("", ("change", "when", "target", "action", "what"), rows, "Nothing has changed yet.")
 
 
 @memory.command()
-@click.argument("change", required=False)
+@click.argument("change", type=int, required=False)
 @click.pass_context
-def undo(ctx: click.Context, change: str | None) -> None:
+def undo(ctx: click.Context, change: int | None) -> None:
     """Undo the latest change, or the one with the id CHANGE."""
     with open_memory(home_of(ctx)) as opened:
         result = opened.curated.undo(change, session=_own_session(opened))
@@ -155,7 +154,7 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
             what = " and ".join(f"{count} in {name}" for name, count in counts.items() if count)
             click.confirm(f"Remove all entries ({what})?", abort=True)
         for name in targets:
-            opened.curated.clear(name, session=_own_session(opened))
+            opened.curated.reset(name, session=_own_session(opened))
         opened.flush()
     click.echo(f"{sum(counts.values())} entries removed")
 
@@ -166,15 +165,7 @@ def status_report(opened: Memory) -> dict[str, Any]:
     return {
         "home": str(opened.home.path),
         "profile": opened.home.profile,
-        "builtin": {
-            target: {
-                "enabled": curated.enabled(target),
-                "entries": len(curated.entries(target)),
-                "usage": curated.usage(target),
-                "flagged": [flag.message for flag in curated.flagged(target)],
-            }
-            for target in TARGETS
-        },
+        "builtin": {target: _store_report(curated, target) for target in TARGETS},
         "provider": opened.selected,
         "health": opened.manager.health(),
         "outbox": {
@@ -188,10 +179,36 @@ def status_report(opened: Memory) -> dict[str, Any]:
     }
 
 
+def _store_report(curated: MemoryStore, target: MemoryTarget) -> dict[str, Any]:
+    if target not in curated.enabled_targets:
+        return {"enabled": False, "entries": 0, "used": 0, "limit": 0, "flagged": []}
+    if conflict := curated.problems().get(target):
+        return {"enabled": True, "entries": 0, "used": 0, "limit": 0, "flagged": [conflict.message]}
+    used, limit = curated.usage(target)
+    flagged = [f"{one.handle}: {one.reason}" for one in curated.flagged(target)]
+    return {
+        "enabled": True,
+        "entries": len(curated.entries(target)),
+        "used": used,
+        "limit": limit,
+        "flagged": flagged,
+    }
+
+
+def _summary(change: Version) -> str:
+    """What came and what went, shortened."""
+    lines = [f"+ {clip(entry)}" for entry in change.added] + [f"- {clip(entry)}" for entry in change.removed]
+    return "\n".join(lines) + (" (undone)" if change.undone else "")
+
+
 def _show_status(report: dict[str, Any]) -> None:
     rows: list[tuple[object, ...]] = [("home", report["home"], f"profile {report['profile']}")]
     for target, store in report["builtin"].items():
-        state = f"{store['entries']} entries, {store['usage']}" if store["enabled"] else "off"
+        state = (
+            f"{store['entries']} entries, {store['used']:,}/{store['limit']:,} chars"
+            if store["enabled"]
+            else "off"
+        )
         rows.append((f"built-in {target}", state, "; ".join(store["flagged"])))
     healths = [health for health in report["health"] if health.name != "builtin"]
     rows += [(f"provider {h.name}", h.state, h.reason) for h in healths]

@@ -27,7 +27,16 @@ def list_sessions(ctx: click.Context, limit: int, source: str | None, as_json: b
     if as_json:
         print_json(found)
         return
-    rows = [(s.id, s.source, moment(s.last_active), s.message_count, s.title or s.preview) for s in found]
+    rows = [
+        (
+            one.session.id,
+            one.session.source,
+            moment(one.session.last_active),
+            one.session.message_count,
+            one.session.title or one.preview,
+        )
+        for one in found
+    ]
     print_table(
         "", ("session", "source", "last active", "messages", "about"), rows, "No session is stored yet."
     )
@@ -55,7 +64,10 @@ def search(ctx: click.Context, query: str, as_json: bool, **filters: object) -> 
     if as_json:
         print_json(hits)
         return
-    rows = [(h.session_id, h.message_id, moment(h.timestamp), h.speaker or h.role, h.content) for h in hits]
+    rows = [
+        (h.session_id, h.message_id, moment(h.timestamp), h.speaker or h.role, h.text or h.snippet)
+        for h in hits
+    ]
     print_table("", ("session", "message", "when", "who", "text"), rows, "No message matches.")
 
 
@@ -64,12 +76,12 @@ def search(ctx: click.Context, query: str, as_json: bool, **filters: object) -> 
 @json_option
 @click.pass_context
 def show(ctx: click.Context, session_id: str, as_json: bool) -> None:
-    """Print the messages of SESSION_ID; the beginning of an id is enough when it is unique."""
+    """Print the messages of SESSION_ID; the beginning of an id, or a title, is enough when it is unique."""
     with open_memory(home_of(ctx), provider="") as memory:
-        full = memory.sessions.resolve_session_id(session_id)
-        if full is None:
+        session = memory.sessions.find_session(session_id)
+        if session is None:
             raise SessionError(f"no session has the id {session_id!r}", "hermes sessions list shows them")
-        messages = memory.sessions.get_messages(full)
+        messages = memory.sessions.get_messages(session.id)
     if as_json:
         print_json(messages)
         return

@@ -91,5 +91,5 @@ def _message(imported: ImportedMessage) -> Message:
     if imported.tool_name:
         message["name"] = imported.tool_name
     if imported.tool_calls:
-        message["tool_calls"] = list(imported.tool_calls)
+        message["tool_calls"] = [dict(call) for call in imported.tool_calls]
     return message
