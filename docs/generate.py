@@ -1,0 +1,240 @@
+"""Writes the pages of the reference that come out of the code: `python docs/generate.py`, `--check` to compare only."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hermes_core import errors
+from hermes_core.config_keys import BLOCKS, KEYS, LOAD_PROVIDERS, Key
+from hermes_core.contract import values
+from hermes_core.contract.hooks import (
+    OBSERVER_POLICIES,
+    POLICIES,
+    ObserverHooks,
+    Policy,
+    ProviderHooks,
+)
+
+DOCS = Path(__file__).resolve().parent
+MADE = "<!-- Made by docs/generate.py out of the code; change it there. -->\n"
+
+MOMENTS = {
+    "setup": "Setup",
+    "start": "Start",
+    "turn": "Turn",
+    "boundary": "Boundary",
+    "end": "End",
+    "observe": "Observers",
+}
+LANES = {
+    "read": "the provider's read lane",
+    "write": "the provider's write lane, as a row of the outbox",
+    "caller": "the thread that asks",
+    "background": "a background queue",
+}
+ENVIRONMENT = {
+    "HERMES_HOME": "The folder that holds everything; `~/.hermes` without it (`%LOCALAPPDATA%\\hermes` on Windows).",
+    "HERMES_PROFILE": "A profile's name: the home is then `$HERMES_HOME/profiles/NAME`, a whole home of its own.",
+    LOAD_PROVIDERS: "A comma list of the only providers that may load; set and empty, none. Comes before `providers.allow`.",
+}
+NO_HOME = "no-such-home"
+
+
+def hooks_page() -> Iterator[str]:
+    """Every hook with its policy."""
+    yield "# Hooks\n"
+    yield (
+        "A provider implements the hooks it wants and no others. It subclasses `hermes_core.MemoryProvider`, or marks "
+        "methods of any object with `@hookimpl`. A hook names the parameters it wants and leaves out the rest; "
+        "parameters have no defaults, no `*` and no `**`. Deadlines are for one try. `async def` is welcome.\n"
+    )
+    yield f"Contract version: {values.CONTRACT_VERSION}. All hooks below are there since version 1.\n"
+    moment = ""
+    for owner, policies in ((ProviderHooks, POLICIES), (ObserverHooks, OBSERVER_POLICIES)):
+        for name, policy in policies.items():
+            if policy.moment != moment:
+                moment = policy.moment
+                yield f"## {MOMENTS[moment]}\n"
+            yield from hook_section(getattr(owner, name), policy)
+
+
+def hook_section(function: Callable[..., Any], policy: Policy) -> Iterator[str]:
+    """One hook: heading, signature, docstring, policy."""
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())[1:]
+    typed = ", ".join(f"{p.name}: {p.annotation}" for p in parameters)
+    yield f"### {policy.hook}({', '.join(p.name for p in parameters)})\n"
+    yield f"`{policy.hook}({typed}) -> {signature.return_annotation}`\n"
+    yield f"{inspect.getdoc(function)}\n"
+    yield "| called on | deadline | answers combine | when it fails or is late |\n|---|---|---|---|"
+    yield f"| {LANES[policy.lane]} | {policy.deadline:g} s | {policy.combining} | {policy.on_failure} |\n"
+
+
+def values_page() -> Iterator[str]:
+    """The frozen values that hooks take and return."""
+    yield "# Values\n"
+    yield f"{inspect.getdoc(values)}\n"
+    for name, cls in inspect.getmembers(values, dataclasses.is_dataclass):
+        yield f"## {name}\n\n{fenced(inspect.getdoc(cls) or '')}\n"
+        yield "| field | type | default |\n|---|---|---|"
+        for field in dataclasses.fields(cls):
+            yield f"| `{field.name}` | `{cell(str(field.type))}` | {default_of(field)} |"
+        yield ""
+
+
+def default_of(field: dataclasses.Field[Any]) -> str:
+    """The default as the table shows it."""
+    if field.default is not dataclasses.MISSING:
+        return f"`{field.default!r}`"
+    return "required" if field.default_factory is dataclasses.MISSING else "empty"
+
+
+def config_page() -> Iterator[str]:
+    """Every key of config.yaml and every environment variable."""
+    yield "# Configuration\n"
+    yield (
+        "`config.yaml` in the home holds settings, `.env` beside it holds secrets. A missing file, block, key or value "
+        "means the default. A value of a wrong type or range is an error that names the line; an unknown key has no "
+        "effect and is named as a warning. Blocks that are not listed here belong to other programs and are left alone.\n"
+    )
+    yield "Commands that change `config.yaml` keep its comments.\n"
+    for block, cls in BLOCKS.items():
+        yield f"## {block}\n\n{inspect.getdoc(cls)}\n"
+        for key in KEYS.values():
+            if key.name.startswith(f"{block}."):
+                yield from key_section(key)
+    yield "## Environment\n"
+    for name, text in ENVIRONMENT.items():
+        yield f"### {name}\n\n{text}\n"
+
+
+def key_section(key: Key) -> Iterator[str]:
+    """One key: heading, help, type, default, range."""
+    kinds = {bool: "true or false", int: "int", float: "number", str: "string", list: "list of strings"}
+    limits = [f"one of {', '.join(f'`{choice}`' for choice in key.choices)}"] if key.choices else []
+    limits += [f"at least {key.minimum:g}"] if key.minimum is not None else []
+    limits += [f"at most {key.maximum:g}"] if key.maximum is not None else []
+    default = "not set" if key.default is None else f"`{json.dumps(key.default)}`"
+    yield f"### {key.name}\n\n{key.help}\n"
+    yield "| type | default | range |\n|---|---|---|"
+    yield f"| {kinds[key.kind]} | {default} | {', '.join(limits) or 'any'} |\n"
+
+
+def errors_page() -> Iterator[str]:
+    """The error tree, and what each error means."""
+    introduction, _, rest = (errors.__doc__ or "").partition("\n\n")
+    tree, _, after = rest.partition("\n\n")
+    yield f"# Errors\n\n{introduction}\n\n```text\n{inspect.cleandoc(tree)}\n```\n\n{inspect.cleandoc(after)}\n"
+    for name, cls in vars(errors).items():
+        if isinstance(cls, type) and issubclass(cls, Exception):
+            yield f"## {name}\n\nA kind of `{cls.__bases__[0].__name__}`. {inspect.getdoc(cls)}\n"
+
+
+def cli_page() -> Iterator[str]:
+    """Every command with its arguments and options; a provider's own commands are its own page's business."""
+    import hermes_core.cli
+
+    yield "# Command line\n"
+    yield f"{inspect.getdoc(hermes_core.cli)}\n"
+    for path, command in commands():
+        yield f"## {path}\n\n{fenced(inspect.cleandoc(command.help or ''))}\n"
+        yield from option_table(command)
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command of ours with its whole name, groups before what is in them."""
+    from hermes_core.cli import main
+
+    context = click.Context(main, info_name="hermes")
+    # A home that is not there: the commands of whatever provider this machine uses are not ours to document.
+    context.params["home"] = NO_HOME
+    return walk("hermes", main, context)
+
+
+def walk(path: str, command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command]]:
+    """`command` and all below it."""
+    yield path, command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            if child is not None:
+                yield from walk(f"{path} {name}", child, click.Context(child, context, info_name=name))
+
+
+def option_table(command: click.Command) -> Iterator[str]:
+    """Arguments and options, the help option left aside."""
+    if not command.params:
+        return
+    yield "| argument or option | meaning |\n|---|---|"
+    for param in command.params:
+        if isinstance(param, click.Option):
+            names = ", ".join(f"`{name}`" for name in (*param.opts, *param.secondary_opts))
+            choices = param.type.choices if isinstance(param.type, click.Choice) else ()
+            more = f" One of {', '.join(map(str, choices))}." if choices else ""
+            yield f"| {names} | {cell((param.help or '') + more)} |"
+        else:
+            yield f"| `{param.human_readable_name}` | {'required' if param.required else 'optional'} |"
+    yield ""
+
+
+def fenced(docstring: str) -> str:
+    """The docstring with its doctest, if it has one, as a block of code; click's own marks taken out."""
+    lines = docstring.replace("\b\n", "").splitlines()
+    start = next((index for index, line in enumerate(lines) if line.startswith(">>>")), None)
+    if start is None:
+        return "\n".join(lines)
+    return "\n".join([*lines[:start], "```pycon", *lines[start:], "```"])
+
+
+def cell(text: str) -> str:
+    """The text so that it stays within one cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+PAGES: dict[str, Callable[[], Iterable[str]]] = {
+    "reference/hooks.md": hooks_page,
+    "reference/values.md": values_page,
+    "reference/config.md": config_page,
+    "reference/errors.md": errors_page,
+    "reference/cli.md": cli_page,
+}
+"""What makes each page, by its path below docs/."""
+
+
+def made(name: str) -> str:
+    """The whole text of one page."""
+    return MADE + "\n" + "\n".join(PAGES[name]()).rstrip() + "\n"
+
+
+def stale(name: str) -> bool:
+    """Whether the page in docs/ is not what the code would make of it."""
+    page = DOCS / name
+    return not page.exists() or page.read_text(encoding="utf-8") != made(name)
+
+
+def main() -> int:
+    """Write the pages that changed, or say which are stale."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit with 1 when a page is stale"
+    )
+    check = parser.parse_args().check
+    changed = [name for name in PAGES if stale(name)]
+    for name in changed:
+        sys.stdout.write(f"{'stale' if check else 'written'}: docs/{name}\n")
+        if not check:
+            (DOCS / name).write_text(made(name), encoding="utf-8")
+    return int(check and bool(changed))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,203 @@
+"""The documentation is true: everything has its heading, generated pages are fresh, and every block runs or parses."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from hermes_core import errors
+from hermes_core.config import KEYS, parse_config
+from hermes_core.contract.hooks import HOOK_NAMES, OBSERVER_HOOK_NAMES
+from hermes_core.home import HermesHome
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+READ_ONLY = {"text", "pycon"}
+WORKED = (0, 3)
+"""Exit codes of a command that did what it says: 3 means that something configured does not work here."""
+
+
+def load_generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generate = load_generator()
+
+
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT).as_posix()}:{self.line}"
+
+
+def blocks() -> Iterator[Block]:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in FENCE.finditer(text):
+            yield Block(page, text[: match.start()].count("\n") + 1, match[2], match[3])
+
+
+BLOCKS = list(blocks())
+
+
+def of(*languages: str) -> list[Block]:
+    return [block for block in BLOCKS if block.language in languages]
+
+
+# ------------------------------------------------------------------- headings
+
+
+@pytest.fixture(scope="module")
+def headings() -> set[str]:
+    found = {h for page in PAGES for h in HEADING.findall(page.read_text(encoding="utf-8"))}
+    return {heading.partition("(")[0].strip("` ") for heading in found}
+
+
+@pytest.mark.parametrize("hook", sorted(HOOK_NAMES | OBSERVER_HOOK_NAMES))
+def test_every_hook_has_a_heading(hook: str, headings: set[str]) -> None:
+    assert hook in headings
+
+
+@pytest.mark.parametrize("key", [*KEYS, *generate.ENVIRONMENT])
+def test_every_key_and_variable_has_a_heading(key: str, headings: set[str]) -> None:
+    assert key in headings
+
+
+@pytest.mark.parametrize("error", [n for n, c in vars(errors).items() if isinstance(c, type)])
+def test_every_error_has_a_heading(error: str, headings: set[str]) -> None:
+    assert error in headings
+
+
+def test_every_command_has_a_heading_and_a_help(headings: set[str]) -> None:
+    found = dict(generate.commands())
+    assert [path for path in found if path not in headings] == []
+    assert [path for path, command in found.items() if not command.help] == []
+
+
+def test_every_option_says_what_it_is_for() -> None:
+    silent = [
+        f"{path} {param.opts[0]}"
+        for path, command in generate.commands()
+        for param in command.params
+        if isinstance(param, click.Option) and not param.help
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("variable", sorted(generate.ENVIRONMENT))
+def test_every_variable_that_is_documented_is_read_somewhere(variable: str) -> None:
+    assert any(variable in path.read_text(encoding="utf-8") for path in (ROOT / "hermes_core").rglob("*.py"))
+
+
+def test_the_tables_of_names_end_in_hooks_of_ours() -> None:
+    rows = (ROOT / "docs/reference/names.md").read_text(encoding="utf-8").splitlines()
+    named = {m[1] for row in rows if (m := re.match(r"\| [^|]+ \| `(\w+)\(", row))}
+    assert named <= HOOK_NAMES
+    assert named == HOOK_NAMES - {"register_cli"}
+
+
+@pytest.mark.parametrize("page", generate.PAGES)
+def test_a_generated_page_is_what_the_code_says(page: str) -> None:
+    assert not generate.stale(page), "run: python docs/generate.py"
+
+
+def test_every_path_of_the_home_is_in_the_table_of_files() -> None:
+    text = (ROOT / "docs/reference/files.md").read_text(encoding="utf-8")
+    home = HermesHome(Path("/home"))
+    paths = [getattr(home, name) for name, value in vars(HermesHome).items() if isinstance(value, property)]
+    relative = [path.relative_to(home.path).as_posix() for path in paths]
+    assert [name for name in relative if name != "memories" and f"`{name}" not in text] == []
+
+
+# ---------------------------------------------------------------------- blocks
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_a_block_names_a_language_that_is_tested(block: Block) -> None:
+    assert block.language in {"python", "sh", "yaml", "json", "toml"} | READ_ONLY
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in of("python")}), ids=lambda p: p.stem)
+def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    lines = [""] * (text.count("\n") + 1)
+    for block in of("python"):
+        if block.page == page:
+            lines[block.line : block.line + block.text.count("\n")] = block.text.splitlines()
+    # Blocks keep their places, so that a traceback names the line of the page.
+    program = f"exec(compile({chr(10).join(lines)!r}, {str(page)!r}, 'exec'), {{'__name__': 'page'}})"
+    environment = {**os.environ, "HERMES_HOME": str(tmp_path / "home"), "PYTHONWARNINGS": "error"}
+    environment.pop("HERMES_PROFILE", None)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in of("sh")}), ids=lambda p: p.stem)
+def test_the_commands_of_a_page_work_one_after_the_other(page: Path, hermes_home: HermesHome) -> None:
+    from hermes_core.cli import main
+
+    for block in of("sh"):
+        for line in block.text.splitlines() if block.page == page else ():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["hermes"]:
+                done = CliRunner().invoke(main, words[1:])
+                assert done.exit_code in WORKED, f"{block}: {line}\n{done.output}\n{done.exception!r}"
+
+
+@pytest.mark.parametrize("block", of("json", "toml"), ids=str)
+def test_data_parses(block: Block) -> None:
+    if block.language == "toml":
+        tomllib.loads(block.text)
+    else:
+        json.loads(block.text)
+
+
+@pytest.mark.parametrize("block", of("yaml"), ids=str)
+def test_yaml_parses_and_what_is_ours_in_it_is_sound(block: Block) -> None:
+    assert isinstance(yaml.safe_load(block.text), dict)
+    assert parse_config(block.text).warnings == ()
+
+
+# ------------------------------------------------------------------- fragments
+
+FRAGMENT = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\.(added|changed|fixed|removed|security)\.md")
+
+
+@pytest.mark.parametrize("fragment", sorted((ROOT / "changelog.d").iterdir()), ids=lambda p: p.name)
+def test_a_changelog_fragment_has_a_name_by_the_rule_and_a_sentence(fragment: Path) -> None:
+    if fragment.name == "README.md":
+        return
+    assert FRAGMENT.fullmatch(fragment.name)
+    text = fragment.read_text(encoding="utf-8").strip()
+    assert text.endswith(".")
+    assert not text.startswith(("#", "-", "*"))
+    assert len(text) < 400
