@@ -13,7 +13,8 @@ from hermes_core.importers.fields import (
     read_text,
     read_time,
 )
-from hermes_core.importers.values import ImportedMessage, ImportedSession, into_turns
+from hermes_core.importers.turns import into_turns
+from hermes_core.importers.values import ImportedMessage, ImportedSession
 
 
 def read_jsonl(lines: Iterable[tuple[int, object]]) -> list[ImportedSession]:

@@ -17,7 +17,8 @@ from hermes_core.importers.fields import (
     read_text,
     read_time,
 )
-from hermes_core.importers.values import ImportedMessage, ImportedSession, into_turns
+from hermes_core.importers.turns import into_turns
+from hermes_core.importers.values import ImportedMessage, ImportedSession
 
 # What ChatGPT keeps beside the conversation: its reasoning, and notes about the person that it was given.
 _NOT_SAID = frozenset({"thoughts", "reasoning_recap", "user_editable_context", "model_editable_context"})
@@ -81,7 +82,8 @@ def _listed_messages(value: object, where: str) -> Iterator[ImportedMessage]:
             timestamp=read_time(message.get("timestamp") or message.get("created_at"), f"{place}, timestamp"),
             tool_name=read_text(message.get("name"), f"{place}, name") if role == "tool" else "",
             tool_calls=tuple(
-                read_object(call, f"{place}, tool_calls") for call in read_list(calls, f"{place}, tool_calls")
+                dict(read_object(call, f"{place}, tool_calls"))
+                for call in read_list(calls, f"{place}, tool_calls")
             ),
         )
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hermes_core.errors import ImportFailed
 from hermes_core.importers import FORMATS, ImportedMessage, ImportedSession, read_file
 from hermes_core.importers.openai import read_openai
-from hermes_core.importers.values import into_turns
+from hermes_core.importers.turns import into_turns
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}
 LINE = {"session": "a", "role": "user", "content": "hi"}
