@@ -197,13 +197,16 @@ def test_the_file_is_private_when_new_and_keeps_its_mode_after(home: HermesHome)
 
 
 def test_two_processes_setting_different_keys_lose_nothing(home: HermesHome) -> None:
-    code = (
-        "import sys; from hermes_core.config import set_value; from hermes_core.home import HermesHome\n"
-        "for n in range(1, 16): set_value(HermesHome.resolve(sys.argv[1]), sys.argv[2], n)"
-    )
-    keys = ("memory.nudge_interval", "memory.flush_min_turns")
+    code = """
+import sys
+from hermes_core.config import load_config, set_value
+from hermes_core.home import HermesHome
+home, name = HermesHome.resolve(sys.argv[1]), sys.argv[2]
+for n in range(1, 31):
+    set_value(home, f"memory.{name}", n)
+    assert getattr(load_config(home).memory, name) == n, "another process took it back"
+"""
+    keys = ("nudge_interval", "flush_min_turns")
     children = [subprocess.Popen([sys.executable, "-c", code, str(home.path), key]) for key in keys]
     assert [child.wait(30) for child in children] == [0, 0]
-    assert yaml.safe_load(home.config_yaml.read_text()) == {
-        "memory": {"nudge_interval": 15, "flush_min_turns": 15}
-    }
+    assert yaml.safe_load(home.config_yaml.read_text()) == {"memory": dict.fromkeys(keys, 30)}

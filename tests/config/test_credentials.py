@@ -58,6 +58,13 @@ def test_a_file_without_a_last_line_end_is_continued_on_a_new_line(home: HermesH
     assert home.env_file.read_text() == "A=1\nB=2\n"
 
 
+def test_a_quote_that_was_left_open_before_swallows_nothing(home: HermesHome) -> None:
+    home.env_file.write_text("OPEN='broken\nB=2\n")
+    Credentials(home, {}).set("K", "two words")
+    assert Credentials(home, {}).names() == ["B", "K"]
+    assert home.env_file.read_text() == 'OPEN=\'broken\nB=2\nK="two words"\n'
+
+
 @pytest.mark.parametrize("value", ["a\nLD_PRELOAD=x", "a\rb", "a\0b", "\ud800"])
 def test_a_value_that_could_be_two_lines_is_refused(home: HermesHome, value: str) -> None:
     with pytest.raises(CredentialError) as caught:

@@ -107,6 +107,26 @@ def test_threads_have_a_connection_each_and_lose_nothing(db: Database) -> None:
     assert len(connections) == 4
 
 
+def test_threads_of_one_process_never_time_out_on_one_another(tmp_path: Path) -> None:
+    entered, may_go = threading.Event(), threading.Event()
+    with contextlib.closing(Database(tmp_path / "notes.db", MIGRATIONS, busy_timeout=0)) as database:
+        _ = database.connection
+
+        def hold() -> None:
+            with database.transaction():
+                entered.set()
+                may_go.wait()
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        entered.wait()
+        threading.Timer(0.05, may_go.set).start()
+        with database.transaction() as connection:
+            connection.execute("INSERT INTO note VALUES ('a')")
+        holder.join()
+        assert notes(database) == ["a"]
+
+
 def test_a_connection_goes_with_its_thread(db: Database) -> None:
     def use() -> None:
         _ = db.connection
