@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hermes_core.contract.hooks import hookimpl
+    from hermes_core.contract.hooks import TranscriptReader, hookimpl
     from hermes_core.contract.provider import MemoryProvider
     from hermes_core.contract.values import (
         Availability,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         Turn,
     )
     from hermes_core.curated.store import MemoryStore
-    from hermes_core.errors import HermesError
+    from hermes_core.errors import BackendAuthError, BackendRefused, BackendUnavailable, HermesError
     from hermes_core.home import HermesHome
     from hermes_core.loader.catalog import discover_providers
     from hermes_core.loader.load import load_provider
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Availability": "contract.values",
+    "BackendAuthError": "errors",
+    "BackendRefused": "errors",
+    "BackendUnavailable": "errors",
     "Capabilities": "contract.values",
     "Check": "contract.values",
     "Delegation": "contract.values",
@@ -61,6 +64,7 @@ _HOMES = {
     "SessionDB": "sessions.db",
     "SessionSwitch": "contract.values",
     "ToolCall": "contract.values",
+    "TranscriptReader": "contract.hooks",
     "Turn": "contract.values",
     "discover_providers": "loader.catalog",
     "hookimpl": "contract.hooks",
@@ -70,6 +74,9 @@ _HOMES = {
 
 __all__ = [
     "Availability",
+    "BackendAuthError",
+    "BackendRefused",
+    "BackendUnavailable",
     "Capabilities",
     "Check",
     "Delegation",
@@ -91,6 +98,7 @@ __all__ = [
     "SessionDB",
     "SessionSwitch",
     "ToolCall",
+    "TranscriptReader",
     "Turn",
     "discover_providers",
     "hookimpl",
