@@ -13,7 +13,7 @@ import io
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -167,17 +167,21 @@ class _Reading:
                 f"{label} must hold `name: value` lines, is {_short(node)!r}",
                 "see the configuration reference",
             )
+        self._warn_twice(node, BLOCKS if where == "config.yaml" else None)
         with _yaml_errors():
             self._loader.flatten_mapping(node)
-        found: dict[str, tuple[int, Any]] = {}
-        for key_node, value_node in node.value:
-            name, line = str(key_node.value), key_node.start_mark.line + 1
-            if name in found and (where in BLOCKS or name in BLOCKS) and line > found[name][0]:
+        return {str(key.value): (key.start_mark.line + 1, value) for key, value in node.value}
+
+    def _warn_twice(self, node: Any, ours: Container[str] | None) -> None:
+        """Name keys of ours that are written twice; what a merge (`<<`) brings along may be overruled quietly."""
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            name, line = str(key.value), key.start_mark.line + 1
+            if name in lines and (ours is None or name in ours):
                 self.warnings.append(
-                    f"config.yaml line {line}: {name} is written a second time, line {found[name][0]} has no effect"
+                    f"config.yaml line {line}: {name} is written a second time, line {lines[name]} has no effect"
                 )
-            found[name] = (line, value_node)
-        return found
+            lines[name] = line
 
     def _warn_unknown(self, name: str, line: int, known: Iterable[str], *, certain: bool) -> None:
         close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.8)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hermes_core.errors import ImportFailed
 from hermes_core.importers.jsonl import read_jsonl
 from hermes_core.importers.openai import read_openai
 from hermes_core.importers.values import ImportedSession
 
-FORMATS = ("locomo", "openai", "jsonl")
-"""What `read_file` takes as `format`, beside "auto"."""
+Format = Literal["auto", "locomo", "openai", "jsonl"]
+
+FORMATS: tuple[Format, ...] = ("auto", "locomo", "openai", "jsonl")
+"""What `read_file` takes as `format`."""
 
 _SHAPES = (
     "known are LoCoMo (sessions with dia_id), OpenAI (messages, or ChatGPT's conversations.json) "
@@ -20,14 +22,14 @@ _SHAPES = (
 )
 
 
-def read_file(path: Path | str, format: str = "auto") -> list[ImportedSession]:  # noqa: A002 (the option's name)
+def read_file(path: Path | str, format: Format = "auto") -> list[ImportedSession]:  # noqa: A002 (the option's name)
     """Read every conversation of a file, in its order.
 
     Raises `ImportFailed` with the file, the place in it and what was expected there; nothing is half read.
     """
     file = Path(path)
-    if format not in ("auto", *FORMATS):
-        raise ImportFailed(f"{format!r} is no format", f"use auto or one of {', '.join(FORMATS)}")
+    if format not in FORMATS:
+        raise ImportFailed(f"{format!r} is no format", f"use one of {', '.join(FORMATS)}")
     try:
         return _read(_text(file), format)
     except ImportFailed as exc:
@@ -36,7 +38,7 @@ def read_file(path: Path | str, format: str = "auto") -> list[ImportedSession]: 
         raise ImportFailed(f"{str(file)!r}: nested too deeply", "no conversation looks like that") from None
 
 
-def _read(text: str, wanted: str) -> list[ImportedSession]:
+def _read(text: str, wanted: Format) -> list[ImportedSession]:
     if not text.strip():
         raise ImportFailed("the file is empty", _SHAPES)
     data, lines = _parse(text)
@@ -80,7 +82,7 @@ def _json(text: str, line: int) -> Any:
         raise ImportFailed(f"line {line} can't be read as JSON: {exc}", _SHAPES) from exc
 
 
-def _guess(data: Any, lines: list[tuple[int, Any]]) -> str:
+def _guess(data: Any, lines: list[tuple[int, Any]]) -> Format:
     first = lines[0][1] if lines else data
     if isinstance(first, list):
         first = first[0] if first else None

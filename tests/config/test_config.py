@@ -120,8 +120,9 @@ def test_blocks_of_other_programs_are_left_alone() -> None:
 
 
 def test_anchors_and_merges_are_followed() -> None:
-    config = parse_config("x: &d {provider: a}\nmemory:\n  <<: *d\n  nudge_interval: 3\n")
-    assert (config.memory.provider, config.memory.nudge_interval) == ("a", 3)
+    text = "x: &d {provider: a, nudge_interval: 2}\nmemory:\n  <<: *d\n  nudge_interval: 3\n"
+    config = parse_config(text)
+    assert (config.memory.provider, config.memory.nudge_interval, config.warnings) == ("a", 3, ())
 
 
 @pytest.mark.parametrize(("value", "allow"), [("", ()), (" ", ()), ("a, b,", ("a", "b"))])

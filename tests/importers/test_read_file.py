@@ -125,16 +125,16 @@ def test_what_can_not_be_opened_is_named(tmp_path: Path) -> None:
         with pytest.raises(ImportFailed, match="can't be read"):
             read_file(path)
     with pytest.raises(ImportFailed, match="'xml' is no format"):
-        read_file(tmp_path, "xml")
+        read_file(tmp_path, "xml")  # type: ignore[arg-type]
 
 
-@given(JSON | TREE, st.sampled_from(FORMATS[1:]))
+@given(JSON | TREE, st.sampled_from(FORMATS[2:]))
 def test_any_json_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, data: Any, wanted: str
 ) -> None:
     path = file(tmp_path_factory.mktemp("any"), data)
     try:
-        sessions = read_file(path, wanted)
+        sessions = read_file(path, wanted)  # type: ignore[arg-type]
     except ImportFailed:
         return
     json.dumps([said(session) for session in sessions]).encode()
