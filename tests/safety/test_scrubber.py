@@ -1,0 +1,116 @@
+"""What the person sees of a streamed answer never holds recalled memory, however the stream is cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hermes_core.safety.fence import sanitize_context
+from hermes_core.safety.scrubber import MAX_HELD, StreamingContextScrubber
+from tests.safety.texts import texts
+
+
+def scrub(*parts: str) -> str:
+    scrubber = StreamingContextScrubber()
+    return "".join([scrubber.feed(part) for part in parts]) + scrubber.flush()
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("plain text, a < b and 5 > 3", "plain text, a < b and 5 > 3"),
+        ("<memory-context>\nsecret</memory-context>\nok", "\nok"),
+        ("pre \n<memory-context>\nleak</memory-context> post", "pre \n post"),
+        ("  <memory-context>\r\nsec</memory-context>tail", "  tail"),
+        ("<memory-context>on its line</memory-context>", ""),
+        ("Sure: <memory-context>secret</memory-context> done", "Sure:  done"),
+        ("< memory-context >secret</ memory-context >ok", "ok"),
+        ('<memory-context source="x">secret</memory-context>ok', "ok"),
+        ("İ <memory-context>\nsecret</memory-context>ok", "İ ok"),
+        ("<memory-context>\nİ secret\n</memory-context>ok", "ok"),
+        ("<memory-context>\nsecret</memory-context >ok", "ok"),
+        ("<MEMORY-Context>\nsecret\n</Memory-CONTEXT>ok", "ok"),
+        ("&lt;memory-context&gt;secret&lt;/memory-context&gt;ok", "ok"),
+        ("pre \n<memory-context>\nsecret never closed", "pre \n"),
+        ("a < <memory-context>secret never closed", "a < "),
+        ("a</memory-context>b", "ab"),
+        ("a<memory-context>b</memory-context><memory-context>c</memory-context>d", "ad"),
+        (
+            "The `<memory-context>` tag and `</memory-context>` stay",
+            "The `<memory-context>` tag and `</memory-context>` stay",
+        ),
+        ("`<memory-context>secret</memory-context>`", "``"),
+        ("hello <memory other", "hello <memory other"),
+        ("hello <memory-contexts>", "hello <memory-contexts>"),
+        ("cat <<EOF\n&& x %3 \\n", "cat <<EOF\n&& x %3 \\n"),
+    ],
+)
+def test_fenced_text_is_not_shown(said: str, shown: str) -> None:
+    assert scrub(said) == shown
+    assert scrub(*said) == shown
+
+
+def test_the_beginning_of_a_tag_is_held_until_it_is_known_to_be_none() -> None:
+    scrubber = StreamingContextScrubber()
+    assert scrubber.feed("hello <mem") == "hello "
+    assert scrubber.feed("ory other") == "<memory other"
+
+
+def test_the_beginning_of_a_tag_at_the_end_is_shown() -> None:
+    scrubber = StreamingContextScrubber()
+    scrubber.feed("hello <mem")
+    assert scrubber.flush() == "<mem"
+
+
+def test_after_a_flush_a_new_stream_begins() -> None:
+    scrubber = StreamingContextScrubber()
+    scrubber.feed("<memory-context>secret")
+    assert scrubber.flush() == ""
+    assert scrubber.feed("hello") == "hello"
+
+
+def test_a_reset_forgets_an_open_span() -> None:
+    scrubber = StreamingContextScrubber()
+    scrubber.feed("<memory-context>secret")
+    scrubber.reset()
+    assert scrubber.feed("hello") == "hello"
+
+
+@settings(max_examples=500)
+@given(texts, st.data())
+def test_the_output_does_not_depend_on_how_the_stream_was_cut(text: str, data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
+    parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert scrub(*parts) == scrub(text) == scrub(*text)
+
+
+@settings(max_examples=300)
+@given(texts)
+def test_what_is_shown_is_clean_but_for_quoted_tags(text: str) -> None:
+    if "`" not in text and '"' not in text and "'" not in text and "note" not in text.lower():
+        shown = scrub(text)
+        clean = sanitize_context(shown)
+        assert clean == shown or shown.startswith(clean)  # the very end may be a tag that was not finished
+
+
+@settings(max_examples=300)
+@given(texts)
+def test_never_more_than_a_tag_is_held_back(text: str) -> None:
+    scrubber = StreamingContextScrubber()
+    given_out = sum(len(scrubber.feed(char)) for char in text)
+    if "memory" not in text.lower():
+        assert len(text) - given_out <= MAX_HELD
+
+
+@pytest.mark.parametrize("unit", ["<", "&amp;", "< ", "</memory-", "<\u200b"])
+def test_a_long_beginning_of_a_tag_is_not_hoarded(unit: str) -> None:
+    scrubber = StreamingContextScrubber()
+    text = unit * 2_000
+    assert len(text) - len(scrubber.feed(text)) <= MAX_HELD
+    assert scrub(text) == text
+
+
+def test_a_tag_too_long_to_hold_is_still_a_tag() -> None:
+    assert "secret" not in scrub("<" + " " * 1_000 + "memory-context>secret</memory-context>")
+    assert ">" not in scrub("</memory-" * 50 + "</memory-context>" + "context>" * 50)
