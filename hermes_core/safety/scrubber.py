@@ -70,11 +70,9 @@ class StreamingContextScrubber:
 
     def feed(self, text: str) -> str:
         """Take the next piece of the answer; returns what may be shown now."""
-        if self._calm:
-            if _nothing_starts_in(text) if len(text) < _SHORT else STARTER.search(text) is None:
-                if text:
-                    self._last = text
-                return text
+        if self._calm and (_nothing_starts_in(text) if len(text) < _SHORT else STARTER.search(text) is None):
+            self._last = text or self._last
+            return text
         return self._read(text)
 
     def flush(self) -> str:

@@ -1,0 +1,207 @@
+"""Takes secrets out of what goes to a provider: keys of known services, private keys, passwords and tokens by name.
+
+A secret is replaced by `[redacted:KIND]`, so that a reader still sees that something stood there. What looks random but
+says nothing about itself stays: hashes, UUIDs, commit ids. Redacting twice is redacting once.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any, NamedTuple
+
+JSON = None | bool | int | float | str | list[Any] | dict[str, Any]
+
+
+class _Format(NamedTuple):
+    """A kind of secret that shows itself: it holds one of `marks`, and the pattern says what it looks like."""
+
+    kind: str
+    marks: tuple[str, ...]
+    pattern: str
+
+
+_WORD = "[A-Za-z0-9_-]"
+_DIGIT_SOON = f"(?={_WORD}{{0,120}}?[0-9])"  # a name such as sk-learn-contrib-projects has none
+
+_FORMATS = (
+    _Format(
+        "private_key",
+        ("PRIVATE KEY",),
+        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+        r"(?:[^-]{0,20000}(?:-(?!----END)[^-]{0,200}){0,200}-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|[A-Za-z0-9+/=\s\\]*)",
+    ),
+    _Format("age", ("AGE-SECRET-KEY-",), r"AGE-SECRET-KEY-1[A-Z0-9]{50,}"),
+    _Format("anthropic", ("sk-ant-",), rf"\bsk-ant-{_WORD}{{16,}}"),
+    _Format("openrouter", ("sk-or-",), rf"\bsk-or-{_WORD}{{16,}}"),
+    _Format("openai", ("sk-", "sess-"), rf"\b(?:sk|sess)-(?!ant-|or-){_DIGIT_SOON}{_WORD}{{20,}}"),
+    _Format(
+        "google",
+        ("AIza", "ya29.", "GOCSPX-"),
+        rf"\b(?:AIza{_WORD}{{35,}}|ya29\.{_WORD}{{20,}}|GOCSPX-{_WORD}{{20,}})",
+    ),
+    _Format("aws", ("AKIA", "ASIA", "ABIA", "ACCA"), r"\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b"),
+    _Format(
+        "github",
+        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+        r"\b(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{22,})",
+    ),
+    _Format(
+        "gitlab",
+        ("glpat-", "gldt-", "glrt-", "glptt-", "glcbt-"),
+        rf"\bgl(?:pat|dt|rt|ptt|cbt)-{_WORD}{{18,}}",
+    ),
+    _Format("slack", ("xox", "xapp-"), r"\b(?:xox[abeoprs](?:\.xox[bp])?|xapp)-[A-Za-z0-9-]{10,}"),
+    _Format(
+        "slack", ("hooks.slack.com",), r"(?<=hooks\.slack\.com/)(?:services|workflows)/[A-Za-z0-9/]{20,}"
+    ),
+    _Format("discord", ("/api/webhooks/",), rf"(?<=/api/webhooks/)\d{{10,}}/{_WORD}{{30,}}"),
+    _Format("discord", (".",), rf"\b[MNO]{_WORD}{{23,27}}\.{_WORD}{{6}}\.{_WORD}{{27,}}"),
+    _Format(
+        "stripe",
+        ("k_live_", "k_test_", "whsec_"),
+        r"\b(?:[prs]k_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9+/=]{20,})",
+    ),
+    _Format("huggingface", ("hf_", "api_org_"), r"\b(?:hf|api_org)_[A-Za-z0-9]{30,}"),
+    _Format("telegram", (":AA",), rf"\b\d{{8,10}}:AA{_WORD}{{32,}}"),
+    _Format("twilio", ("SK",), r"\bSK[0-9a-f]{32}\b"),
+    _Format("sendgrid", ("SG.",), rf"\bSG\.{_WORD}{{16,}}\.{_WORD}{{16,}}"),
+    _Format("npm", ("npm_",), r"\bnpm_[A-Za-z0-9]{36,}"),
+    _Format("pypi", ("pypi-",), rf"\bpypi-{_WORD}{{50,}}"),
+    _Format("honcho", ("hch-",), rf"\bhch-{_WORD}{{16,}}"),
+    _Format("mem0", ("m0-",), rf"\bm0-{_DIGIT_SOON}{_WORD}{{16,}}"),
+    _Format("supermemory", ("sm_",), r"\bsm_(?=\w{0,60}?[0-9])\w{20,}"),
+    _Format("hindsight", ("hsk_", "hs_live_"), r"\b(?:hsk|hs_live)_\w{16,}"),
+    _Format("retaindb", ("rdb_", "rtdb_"), r"\b(?:rdb|rtdb)_(?=\w{0,60}?[0-9])\w{16,}"),
+    _Format("groq", ("gsk_",), r"\bgsk_[A-Za-z0-9]{20,}"),
+    _Format("xai", ("xai-",), rf"\bxai-{_WORD}{{40,}}"),
+    _Format("perplexity", ("pplx-",), rf"\bpplx-{_WORD}{{30,}}"),
+    _Format("replicate", ("r8_",), r"\br8_[A-Za-z0-9]{30,}"),
+    _Format("tavily", ("tvly-",), rf"\btvly-{_WORD}{{16,}}"),
+    _Format("firecrawl", ("fc-",), r"\bfc-[0-9a-f]{32}\b"),
+    _Format("pinecone", ("pcsk_",), r"\bpcsk_\w{20,}"),
+    _Format("digitalocean", ("do",), r"\bdo[opr]_v1_[0-9a-f]{32,}"),
+    _Format("databricks", ("dapi",), r"\bdapi[0-9a-f]{32}"),
+    _Format("docker", ("dckr_pat_",), rf"\bdckr_pat_{_WORD}{{20,}}"),
+    _Format("linear", ("lin_api_",), r"\blin_api_[A-Za-z0-9]{30,}"),
+    _Format("notion", ("ntn_",), r"\bntn_[A-Za-z0-9]{30,}"),
+    _Format("shopify", ("shp",), r"\bshp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),
+    _Format("vault", ("hvs.", "hvb."), rf"\bhv[sb]\.{_WORD}{{20,}}"),
+    _Format("tailscale", ("tskey-",), rf"\btskey-{_WORD}{{16,}}"),
+    _Format("grafana", ("glsa_", "glc_"), r"\bgl(?:sa|c)_\w{20,}"),
+    _Format("sentry", ("sntry",), rf"\bsntry[su]_{_WORD}{{20,}}"),
+    _Format("supabase", ("sbp_",), r"\bsbp_[0-9a-f]{30,}"),
+    _Format("mailgun", ("key-",), r"\bkey-[0-9a-f]{32}\b"),
+    _Format("brevo", ("xkeysib-",), rf"\bxkeysib-{_WORD}{{40,}}"),
+    _Format("postman", ("PMAK-",), rf"\bPMAK-{_WORD}{{30,}}"),
+    _Format("newrelic", ("NRAK-",), r"\bNRAK-[A-Z0-9]{20,}"),
+    _Format("azure", ("AccountKey=",), r"(?<=AccountKey=)[A-Za-z0-9+/=]{40,}"),
+    _Format("jwt", ("eyJ",), rf"\beyJ{_WORD}{{10,}}\.eyJ{_WORD}{{10,}}(?:\.{_WORD}+)?"),
+)
+
+_UNSEEN = r"(?!\[redacted:)"
+_SECRET_NAME = (
+    r"pass(?:word|wd|phrase|code)|pwd|secret(?:[_-]?(?:access[_-]?)?key)?|client[_-]?secret|"
+    r"(?:access|auth|api|refresh|bearer|session|id|bot)[_-]?token|token|api[_-]?(?:key|secret)|apikey|"
+    r"(?:access|private|account|master|encryption|signing|license)[_-]?key|credentials?"
+)
+# A value that is a reference, a placeholder or code is no secret.
+_NO_SECRET = (
+    r"(?!(?:null|none|nil|true|false|undefined|string|str|required|optional|your|changeme|example|placeholder|x{3,}|\*{3,}|\.{3})"
+    r"|[<${%(]|os\.|env[.\[]|process\.|getenv|self\.|config[.\[]|settings\.)"
+)
+_AUTHORIZATION = re.compile(
+    r"(?i)((?:proxy-)?authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:(?:bearer|basic|token|apikey|digest|negotiate|aws4-hmac-sha256)\s+)?"
+    rf"|\bx-(?:api-key|auth-token|access-token|goog-api-key)[\"']?\s{{0,4}}[:=]\s{{0,4}}[\"']?){_UNSEEN}{_NO_SECRET}([^\s\"',;]{{6,}})"
+)
+_BEARER = re.compile(rf"(?i)(\bbearer\s{{1,4}}){_UNSEEN}(?=[\w.~+/=-]{{0,200}}?[0-9])([\w.~+/=-]{{16,}})")
+_URL_PASSWORD = re.compile(rf"(?<=://)([^\s/:@]{{0,100}}:){_UNSEEN}(?![$<{{])([^\s/@]{{1,300}})(?=@)")
+_URL_TOKEN = re.compile(
+    rf"(?i)([?&#;](?:[a-z]{{1,12}}[_-])?(?:token|api[_-]?key|apikey|secret|password|passwd|auth|sig|signature)=){_UNSEEN}{_NO_SECRET}([^\s&#\"'<>]{{6,}})"
+)
+_URL_KEY = re.compile(rf"(?i)([?&]key=){_UNSEEN}{_NO_SECRET}([^\s&#\"'<>]{{16,}})")
+_ASSIGNED = re.compile(
+    rf"(?i)((?:{_SECRET_NAME})[\"']?\s{{0,4}}(?:=>|:=|==?|:)\s{{0,4}})"
+    rf"(?:\"{_UNSEEN}{_NO_SECRET}([^\"\n]{{4,400}})\"|'{_UNSEEN}{_NO_SECRET}([^'\n]{{4,400}})'|{_UNSEEN}{_NO_SECRET}([^\s\"'`,;&)\]}}]{{6,}}))"
+)
+_NAME = re.compile(rf"(?i)(?:^|[_\W]|(?<=[a-z0-9]))(?:{_SECRET_NAME}|authorization)$")
+_PASSES = 8
+"""A second pass finds what was written without a space behind a secret; the bound keeps the time linear."""
+
+_HAS_NAME = re.compile(r"(?i)pass|pwd|secret|token|key|credential")
+
+
+def redact(text: str) -> str:
+    """`text` with every secret replaced by `[redacted:KIND]`.
+
+    >>> redact("postgres://app:hunter22@db/x uses key ghp_0123456789abcdefghijABCDEFGHIJ012345")
+    'postgres://app:[redacted:password]@db/x uses key [redacted:github]'
+    """
+    for _ in range(_PASSES):
+        text, before = _redact_once(text), text
+        if text == before:
+            break
+    return text
+
+
+def _redact_once(text: str) -> str:
+    for kind, marks, pattern in _FORMATS:
+        if any(mark in text for mark in marks):
+            text = _compiled(pattern).sub(f"[redacted:{kind}]", text)
+    if "://" in text:
+        text = _URL_PASSWORD.sub(r"\1[redacted:password]", text)
+    if "=" in text:
+        text = _URL_TOKEN.sub(r"\1[redacted:token]", text)
+        text = _URL_KEY.sub(r"\1[redacted:key]", text)
+    if "uth" in text or "UTH" in text or "x-" in text or "X-" in text:
+        text = _AUTHORIZATION.sub(r"\1[redacted:authorization]", text)
+    if "earer" in text or "EARER" in text:
+        text = _BEARER.sub(r"\1[redacted:token]", text)
+    return _ASSIGNED.sub(_without_value, text) if _HAS_NAME.search(text) else text
+
+
+def redact_value(value: JSON) -> JSON:
+    """A copy of a JSON value with the secrets in all its texts replaced; keys stay, a text under a secret's name goes."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, list):
+        return [redact_value(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _under(key, item) for key, item in value.items()}
+    return value
+
+
+def _under(key: str, value: JSON) -> JSON:
+    if isinstance(value, str) and _NAME.search(str(key)) and " " not in value.strip() and len(value) >= 4:
+        return value if value.startswith("[redacted:") else f"[redacted:{_kind(key)}]"
+    return redact_value(value)
+
+
+def _without_value(match: re.Match[str]) -> str:
+    name, double, single, bare = match.groups()
+    kind = _kind(name)
+    if double is not None:
+        return f'{name}"[redacted:{kind}]"'
+    if single is not None:
+        return f"{name}'[redacted:{kind}]'"
+    return f"{name}[redacted:{kind}]" if _random(bare, name) else match[0]
+
+
+def _random(value: str, name: str) -> bool:
+    """Whether an unquoted value is more than a word of the sentence: "password: required" is not a secret."""
+    if name.rstrip().endswith("="):
+        return not value.endswith("(")
+    return len(value) >= 8 and any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
+
+
+def _kind(name: str) -> str:
+    lowered = name.lower()
+    for word in ("pass", "pwd", "token", "secret", "key", "authorization"):
+        if word in lowered:
+            return {"pass": "password", "pwd": "password", "key": "api_key"}.get(word, word)
+    return "credential"
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
