@@ -111,7 +111,7 @@ _NO_SECRET = (
     r"|[<${%(]|os\.|env[.\[]|process\.|getenv|self\.|config[.\[]|settings\.)"
 )
 _AUTHORIZATION = re.compile(
-    r"(?i)((?:proxy-)?authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:(?:bearer|basic|token|apikey|digest|negotiate|aws4-hmac-sha256)\s+)?"
+    r"(?i)((?:proxy-)?authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:(?:bearer|basic|token|apikey|digest|negotiate|aws4-hmac-sha256)\s+)?+"
     rf"|\bx-(?:api-key|auth-token|access-token|goog-api-key)[\"']?\s{{0,4}}[:=]\s{{0,4}}[\"']?){_UNSEEN}{_NO_SECRET}([^\s\"',;]{{6,}})"
 )
 _BEARER = re.compile(rf"(?i)(\bbearer\s{{1,4}}){_UNSEEN}(?=[\w.~+/=-]{{0,200}}?[0-9])([\w.~+/=-]{{16,}})")

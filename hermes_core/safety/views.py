@@ -1,0 +1,196 @@
+"""The ways in which a text can be read: as it is, without disguise, and what is encoded in it.
+
+A pattern is tried on every view, so that none of them has to know about look-alike letters, spaced-out words or base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import codecs
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from hermes_core.safety.letters import LOOKALIKES, fold, is_ignorable
+
+_MAX_DECODED = 65_536
+_JOINING = ((0x0600, 0x08FF), (0x0900, 0x0DFF), (0x0E00, 0x109F), (0x1780, 0x18AF), (0x1A20, 0x1AAF), (0xA840, 0xA8DF), (0xFB50, 0xFEFC))
+_NO_SPACES = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF), (0x4E00, 0x9FFF))
+_PICTURES = ((0x2190, 0x2BFF), (0x3030, 0x303D), (0x3297, 0x3299), (0x1F000, 0x1FAFF), (0xFE0F, 0xFE0F), (0x20E3, 0x20E3), (0x00A9, 0x00AE))
+_ALWAYS_HIDING = frozenset(map(chr, [0x202D, 0x202E, *range(0x2061, 0x2066), *range(0x206A, 0x2070), *range(0xFFF9, 0xFFFC), 0x3164, 0xFFA0, 0x115F, 0x1160]))
+_EMBEDDINGS = frozenset("\u202a\u202b\u202c\u2066\u2067\u2068\u2069")
+_BETWEEN_LETTERS = frozenset("\u034f\u2060\u180e\ufeff")
+
+
+def invisible(text: str) -> str:
+    """The first invisible character that correct spelling does not explain, or "".
+
+    Joiners stand between letters of joining scripts and in emoji, direction marks in right-to-left text, variation
+    selectors behind a picture or a Han letter, tags in the flags of regions. Anywhere else they hide something.
+    """
+    if text.isascii():
+        return next((char for char in text if char < " " and char not in "\t\n\r\f\v"), "")
+    right_to_left = any(unicodedata.bidirectional(char) in ("R", "AL") for char in text)
+    flag = False
+    for at, char in enumerate(text):
+        flag = char == "\U0001f3f4" or (flag and _is_tag(char))
+        if char > "\u02ff" or char < " " or "\x7f" <= char < "\xa0":
+            before = text[at - 1] if at else ""
+            if _hides(char, before, text[at + 1 : at + 2], right_to_left, flag):
+                return char
+    return ""
+
+
+def _hides(char: str, before: str, after: str, right_to_left: bool, flag: bool) -> bool:
+    if char < " " or "\x7f" <= char < "\xa0":
+        return char not in "\t\n\r\f\v\x85"
+    if char in _ALWAYS_HIDING:
+        return True
+    if char in "\u200c\u200d":
+        return not (_within(before, _JOINING) or (_within(before, _PICTURES) and _within(after, _PICTURES)))
+    if char == "\u200b":
+        return not (_within(before, _NO_SPACES) or _within(after, _NO_SPACES))
+    if char in _EMBEDDINGS:
+        return not right_to_left
+    if char in _BETWEEN_LETTERS:
+        return bool(before) and before.isascii() and before.isalnum() and after.isascii() and after.isalnum()
+    if "\ufe00" <= char <= "\ufe0f":
+        return not before or before.isspace() or "\ufe00" <= before <= "\ufe0f" or before.isascii() and after.isascii() and after.isalpha()
+    if 0xE0100 <= ord(char) <= 0xE01EF:
+        return not (before and "CJK" in unicodedata.name(before, ""))
+    return _is_tag(char) and not flag
+
+
+def _is_tag(char: str) -> bool:
+    return 0xE0000 <= ord(char) <= 0xE007F
+
+
+def _within(char: str, ranges: tuple[tuple[int, int], ...]) -> bool:
+    return bool(char) and any(low <= ord(char) <= high for low, high in ranges)
+
+
+_LEET = str.maketrans({"0": "o", "1": "i", "3": "e", "4": "a", "5": "s", "7": "t", "8": "b", "@": "a", "$": "s", "!": "i", "|": "l", "€": "e"})
+_LEET_WORD = re.compile(r"(?<![\w@$!])(?=[\w@$!|]{0,24}[a-z])(?=[\w@$!|]{0,24}[0134578@$!|])[a-z0134578@$!|]{3,24}(?![\w@$])")
+_QUOTE_SPLIT = re.compile(r"(?<=[\w./~])(?:\"\"|''|\\(?=[a-z_]))(?=[\w./])")
+_SHELL_SPACE = re.compile(r"\$\{?ifs\}?(?:\$\d)?")
+_SPACED = re.compile(r"(?<!\w)(?:\w[ ._*~|/+-]){3,200}\w(?!\w)")
+_NOT_A_LETTER = re.compile(r"[^a-z]+")
+
+
+def plain(text: str) -> str:
+    """`text` in lower case without disguise: compatibility forms, look-alikes, marks and invisible characters resolved."""
+    if text.isascii():
+        return text.lower()
+    return "".join(map(_plain_letter, unicodedata.normalize("NFKC", text)))
+
+
+def _plain_letter(char: str) -> str:
+    if char.isascii():
+        return char.lower()
+    if char.isspace():
+        return char if char in "\u2028\u2029" else " "
+    return fold(char)
+
+
+def visible(text: str) -> str:
+    """`text` in lower case and in its own script, only without what can't be seen."""
+    normal = unicodedata.normalize("NFKC", text).lower()
+    return normal if normal.isascii() else "".join(c for c in normal if unicodedata.category(c) in ("Mn", "Mc") or not is_ignorable(c))
+
+
+def spellings(text: str) -> Iterator[str]:
+    """Readings of an undisguised text whose words were respelt: quotes split, digits for letters, letters spaced out."""
+    if '""' in text or "''" in text or "\\" in text or "ifs" in text:
+        yield _SHELL_SPACE.sub(" ", _QUOTE_SPLIT.sub("", text))
+    respelt = _LEET_WORD.sub(lambda found: found[0].translate(_LEET), text)
+    if respelt != text:
+        yield respelt
+    joined = _SPACED.sub(lambda found: re.sub(r"[\W_]", "", found[0]), text)
+    if joined != text:
+        yield re.sub(r"\s+", " ", joined)
+
+
+def letters_only(text: str) -> Iterator[str]:
+    """The letters of an undisguised text without anything between them: forwards, respelt, backwards and by rot13."""
+    letters = _NOT_A_LETTER.sub("", text)
+    yield letters
+    yield letters[::-1]
+    yield codecs.encode(letters, "rot13")
+    respelt = _NOT_A_LETTER.sub("", text.translate(_LEET))
+    if respelt != letters:
+        yield respelt
+
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2}){8,}|(?:(?:\\x|0x|%)[0-9a-fA-F]{2}[\s,]?){6,}|(?:[0-9a-fA-F]{2}[ :]){8,}[0-9a-fA-F]{2}")
+_ESCAPES = re.compile(r"(?:\\u[0-9a-fA-F]{4}){4,}|(?:&#x?[0-9a-fA-F]{1,6};?){4,}")
+_NUMBERS = re.compile(r"(?:\b\d{2,3}[,;\s]{1,2}){7,}\d{2,3}\b|(?:[01]{8}\s?){6,}")
+_CODE = re.compile(r"&#x([0-9a-f]+)|&#(\d+)|\\u([0-9a-f]{4})", re.IGNORECASE)
+
+
+def decoded(text: str) -> Iterator[str]:
+    """What is encoded in `text` and reads as text once decoded: base64, hexadecimal, escapes, character codes, hidden tags."""
+    total = 0
+    for found in (*_candidates(text),):
+        total += len(found)
+        if total > _MAX_DECODED:
+            return
+        yield found
+
+
+def _candidates(text: str) -> Iterator[str]:
+    for match in _BASE64.finditer(text):
+        yield from _readable(_from_base64(match[0]))
+    for match in _HEX.finditer(text):
+        yield from _readable(bytes.fromhex(re.sub(r"\\x|0x|[^0-9a-fA-F]", "", match[0])))
+    for match in _ESCAPES.finditer(text):
+        yield "".join(_from_code(code) for code in _CODE.finditer(match[0]))
+    for match in _NUMBERS.finditer(text):
+        yield from _readable(_from_numbers(match[0]))
+    hidden = "".join(filter(None, map(_smuggled, text))) if not text.isascii() else ""
+    if len(hidden) > 3:
+        yield hidden
+
+
+def _from_base64(word: str) -> bytes:
+    word = word.rstrip("=").translate(str.maketrans("-_", "+/"))
+    try:
+        return base64.b64decode(word[: len(word) - (len(word) % 4 == 1)] + "=" * (-len(word) % 4))
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _from_code(code: re.Match[str]) -> str:
+    number = int(code[1] or code[3], 16) if code[1] or code[3] else int(code[2])
+    return chr(number) if number <= 0x10FFFF else ""
+
+
+def _from_numbers(digits: str) -> bytes:
+    if set(digits) <= set("01 \t\n"):
+        bits = re.sub(r"\s", "", digits)
+        return bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits) - 7, 8))
+    numbers = [int(number) for number in re.findall(r"\d+", digits)]
+    return bytes(numbers) if all(number < 256 for number in numbers) else b""
+
+
+def _readable(raw: bytes) -> Iterator[str]:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return
+    if len(text) >= 6 and all(char.isprintable() or char in "\n\t\r" for char in text):
+        yield text
+
+
+def _smuggled(char: str) -> str:
+    """The character that a tag character or a variation selector stands for."""
+    code = ord(char)
+    if 0xE0020 <= code <= 0xE007E:
+        return chr(code - 0xE0000)
+    if 0xE0100 <= code <= 0xE01EF:
+        return chr(code - 0xE0100 + 16)
+    return ""
+
+
+LOOKALIKE_LETTERS = frozenset(LOOKALIKES)
