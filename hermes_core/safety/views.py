@@ -15,10 +15,41 @@ from collections.abc import Iterator
 from hermes_core.safety.letters import LOOKALIKES, fold, is_ignorable
 
 _MAX_DECODED = 65_536
-_JOINING = ((0x0600, 0x08FF), (0x0900, 0x0DFF), (0x0E00, 0x109F), (0x1780, 0x18AF), (0x1A20, 0x1AAF), (0xA840, 0xA8DF), (0xFB50, 0xFEFC))
+_JOINING = (
+    (0x0600, 0x08FF),
+    (0x0900, 0x0DFF),
+    (0x0E00, 0x109F),
+    (0x1780, 0x18AF),
+    (0x1A20, 0x1AAF),
+    (0xA840, 0xA8DF),
+    (0xFB50, 0xFEFC),
+)
 _NO_SPACES = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF), (0x4E00, 0x9FFF))
-_PICTURES = ((0x2190, 0x2BFF), (0x3030, 0x303D), (0x3297, 0x3299), (0x1F000, 0x1FAFF), (0xFE0F, 0xFE0F), (0x20E3, 0x20E3), (0x00A9, 0x00AE))
-_ALWAYS_HIDING = frozenset(map(chr, [0x202D, 0x202E, *range(0x2061, 0x2066), *range(0x206A, 0x2070), *range(0xFFF9, 0xFFFC), 0x3164, 0xFFA0, 0x115F, 0x1160]))
+_PICTURES = (
+    (0x2190, 0x2BFF),
+    (0x3030, 0x303D),
+    (0x3297, 0x3299),
+    (0x1F000, 0x1FAFF),
+    (0xFE0F, 0xFE0F),
+    (0x20E3, 0x20E3),
+    (0x00A9, 0x00AE),
+)
+_ALWAYS_HIDING = frozenset(
+    map(
+        chr,
+        [
+            0x202D,
+            0x202E,
+            *range(0x2061, 0x2066),
+            *range(0x206A, 0x2070),
+            *range(0xFFF9, 0xFFFC),
+            0x3164,
+            0xFFA0,
+            0x115F,
+            0x1160,
+        ],
+    )
+)
 _EMBEDDINGS = frozenset("\u202a\u202b\u202c\u2066\u2067\u2068\u2069")
 _BETWEEN_LETTERS = frozenset("\u034f\u2060\u180e\ufeff")
 
@@ -56,7 +87,12 @@ def _hides(char: str, before: str, after: str, right_to_left: bool, flag: bool) 
     if char in _BETWEEN_LETTERS:
         return bool(before) and before.isascii() and before.isalnum() and after.isascii() and after.isalnum()
     if "\ufe00" <= char <= "\ufe0f":
-        return not before or before.isspace() or "\ufe00" <= before <= "\ufe0f" or before.isascii() and after.isascii() and after.isalpha()
+        return (
+            not before
+            or before.isspace()
+            or "\ufe00" <= before <= "\ufe0f"
+            or (before.isascii() and after.isascii() and after.isalpha())
+        )
     if 0xE0100 <= ord(char) <= 0xE01EF:
         return not (before and "CJK" in unicodedata.name(before, ""))
     return _is_tag(char) and not flag
@@ -70,8 +106,25 @@ def _within(char: str, ranges: tuple[tuple[int, int], ...]) -> bool:
     return bool(char) and any(low <= ord(char) <= high for low, high in ranges)
 
 
-_LEET = str.maketrans({"0": "o", "1": "i", "3": "e", "4": "a", "5": "s", "7": "t", "8": "b", "@": "a", "$": "s", "!": "i", "|": "l", "€": "e"})
-_LEET_WORD = re.compile(r"(?<![\w@$!])(?=[\w@$!|]{0,24}[a-z])(?=[\w@$!|]{0,24}[0134578@$!|])[a-z0134578@$!|]{3,24}(?![\w@$])")
+_LEET = str.maketrans(
+    {
+        "0": "o",
+        "1": "i",
+        "3": "e",
+        "4": "a",
+        "5": "s",
+        "7": "t",
+        "8": "b",
+        "@": "a",
+        "$": "s",
+        "!": "i",
+        "|": "l",
+        "€": "e",
+    }
+)
+_LEET_WORD = re.compile(
+    r"(?<![\w@$!])(?=[\w@$!|]{0,24}[a-z])(?=[\w@$!|]{0,24}[0134578@$!|])[a-z0134578@$!|]{3,24}(?![\w@$])"
+)
 _QUOTE_SPLIT = re.compile(r"(?<=[\w./~])(?:\"\"|''|\\(?=[a-z_]))(?=[\w./])")
 _SHELL_SPACE = re.compile(r"\$\{?ifs\}?(?:\$\d)?")
 _SPACED = re.compile(r"(?<!\w)(?:\w[ ._*~|/+-]){3,200}\w(?!\w)")
@@ -96,7 +149,11 @@ def _plain_letter(char: str) -> str:
 def visible(text: str) -> str:
     """`text` in lower case and in its own script, only without what can't be seen."""
     normal = unicodedata.normalize("NFKC", text).lower()
-    return normal if normal.isascii() else "".join(c for c in normal if unicodedata.category(c) in ("Mn", "Mc") or not is_ignorable(c))
+    return (
+        normal
+        if normal.isascii()
+        else "".join(c for c in normal if unicodedata.category(c) in ("Mn", "Mc") or not is_ignorable(c))
+    )
 
 
 def spellings(text: str) -> Iterator[str]:
@@ -123,7 +180,9 @@ def letters_only(text: str) -> Iterator[str]:
 
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
-_HEX = re.compile(r"(?:[0-9a-fA-F]{2}){8,}|(?:(?:\\x|0x|%)[0-9a-fA-F]{2}[\s,]?){6,}|(?:[0-9a-fA-F]{2}[ :]){8,}[0-9a-fA-F]{2}")
+_HEX = re.compile(
+    r"(?:[0-9a-fA-F]{2}){8,}|(?:(?:\\x|0x|%)[0-9a-fA-F]{2}[\s,]?){6,}|(?:[0-9a-fA-F]{2}[ :]){8,}[0-9a-fA-F]{2}"
+)
 _ESCAPES = re.compile(r"(?:\\u[0-9a-fA-F]{4}){4,}|(?:&#x?[0-9a-fA-F]{1,6};?){4,}")
 _NUMBERS = re.compile(r"(?:\b\d{2,3}[,;\s]{1,2}){7,}\d{2,3}\b|(?:[01]{8}\s?){6,}")
 _CODE = re.compile(r"&#x([0-9a-f]+)|&#(\d+)|\\u([0-9a-f]{4})", re.IGNORECASE)
