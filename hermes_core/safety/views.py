@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from hermes_core.safety.letters import LOOKALIKES, fold, is_ignorable
+from hermes_core.safety.letters import fold, is_ignorable
 
 _MAX_DECODED = 65_536
 _JOINING = (
@@ -131,6 +131,18 @@ _SPACED = re.compile(r"(?<!\w)(?:\w[ ._*~|/+-]){3,200}\w(?!\w)")
 _NOT_A_LETTER = re.compile(r"[^a-z]+")
 
 
+_LONG_WORD = re.compile(r"[a-z]{5,14}")
+_KEY_WORDS = "ignore disregard forget previous prior earlier instructions instruction system prompt rules guidelines override reveal"
+
+
+def _shape(word: str) -> tuple[str, str]:
+    """What a word keeps when letters inside it change places: people and models read it all the same."""
+    return word[0] + word[-1], "".join(sorted(word))
+
+
+_SCRAMBLED = {_shape(word): word for word in _KEY_WORDS.split()}
+
+
 def plain(text: str) -> str:
     """`text` in lower case without disguise: compatibility forms, look-alikes, marks and invisible characters resolved."""
     if text.isascii():
@@ -163,6 +175,9 @@ def spellings(text: str) -> Iterator[str]:
     respelt = _LEET_WORD.sub(lambda found: found[0].translate(_LEET), text)
     if respelt != text:
         yield respelt
+    unscrambled = _LONG_WORD.sub(lambda found: _SCRAMBLED.get(_shape(found[0]), found[0]), text)
+    if unscrambled != text:
+        yield unscrambled
     joined = _SPACED.sub(lambda found: re.sub(r"[\W_]", "", found[0]), text)
     if joined != text:
         yield re.sub(r"\s+", " ", joined)
@@ -250,6 +265,3 @@ def _smuggled(char: str) -> str:
     if 0xE0100 <= code <= 0xE01EF:
         return chr(code - 0xE0100 + 16)
     return ""
-
-
-LOOKALIKE_LETTERS = frozenset(LOOKALIKES)
