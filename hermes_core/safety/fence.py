@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 from hermes_core.safety.letters import LOOKALIKES
@@ -35,13 +36,11 @@ def _forms(letter: str) -> str:
     return letter + upper + "".join(form for form, sign in LOOKALIKES.items() if sign == letter)
 
 
-_MARKER = re.compile(
-    f"[{re.escape(_forms('['))}](?:\\s|{_HIDDEN[:-1]})*{_letters('system')}(?:[\\s_*-]|{_HIDDEN[:-1]})*{_letters('note')}(?!\\w)"
-)
-_KNOWN_NOTE = re.compile(
+_MARKER = f"[{re.escape(_forms('['))}](?:\\s|{_HIDDEN[:-1]})*{_letters('system')}(?:[\\s_*-]|{_HIDDEN[:-1]})*{_letters('note')}(?!\\w)"
+_KNOWN_NOTE = (
+    r"(?i)"
     r"\[\s*System note:\s*The following (?:is recalled memory context|context was auto-retrieved from\s+long-term memory)"
-    r"[^\[\]]{0,600}\]",
-    re.IGNORECASE,
+    r"[^\[\]]{0,600}\]"
 )
 
 
@@ -56,10 +55,10 @@ def sanitize_context(text: str) -> str:
     'acd'
     """
     clean = _strip_tags(text)
-    without_notes = _KNOWN_NOTE.sub("", clean)
+    without_notes = _compiled(_KNOWN_NOTE).sub("", clean)
     if without_notes != clean:
         clean = _strip_tags(without_notes)
-    return _MARKER.sub("[note", clean)
+    return _compiled(_MARKER).sub("[note", clean)
 
 
 def build_memory_context_block(contexts: Contexts) -> str:
@@ -98,7 +97,7 @@ def _labelled(label: str, text: str) -> str:
 
 def _unwrapped(text: str, label: str = "") -> str:
     """A provider's text without a fence of its own; what it wrapped is kept, since it meant that to be read."""
-    opened = _Wrapped.fullmatch(text)
+    opened = _compiled(_WRAPPED).fullmatch(text)
     inner = opened["inner"] if opened else text
     clean = sanitize_context(inner)
     if clean != text:
@@ -109,7 +108,12 @@ def _unwrapped(text: str, label: str = "") -> str:
     return clean
 
 
-_Wrapped = re.compile(rf"\s*<\s*{NAME}\s*>(?P<inner>.*)</\s*{NAME}\s*>\s*", re.IGNORECASE | re.DOTALL)
+_WRAPPED = rf"(?is)\s*<\s*{NAME}\s*>(?P<inner>.*)</\s*{NAME}\s*>\s*"
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
 
 
 def _strip_tags(text: str) -> str:
@@ -129,7 +133,7 @@ class _TagStripper(StreamingContextScrubber):
         if not self.hiding:
             return shown + self._ending()
         rest = text[self._opened_at :]
-        if _MARKER.match(rest.lstrip()):
+        if _compiled(_MARKER).match(rest.lstrip()):
             return shown + self.flush()
         self._strays = True
         self._drop()

@@ -110,25 +110,23 @@ _NO_SECRET = (
     r"(?!(?:null|none|nil|true|false|undefined|string|str|required|optional|your|changeme|example|placeholder|x{3,}|\*{3,}|\.{3})"
     r"|[<${%(]|os\.|env[.\[]|process\.|getenv|self\.|config[.\[]|settings\.)"
 )
-_AUTHORIZATION = re.compile(
+_AUTHORIZATION = (
     r"(?i)((?:proxy-)?authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:(?:bearer|basic|token|apikey|digest|negotiate|aws4-hmac-sha256)\s+)?+"
     rf"|\bx-(?:api-key|auth-token|access-token|goog-api-key)[\"']?\s{{0,4}}[:=]\s{{0,4}}[\"']?){_UNSEEN}{_NO_SECRET}([^\s\"',;]{{6,}})"
 )
-_BEARER = re.compile(rf"(?i)(\bbearer\s{{1,4}}){_UNSEEN}(?=[\w.~+/=-]{{0,200}}?[0-9])([\w.~+/=-]{{16,}})")
-_URL_PASSWORD = re.compile(rf"(?<=://)([^\s/:@]{{0,100}}:){_UNSEEN}(?![$<{{])([^\s/@]{{1,300}})(?=@)")
-_URL_TOKEN = re.compile(
-    rf"(?i)([?&#;](?:[a-z]{{1,12}}[_-])?(?:token|api[_-]?key|apikey|secret|password|passwd|auth|sig|signature)=){_UNSEEN}{_NO_SECRET}([^\s&#\"'<>]{{6,}})"
-)
-_URL_KEY = re.compile(rf"(?i)([?&]key=){_UNSEEN}{_NO_SECRET}([^\s&#\"'<>]{{16,}})")
-_ASSIGNED = re.compile(
+_BEARER = rf"(?i)(\bbearer\s{{1,4}}){_UNSEEN}(?=[\w.~+/=-]{{0,200}}?[0-9])([\w.~+/=-]{{16,}})"
+_URL_PASSWORD = rf"(?<=://)([^\s/:@]{{0,100}}:){_UNSEEN}(?![$<{{])([^\s/@]{{1,300}})(?=@)"
+_URL_TOKEN = rf"(?i)([?&#;](?:[a-z]{{1,12}}[_-])?(?:token|api[_-]?key|apikey|secret|password|passwd|auth|sig|signature)=){_UNSEEN}{_NO_SECRET}([^\s&#\"'<>]{{6,}})"
+_URL_KEY = rf"(?i)([?&]key=){_UNSEEN}{_NO_SECRET}([^\s&#\"'<>]{{16,}})"
+_ASSIGNED = (
     rf"(?i)((?:{_SECRET_NAME})[\"']?\s{{0,4}}(?:=>|:=|==?|:)\s{{0,4}})"
     rf"(?:\"{_UNSEEN}{_NO_SECRET}([^\"\n]{{4,400}})\"|'{_UNSEEN}{_NO_SECRET}([^'\n]{{4,400}})'|{_UNSEEN}{_NO_SECRET}([^\s\"'`,;&)\]}}]{{6,}}))"
 )
-_NAME = re.compile(rf"(?i)(?:^|[_\W]|(?<=[a-z0-9]))(?:{_SECRET_NAME}|authorization)$")
+_NAME = rf"(?i)(?:^|[_\W]|(?<=[a-z0-9]))(?:{_SECRET_NAME}|authorization)$"
 _PASSES = 8
 """A second pass finds what was written without a space behind a secret; the bound keeps the time linear."""
 
-_HAS_NAME = re.compile(r"(?i)pass|pwd|secret|token|key|credential")
+_HAS_NAME = r"(?i)pass|pwd|secret|token|key|credential"
 
 
 def redact(text: str) -> str:
@@ -149,15 +147,15 @@ def _redact_once(text: str) -> str:
         if any(mark in text for mark in marks):
             text = _compiled(pattern).sub(f"[redacted:{kind}]", text)
     if "://" in text:
-        text = _URL_PASSWORD.sub(r"\1[redacted:password]", text)
+        text = _compiled(_URL_PASSWORD).sub(r"\1[redacted:password]", text)
     if "=" in text:
-        text = _URL_TOKEN.sub(r"\1[redacted:token]", text)
-        text = _URL_KEY.sub(r"\1[redacted:key]", text)
+        text = _compiled(_URL_TOKEN).sub(r"\1[redacted:token]", text)
+        text = _compiled(_URL_KEY).sub(r"\1[redacted:key]", text)
     if "uth" in text or "UTH" in text or "x-" in text or "X-" in text:
-        text = _AUTHORIZATION.sub(r"\1[redacted:authorization]", text)
+        text = _compiled(_AUTHORIZATION).sub(r"\1[redacted:authorization]", text)
     if "earer" in text or "EARER" in text:
-        text = _BEARER.sub(r"\1[redacted:token]", text)
-    return _ASSIGNED.sub(_without_value, text) if _HAS_NAME.search(text) else text
+        text = _compiled(_BEARER).sub(r"\1[redacted:token]", text)
+    return _compiled(_ASSIGNED).sub(_without_value, text) if _compiled(_HAS_NAME).search(text) else text
 
 
 def redact_value(value: JSON) -> JSON:
@@ -172,7 +170,12 @@ def redact_value(value: JSON) -> JSON:
 
 
 def _under(key: str, value: JSON) -> JSON:
-    if isinstance(value, str) and _NAME.search(str(key)) and " " not in value.strip() and len(value) >= 4:
+    if (
+        isinstance(value, str)
+        and _compiled(_NAME).search(str(key))
+        and " " not in value.strip()
+        and len(value) >= 4
+    ):
         return value if value.startswith("[redacted:") else f"[redacted:{_kind(key)}]"
     return redact_value(value)
 
