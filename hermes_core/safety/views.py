@@ -122,16 +122,16 @@ _LEET = str.maketrans(
         "€": "e",
     }
 )
-_LEET_WORD = re.compile(
+_LEET_WORD = (
     r"(?<![\w@$!])(?=[\w@$!|]{0,24}[a-z])(?=[\w@$!|]{0,24}[0134578@$!|])[a-z0134578@$!|]{3,24}(?![\w@$])"
 )
-_QUOTE_SPLIT = re.compile(r"(?<=[\w./~])(?:\"\"|''|\\(?=[a-z_]))(?=[\w./])")
-_SHELL_SPACE = re.compile(r"\$\{?ifs\}?(?:\$\d)?")
-_SPACED = re.compile(r"(?<!\w)(?:\w[ ._*~|/+-]){3,200}\w(?!\w)")
-_NOT_A_LETTER = re.compile(r"[^a-z]+")
+_QUOTE_SPLIT = r"(?<=[\w./~])(?:\"\"|''|\\(?=[a-z_]))(?=[\w./])"
+_SHELL_SPACE = r"\$\{?ifs\}?(?:\$\d)?"
+_SPACED = r"(?<!\w)(?:\w[ ._*~|/+-]){3,200}\w(?!\w)"
+_NOT_A_LETTER = r"[^a-z]+"
 
 
-_LONG_WORD = re.compile(r"[a-z]{5,14}")
+_LONG_WORD = r"[a-z]{5,14}"
 _KEY_WORDS = "ignore disregard forget previous prior earlier instructions instruction system prompt rules guidelines override reveal"
 
 
@@ -171,35 +171,33 @@ def visible(text: str) -> str:
 def spellings(text: str) -> Iterator[str]:
     """Readings of an undisguised text whose words were respelt: quotes split, digits for letters, letters spaced out."""
     if '""' in text or "''" in text or "\\" in text or "ifs" in text:
-        yield _SHELL_SPACE.sub(" ", _QUOTE_SPLIT.sub("", text))
-    respelt = _LEET_WORD.sub(lambda found: found[0].translate(_LEET), text)
+        yield re.sub(_SHELL_SPACE, " ", re.sub(_QUOTE_SPLIT, "", text))
+    respelt = re.sub(_LEET_WORD, lambda found: found[0].translate(_LEET), text)
     if respelt != text:
         yield respelt
-    unscrambled = _LONG_WORD.sub(lambda found: _SCRAMBLED.get(_shape(found[0]), found[0]), text)
+    unscrambled = re.sub(_LONG_WORD, lambda found: _SCRAMBLED.get(_shape(found[0]), found[0]), text)
     if unscrambled != text:
         yield unscrambled
-    joined = _SPACED.sub(lambda found: re.sub(r"[\W_]", "", found[0]), text)
+    joined = re.sub(_SPACED, lambda found: re.sub(r"[\W_]", "", found[0]), text)
     if joined != text:
         yield re.sub(r"\s+", " ", joined)
 
 
 def letters_only(text: str) -> Iterator[str]:
     """The letters of an undisguised text without anything between them: forwards, respelt, backwards and by rot13."""
-    letters = _NOT_A_LETTER.sub("", text)
+    letters = re.sub(_NOT_A_LETTER, "", text)
     yield letters
     yield letters[::-1]
     yield codecs.encode(letters, "rot13")
-    respelt = _NOT_A_LETTER.sub("", text.translate(_LEET))
+    respelt = re.sub(_NOT_A_LETTER, "", text.translate(_LEET))
     if respelt != letters:
         yield respelt
 
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
-_HEX = re.compile(
-    r"(?:[0-9a-fA-F]{2}){8,}|(?:(?:\\x|0x|%)[0-9a-fA-F]{2}[\s,]?){6,}|(?:[0-9a-fA-F]{2}[ :]){8,}[0-9a-fA-F]{2}"
-)
-_ESCAPES = re.compile(r"(?:\\u[0-9a-fA-F]{4}){4,}|(?:&#x?[0-9a-fA-F]{1,6};?){4,}")
-_NUMBERS = re.compile(r"(?:\b\d{2,3}[,;\s]{1,2}){7,}\d{2,3}\b|(?:[01]{8}\s?){6,}")
+_BASE64 = r"[A-Za-z0-9+/_-]{16,}={0,2}"
+_HEX = r"(?:[0-9a-fA-F]{2}){8,}|(?:(?:\\x|0x|%)[0-9a-fA-F]{2}[\s,]?){6,}|(?:[0-9a-fA-F]{2}[ :]){8,}[0-9a-fA-F]{2}"
+_ESCAPES = r"(?:\\u[0-9a-fA-F]{4}){4,}|(?:&#x?[0-9a-fA-F]{1,6};?){4,}"
+_NUMBERS = r"(?:\b\d{2,3}[,;\s]{1,2}){7,}\d{2,3}\b|(?:[01]{8}\s?){6,}"
 _CODE = re.compile(r"&#x([0-9a-f]+)|&#(\d+)|\\u([0-9a-f]{4})", re.IGNORECASE)
 
 
@@ -214,13 +212,13 @@ def decoded(text: str) -> Iterator[str]:
 
 
 def _candidates(text: str) -> Iterator[str]:
-    for match in _BASE64.finditer(text):
+    for match in re.finditer(_BASE64, text):
         yield from _readable(_from_base64(match[0]))
-    for match in _HEX.finditer(text):
+    for match in re.finditer(_HEX, text):
         yield from _readable(bytes.fromhex(re.sub(r"\\x|0x|[^0-9a-fA-F]", "", match[0])))
-    for match in _ESCAPES.finditer(text):
+    for match in re.finditer(_ESCAPES, text):
         yield "".join(_from_code(code) for code in _CODE.finditer(match[0]))
-    for match in _NUMBERS.finditer(text):
+    for match in re.finditer(_NUMBERS, text):
         yield from _readable(_from_numbers(match[0]))
     hidden = "".join(filter(None, map(_smuggled, text))) if not text.isascii() else ""
     if len(hidden) > 3:
