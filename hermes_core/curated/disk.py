@@ -31,6 +31,14 @@ class MemoryFile:
         """The file's name, as messages and the journal give it."""
         return self.path.name
 
+    @property
+    def locked_path(self) -> Path:
+        """The file that the lock stands for: what a symbolic link points to, since two homes may share it."""
+        try:
+            return self.path.resolve()
+        except (OSError, RuntimeError):  # a link to itself; reading it says so
+            return self.path
+
     def read(self) -> bytes:
         """All bytes; none when there is no file yet.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hermes_core.contract.values import MemoryTarget
 
@@ -25,6 +26,20 @@ _EDGES = (
     "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
+
+
+class Usage(NamedTuple):
+    """How full a store is: characters `used` of its `limit`; more than the limit after an edit by hand.
+
+    >>> str(Usage(1474, 2200))
+    '67% — 1,474/2,200 chars'
+    """
+
+    used: int
+    limit: int
+
+    def __str__(self) -> str:
+        return f"{self.used * 100 // self.limit}% — {self.used:,}/{self.limit:,} chars"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +120,11 @@ def text_fault(text: str) -> str:
     return ""
 
 
-def usage(used: int, limit: int) -> str:
-    """How full a store is, as header and results show it.
-
-    >>> usage(1474, 2200)
-    '67% — 1,474/2,200 chars'
-    """
-    return f"{used * 100 // limit}% — {used:,}/{limit:,} chars"
-
-
 def render_block(target: MemoryTarget, entries: Sequence[str], *, used: int, limit: int) -> str:
     """The block of the system prompt; "" without entries. `used` counts what is on disk, which limits the next write."""
     if not entries:
         return ""
-    header = f"{BLOCK_LABELS[target]} [{usage(used, limit)}]"
+    header = f"{BLOCK_LABELS[target]} [{Usage(used, limit)}]"
     return "\n".join((BAR, header, BAR, render(entries)))
 
 

@@ -58,7 +58,7 @@ def handle(entry: str) -> str:
     """A short name that stands for an entry in `old_text`, also for one whose text is not shown.
 
     >>> handle("Likes tea")
-    'entry:c3bdbb16'
+    'entry:d73e14c0'
     """
     return f"entry:{hashlib.sha256(entry.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 

@@ -1,8 +1,8 @@
 """Every change of curated memory, written before it happens, for history and undo.
 
 A change is first an *intent*, then the file is replaced, then the intent is *done*. A process that dies in between
-leaves an intent; who opens the file next compares it with the file's fingerprint and knows which of the two happened.
-All writing here happens under the file's lock.
+leaves an intent, and so does a disk that fails: who opens the file next compares it with the file's fingerprint and
+knows which of the two happened. All writing here happens under the file's lock.
 """
 
 from __future__ import annotations
@@ -135,13 +135,9 @@ class Journal:
         """Record what happened without us: a hand edit."""
         return self._insert(step, "done")
 
-    def abandon(self, change: int) -> None:
-        """Forget an intent whose file was not replaced."""
-        self._execute("DELETE FROM changes WHERE id = ? AND state = 'intent'", (change,))
-
     def finish(self, change: int, *, mirrored: bool) -> None:
         """Mark a change done, and the one that it takes back as undone; drop what is older than the bound."""
-        with _remedied(), self._database.transaction() as connection:
+        with _remedied(), self._unhurried(), self._database.transaction() as connection:
             connection.execute(
                 "UPDATE changes SET state = 'done', mirrored = mirrored OR ? WHERE id = ?", (mirrored, change)
             )
@@ -183,6 +179,15 @@ class Journal:
     def _execute(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
         with _remedied():
             return self._database.execute(sql, parameters)
+
+    @contextlib.contextmanager
+    def _unhurried(self) -> Iterator[None]:
+        """Commit without waiting for the disk: a mark that a power cut takes is set again by `settle`."""
+        self._execute("PRAGMA synchronous = NORMAL")
+        try:
+            yield
+        finally:
+            self._execute("PRAGMA synchronous = FULL")
 
     def _insert(self, step: Step, state: str) -> int:
         cursor = self._execute(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from hermes_core.contract.values import MemoryTarget
-from hermes_core.curated.document import measure, usage
-from hermes_core.curated.edits import Edit
+from hermes_core.contract.values import MemoryTarget, Session
+from hermes_core.curated.breaker import RetryBreaker
+from hermes_core.curated.document import Usage, measure
+from hermes_core.curated.edits import PREVIEW, Edit, Refusal, clip
+from hermes_core.curated.snapshot import Scan, flag
+from hermes_core.errors import MemoryConflict
 
 Result = dict[str, Any]
+Read = Callable[[MemoryTarget], tuple[str, ...]]
 
 _DONE = "Write saved. This update is complete — do not repeat it."
 _HANDED_ON = "The memory provider keeps this; the local file is unchanged. Do not repeat it."
@@ -37,7 +42,7 @@ def saved(target: MemoryTarget, action: str, edit: Edit, limit: int, asked: int)
         "success": True,
         "done": True,
         "target": target,
-        "usage": usage(measure(edit.entries), limit),
+        "usage": str(Usage(measure(edit.entries), limit)),
         "entry_count": len(edit.entries),
         "message": table.get(action, "Nothing to change.").format(count=count),
         "note": _DONE,
@@ -54,6 +59,56 @@ def handed_on(target: MemoryTarget, count: int) -> Result:
         "message": f"Handed {count} operation(s) to the memory provider.",
         "note": _HANDED_ON,
     }
+
+
+class Answers:
+    """Refusals for one model, with the entries that it may see and an end to its tries."""
+
+    def __init__(self, limits: Mapping[MemoryTarget, int], scan: Scan, read: Read) -> None:
+        self._limits = limits
+        self._scan = scan
+        self._read = read
+        self.breaker = RetryBreaker()
+
+    def refuse(self, refusal: Refusal, target: MemoryTarget | None, session: Session) -> Result:
+        """A refusal as a result; after too many in one turn, one that tells the model to stop."""
+        if stop := self.breaker.failed(session, refusal.reason):
+            return {"success": False, "done": True, "error": stop}
+        result = refused(refusal.reason)
+        if target and refusal.matches:
+            result["matches"] = [self.shown(target, entry, PREVIEW) for entry in refusal.matches]
+        if target and refusal.show_entries:
+            result |= self._current(target)
+        if refusal.backup:
+            result["drift_backup"] = refusal.backup
+        if refusal.remedy:
+            result["remediation"] = refusal.remedy
+        return result
+
+    def previous(self, target: MemoryTarget, edit: Edit) -> Result:
+        """The whole entry that a single change took away."""
+        if len(edit.changes) != 1 or not edit.changes[0].previous:
+            return {}
+        key = "removed_entry" if edit.changes[0].action == "remove" else "replaced_entry"
+        return {key: self.shown(target, edit.changes[0].previous)}
+
+    def shown(self, target: MemoryTarget, entry: str, width: int | None = None) -> str:
+        """An entry, or its beginning; in place of a flagged one, its handle."""
+        flagged = flag(target, entry, self._limits[target], self._scan)
+        if flagged:
+            return flagged.withheld
+        return entry if width is None else clip(entry, width)
+
+    def _current(self, target: MemoryTarget) -> Result:
+        """All entries and the usage, for a model that has to choose."""
+        try:
+            entries = self._read(target)
+        except MemoryConflict:
+            return {}
+        return {
+            "current_entries": [self.shown(target, entry) for entry in entries],
+            "usage": f"{measure(entries):,}/{self._limits[target]:,}",
+        }
 
 
 def refused(reason: str) -> Result:

@@ -11,27 +11,25 @@ from collections.abc import Callable, Sequence
 
 from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
 from hermes_core.curated import results
-from hermes_core.curated.breaker import RetryBreaker
 from hermes_core.curated.disk import MemoryFile
-from hermes_core.curated.document import measure, parse
+from hermes_core.curated.document import Usage, measure, parse
 from hermes_core.curated.edits import (
     Change,
     Edit,
     Operation,
     Refusal,
     apply,
-    clip,
     handle,
     over_budget,
     oversized,
     reverse,
 )
 from hermes_core.curated.journal import Journal, Version
-from hermes_core.curated.results import Result
+from hermes_core.curated.results import Answers, Result
 from hermes_core.curated.snapshot import Flagged, Scan, Snapshot, Threat, block, flag
 from hermes_core.curated.vetting import FilterWrite, Vetting, performed
 from hermes_core.curated.writer import OnWrite, Writer, back_up, conflict
-from hermes_core.errors import ConfigError, MemoryConflict, OutboxError
+from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.storage.files import LOCK_TIMEOUT
 
@@ -53,7 +51,8 @@ class MemoryStore:
     """Curated memory of one home. Safe for threads and processes: every call reads the file anew, under its lock.
 
     `filter_write` may veto or change a write before anything happens; `suppresses(target)` leaves the local file as it
-    is; `on_write` is told every accepted write, and what it raises as `OutboxError` is shown in the result.
+    is; `on_write` is told every accepted write, in order and under the file's lock; an `OutboxError` or
+    `StorageError` that it raises is shown in the result, and the write stands.
 
     Changes are answered with a dict as the `memory` tool gives it: `success`, then `message` and `usage`, or `error`
     and what to do. A file that can't be locked or written raises `StorageError`, and nothing was changed.
@@ -91,7 +90,7 @@ class MemoryStore:
         self._vetting = Vetting(self._scan, filter_write)
         self._journal = Journal(home.journal_db, clock)
         self._writer = Writer(self._journal, lock_timeout, on_write)
-        self._breaker = RetryBreaker()
+        self._answers = Answers(self._limits, self._scan, self.entries)
         self._snapshot = Snapshot()
 
     # ---------------------------------------------------------------- reading
@@ -134,9 +133,9 @@ class MemoryStore:
             raise MemoryConflict(*conflict(file, found.conflict))
         return found.entries
 
-    def usage(self, target: MemoryTarget) -> tuple[int, int]:
-        """Characters in use on disk now, and the limit."""
-        return measure(self.entries(target)), self._limits[target]
+    def usage(self, target: MemoryTarget) -> Usage:
+        """Characters in use on disk now, and the limit. Raises `MemoryConflict`."""
+        return Usage(measure(self.entries(target)), self._limits[target])
 
     def flagged(self, target: MemoryTarget | None = None) -> list[Flagged]:
         """Entries on disk that no prompt and no result shows, with the reason; `problems` tells of whole files."""
@@ -220,22 +219,11 @@ class MemoryStore:
 
     def start_turn(self, session: Session | None = None) -> None:
         """Count this session's refusals anew."""
-        self._breaker.reset(session or self._nobody)
+        self._answers.breaker.reset(session or self._nobody)
 
     def refuse(self, refusal: Refusal, target: MemoryTarget | None, session: Session | None = None) -> Result:
         """A refusal as a result; after too many in one turn, one that tells the model to stop."""
-        if stop := self._breaker.failed(session or self._nobody, refusal.reason):
-            return {"success": False, "done": True, "error": stop}
-        result = results.refused(refusal.reason)
-        if target and refusal.matches:
-            result["matches"] = [self._preview(target, entry) for entry in refusal.matches]
-        if target and refusal.show_entries:
-            result |= self._current(target)
-        if refusal.backup:
-            result["drift_backup"] = refusal.backup
-        if refusal.remedy:
-            result["remediation"] = refusal.remedy
-        return result
+        return self._answers.refuse(refusal, target, session or self._nobody)
 
     def close(self) -> None:
         """Close the journal."""
@@ -320,18 +308,22 @@ class MemoryStore:
                         result["warning"] = warning
         except MemoryConflict as exc:
             return self.refuse(Refusal(exc.message, remedy=exc.remedy, backup=exc.backup), target, session)
-        self._breaker.reset(session)
-        return result | self._previous(target, edit) | ({"notice": opened.notice} if opened.notice else {})
+        self._answers.breaker.reset(session)
+        return (
+            result
+            | self._answers.previous(target, edit)
+            | ({"notice": opened.notice} if opened.notice else {})
+        )
 
     def _hand_on(self, target: MemoryTarget, writes: Sequence[MemoryWrite], session: Session) -> Result:
         """Local writes are suppressed: what the provider does not take is nowhere, so that is no success."""
         for write in writes:
             try:
                 self._writer.hand_on(dataclasses.replace(write, performed=False), session)
-            except OutboxError as exc:
+            except (OutboxError, StorageError) as exc:
                 refusal = Refusal(f"Nothing was saved: {exc.message}.", remedy=exc.remedy)
                 return self.refuse(refusal, target, session)
-        self._breaker.reset(session)
+        self._answers.breaker.reset(session)
         return results.handed_on(target, len(writes))
 
     def _off(self, target: MemoryTarget) -> Refusal | None:
@@ -365,37 +357,13 @@ class MemoryStore:
 
     def _settle(self, target: MemoryTarget | None) -> None:
         for one in (target,) if target else self.enabled_targets:
-            self._writer.settle(self._files[one])
-
-    # ------------------------------------------------------- what a model may see
+            try:
+                self._writer.settle(self._files[one])
+            except StorageError as exc:
+                log.warning("the history may lack the last change of %s: %s", self._files[one].path, exc)
 
     def _flag(self, target: MemoryTarget, entry: str) -> Flagged | None:
         return flag(target, entry, self._limits[target], self._scan)
-
-    def _shown(self, target: MemoryTarget, entry: str) -> str:
-        flagged = self._flag(target, entry)
-        return flagged.withheld if flagged else entry
-
-    def _preview(self, target: MemoryTarget, entry: str) -> str:
-        flagged = self._flag(target, entry)
-        return flagged.withheld if flagged else clip(entry)
-
-    def _current(self, target: MemoryTarget) -> Result:
-        """All entries and the usage, for a model that has to choose."""
-        try:
-            entries = self.entries(target)
-        except MemoryConflict:
-            return {}
-        return {
-            "current_entries": [self._shown(target, entry) for entry in entries],
-            "usage": f"{measure(entries):,}/{self._limits[target]:,}",
-        }
-
-    def _previous(self, target: MemoryTarget, edit: Edit) -> Result:
-        if len(edit.changes) != 1 or not edit.changes[0].previous:
-            return {}
-        key = "removed_entry" if edit.changes[0].action == "remove" else "replaced_entry"
-        return {key: self._shown(target, edit.changes[0].previous)}
 
 
 def _scan(text: str) -> Threat | None:

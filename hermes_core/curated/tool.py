@@ -94,8 +94,7 @@ class MemoryTool:
         try:
             return _json(self._dispatch(self._store, arguments, session))
         except HermesError as exc:
-            result: Result = {"success": False, "error": exc.message}
-            return _json(result | ({"remediation": exc.remedy} if exc.remedy else {}))
+            return _json(self._store.refuse(Refusal(exc.message, remedy=exc.remedy), None, session))
 
     def _dispatch(self, store: MemoryStore, arguments: object, session: Session) -> Result:
         if not isinstance(arguments, Mapping):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
 from hermes_core.curated.disk import MemoryFile, fingerprint
@@ -21,11 +21,12 @@ OnWrite = Callable[[MemoryWrite, Session], object]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A file as it is under its lock; `notice` tells of an edit from outside that was adopted on the way."""
+    """A file as it is under its lock: `mark` is its fingerprint, `notice` tells of an edit from outside, adopted."""
 
     target: MemoryTarget
     file: MemoryFile
     session: Session
+    mark: str
     entries: tuple[str, ...] = ()
     notice: str = ""
 
@@ -44,15 +45,16 @@ class Writer:
 
         Raises `MemoryConflict` for what can't be adopted, with a copy of it, and `StorageError` (`LockTimeout`).
         """
-        with locked(file.path, self._lock_timeout):
+        with locked(file.locked_path, self._lock_timeout):
             data = file.read()
-            self._journal.settle(file.name, fingerprint(data))
+            mark = fingerprint(data)
+            self._journal.settle(file.name, mark)
             found = parse(data)
             if found.conflict:
                 message, remedy = conflict(file, found.conflict)
                 raise MemoryConflict(message, remedy, back_up(file, data))
-            notice = self._adopt(Opened(target, file, session), data, found)
-            yield Opened(target, file, session, found.entries, notice)
+            opened = Opened(target, file, session, mark, found.entries)
+            yield replace(opened, notice=self._adopt(opened, data, found))
 
     def commit(
         self,
@@ -64,16 +66,14 @@ class Writer:
     ) -> str:
         """Replace the file; gives a warning when that stands and the provider was not told.
 
-        Raises `StorageError`, with the file as it was.
+        Raises `StorageError`; whether the file was replaced before that, whoever opens it next finds out.
         """
         told = writes if self._on_write else ()
         change = self._journal.begin(_step(opened, action, opened.entries, after, told, undoes))
-        try:
-            opened.file.replace(render(after))
-        except StorageError:
-            with contextlib.suppress(StorageError):
-                self._journal.abandon(change)
-            raise
+        # An editor does not know our lock. What it saved since we read is not overwritten.
+        if fingerprint(opened.file.read()) != opened.mark:
+            raise StorageError(f"{opened.file.name} was changed by another program just now", "try again")
+        opened.file.replace(render(after))
         warning = self._mirror(told, opened.session)
         try:
             self._journal.finish(change, mirrored=not warning)
@@ -84,7 +84,7 @@ class Writer:
 
     def settle(self, file: MemoryFile) -> None:
         """Decide what a dead process left, so that the history is true."""
-        with locked(file.path, self._lock_timeout), contextlib.suppress(MemoryConflict):
+        with locked(file.locked_path, self._lock_timeout), contextlib.suppress(MemoryConflict):
             self._journal.settle(file.name, fingerprint(file.read()))
 
     def mirror_missing(self) -> int:
@@ -98,7 +98,7 @@ class Writer:
         return told
 
     def hand_on(self, write: MemoryWrite, session: Session) -> None:
-        """Give a write to the provider alone. Raises `OutboxError` when nobody takes it."""
+        """Give a write to the provider. Raises `OutboxError`, or `StorageError` of its disk, when nobody takes it."""
         if self._on_write is None:
             raise OutboxError("no memory provider takes it", "check the provider's state")
         self._on_write(write, session)
@@ -107,28 +107,29 @@ class Writer:
         for write in writes:
             try:
                 self.hand_on(write, session)
-            except OutboxError as exc:
+            except (OutboxError, StorageError) as exc:
                 log.warning("memory write %s is not mirrored: %s", write.id, exc)
                 return f"Saved here, but the memory provider was not told yet: {exc}"
         return ""
 
     def _adopt(self, opened: Opened, data: bytes, found: Document) -> str:
         """Journal a change from outside, with a copy of what would otherwise be gone; gives the notice."""
-        file, mark = opened.file, fingerprint(data)
+        file = opened.file
         known = self._journal.last_known(file.name)
-        if known.fingerprint == mark if known else found.canonical:
+        if known.fingerprint == opened.mark if known else found.canonical:
             return ""
         before = known.entries if known else found.entries
         emptied = bool(before) and not found.entries
         copy = None
         if emptied or not found.canonical:
             copy = file.back_up(render(before).encode("utf-8") if emptied else data)
-        step = _step(opened, "edit", before, found.entries, (), None, mark)
+        step = _step(opened, "edit", before, found.entries, (), None, opened.mark)
         change = self._journal.record(step)
         log.info("adopted an edit of %s from outside as change %d", file.path, change)
         what = "emptied" if emptied else "edited"
+        undoable = "" if before == found.entries else ", which can be undone"
         kept = f"; a backup is {str(copy)!r}" if copy else ""
-        return f"{file.name} was {what} outside this tool: adopted as change {change}, which can be undone{kept}."
+        return f"{file.name} was {what} outside this tool: adopted as change {change}{undoable}{kept}."
 
 
 def conflict(file: MemoryFile, reason: str) -> tuple[str, str]:

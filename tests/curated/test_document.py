@@ -16,7 +16,6 @@ from hermes_core.curated.document import (
     render,
     split,
     tidy,
-    usage,
 )
 
 texts = st.text(st.characters(codec="utf-8")) | st.text("§\n\r \tab\ufeff═", max_size=30)
@@ -104,7 +103,7 @@ def test_the_block_is_framed_as_models_know_it() -> None:
 
 
 def test_a_store_over_its_limit_says_so() -> None:
-    assert usage(3014, 2200) == "137% — 3,014/2,200 chars"
+    assert str(document.Usage(3014, 2200)) == "137% — 3,014/2,200 chars"
 
 
 def decodes(data: bytes) -> bool:

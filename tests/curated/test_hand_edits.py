@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core import HermesHome
+from hermes_core import HermesHome, MemoryWrite, Session
 from hermes_core.curated.disk import BACKUPS_KEPT
 from hermes_core.curated.store import MemoryStore
-from hermes_core.errors import HermesError, MemoryConflict
+from hermes_core.errors import HermesError, LockTimeout, MemoryConflict, StorageError
+from hermes_core.storage.files import locked
 
 MakeStore = Callable[..., MemoryStore]
 
@@ -72,6 +73,22 @@ def test_what_another_program_of_the_same_format_wrote_needs_no_backup(
     put(hermes_home.memory_md, "tea\n§\nrye".encode())
     assert "was edited outside this tool" in store.add("memory", "oats")["notice"]
     assert backups(hermes_home) == []
+
+
+def test_an_edit_that_is_saved_while_we_write_is_not_overwritten(
+    make_store: MakeStore, hermes_home: HermesHome
+) -> None:
+    def save_meanwhile(write: MemoryWrite, session: Session) -> MemoryWrite:
+        if write.metadata.get("origin") == "reset":  # its observers are asked under the lock
+            put(hermes_home.memory_md, b"saved by an editor")
+        return write
+
+    store = make_store(filter_write=save_meanwhile)
+    store.add("memory", "tea")
+    with pytest.raises(StorageError, match="changed by another program just now; try again"):
+        store.reset("memory")
+    assert store.entries("memory") == ("saved by an editor",)
+    assert [version.action for version in store.history()] == ["add"]
 
 
 def test_an_edit_by_hand_can_be_undone(store: MemoryStore, hermes_home: HermesHome) -> None:
@@ -173,6 +190,16 @@ def test_a_symbolic_link_stays_one(store: MemoryStore, hermes_home: HermesHome, 
     store.add("memory", "rye")
     assert (tmp_path / "notes.md").read_text() == "tea\n§\nrye"
     assert hermes_home.memory_md.is_symlink()
+
+
+def test_homes_that_share_a_file_by_a_link_share_its_lock(
+    make_store: MakeStore, hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    put(tmp_path / "notes.md", b"tea")
+    hermes_home.memories.mkdir(parents=True)
+    hermes_home.memory_md.symlink_to(tmp_path / "notes.md")
+    with locked(tmp_path / "notes.md"), pytest.raises(LockTimeout):
+        make_store(lock_timeout=0.05).add("memory", "rye")
 
 
 # ------------------------------------------------------------ an entry larger than the store

@@ -18,25 +18,13 @@ def test_it_is_a_provider_like_any_other(store: MemoryStore) -> None:
     assert contract_faults(provider) == []
 
 
-def test_the_prompt_block_is_the_same_for_the_whole_session(store: MemoryStore, session: Session) -> None:
+def test_the_prompt_block_is_what_is_on_disk_when_it_is_asked_for(store: MemoryStore) -> None:
     provider = CuratedProvider(store)
+    assert provider.system_prompt_block() == ""
     store.add("memory", "Uses ruff")
     store.add("user", "Mel")
-    frozen = provider.system_prompt_block(session)
-    store.add("memory", "Uses mypy")
-    assert "Uses ruff" in frozen
-    assert frozen.index("MEMORY (") < frozen.index("USER PROFILE (")
-    assert provider.system_prompt_block(session) == frozen
-    assert "Uses mypy" in provider.system_prompt_block(Session("s2"))
-    assert provider.system_prompt_block(session) == frozen
-
-
-def test_a_rebuild_reads_the_files_anew(store: MemoryStore, session: Session) -> None:
-    provider = CuratedProvider(store)
-    assert provider.system_prompt_block(session) == ""
-    store.add("memory", "Uses ruff")
-    provider.thaw(session)
-    assert "Uses ruff" in provider.system_prompt_block(session)
+    block = provider.system_prompt_block()
+    assert block.index("Uses ruff") < block.index("\n\n") < block.index("USER PROFILE (") < block.index("Mel")
 
 
 def test_the_tool_is_offered_for_the_stores_that_are_on(make_store: MakeStore) -> None:

@@ -225,6 +225,7 @@ def test_a_store_that_is_off_has_no_block_and_refuses_its_target(
     put(hermes_home, b"Uses ruff")
     store = make_store(memory_enabled=False)
     assert store.load_from_disk().render() == ""
+    assert store.enabled_targets == ("user",)
     assert "memory.memory_enabled" in store.add("memory", "x")["error"]
     assert store.add("user", "Mel")["success"]
 
