@@ -16,6 +16,7 @@
     └── ProviderError              something about a memory provider
         ├── ProviderNotFound       no provider of that name is installed
         ├── ProviderInvalid        it breaks the contract; says what to write instead
+        ├── ProviderBlocked        the person's settings say that it must not be loaded
         ├── ProviderUnavailable    it is installed and can't run here
         ├── BackendUnavailable     raise in a provider: the backend is down or too slow (opens the breaker)
         ├── BackendAuthError       raise in a provider: the backend refuses the credentials (opens the breaker)
@@ -103,6 +104,10 @@ class ProviderNotFound(ProviderError):
 
 class ProviderInvalid(ProviderError):
     """The provider breaks the contract. The message says what to write instead."""
+
+
+class ProviderBlocked(ProviderError):
+    """The allow or block list of the settings keeps it from being loaded."""
 
 
 class ProviderUnavailable(ProviderError):

@@ -1,0 +1,249 @@
+"""Which providers are there: entry points and folders, from metadata alone. Nothing is imported.
+
+Precedence on one name: bundled with the project, then folders below the home, then entry points of others in the order
+of `GROUPS`. What loses is still listed, with both places. This is precedence, not a border of security: whoever can
+install a package can run code.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hermes_core.home import HermesHome
+from hermes_core.loader.entry import BUNDLED, Found, Kind, normalised, owner_of
+
+logger = logging.getLogger(__name__)
+
+GROUPS: dict[str, Kind] = {
+    "hermes_core.providers": "native",
+    "hermes_agent.memory_providers": "hermes_agent",
+    "hermes.memory_provider": "hermes_agent",
+    "hermes.memory_providers": "hermes_agent",
+    "hermes.memory": "hermes_agent",
+    "hermes_agent.plugins": "hermes_agent",
+}
+"""Entry-point groups in order of precedence. The last one is for plugins of any sort, so a memory provider in it is
+recognised by its source text."""
+
+FOLDERS: tuple[str, ...] = ("plugins", "plugins/memory", "hermes-agent/plugins/memory")
+"""Where below the home installers put provider folders."""
+
+_PLUGIN_GROUP = "hermes_agent.plugins"
+_REGISTERS = re.compile(r"MemoryProvider|memory_provider|\bregister\b")
+_NATIVE = re.compile(r"^\s*(?:from|import)\s+hermes_core\b", re.MULTILINE)
+_BROKEN_METADATA = (OSError, ValueError, TypeError, KeyError, AttributeError)
+
+
+def discover(
+    home: HermesHome, entry_points: Iterable[importlib.metadata.EntryPoint] | None = None
+) -> list[Found]:
+    """Everything that could be loaded, by name and precedence; what is shadowed says by what.
+
+    `entry_points` replaces those of the environment.
+    """
+    points = installed_entry_points() if entry_points is None else entry_points
+    places = [*_folders(home), *_from_entry_points(points)]
+    by_name: dict[str, list[Found]] = {}
+    for found in sorted(places, key=_rank):
+        by_name.setdefault(found.name.casefold(), []).append(found)
+    return [found for name in sorted(by_name) for found in _with_shadows(by_name[name])]
+
+
+def select(found: Sequence[Found], name: str) -> list[Found]:
+    """The places to try for `name`, in order: one, or several when a distribution offers the name in several groups.
+
+    A name that no entry point and no folder carries is looked for in the source texts, because a provider may call
+    itself otherwise than its folder.
+    """
+    usable = [place for place in found if not place.shadowed_by]
+    exact = [place for place in usable if place.name.casefold() == name.strip().casefold()]
+    if exact or not name.strip() or owner_of(name):
+        return exact
+    literal = re.compile(rf"""["']{re.escape(name.strip())}["']""")
+    return [place for place in usable if any(literal.search(text) for text in _sources(place))]
+
+
+def installed_entry_points() -> Iterator[importlib.metadata.EntryPoint]:
+    """Entry points of our groups. A distribution with damaged metadata is logged and left out, not all of them."""
+    seen: set[str] = set()
+    for distribution in importlib.metadata.distributions():
+        try:
+            name = normalised(distribution.metadata["Name"] or "")
+            points = [point for point in distribution.entry_points if point.group in GROUPS]
+        except _BROKEN_METADATA as exc:
+            logger.warning("left out a distribution with damaged metadata: %s: %s", type(exc).__name__, exc)
+            continue
+        if name not in seen:
+            seen.add(name)
+            yield from points
+
+
+def _rank(found: Found) -> int:
+    if found.bundled:
+        return 0
+    if found.is_folder:
+        return 1 + FOLDERS.index(found.source)
+    return 1 + len(FOLDERS) + list(GROUPS).index(found.source)
+
+
+def _with_shadows(places: list[Found]) -> Iterator[Found]:
+    winner = places[0]
+    owner = owner_of(winner.name)
+    if owner and not winner.bundled:
+        label = owner if owner not in BUNDLED.values() else f"{owner}, to which the name belongs"
+        yield from (place.shadowed(label) for place in places)
+        return
+    yield winner
+    for place in places[1:]:
+        yield place if _alternative(place, winner) else place.shadowed(winner.where)
+
+
+def _alternative(place: Found, winner: Found) -> bool:
+    """Whether both are one distribution's offer of one provider in two groups."""
+    same = normalised(place.distribution) == normalised(winner.distribution) != ""
+    return same and not place.is_folder and not winner.is_folder
+
+
+# ------------------------------------------------------------------------------------------------------ entry points
+
+
+def _from_entry_points(points: Iterable[importlib.metadata.EntryPoint]) -> Iterator[Found]:
+    seen: set[tuple[str, str, str, str]] = set()
+    for point in points:
+        if point.group not in GROUPS:
+            continue
+        found = _described(point)
+        key = (normalised(found.distribution), point.group, point.name, point.value)
+        if key not in seen:
+            seen.add(key)
+            if point.group != _PLUGIN_GROUP or _may_register(found):
+                yield found
+
+
+def _described(point: importlib.metadata.EntryPoint) -> Found:
+    distribution, version, summary, requires = _distribution(point)
+    return Found(
+        name=point.name,
+        kind=GROUPS[point.group],
+        source=point.group,
+        value=point.value,
+        distribution=distribution,
+        version=version,
+        path=_module_path(point.module),
+        description=summary,
+        requires=requires,
+        bundled=_is_bundled(point, distribution),
+    )
+
+
+def _distribution(point: importlib.metadata.EntryPoint) -> tuple[str, str, str, tuple[str, ...]]:
+    """Name, version, summary and requirements without those of extras."""
+    dist = point.dist
+    if dist is None:
+        return "", "", "", ()
+    try:
+        summary = dist.metadata["Summary"] or ""
+        requires = tuple(need for need in dist.requires or () if "extra ==" not in need)
+        return dist.metadata["Name"] or "", dist.version or "", summary.replace("UNKNOWN", ""), requires
+    except _BROKEN_METADATA as exc:
+        logger.warning("entry point %r has damaged metadata: %s", point.name, exc)
+        return "", "", "", ()
+
+
+def _is_bundled(point: importlib.metadata.EntryPoint, distribution: str) -> bool:
+    return GROUPS[point.group] == "native" and BUNDLED.get(point.name) == normalised(distribution)
+
+
+def _module_path(module: str) -> Path | None:
+    """Folder or file of a module's top package; finding that one runs no code of it."""
+    try:
+        spec = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError, AttributeError):
+        return None
+    if spec is None:
+        return None
+    locations = list(spec.submodule_search_locations or ())
+    return Path(locations[0]) if locations else Path(spec.origin or module)
+
+
+def _may_register(found: Found) -> bool:
+    """Whether the text of a general plugin speaks of memory providers; one that can't be read may."""
+    texts = list(_sources(found))
+    return not texts or any("memory_provider" in text or "MemoryProvider" in text for text in texts)
+
+
+# ----------------------------------------------------------------------------------------------------------- folders
+
+
+def _folders(home: HermesHome) -> Iterator[Found]:
+    for source in FOLDERS:
+        parent = home.path / source
+        try:
+            children = sorted(parent.iterdir()) if parent.is_dir() else []
+        except OSError as exc:
+            logger.warning("can't read the plugin folder %s: %s", parent, exc)
+            continue
+        for child in children:
+            if not child.name.startswith(("_", ".")) and (child / "__init__.py").is_file():
+                yield from _from_folder(child, source)
+
+
+def _from_folder(folder: Path, source: str) -> Iterator[Found]:
+    text = _read(folder / "__init__.py")
+    if source == FOLDERS[0] and not _REGISTERS.search(text):
+        return
+    manifest = _manifest(folder)
+    native = _NATIVE.search(text) is not None
+    yield Found(
+        name=folder.name,
+        kind="native" if native else "hermes_agent",
+        source=source,
+        version=str(manifest.get("version") or ""),
+        path=folder,
+        description=str(manifest.get("description") or ""),
+        requires=_requirements(manifest),
+    )
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    """plugin.yaml as far as it can be read; nothing in it is needed to load a provider."""
+    import yaml
+
+    path = folder / "plugin.yaml"
+    if not path.is_file():
+        return {}
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, yaml.YAMLError) as exc:
+        logger.warning("can't read %s: %s", path, exc)
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _requirements(manifest: dict[str, Any]) -> tuple[str, ...]:
+    listed = manifest.get("pip_dependencies") or manifest.get("python_dependencies")
+    return tuple(str(item) for item in listed) if isinstance(listed, list) else ()
+
+
+def _sources(found: Found) -> Iterator[str]:
+    """Source texts of a provider, without its tests."""
+    if found.path is None:
+        return
+    files = sorted(found.path.rglob("*.py")) if found.path.is_dir() else [found.path]
+    for file in files:
+        if "tests" not in file.parts and file.suffix == ".py":
+            yield _read(file)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as exc:
+        logger.warning("can't read %s: %s", path, exc)
+        return ""

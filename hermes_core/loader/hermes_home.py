@@ -1,0 +1,83 @@
+"""Where a provider written for Hermes Agent is told that its home is: by context, by process, and by environment."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from hermes_core.home import HermesHome
+
+_override: contextvars.ContextVar[str | None] = contextvars.ContextVar("hermes_home_override", default=None)
+_last_home: list[str] = []
+"""Home of the provider loaded last: what threads without a context of ours are told."""
+
+
+def get_hermes_home() -> Path:
+    """The home that the running call belongs to, else that of the provider loaded last, else HERMES_HOME."""
+    overridden = _override.get()
+    if overridden:
+        return Path(overridden)
+    return Path(_last_home[-1]) if _last_home else HermesHome.resolve().path
+
+
+def set_hermes_home_override(path: str | os.PathLike[str] | None) -> contextvars.Token[str | None]:
+    """Let `get_hermes_home` answer this path in the running context; the token goes back to `reset_...`."""
+    return _override.set(None if path is None else os.fspath(path))
+
+
+def reset_hermes_home_override(token: contextvars.Token[str | None]) -> None:
+    """Undo `set_hermes_home_override`."""
+    _override.reset(token)
+
+
+class _Environment:
+    """HERMES_HOME of the process while calls need it there; put back when the last of them returns."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._depth = 0
+        self._before: str | None = None
+
+    def enter(self, path: Path) -> None:
+        with self._lock:
+            if self._depth == 0:
+                self._before = os.environ.get("HERMES_HOME")
+            self._depth += 1
+            os.environ["HERMES_HOME"] = str(path)
+
+    def leave(self) -> None:
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0 and self._before is None:
+                os.environ.pop("HERMES_HOME", None)
+            elif self._depth == 0 and self._before is not None:
+                os.environ["HERMES_HOME"] = self._before
+
+
+_environment = _Environment()
+
+
+@contextlib.contextmanager
+def call_in(home: Path) -> Iterator[None]:
+    """Run a call of a provider so that `get_hermes_home` answers this home."""
+    token = set_hermes_home_override(home)
+    try:
+        yield
+    finally:
+        reset_hermes_home_override(token)
+
+
+@contextlib.contextmanager
+def environment_of(home: Path) -> Iterator[None]:
+    """Load or start a provider: as `call_in`, and HERMES_HOME itself says the home, for those that read it directly."""
+    _last_home[:] = [str(home)]
+    _environment.enter(home)
+    try:
+        with call_in(home):
+            yield
+    finally:
+        _environment.leave()

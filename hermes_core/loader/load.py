@@ -1,0 +1,425 @@
+"""Loads one provider in one guarded step: import, resolve, validate.
+
+Whatever a stranger's module does meanwhile, the caller gets a `Loaded` or a `ProviderError` that says what is wrong
+and what to do. Only what was asked for is imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import inspect
+import logging
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import pluggy
+
+from hermes_core.contract.hooks import PROJECT, ProviderHooks
+from hermes_core.contract.provider import MemoryProvider, validate_provider
+from hermes_core.errors import (
+    ProviderBlocked,
+    ProviderError,
+    ProviderInvalid,
+    ProviderNotFound,
+    ProviderUnavailable,
+)
+from hermes_core.home import HermesHome
+from hermes_core.loader.discover import discover, select
+from hermes_core.loader.entry import BUNDLED, Found, LoadControl, ProviderEntry, owner_of
+from hermes_core.loader.registration import Registrations
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+_PARENT = "_hermes_user_memory"
+_MEMBERS = ("name", "is_available", "initialize", "get_tool_schemas")
+_lock = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A provider that can be made: `factory` gives a new object each time, by `entry.name` in every listing.
+
+    `notes` says what it registered that has no effect here.
+    """
+
+    entry: ProviderEntry
+    factory: Callable[[], object]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What foreign code raised."""
+
+    error: BaseException
+
+    def __str__(self) -> str:
+        text = str(self.error).strip().splitlines()
+        return f"{type(self.error).__name__}: {text[0]}" if text else type(self.error).__name__
+
+
+def attempt(action: Callable[[], Result]) -> Result | Failure:
+    """Run foreign code; whatever it raises is a value. Also SystemExit; only the person's interrupt goes through."""
+    try:
+        return action()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as exc:  # the border to code that we did not write
+        logger.debug("a provider's code raised", exc_info=True)
+        return Failure(exc)
+
+
+def load_provider(
+    name: str,
+    home: HermesHome,
+    control: LoadControl | None = None,
+    entry_points: Iterable[importlib.metadata.EntryPoint] | None = None,
+) -> Loaded:
+    """Load the provider called `name` by its entry point, its folder, or itself.
+
+    Raises `ProviderNotFound`, `ProviderBlocked`, `ProviderUnavailable` (something it needs is missing),
+    `ProviderInvalid` (it breaks the contract) or `ProviderError` (its code raised).
+    """
+    found = discover(home, entry_points)
+    places = select(found, name)
+    if not places:
+        raise _not_found(name, found)
+    failures: list[ProviderError] = []
+    for place in places:
+        try:
+            return _load(place, home, name, control or LoadControl())
+        except ProviderError as exc:
+            failures.append(exc)
+    logger.warning("provider %r was not loaded: %s", name, failures[0])
+    raise failures[0]
+
+
+def _load(place: Found, home: HermesHome, name: str, control: LoadControl) -> Loaded:
+    refusal = control.refusal(place)
+    if refusal:
+        raise ProviderBlocked(
+            f"provider {place.name!r} is not loaded: {refusal}", "change providers.allow or providers.block"
+        )
+    with _lock, _surroundings(place, home):
+        value = attempt(lambda: _import(place))
+        if isinstance(value, Failure):
+            raise _import_error(place, value)
+        recipe, made = _resolve(place, value)
+        _refuse_foreign_name(place, made.provider, name)
+        factory = _Factory(place, home, recipe, made)
+    return Loaded(ProviderEntry.of(place), factory, made.registrations.notes())
+
+
+def _surroundings(place: Found, home: HermesHome) -> AbstractContextManager[None]:
+    """What providers written for Hermes Agent expect around them; nothing for our own."""
+    if place.kind == "native":
+        return nullcontext()
+    from hermes_core.loader.hermes_home import environment_of
+    from hermes_core.loader.hermes_modules import install_host_modules
+
+    install_host_modules()
+    return environment_of(home.path)
+
+
+# ------------------------------------------------------------------------------------------------------------ import
+
+
+def _import(place: Found) -> Any:
+    if not place.is_folder:
+        return importlib.metadata.EntryPoint(place.name, place.value, place.source).load()
+    assert place.path is not None
+    return _import_folder(place.path)
+
+
+def _import_folder(folder: Path) -> ModuleType:
+    """Import a folder as a package of its own name space, so that its relative imports and sub-packages work."""
+    digest = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
+    name = f"{_PARENT}.{folder.name.replace('.', '_')}__source_{digest}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{str(folder)!r} is not a Python package")
+    if _PARENT not in sys.modules:
+        sys.modules[_PARENT] = ModuleType(_PARENT, "Packages loaded from folders below a home.")
+        vars(sys.modules[_PARENT])["__path__"] = []
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    done = False
+    try:
+        spec.loader.exec_module(module)
+        done = True
+    finally:
+        if not done:
+            for known in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
+                del sys.modules[known]
+    return module
+
+
+def _import_error(place: Found, failure: Failure) -> ProviderError:
+    error = failure.error
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return _missing_module(place, error.name)
+    if isinstance(error, SystemExit):
+        return ProviderError(
+            f"provider {place.name!r} ends the program when it is imported ({failure})",
+            f"report it to its author, or remove {place.where}",
+        )
+    return ProviderError(
+        f"importing provider {place.name!r} from {place.where} raised {failure}",
+        "upgrade or reinstall it; the traceback is in the debug log",
+    )
+
+
+def _missing_module(place: Found, missing: str) -> ProviderError:
+    if not place.is_folder and place.value.partition(":")[0].startswith(missing):
+        return ProviderUnavailable(
+            f"provider {place.name!r} names the module {missing!r}, which is not there",
+            f"reinstall it: pip install --force-reinstall {place.distribution}",
+        )
+    hiding = _hiding(place, missing)
+    if hiding:
+        return ProviderUnavailable(
+            f"provider {place.name!r} needs its host's module {missing!r}, which {hiding!r} hides",
+            "rename that module, or run from another folder",
+        )
+    return ProviderUnavailable(
+        f"provider {place.name!r} needs the module {missing!r}, which is not installed",
+        f"pip install {_requirement(place, missing)}",
+    )
+
+
+def _hiding(place: Found, missing: str) -> str:
+    if place.kind == "native":
+        return ""
+    from hermes_core.loader.hermes_modules import hidden_host_module
+
+    return hidden_host_module(missing)
+
+
+def _requirement(place: Found, missing: str) -> str:
+    """What to give to pip: the provider's own requirement of that name, else all it lists, else the module's name."""
+    top = missing.partition(".")[0].lower().replace("_", "-")
+    wanted = [need.partition(";")[0].strip() for need in place.requires]
+    close = [
+        need for need in wanted if top in re.split(r"[^a-z0-9]", need.lower().replace("_", "-"), maxsplit=1)
+    ]
+    return " ".join(f"{need!r}" for need in close or wanted) or top
+
+
+def _not_found(name: str, found: Sequence[Found]) -> ProviderError:
+    shadowed = [place for place in found if place.name.casefold() == name.strip().casefold()]
+    if name in BUNDLED:
+        note = f" ({shadowed[0].where} may not use the name)" if shadowed else ""
+        return ProviderNotFound(
+            f"provider {name!r} is not installed{note}", f"run: pip install {BUNDLED[name]}"
+        )
+    if owner_of(name):
+        return ProviderNotFound(f"{name!r} is the curated memory itself", "it is always on; name another one")
+    close = get_close_matches(name, {place.name for place in found} | set(BUNDLED), n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return ProviderNotFound(
+        f"no provider called {name!r} is installed", f"{hint}see 'hermes providers --all' for those that are"
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- resolve
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    provider: object
+    registrations: Registrations
+
+
+_Recipe = Callable[[], _Made | None]
+
+
+def _resolve(place: Found, value: Any) -> tuple[_Recipe, _Made]:
+    """The first way in which `value` yields a provider, and what it yielded."""
+    failures: list[Failure] = []
+    for recipe in _recipes(value):
+        made = attempt(recipe)
+        if isinstance(made, Failure):
+            failures.append(made)
+        elif made is not None:
+            return recipe, made
+    if failures:
+        raise ProviderError(
+            f"provider {place.name!r} from {place.where} can't be made: {failures[0]}",
+            "upgrade or reinstall it; the traceback is in the debug log",
+        )
+    raise ProviderInvalid(
+        f"{place.name!r} from {place.where} registered no provider",
+        "it is a plugin of another sort, or a MemoryProvider subclass is missing in it",
+    )
+
+
+def _recipes(value: Any) -> Iterator[_Recipe]:
+    """Ways to a provider, in the order in which Hermes Agent tries them."""
+    is_module = isinstance(value, ModuleType)
+    if isinstance(value, type) and _is_provider(value):
+        yield lambda: _Made(value(), Registrations())
+    elif not is_module and _is_provider(value):
+        yield lambda: _Made(value, Registrations())
+    elif callable(getattr(value, "register", None)):
+        yield lambda: _register(value.register)
+    elif callable(value):
+        yield lambda: _register(value)
+    if is_module:
+        for owner in _provider_classes(value):
+            yield lambda owner=owner: _Made(owner(), Registrations())  # type: ignore[misc]
+
+
+def _register(function: Callable[..., Any]) -> _Made | None:
+    """Call `register(ctx)`, or a factory without arguments. What it registered before it raised is kept."""
+    registrations = Registrations()
+    result = attempt(lambda: _call_register(function, registrations))
+    failed = isinstance(result, Failure)
+    given = registrations.provider if registrations.provider is not None else result
+    if isinstance(given, type) and _is_provider(given):
+        given = given()
+    if not isinstance(given, Failure) and given is not None and _is_provider(given):
+        if failed:
+            logger.warning(
+                "register() raised after it had registered the provider, which is kept: %s", result
+            )
+        return _Made(given, registrations)
+    if isinstance(result, Failure):
+        raise result.error
+    return None
+
+
+def _call_register(function: Callable[..., Any], registrations: Registrations) -> Any:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return function(registrations)
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if any(p.default is p.empty for p in positional):
+        return function(registrations)
+    result = function()
+    takes_one = bool(positional) or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    return function(registrations) if takes_one and not _is_provider(result) else result
+
+
+def _is_provider(value: object) -> bool:
+    """Whether this class or object has the shape of a provider, ours or that of Hermes Agent. Runs no property."""
+    owner = value if isinstance(value, type) else type(value)
+    if owner is MemoryProvider or value is None:
+        return False
+    if issubclass(owner, MemoryProvider) or _has_marks(owner):
+        return True
+    return all(inspect.getattr_static(value, member, None) is not None for member in _MEMBERS)
+
+
+def _has_marks(owner: type) -> bool:
+    return any(
+        hasattr(member, f"{PROJECT}_impl")
+        for base in owner.__mro__
+        for member in vars(base).values()
+        if inspect.isfunction(member)
+    )
+
+
+def _is_native(provider: object) -> bool:
+    return isinstance(provider, MemoryProvider) or _has_marks(type(provider))
+
+
+def _provider_classes(module: ModuleType) -> list[type]:
+    """Classes of a module that can be a provider: its own before imported ones, no base of another, no abstract one."""
+    classes = [
+        value
+        for _, value in sorted(vars(module).items())
+        if isinstance(value, type) and _is_provider(value) and not inspect.isabstract(value)
+    ]
+    leaves = [c for c in classes if not any(other is not c and issubclass(other, c) for other in classes)]
+    return sorted(leaves, key=lambda owner: not owner.__module__.startswith(module.__name__))
+
+
+# ---------------------------------------------------------------------------------------------------------- validate
+
+
+def _refuse_foreign_name(place: Found, provider: object, wanted: str) -> None:
+    """A provider may call itself otherwise than its entry point, but not as one of ours."""
+    own = attempt(lambda: str(getattr(provider, "name", "")))
+    if isinstance(own, Failure):
+        raise ProviderInvalid(f"provider {place.name!r} can't say its name: {own}")
+    if owner_of(own) and not place.bundled:
+        raise ProviderInvalid(
+            f"{place.where} calls its provider {own!r}, which belongs to {owner_of(own)}",
+            "give it another name",
+        )
+    if wanted.strip().casefold() not in (place.name.casefold(), own.casefold()):
+        raise ProviderNotFound(
+            f"no provider called {wanted!r} is installed", "see 'hermes providers --all' for those that are"
+        )
+
+
+def _validate(provider: object) -> None:
+    """Everything that breaks the contract, before a manager sees the provider."""
+    validate_provider(provider)
+    trial = pluggy.PluginManager(PROJECT)
+    trial.add_hookspecs(ProviderHooks)
+    try:
+        trial.register(provider)
+        trial.check_pending()
+    except pluggy.PluginValidationError as exc:
+        detail = " ".join(str(exc).split())
+        raise ProviderInvalid(
+            f"provider {getattr(provider, 'name', '')!r} breaks the contract: {detail}"
+        ) from exc
+
+
+class _Factory:
+    """Makes providers: the one made to validate first, then new ones."""
+
+    def __init__(self, place: Found, home: HermesHome, recipe: _Recipe, first: _Made) -> None:
+        self._place, self._home, self._recipe = place, home, recipe
+        self._given: object = first.provider
+        self._waiting: object | None = self._finish(first)
+
+    def __call__(self) -> object:
+        with _lock:
+            waiting, self._waiting = self._waiting, None
+            return waiting if waiting is not None else self._again()
+
+    def _again(self) -> object:
+        with _surroundings(self._place, self._home):
+            made = attempt(self._recipe)
+            if isinstance(made, Failure) or made is None:
+                raise ProviderError(f"provider {self._place.name!r} can't be made a second time: {made}")
+            if made.provider is self._given and not _is_native(made.provider):
+                made = _Made(self._another(made.provider), made.registrations)
+            return self._finish(made)
+
+    def _another(self, provider: object) -> object:
+        """A second object where the package keeps a single one, so that two sessions don't share it."""
+        fresh = attempt(type(provider))
+        if not isinstance(fresh, Failure):
+            return fresh
+        logger.warning("provider %r keeps one object for all sessions: %s", self._place.name, fresh)
+        return provider
+
+    def _finish(self, made: _Made) -> object:
+        if _is_native(made.provider):
+            _validate(made.provider)
+            return made.provider
+        from hermes_core.loader.hermes_agent import adapt
+
+        adapter = adapt(made.provider, self._place.name, self._home, made.registrations)
+        _validate(adapter)
+        return adapter
