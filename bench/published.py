@@ -106,7 +106,8 @@ def run_package(package: Package, keep: Path | None) -> dict[str, Any]:
         user = Path(folder, "user")
         home = user / ".hermes"
         home.mkdir(parents=True)
-        env = {"PATH": os.environ["PATH"], "HOME": str(user), "LANG": "C.UTF-8"}
+        programs = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        env = {"PATH": programs, "HOME": str(user), "LANG": "C.UTF-8"}
         try:
             python = prepare(package, environment, home, env)
         except subprocess.CalledProcessError as exc:
@@ -122,9 +123,11 @@ def run_package(package: Package, keep: Path | None) -> dict[str, Any]:
 def prepare(package: Package, environment: Path, home: Path, env: dict[str, str]) -> Path:
     """Make the environment and what the package puts below the home; return its interpreter."""
     python = environment / "bin" / "python"
-    if not python.exists():
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if python.exists():
+        quiet_run([*pip, "--no-deps", "--force-reinstall", str(ROOT)])
+    else:
         venv.create(environment, with_pip=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         quiet_run([*pip, str(ROOT)])
         quiet_run([*pip, *(["--no-deps"] if package.no_deps else []), *package.pip])
     if package.config:
@@ -218,7 +221,7 @@ class Life:
         for schema in sorted(schemas, key=lambda s: not writes(s["name"])):
             if any(word in schema["name"] for word in ("forget", "delete", "reset", "clear", "purge")):
                 continue
-            call = ToolCall(schema["name"], arguments(schema))
+            call = ToolCall(schema["name"], arguments(schema, USER if writes(schema["name"]) else WORD))
             answer = self.hook("handle_tool_call", call=call, session=self.session) or ""
             if not writes(schema["name"]) and WORD in answer and "V" not in self.seen:
                 self.seen += "V"
@@ -296,13 +299,12 @@ def writes(tool: str) -> bool:
     return any(word in tool.lower() for word in words)
 
 
-def arguments(schema: dict[str, Any]) -> dict[str, Any]:
+def arguments(schema: dict[str, Any], text: str) -> dict[str, Any]:
     """Arguments for a tool: its required parameters, or its texts when it requires none."""
     properties = schema["parameters"].get("properties") or {}
     required = schema["parameters"].get("required") or [
         key for key, value in properties.items() if value.get("type") == "string"
     ]
-    text = USER if writes(schema["name"]) else f"dog {WORD}"
     return {key: example(properties.get(key) or {}, text) for key in required}
 
 

@@ -121,8 +121,19 @@ class HermesAgentProvider(MemoryProvider):
         self._call("on_turn_start", turn_number, message, extras={"platform": session.platform, **author})
 
     def prefetch(self, query: Query, session: Session) -> Recall:
-        """Its text; None and blanks are an empty recall."""
-        return Recall(text=_text(self._call("prefetch", query.text, facts={"session_id": session.id})))
+        """Its text; None and blanks are an empty recall.
+
+        Many of these providers answer only what `queue_prefetch` has warmed. When nothing is warm, this very message
+        is queued and asked for once more, so that the first turn of a process has its recall too.
+        """
+        text = self._recalled(query, session)
+        if not text.strip() and type(self).queue_prefetch is not None:
+            self.queue_prefetch(query, session)
+            text = self._recalled(query, session)
+        return Recall(text=text)
+
+    def _recalled(self, query: Query, session: Session) -> str:
+        return _text(self._call("prefetch", query.text, facts={"session_id": session.id}))
 
     def queue_prefetch(self, query: Query, session: Session) -> None:
         """Warm it up; what it found comes with its next `prefetch`."""

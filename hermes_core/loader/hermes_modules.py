@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime
 import getpass
 import importlib.machinery
+import io
 import json
 import logging
 import os
@@ -33,6 +34,7 @@ from hermes_core.loader.hermes_home import (
     reset_hermes_home_override,
     set_hermes_home_override,
 )
+from hermes_core.storage.files import ensure_folder, locked, write_atomic
 
 logger = logging.getLogger(__name__)
 
@@ -79,21 +81,31 @@ def _load_config() -> dict[str, Any]:
 
 
 def _save_config(config: Mapping[str, Any], **_: Any) -> None:
-    """Write what differs from the file, value by value; what the file holds beside it stays, with its comments."""
-    from hermes_core.config import set_value
+    """Write what differs from the file; what it holds beside that stays, with its comments.
 
-    home = _here()
-    for key, value in _changes(config, _load_config()):
-        set_value(home, key, value)
+    Providers keep blocks of their own under `memory`, so keys that this project does not know are theirs to write.
+    """
+    from ruamel.yaml import YAML
+
+    path = _here().config_yaml
+    editor = YAML()
+    editor.preserve_quotes = True
+    with locked(path):
+        old = editor.load(path.read_text(encoding="utf-8-sig")) if path.is_file() else None
+        tree = old if isinstance(old, MutableMapping) else {}
+        _merge(tree, config)
+        buffer = io.StringIO()
+        editor.dump(tree, buffer)
+        write_atomic(path, buffer.getvalue().encode())
 
 
-def _changes(new: Mapping[str, Any], old: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    known = old if isinstance(old, Mapping) else {}
-    for key, value in new.items():
-        if isinstance(value, Mapping) and value:
-            yield from _changes(value, known.get(key), f"{prefix}{key}.")
-        elif key not in known or known[key] != value:
-            yield f"{prefix}{key}", value
+def _merge(tree: MutableMapping[str, Any], values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        below = tree.get(key)
+        if isinstance(value, Mapping) and isinstance(below, MutableMapping):
+            _merge(below, value)
+        elif key not in tree or below != value:
+            tree[key] = value
 
 
 def _cfg_get(config: Any, *keys: str, default: Any = None) -> Any:
@@ -204,8 +216,6 @@ def _instruction_of_skill(content: Any) -> str | None:
 
 
 def _atomic_json_write(path: str | os.PathLike[str], data: Any, *, mode: int = 0o600, **_: Any) -> None:
-    from hermes_core.storage.files import ensure_folder, write_atomic
-
     target = Path(path)
     ensure_folder(target.parent)
     write_atomic(target, json.dumps(data, indent=2, ensure_ascii=False, default=str).encode() + b"\n", mode)

@@ -35,7 +35,7 @@ from hermes_core.errors import (
 )
 from hermes_core.home import HermesHome
 from hermes_core.loader.discover import discover, select
-from hermes_core.loader.entry import BUNDLED, Found, LoadControl, ProviderEntry, owner_of
+from hermes_core.loader.entry import BUNDLED, Found, LoadControl, ProviderEntry, normalised, owner_of
 from hermes_core.loader.registration import Registrations
 
 logger = logging.getLogger(__name__)
@@ -212,11 +212,9 @@ def _hiding(place: Found, missing: str) -> str:
 
 def _requirement(place: Found, missing: str) -> str:
     """What to give to pip: the provider's own requirement of that name, else all it lists, else the module's name."""
-    top = missing.partition(".")[0].lower().replace("_", "-")
+    top = normalised(missing.partition(".")[0])
     wanted = [need.partition(";")[0].strip() for need in place.requires]
-    close = [
-        need for need in wanted if top in re.split(r"[^a-z0-9]", need.lower().replace("_", "-"), maxsplit=1)
-    ]
+    close = [need for need in wanted if normalised(re.split(r"[^\w.-]", need, maxsplit=1)[0]) == top]
     return " ".join(f"{need!r}" for need in close or wanted) or top
 
 

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import logging
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from hermes_core.loader.discover import FOLDERS, discover, installed_entry_points, select
+from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site
+
+
+def point(name: str, value: str = "somewhere:Thing", group: str = "hermes_core.providers") -> EntryPoint:
+    return EntryPoint(name, value, group)
+
+
+def test_an_entry_point_is_described_by_its_metadata_and_not_imported(site: Site) -> None:
+    path = site.module("loud", "raise SystemExit('imported')")
+    site.distribution("loud-memory", {"hermes_core.providers": {"loud": "loud:Provider"}})
+    (found,) = [f for f in discover(site.home) if f.name == "loud"]
+    assert (found.distribution, found.version, found.description) == ("loud-memory", "1.2", "Remembers")
+    assert found.path == path
+    assert "loud" not in sys.modules
+
+
+@pytest.mark.parametrize("where", FOLDERS)
+def test_plugin_folders_are_found_in_each_place_that_installers_use(site: Site, where: str) -> None:
+    site.plugin("my-notes", DUCK + REGISTER, "name: other\nversion: 3\ndescription: Nötes", where)
+    (found,) = discover(site.home, [])
+    assert (found.name, found.version, found.description) == ("my-notes", "3", "Nötes")
+    assert (found.source, found.kind) == (where, "hermes_agent")
+
+
+def test_a_folder_that_imports_this_package_is_native(site: Site) -> None:
+    site.plugin("notes", NATIVE)
+    (found,) = discover(site.home, [])
+    assert found.kind == "native"
+
+
+def test_a_symlink_to_a_package_is_a_plugin_folder(site: Site, tmp_path: Path) -> None:
+    package = tmp_path / "elsewhere"
+    package.mkdir()
+    (package / "__init__.py").write_text(DUCK + REGISTER)
+    site.home.plugins.mkdir()
+    (site.home.plugins / "linked").symlink_to(package)
+    assert [f.name for f in discover(site.home, [])] == ["linked"]
+
+
+def test_folders_that_hold_no_provider_are_not_listed(site: Site) -> None:
+    site.plugin("greeter", "def hello(): ...")
+    site.plugin("_hidden", DUCK)
+    (site.home.plugins / "empty").mkdir()
+    assert discover(site.home, []) == []
+
+
+@pytest.mark.parametrize("text", ["{broken", "- a list", "\x00"])
+def test_an_unreadable_manifest_costs_only_the_description(site: Site, text: str) -> None:
+    site.plugin("duck", DUCK + REGISTER, text)
+    (found,) = discover(site.home, [])
+    assert found.description == ""
+
+
+def test_a_folder_comes_before_an_entry_point_of_the_same_name(site: Site) -> None:
+    folder = site.plugin("duck", DUCK + REGISTER)
+    first, second = discover(site.home, [point("duck")])
+    assert first.path == folder
+    assert not first.shadowed_by
+    assert second.shadowed_by == str(folder)
+
+
+@pytest.mark.parametrize("name", ["holographic", "builtin", "Builtin"])
+def test_a_name_of_ours_is_shadowed_whoever_uses_it(site: Site, name: str) -> None:
+    site.plugin(name, DUCK + REGISTER)
+    found = discover(site.home, [point(name)])
+    assert len(found) == 2
+    assert all(f.shadowed_by for f in found)
+
+
+def test_the_bundled_distribution_wins_over_everything_else(site: Site) -> None:
+    site.distribution(
+        "hermes-memory-holographic", {"hermes_core.providers": {"holographic": "ours:Provider"}}
+    )
+    site.distribution("another", {"hermes_core.providers": {"holographic": "theirs:Provider"}})
+    folder = site.plugin("holographic", DUCK + REGISTER)
+    first, *others = [f for f in discover(site.home) if f.name == "holographic"]
+    assert first.bundled
+    assert first.distribution == "hermes-memory-holographic"
+    assert {f.path for f in others} >= {folder}
+    assert all("hermes-memory-holographic" in f.shadowed_by for f in others)
+
+
+def test_the_same_offer_seen_twice_is_one(site: Site) -> None:
+    assert len(discover(site.home, [point("notes"), point("notes")])) == 1
+
+
+def test_two_groups_of_one_distribution_are_alternatives_in_order(site: Site) -> None:
+    groups = {
+        "hermes_agent.plugins": {"duck": "duck_memory_provider"},
+        "hermes_agent.memory_providers": {"duck": "duck_memory_provider:make"},
+    }
+    site.module("duck_memory_provider", DUCK + REGISTER)
+    site.distribution("duck-memory", groups)
+    found = select(discover(site.home), "duck")
+    assert [f.source for f in found] == ["hermes_agent.memory_providers", "hermes_agent.plugins"]
+
+
+def test_a_general_plugin_is_listed_only_when_its_source_speaks_of_memory(site: Site) -> None:
+    site.module("lamp", "def register(ctx): ctx.register_tool('lamp')")
+    site.distribution("lamp-plugin", {"hermes_agent.plugins": {"lamp": "lamp"}})
+    assert [f for f in discover(site.home) if f.name == "lamp"] == []
+
+
+def test_a_provider_is_selected_by_the_name_that_it_gives_itself(site: Site) -> None:
+    site.plugin("folder-name", DUCK + REGISTER)
+    found = discover(site.home, [])
+    assert [f.name for f in select(found, "duck")] == ["folder-name"]
+    assert select(found, "goose") == []
+
+
+def test_a_distribution_with_damaged_metadata_does_not_hide_the_others(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.distribution("broken", {})
+    (site.folder / "broken-1.2.dist-info" / "entry_points.txt").write_text(
+        "[hermes_core.providers]\nno value"
+    )
+    site.distribution("sound", {"hermes_core.providers": {"sound": "sound:Provider"}})
+    with caplog.at_level(logging.WARNING):
+        names = [p.name for p in installed_entry_points()]
+    assert "sound" in names
+    assert "damaged metadata" in caplog.text

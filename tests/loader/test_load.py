@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import pytest
+
+from hermes_core.errors import (
+    ProviderBlocked,
+    ProviderError,
+    ProviderInvalid,
+    ProviderNotFound,
+    ProviderUnavailable,
+)
+from hermes_core.loader.entry import LoadControl
+from hermes_core.loader.hermes_agent import HermesAgentProvider
+from hermes_core.loader.load import load_provider
+from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site
+
+
+def install(
+    site: Site, source: str, value: str, group: str = "hermes_core.providers", name: str = ""
+) -> None:
+    site.module("provider_under_test", source)
+    site.distribution("under-test", {group: {name or "notes": f"provider_under_test{value}"}})
+
+
+@pytest.mark.parametrize(
+    ("value", "more"),
+    [
+        (":Notes", ""),
+        (":make", "def make():\n    return Notes()\n"),
+        (":instance", "instance = Notes()\n"),
+        ("", ""),
+        (":register", "def register(ctx):\n    ctx.register_memory_provider(Notes())\n"),
+    ],
+    ids=["class", "factory", "instance", "module", "register"],
+)
+def test_a_native_provider_loads_from_every_kind_of_value(site: Site, value: str, more: str) -> None:
+    install(site, NATIVE + more, value)
+    loaded = load_provider("notes", site.home)
+    provider: Any = loaded.factory()
+    assert provider.prefetch("?") == "tea"
+    assert (loaded.entry.distribution, loaded.entry.kind) == ("under-test", "native")
+
+
+def test_each_call_of_the_factory_makes_another_object(site: Site) -> None:
+    install(site, NATIVE, ":Notes")
+    factory = load_provider("notes", site.home).factory
+    assert factory() is not factory()
+
+
+@pytest.mark.parametrize(
+    ("value", "more"),
+    [
+        ("", REGISTER),
+        (":register", REGISTER),
+        (":Duck", ""),
+        (":duck", "duck = Duck()\n"),
+        (":make", "def make():\n    return Duck()\n"),
+        (":register", "def register():\n    return Duck\n"),
+        (":register", "def register(ctx=None):\n    ctx and ctx.register_memory_provider(Duck())\n"),
+        (":register", "def register(ctx):\n    ctx.register_memory_provider(Duck)\n"),
+        (":plugin", "class Plugin:\n    def register(self, ctx):\n        ctx.register_memory_provider(Duck())\n\nplugin = Plugin()\n"),
+        ("", "from abc import ABC\n\nclass Abstract(Duck, ABC): ...\n"),
+    ],
+    ids=[
+        "module", "register", "class", "instance", "factory", "register-returns-class",
+        "register-optional-ctx", "register-class", "object-with-register", "subclass-scan",
+    ],
+)  # fmt: skip
+def test_a_published_provider_loads_from_every_kind_of_value(site: Site, value: str, more: str) -> None:
+    install(site, DUCK + more, value, "hermes_agent.memory_providers", "duck")
+    provider = load_provider("duck", site.home).factory()
+    assert isinstance(provider, HermesAgentProvider)
+    assert provider.name == "duck"
+
+
+def test_a_raise_after_registration_keeps_the_provider(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    source = DUCK + REGISTER + "    ctx.config\n"
+    install(site, source, ":register", "hermes_agent.memory_providers", "duck")
+    assert load_provider("duck", site.home).factory()
+    assert "after it had registered" in caplog.text
+
+
+def test_what_has_no_effect_here_is_noted(site: Site) -> None:
+    more = "    ctx.register_anything(1, two=3)\n    assert not hasattr(ctx, 'llm')\n"
+    site.plugin("duck", DUCK + REGISTER + more)
+    assert load_provider("duck", site.home).notes == ("register_anything has no effect here",)
+
+
+def test_the_second_group_is_tried_when_the_first_registers_nothing(site: Site) -> None:
+    groups = {
+        "hermes_agent.memory_providers": {"duck": "provider_under_test:nothing"},
+        "hermes_agent.plugins": {"duck": "provider_under_test:register"},
+    }
+    site.module("provider_under_test", DUCK + REGISTER + "\ndef nothing(ctx): ...\n")
+    site.distribution("under-test", groups)
+    assert load_provider("duck", site.home).entry.source == "hermes_agent.plugins"
+
+
+def test_a_folder_has_relative_imports_subpackages_and_a_hyphen(site: Site) -> None:
+    folder = site.plugin("hy-phen", "from .impl import Duck\nfrom .deep.sea import fish\n" + REGISTER)
+    (folder / "impl.py").write_text(DUCK)
+    (folder / "deep").mkdir()
+    (folder / "deep" / "sea.py").write_text("from ..impl import Duck\nfish = Duck\n")
+    assert load_provider("hy-phen", site.home).factory().name == "hy-phen"  # type: ignore[attr-defined]
+
+
+def test_home_is_in_the_environment_while_a_published_provider_loads(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HERMES_HOME")
+    site.plugin("duck", "import os\nseen = os.environ['HERMES_HOME']\n" + DUCK + REGISTER)
+    provider: Any = load_provider("duck", site.home).factory()
+    assert sys.modules[type(provider.wrapped).__module__].seen == str(site.home.path)
+    assert "HERMES_HOME" not in os.environ
+
+
+def test_a_provider_that_keeps_one_object_still_gives_each_session_its_own(site: Site) -> None:
+    source = DUCK + "one = Duck()\n\ndef register(ctx):\n    ctx.register_memory_provider(one)\n"
+    site.plugin("duck", source)
+    factory: Any = load_provider("duck", site.home).factory
+    assert factory().wrapped is not factory().wrapped
+
+
+# ---------------------------------------------------------------------------------------------------------- failures
+
+
+def refusal(site: Site, source: str, value: str = ":Notes", name: str = "notes") -> ProviderError:
+    install(site, source, value, name=name)
+    with pytest.raises(ProviderError) as caught:
+        load_provider(name, site.home)
+    return caught.value
+
+
+def test_a_missing_dependency_is_named_with_what_to_install(site: Site) -> None:
+    site.module("provider_under_test", "import valkey_not_here\n")
+    site.distribution(
+        "under-test",
+        {"hermes_core.providers": {"notes": "provider_under_test:Notes"}},
+        requires=("httpx", "valkey-not-here>=6; python_version > '3'"),
+    )
+    with pytest.raises(ProviderUnavailable, match=r"'valkey_not_here'.*not installed") as caught:
+        load_provider("notes", site.home)
+    assert caught.value.remedy == "pip install 'valkey-not-here>=6'"
+
+
+@pytest.mark.parametrize("statement", ["raise SystemExit(3)", "import sys; sys.exit()"])
+def test_a_module_that_ends_the_program_is_a_failure_like_any_other(site: Site, statement: str) -> None:
+    assert "ends the program" in str(refusal(site, statement))
+
+
+def test_an_exception_at_import_is_shown_with_its_type(site: Site) -> None:
+    assert "ZeroDivisionError" in str(refusal(site, "1 / 0"))
+
+
+def test_the_persons_interrupt_goes_through(site: Site) -> None:
+    install(site, "raise KeyboardInterrupt", ":Notes")
+    with pytest.raises(KeyboardInterrupt):
+        load_provider("notes", site.home)
+
+
+def test_an_entry_point_to_nothing_says_to_reinstall(site: Site) -> None:
+    site.distribution("under-test", {"hermes_core.providers": {"notes": "not_there_at_all:Notes"}})
+    with pytest.raises(ProviderUnavailable, match="pip install --force-reinstall under-test"):
+        load_provider("notes", site.home)
+
+
+def test_a_hook_with_an_unknown_parameter_is_refused(site: Site) -> None:
+    error = refusal(site, NATIVE.replace("query", "question"))
+    assert isinstance(error, ProviderInvalid)
+    assert "question" in str(error)
+
+
+def test_a_keyword_only_parameter_is_refused_with_what_to_write(site: Site) -> None:
+    assert "remove the *" in str(refusal(site, NATIVE.replace("query", "*, query")))
+
+
+def test_a_misspelt_hook_is_refused_with_the_right_one(site: Site) -> None:
+    assert "did you mean prefetch()" in str(refusal(site, NATIVE.replace("prefetch", "prefetsch")))
+
+
+def test_a_provider_of_a_newer_contract_is_refused(site: Site) -> None:
+    source = NATIVE.replace('name = "notes"', 'name = "notes"\n    contract_version = 99')
+    assert "upgrade hermes-memory-core" in str(refusal(site, source))
+
+
+@pytest.mark.parametrize("name", ["builtin", "holographic"])
+def test_a_provider_that_calls_itself_as_one_of_ours_is_refused(site: Site, name: str) -> None:
+    error = refusal(site, NATIVE.replace('"notes"', f'"{name}"'))
+    assert isinstance(error, ProviderInvalid)
+    assert repr(name) in str(error)
+
+
+def test_a_package_without_a_provider_is_reported(site: Site) -> None:
+    assert "registered no provider" in str(refusal(site, "value = 3", ":value"))
+
+
+def test_a_constructor_that_raises_is_reported(site: Site) -> None:
+    source = NATIVE + "    def __init__(self):\n        raise OSError('no disk')\n"
+    assert "OSError: no disk" in str(refusal(site, source))
+
+
+def test_a_failed_folder_leaves_no_half_module_behind(site: Site) -> None:
+    site.plugin("duck", "from .other import x\nregister = 1 / 0").joinpath("other.py").write_text("x = 1")
+    with pytest.raises(ProviderError, match="ZeroDivisionError"):
+        load_provider("duck", site.home)
+    assert not [name for name in sys.modules if name.startswith("_hermes_user_memory.duck")]
+
+
+def test_an_unknown_name_says_what_was_meant(site: Site) -> None:
+    with pytest.raises(ProviderNotFound, match="did you mean 'holographic'"):
+        load_provider("holografic", site.home, entry_points=[])
+
+
+def test_a_bundled_name_that_is_not_installed_says_what_to_install(site: Site) -> None:
+    with pytest.raises(ProviderNotFound, match="pip install hermes-memory-honcho"):
+        load_provider("honcho", site.home, entry_points=[])
+
+
+# ------------------------------------------------------------------------------------------------------ load control
+
+
+@pytest.mark.parametrize(
+    ("control", "loads"),
+    [
+        (LoadControl(), True),
+        (LoadControl.of(allow=[]), False),
+        (LoadControl.of(allow=["notes"]), True),
+        (LoadControl.of(allow=["Under_Test"]), True),
+        (LoadControl.of(allow=["others"]), False),
+        (LoadControl.of(block=["under-test"]), False),
+        (LoadControl.of(allow=["notes"], block=["notes"]), False),
+        (LoadControl.only("notes"), True),
+    ],
+)
+def test_load_control_goes_by_name_or_distribution(site: Site, control: LoadControl, loads: bool) -> None:
+    install(site, NATIVE, ":Notes")
+    if loads:
+        assert load_provider("notes", site.home, control).factory()
+        return
+    with pytest.raises(ProviderBlocked, match="list"):
+        load_provider("notes", site.home, control)
+    assert "provider_under_test" not in sys.modules
