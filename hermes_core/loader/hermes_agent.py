@@ -14,7 +14,6 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from hermes_core.contract.hooks import HOOK_NAMES, TranscriptReader
@@ -105,9 +104,11 @@ class HermesAgentProvider(MemoryProvider):
 
     def initialize(self, session: Session) -> None:
         """Start it with what its host would tell; `user_id` is left out on the command line, as there."""
-        facts = dict(_identity(session))
+        facts = {"hermes_home": str(self._home.path), **dict(_identity(session))}
+        first = _shape(self.wrapped.initialize).positions
+        by_position = (session.id,) if first and "session_id" not in first else ()
         with environment_of(self._home.path):
-            _call(self.wrapped.initialize, facts={"hermes_home": str(self._home.path), **facts})
+            _call(self.wrapped.initialize, *by_position, facts=facts)
 
     def system_prompt_block(self) -> str:
         """Its block, "" for None."""
@@ -261,17 +262,10 @@ def _call(
 
 
 def _shape(function: Callable[..., Any]) -> _Shape:
-    return _shape_of(getattr(function, "__func__", function), bound=hasattr(function, "__self__"))
-
-
-@lru_cache(maxsize=1024)
-def _shape_of(function: Callable[..., Any], *, bound: bool) -> _Shape:
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return _Shape(None, frozenset(), any_keyword=True)
-    if bound and parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:
-        parameters = parameters[1:]
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     starred = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     return _Shape(

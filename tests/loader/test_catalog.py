@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from hermes_core.loader.catalog import discover_providers
+from hermes_core.loader.entry import BUNDLED, LoadControl, ProviderEntry
+from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site
+
+
+def listed(
+    site: Site, active: str = "", *, probe: bool = False, **control: list[str]
+) -> dict[str, ProviderEntry]:
+    entries = discover_providers(
+        site.home, control=LoadControl.of(**control), active=active, probe=probe, entry_points=[]
+    )
+    return {entry.name: entry for entry in entries}
+
+
+def test_listing_imports_nothing(site: Site) -> None:
+    site.plugin("loud", "raise SystemExit('imported')\nMemoryProvider = 1")
+    assert listed(site, "other")["loud"].state == "idle"
+    assert not [name for name in sys.modules if "loud" in name]
+
+
+def test_our_providers_that_are_not_installed_say_how_to_get_them(site: Site) -> None:
+    entries = listed(site)
+    assert set(entries) == set(BUNDLED)
+    assert entries["mem0"].state == "unavailable"
+    assert entries["mem0"].remedy == "run: pip install hermes-memory-mem0"
+    assert not entries["mem0"].installed
+
+
+def test_the_configured_provider_is_active(site: Site) -> None:
+    site.plugin("notes", NATIVE)
+    site.plugin("duck", DUCK + REGISTER)
+    entries = listed(site, "notes")
+    assert (entries["notes"].state, entries["duck"].state) == ("active", "idle")
+
+
+def test_a_configured_provider_may_be_named_as_it_names_itself(site: Site) -> None:
+    site.plugin("folder-name", DUCK + REGISTER)
+    entries = listed(site, "duck")
+    assert entries["folder-name"].state == "active"
+    assert "duck" not in entries
+
+
+def test_a_configured_name_that_nothing_has_is_listed_as_failed(site: Site) -> None:
+    entry = listed(site, "ghost")["ghost"]
+    assert entry.state == "failed"
+    assert "'ghost'" in entry.reason
+    assert entry.remedy
+
+
+def test_a_configured_provider_of_ours_that_is_not_installed_is_listed_once(site: Site) -> None:
+    entry = listed(site, "honcho")["honcho"]
+    assert entry.state == "unavailable"
+    assert "memory.provider names it" in entry.reason
+    assert "pip install hermes-memory-honcho" in entry.remedy
+
+
+def test_a_blocked_provider_says_by_which_list(site: Site) -> None:
+    site.plugin("notes", NATIVE)
+    assert "block list" in listed(site, "notes", block=["notes"])["notes"].reason
+    assert listed(site, "notes", allow=["duck"])["notes"].state == "blocked"
+
+
+def test_a_shadowed_folder_is_listed_beside_what_it_imitates(site: Site) -> None:
+    folder = site.plugin("holographic", NATIVE)
+    entries = discover_providers(site.home, entry_points=[])
+    ours, theirs = [entry for entry in entries if entry.name == "holographic"]
+    assert (ours.state, theirs.state) == ("unavailable", "shadowed")
+    assert str(folder) in theirs.reason
+    assert "hermes-memory-holographic" in theirs.reason
+
+
+@pytest.mark.parametrize(
+    ("source", "state", "reason"),
+    [
+        (NATIVE, "active", ""),
+        ("import hermes_core\nregister = 1 / 0", "failed", "ZeroDivisionError"),
+        ("import hermes_core, not_here_at_all\nregister = 1", "unavailable", "'not_here_at_all'"),
+        (NATIVE + "    def is_available(self):\n        raise OSError('x')", "failed", "OSError: x"),
+        (
+            NATIVE + "    def is_available(self):\n        from hermes_core import Availability\n"
+            "        return Availability.no('no key', 'set KEY')",
+            "unavailable",
+            "no key",
+        ),
+        (DUCK.replace("return True", "return False") + REGISTER, "unavailable", "can't run here"),
+    ],
+)  # fmt: skip
+def test_a_probe_tells_how_the_active_provider_fares(
+    site: Site, source: str, state: str, reason: str
+) -> None:
+    site.plugin("notes", source)
+    entry = listed(site, "notes", probe=True)["notes"]
+    assert (entry.state, reason in entry.reason) == (state, True)
+
+
+def test_a_probe_loads_no_other_provider(site: Site) -> None:
+    site.plugin("notes", NATIVE)
+    site.plugin("loud", "raise SystemExit('imported')\nMemoryProvider = 1")
+    assert listed(site, "notes", probe=True)["loud"].state == "idle"
+
+
+def test_an_entry_is_plain_json(site: Site) -> None:
+    site.plugin("notes", NATIVE)
+    assert json.loads(json.dumps(listed(site)["notes"].to_dict()))["name"] == "notes"
