@@ -59,14 +59,22 @@ def select(found: Sequence[Found], name: str) -> list[Found]:
     """The places to try for `name`, in order: one, or several when a distribution offers the name in several groups.
 
     A name that no entry point and no folder carries is looked for in the source texts, because a provider may call
-    itself otherwise than its folder.
+    itself otherwise than its folder; only what names itself so is imported then.
     """
     usable = [place for place in found if not place.shadowed_by]
     exact = [place for place in usable if place.name.casefold() == name.strip().casefold()]
     if exact or not name.strip() or owner_of(name):
         return exact
-    literal = re.compile(rf"""["']{re.escape(name.strip())}["']""")
-    return [place for place in usable if any(literal.search(text) for text in _sources(place))]
+    says_so = _names_itself(name.strip())
+    return [place for place in usable if any(says_so.search(text) for text in _sources(place))]
+
+
+def _names_itself(name: str) -> re.Pattern[str]:
+    """Source that gives something called "name" this value: an assignment, a constant, or a `name` property."""
+    literal = rf"""["']{re.escape(name)}["']"""
+    assigned = rf"\w*name\w*\s*(?::[^=\n]*)?=\s*{literal}"
+    returned = rf"""def\s+name\(self\)[^:]*:\s*(?:\"{{3}}.*?\"{{3}}\s*)?return\s+{literal}"""
+    return re.compile(f"{assigned}|{returned}", re.IGNORECASE | re.DOTALL)
 
 
 def installed_entry_points() -> Iterator[importlib.metadata.EntryPoint]:

@@ -387,11 +387,12 @@ class _Factory:
 
     def __init__(self, place: Found, home: HermesHome, recipe: _Recipe, first: _Made) -> None:
         self._place, self._home, self._recipe = place, home, recipe
+        self._lock = threading.Lock()
         self._given: object = first.provider
         self._waiting: object | None = self._finish(first)
 
     def __call__(self) -> object:
-        with _lock:
+        with self._lock:
             waiting, self._waiting = self._waiting, None
             return waiting if waiting is not None else self._again()
 

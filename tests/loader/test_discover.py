@@ -111,11 +111,25 @@ def test_a_general_plugin_is_listed_only_when_its_source_speaks_of_memory(site: 
     assert [f for f in discover(site.home) if f.name == "lamp"] == []
 
 
-def test_a_provider_is_selected_by_the_name_that_it_gives_itself(site: Site) -> None:
-    site.plugin("folder-name", DUCK + REGISTER)
+@pytest.mark.parametrize(
+    "source",
+    [
+        'class P:\n    name = "own-name"\n',
+        'PROVIDER_NAME: str = "own-name"\n',
+        "class P:\n    @property\n    def name(self) -> str:\n        return 'own-name'\n",
+        'class P:\n    @property\n    def name(self):\n        """Its name."""\n        return "own-name"\n',
+    ],
+)
+def test_a_provider_is_selected_by_the_name_that_it_gives_itself(site: Site, source: str) -> None:
+    site.plugin("folder-name", source + REGISTER)
     found = discover(site.home, [])
-    assert [f.name for f in select(found, "duck")] == ["folder-name"]
-    assert select(found, "goose") == []
+    assert [f.name for f in select(found, "own-name")] == ["folder-name"]
+
+
+def test_a_word_in_a_source_is_not_a_name(site: Site) -> None:
+    site.plugin("folder-name", DUCK + REGISTER + '\nwords = ["memory", "quack"]\n')
+    found = discover(site.home, [])
+    assert select(found, "quack") == select(found, "goose") == select(found, "") == []
 
 
 def test_a_distribution_with_damaged_metadata_does_not_hide_the_others(

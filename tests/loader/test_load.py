@@ -108,6 +108,12 @@ def test_a_folder_has_relative_imports_subpackages_and_a_hyphen(site: Site) -> N
     assert load_provider("hy-phen", site.home).factory().name == "hy-phen"  # type: ignore[attr-defined]
 
 
+def test_a_provider_loads_by_its_own_name_under_that_of_its_folder(site: Site) -> None:
+    site.plugin("folder-name", DUCK + REGISTER)
+    loaded = load_provider("duck", site.home)
+    assert loaded.entry.name == loaded.factory().name == "folder-name"  # type: ignore[attr-defined]
+
+
 def test_home_is_in_the_environment_while_a_published_provider_loads(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
