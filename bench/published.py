@@ -150,10 +150,12 @@ def quiet_run(command: list[str], env: dict[str, str] | None = None) -> None:
 
 def life_of(package: Package, python: Path, env: dict[str, str]) -> dict[str, Any]:
     """What the child process found; its last line is JSON."""
+    work = Path(env["HOME"], "work")
+    quiet_run(["git", "init", "--quiet", str(work)])
     command = [str(python), str(Path(__file__).resolve()), "--life", package.name]
     try:
         done = subprocess.run(
-            command, env=env, cwd=env["HOME"], capture_output=True, text=True, timeout=300, check=False
+            command, env=env, cwd=work, capture_output=True, text=True, timeout=300, check=False
         )
     except subprocess.TimeoutExpired:
         return {"name": package.name, "error": "the life took more than 300 s"}

@@ -94,6 +94,17 @@ def test_the_same_offer_seen_twice_is_one(site: Site) -> None:
     assert len(discover(site.home, [point("notes"), point("notes")])) == 1
 
 
+def test_a_distribution_that_is_on_the_path_twice_counts_once(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.distribution("twice", {"hermes_core.providers": {"twice": "installed:Provider"}})
+    editable = Site(tmp_path / "editable", site.home)
+    editable.folder.mkdir()
+    editable.distribution("Twice", {"hermes_core.providers": {"twice": "editable:Provider"}})
+    monkeypatch.syspath_prepend(str(editable.folder))
+    assert [p.value for p in installed_entry_points() if p.name == "twice"] == ["editable:Provider"]
+
+
 def test_two_groups_of_one_distribution_are_alternatives_in_order(site: Site) -> None:
     groups = {
         "hermes_agent.plugins": {"duck": "duck_memory_provider"},

@@ -112,16 +112,18 @@ def test_the_home_is_that_of_the_running_call(tmp_path: Path) -> None:
         assert get_hermes_home() == tmp_path / "a"
 
 
+@pytest.mark.parametrize("before", [None, "before"])
 def test_the_environment_is_put_back_when_the_last_call_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None
 ) -> None:
-    monkeypatch.setenv("HERMES_HOME", "before")
-    outer, inner = environment_of(tmp_path / "a"), environment_of(tmp_path / "b")
-    with outer:
-        with inner:
+    monkeypatch.delenv("HERMES_HOME", raising=False)
+    if before:
+        monkeypatch.setenv("HERMES_HOME", before)
+    with environment_of(tmp_path / "a"):
+        with environment_of(tmp_path / "b"):
             assert os.environ["HERMES_HOME"] == str(tmp_path / "b")
-        assert os.environ["HERMES_HOME"] != "before"
-    assert os.environ["HERMES_HOME"] == "before"
+        assert os.environ.get("HERMES_HOME", before) != before
+    assert os.environ.get("HERMES_HOME") == before
 
 
 def test_a_thread_of_the_provider_knows_the_home_of_its_call(tmp_path: Path) -> None:
