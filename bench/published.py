@@ -40,6 +40,7 @@ class Package:
     expect: str
     no_deps: bool = False
     installer: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
     copy: str = ""
     config: str = ""
 
@@ -66,7 +67,14 @@ CORPUS = (
         "STRrV",
         installer=("yantrikdb-hermes", "install"),
     ),
-    Package("knos", ("knos-hermes==0.1.0", "knos==0.1.1"), "TERrV", installer=("knos-hermes",)),
+    Package(
+        "knos",
+        # Its storage client wants an account since 0.9.
+        ("knos-hermes==0.1.0", "knos==0.1.1", "sibyl-memory-client<0.9"),
+        "TERrV",
+        installer=("knos-hermes",),
+        setup=("knos", "point", "."),
+    ),
     Package("tabularius", ("tabularius==1.0.0",), "V", copy="tabularius"),
     Package("betterdb", ("betterdb-hermes-memory==0.1.0",), "loads, unavailable"),
     Package("libravdb", ("hermes-memory-libravdb==0.7.0",), "loads"),
@@ -109,7 +117,10 @@ def run_package(package: Package, keep: Path | None) -> dict[str, Any]:
         programs = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
         env = {"PATH": programs, "HOME": str(user), "LANG": "C.UTF-8"}
         try:
-            python = prepare(package, environment, home, env)
+            return {
+                "expect": package.expect,
+                **life_of(package, prepare(package, environment, home, env), env),
+            }
         except subprocess.CalledProcessError as exc:
             output = (exc.stderr or exc.stdout or "").strip().splitlines()
             return {
@@ -117,7 +128,6 @@ def run_package(package: Package, keep: Path | None) -> dict[str, Any]:
                 "expect": package.expect,
                 "error": f"install: {(output or [''])[-1]}",
             }
-        return {"expect": package.expect, **life_of(package, python, env)}
 
 
 def prepare(package: Package, environment: Path, home: Path, env: dict[str, str]) -> Path:
@@ -143,15 +153,19 @@ def prepare(package: Package, environment: Path, home: Path, env: dict[str, str]
     return python
 
 
-def quiet_run(command: list[str], env: dict[str, str] | None = None) -> None:
+def quiet_run(command: list[str], env: dict[str, str] | None = None, folder: Path | None = None) -> None:
     """Run a command that must succeed."""
-    subprocess.run(command, check=True, capture_output=True, text=True, env=env, timeout=900)
+    subprocess.run(command, check=True, capture_output=True, text=True, env=env, cwd=folder, timeout=900)
 
 
 def life_of(package: Package, python: Path, env: dict[str, str]) -> dict[str, Any]:
     """What the child process found; its last line is JSON."""
     work = Path(env["HOME"], "work")
     quiet_run(["git", "init", "--quiet", str(work)])
+    (work / "README.md").write_text("# A project\n")
+    if package.setup:
+        program, *arguments = package.setup
+        quiet_run([str(python.parent / program), *arguments], env, work)
     command = [str(python), str(Path(__file__).resolve()), "--life", package.name]
     try:
         done = subprocess.run(

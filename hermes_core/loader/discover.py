@@ -58,13 +58,16 @@ def discover(
 def select(found: Sequence[Found], name: str) -> list[Found]:
     """The places to try for `name`, in order: one, or several when a distribution offers the name in several groups.
 
-    A name that no entry point and no folder carries is looked for in the source texts, because a provider may call
-    itself otherwise than its folder; only what names itself so is imported then.
+    A name that no entry point and no folder carries may be that of the distribution. Else it is looked for in the
+    source texts, because a provider may call itself otherwise than its folder.
     """
     usable = [place for place in found if not place.shadowed_by]
     exact = [place for place in usable if place.name.casefold() == name.strip().casefold()]
     if exact or not name.strip() or owner_of(name):
         return exact
+    distributed = [place for place in usable if normalised(place.distribution) == normalised(name.strip())]
+    if distributed:
+        return [place for place in distributed if place.name == distributed[0].name]
     says_so = _names_itself(name.strip())
     return [place for place in usable if any(says_so.search(text) for text in _sources(place))]
 
@@ -82,8 +85,8 @@ def installed_entry_points() -> Iterator[importlib.metadata.EntryPoint]:
     seen: set[str] = set()
     for distribution in importlib.metadata.distributions():
         try:
-            name = normalised(distribution.metadata["Name"] or "")
             points = [point for point in distribution.entry_points if point.group in GROUPS]
+            name = normalised(distribution.metadata["Name"] or "") if points else ""
         except _BROKEN_METADATA as exc:
             logger.warning("left out a distribution with damaged metadata: %s: %s", type(exc).__name__, exc)
             continue

@@ -70,6 +70,10 @@ class Failure:
         return f"{type(self.error).__name__}: {text[0]}" if text else type(self.error).__name__
 
 
+class _OtherName(ProviderNotFound):
+    """A place whose source text looked as if it had the name, and that has another."""
+
+
 def attempt(action: Callable[[], Result]) -> Result | Failure:
     """Run foreign code; whatever it raises is a value. Also SystemExit; only the person's interrupt goes through."""
     try:
@@ -87,7 +91,7 @@ def load_provider(
     control: LoadControl | None = None,
     entry_points: Iterable[importlib.metadata.EntryPoint] | None = None,
 ) -> Loaded:
-    """Load the provider called `name` by its entry point, its folder, or itself.
+    """Load the provider called `name` by its entry point, its folder, its distribution, or itself.
 
     Raises `ProviderNotFound`, `ProviderBlocked`, `ProviderUnavailable` (something it needs is missing),
     `ProviderInvalid` (it breaks the contract) or `ProviderError` (its code raised).
@@ -100,10 +104,13 @@ def load_provider(
     for place in places:
         try:
             return _load(place, home, name, control or LoadControl())
+        except _OtherName:
+            continue
         except ProviderError as exc:
             failures.append(exc)
-    logger.warning("provider %r was not loaded: %s", name, failures[0])
-    raise failures[0]
+    error = failures[0] if failures else _not_found(name, found)
+    logger.warning("provider %r was not loaded: %s", name, error)
+    raise error
 
 
 def _load(place: Found, home: HermesHome, name: str, control: LoadControl) -> Loaded:
@@ -361,10 +368,9 @@ def _refuse_foreign_name(place: Found, provider: object, wanted: str) -> None:
             f"{place.where} calls its provider {own!r}, which belongs to {owner_of(own)}",
             "give it another name",
         )
-    if wanted.strip().casefold() not in (place.name.casefold(), own.casefold()):
-        raise ProviderNotFound(
-            f"no provider called {wanted!r} is installed", "see 'hermes providers --all' for those that are"
-        )
+    names = {place.name.casefold(), own.casefold()}
+    if wanted.strip().casefold() not in names and normalised(wanted) != normalised(place.distribution):
+        raise _OtherName(f"{place.where} calls its provider {own!r} and not {wanted!r}")
 
 
 def _validate(provider: object) -> None:

@@ -137,6 +137,11 @@ def test_a_provider_is_selected_by_the_name_that_it_gives_itself(site: Site, sou
     assert [f.name for f in select(found, "own-name")] == ["folder-name"]
 
 
+def test_a_provider_is_selected_by_its_distribution(site: Site) -> None:
+    site.distribution("Verbatim_Memory", {"hermes_core.providers": {"verbatim": "v:Provider"}})
+    assert [f.name for f in select(discover(site.home), "verbatim-memory")] == ["verbatim"]
+
+
 def test_a_word_in_a_source_is_not_a_name(site: Site) -> None:
     site.plugin("folder-name", DUCK + REGISTER + '\nwords = ["memory", "quack"]\n')
     found = discover(site.home, [])

@@ -114,6 +114,12 @@ def test_a_provider_loads_by_its_own_name_under_that_of_its_folder(site: Site) -
     assert loaded.entry.name == loaded.factory().name == "folder-name"  # type: ignore[attr-defined]
 
 
+def test_a_source_that_only_seems_to_have_the_name_is_not_taken(site: Site) -> None:
+    site.plugin("duck", DUCK + REGISTER + '\nmodel_name = "duckling"\n')
+    with pytest.raises(ProviderNotFound, match="did you mean 'duck'"):
+        load_provider("duckling", site.home, entry_points=[])
+
+
 def test_home_is_in_the_environment_while_a_published_provider_loads(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
