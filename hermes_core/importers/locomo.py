@@ -1,0 +1,113 @@
+"""LoCoMo conversations: two people who talk over months, with questions about what they said.
+
+Maharana et al., "Evaluating Very Long-Term Conversational Memory of LLM Agents", ACL 2024. A file is a list of
+samples (or one sample); each holds `conversation` with `speaker_a`, `speaker_b`, `session_N` and
+`session_N_date_time`. The file gives no time zone; times are read as UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from hermes_core.errors import ImportFailed
+from hermes_core.importers.values import ImportedMessage, ImportedSession, ImportedTurn
+
+SOURCE = "locomo"
+SECONDS_BETWEEN_LINES = 1.0
+"""The file dates a session, not a line; a second apart keeps the lines in order."""
+
+_SESSION_KEY = re.compile(r"session_(\d+)")
+_TIMES = ("%I:%M %p on %d %B, %Y", "%I:%M %p on %d %B %Y", "%d %B, %Y", "%d %B %Y")
+
+
+def read_locomo(data: Any) -> list[ImportedSession]:
+    """The sessions of every sample in `data` (the file's JSON), in order.
+
+    `speaker_a` speaks as the user and `speaker_b` as the assistant; a shared picture is told as "[shares ...]".
+    Raises `ImportFailed` when `data` is not of this format.
+    """
+    samples = [data] if isinstance(data, Mapping) else data
+    if not isinstance(samples, list) or not samples or not all(map(is_sample, samples)):
+        raise ImportFailed("this is not a LoCoMo file", "give the JSON that has 'conversation' with 'speaker_a'")
+    return [session for sample in samples for session in _sessions(sample)]
+
+
+def is_sample(value: Any) -> bool:
+    """Whether `value` looks like one LoCoMo conversation."""
+    conversation = value.get("conversation") if isinstance(value, Mapping) else None
+    return isinstance(conversation, Mapping) and {"speaker_a", "speaker_b"} <= conversation.keys()
+
+
+def parse_time(text: str) -> float | None:
+    """Epoch seconds of a time as the file writes it, None when it can't be read.
+
+    >>> parse_time("1:56 pm on 8 May, 2023")
+    1683554160.0
+    """
+    for form in _TIMES:
+        try:
+            return datetime.strptime(text.strip(), form).replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            continue
+    return None
+
+
+def _sessions(sample: Mapping[str, Any]) -> Iterator[ImportedSession]:
+    conversation = sample["conversation"]
+    sample_id = str(sample.get("sample_id", "conversation"))
+    numbers = sorted(
+        int(match[1])
+        for key, lines in conversation.items()
+        if (match := _SESSION_KEY.fullmatch(key)) and isinstance(lines, list)
+    )
+    for number in numbers:
+        started = parse_time(str(conversation.get(f"session_{number}_date_time", "")))
+        messages = _messages(conversation, conversation[f"session_{number}"], started)
+        yield ImportedSession(
+            id=f"locomo-{sample_id}-session-{number}",
+            source=SOURCE,
+            title=f"{conversation['speaker_a']} and {conversation['speaker_b']}, {sample_id}, session {number}",
+            started_at=started,
+            turns=tuple(as_turns(messages)),
+        )
+
+
+def _messages(
+    conversation: Mapping[str, Any], lines: Sequence[Any], started: float | None
+) -> list[ImportedMessage]:
+    messages = []
+    for index, line in enumerate(lines):
+        if not isinstance(line, Mapping) or not isinstance(line.get("text", ""), str):
+            raise ImportFailed(f"a line of a session is not one: {line!r}", "repair or remove it")
+        speaker = str(line.get("speaker", ""))
+        messages.append(
+            ImportedMessage(
+                role="user" if speaker == conversation["speaker_a"] else "assistant",
+                content=_content(line),
+                speaker=speaker,
+                ref=str(line.get("dia_id", "")),
+                timestamp=None if started is None else started + index * SECONDS_BETWEEN_LINES,
+            )
+        )
+    return messages
+
+
+def _content(line: Mapping[str, Any]) -> str:
+    caption = line.get("blip_caption")
+    shared = f"[shares {caption}]" if caption else ""
+    return f"{line.get('text', '')} {shared}".strip()
+
+
+def as_turns(messages: Iterable[ImportedMessage]) -> Iterator[ImportedTurn]:
+    """Cut a conversation into turns: the lines of the user, then those of the assistant; each line stays single."""
+    turn: list[ImportedMessage] = []
+    for message in messages:
+        if turn and message.role == "user" and turn[-1].role != "user":
+            yield ImportedTurn(tuple(turn))
+            turn = []
+        turn.append(message)
+    if turn:
+        yield ImportedTurn(tuple(turn))

@@ -1,0 +1,129 @@
+"""Times that a question names: "8 May 2023", "in May", "last week", "2023-05-08", "2023年5月"."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+
+_MONTH_NAMES = (
+    "january february march april may june july august september october november december".split()
+)
+MONTHS = {name: i for i, name in enumerate(_MONTH_NAMES, 1)} | {
+    name[:3]: i for i, name in enumerate(_MONTH_NAMES, 1)
+}
+MONTHS["sept"] = 9
+
+_M = "|".join(sorted(MONTHS, key=len, reverse=True))
+_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
+_YEAR = r"(?P<year>(?:19|20)\d\d)"
+_PATTERNS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"(?<!\d){_YEAR}[-/.](?P<number>\d{{1,2}})[-/.]{_DAY}(?!\d)",
+        rf"{_YEAR}\s*年\s*(?:(?P<number>\d{{1,2}})\s*月\s*(?:(?P<day>\d{{1,2}})\s*日)?)?",
+        r"(?<!\d)(?P<number>\d{1,2})\s*月\s*(?:(?P<day>\d{1,2})\s*日)?",
+        rf"\b{_DAY}(?:\s+of)?\s+(?P<month>{_M})\b\.?(?:,?\s+{_YEAR})?\b",
+        rf"\b(?P<month>{_M})\b\.?\s+{_DAY}\b(?!\d)(?:,?\s+{_YEAR}\b)?",
+        rf"\b(?P<month>{_M})\b\.?,?\s+{_YEAR}\b",
+        # "may" and "march" are words too: alone they name a month only after a word of time, or in capitals.
+        rf"\b(?:in|during|last|since|until|early|late|mid|of|by|this|next)[\s-]+(?P<month>{_M})\b",
+        r"\b(?P<month>January|February|April|June|July|August|September|October|November|December)\b",
+        rf"(?<![\d-]){_YEAR}(?![\d-])",
+    )
+)
+_AGO = re.compile(r"\b(?P<count>\d+|an?|one|two|three|four|five|six)\s+(?P<unit>day|week|month|year)s?\s+ago\b", re.I)
+_LAST = re.compile(r"\b(?P<which>last|past|this)\s+(?P<unit>week|month|year)\b", re.I)
+_COUNTS = {"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
+_DAYS_IN = {"day": 1, "week": 7, "month": 30, "year": 365}
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A time that was named: parts of a date (0: any), or a span `start` to `end` in epoch seconds."""
+
+    year: int = 0
+    month: int = 0
+    day: int = 0
+    start: float = 0.0
+    end: float = 0.0
+
+    def closeness(self, moment: datetime) -> float:
+        """How well `moment` answers to this time: 1 for yes, less for a few days off, 0 for no.
+
+        What happened on a day is told on that day or in the days after it.
+        """
+        if self.end:
+            return float(self.start <= moment.timestamp() < self.end)
+        if self.day and self.month:
+            return self._near(moment)
+        return float(self.year in (0, moment.year) and self.month in (0, moment.month))
+
+    def _near(self, moment: datetime) -> float:
+        try:
+            named = moment.replace(year=self.year or moment.year, month=self.month, day=self.day)
+        except ValueError:
+            return 0.0
+        days = (moment.date() - named.date()).days
+        if days == 0:
+            return 1.0
+        return 0.5 if -2 <= days <= 14 else 0.0
+
+
+def find_dates(text: str, now: float | None = None, zone: tzinfo = UTC) -> tuple[tuple[When, ...], str]:
+    """The times that `text` names, and `text` without them. Relative ones need `now` (epoch seconds).
+
+    >>> find_dates("What happened on 8 May, 2023?")[0]
+    (When(year=2023, month=5, day=8, start=0.0, end=0.0),)
+    """
+    found: list[When] = []
+    for pattern in _PATTERNS:
+        for match in pattern.finditer(text):
+            when = _named(match.groupdict())
+            if when is not None:
+                found.append(when)
+                text = text.replace(match[0], " ", 1)
+    if now is not None:
+        found.extend(_relative(text, datetime.fromtimestamp(now, zone)))
+    return tuple(found), text
+
+
+def _named(parts: dict[str, str | None]) -> When | None:
+    month = MONTHS.get((parts.get("month") or "").casefold()) or int(parts.get("number") or 0)
+    day = int(parts.get("day") or 0)
+    if month > 12 or day > 31:
+        return None
+    return When(int(parts.get("year") or 0), month, day)
+
+
+def _relative(text: str, now: datetime) -> list[When]:
+    found = []
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    lowered = text.casefold()
+    for word, back in (("yesterday", 1), ("today", 0), ("昨天", 1), ("昨日", 1), ("今天", 0), ("今日", 0)):
+        if word in lowered:
+            found.append(_span(midnight - timedelta(days=back), 1))
+    for match in _AGO.finditer(text):
+        size = _DAYS_IN[match["unit"].casefold()]
+        count = match["count"].casefold()
+        days = min(size * (_COUNTS.get(count) or int(count[:6])), 36_500)
+        slack = size // 2
+        found.append(_span(midnight - timedelta(days=days + slack), 1 + 2 * slack))
+    for match in _LAST.finditer(text):
+        found.append(_last(match["which"].casefold(), match["unit"].casefold(), midnight))
+    return found
+
+
+def _last(which: str, unit: str, midnight: datetime) -> When:
+    if unit == "week":
+        monday = midnight - timedelta(days=midnight.weekday())
+        return _span(monday if which == "this" else monday - timedelta(days=7), 7 if which == "last" else 14)
+    if unit == "month":
+        first = midnight.replace(day=1)
+        start = first if which == "this" else (first - timedelta(days=1)).replace(day=1)
+        return When(start.year, start.month)
+    return When(midnight.year - (which != "this"))
+
+
+def _span(start: datetime, days: int) -> When:
+    return When(start=start.timestamp(), end=(start + timedelta(days=days)).timestamp())

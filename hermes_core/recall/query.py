@@ -1,0 +1,245 @@
+"""What is asked: a question as a person types it, read into terms, phrases, operators, dates and its shape.
+
+No text is ever an error. AND, OR and NOT count in capitals only, quotes when they come in pairs, `*` at the end of a
+word; all other punctuation separates words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from typing import Literal
+
+from hermes_core.recall.dates import When, find_dates
+from hermes_core.recall.forms import near_words, plain_forms
+from hermes_core.recall.tokens import bare, dense_runs, fold, grams, is_stop_word, words
+
+MAX_QUERY = 2_000
+"""Characters of a question that are read; more is a pasted document, not a question."""
+
+MAX_TERMS = 32
+"""Terms that are looked up; the words of a long question beyond these change no ranking that we measured."""
+
+Shape = Literal["when", "who", "where", "how many", "other"]
+Operator = Literal["AND", "OR", "NOT"]
+
+_PIECE = re.compile(r'"([^"]+)"|“([^”]+)”|(\()|(\))|([^\s"“”()]+)')
+_SHAPES: tuple[tuple[Shape, re.Pattern[str]], ...] = (
+    ("when", re.compile(r"\b(when|what (date|day|month|year|time)|which (date|day|month|year)|how long)\b|什么时候|何时|いつ")),
+    ("how many", re.compile(r"\bhow (many|much|often|old)\b|多少|几个|いくつ")),
+    ("who", re.compile(r"\b(who|whom|whose)\b|谁|誰")),
+    ("where", re.compile(r"\bwhere\b|哪里|哪儿|どこ")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One thing to look for. `forms` are other spellings of the same word, `near` words that may stand for it.
+
+    `kind` says where it is looked up: "word" among words, "gram" among characters and pairs of dense runs.
+    """
+
+    text: str
+    kind: Literal["word", "gram"] = "word"
+    forms: tuple[str, ...] = ()
+    near: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A word, a phrase, or a prefix that a message must hold (or must not)."""
+
+    text: str
+    phrase: bool = False
+    prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Operands joined by AND or OR; NOT has one operand."""
+
+    operator: Operator
+    operands: tuple[Expression, ...]
+
+
+Expression = Leaf | Node
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """A question, read. `condition` is what every answer must fulfil, None when nothing was demanded."""
+
+    text: str
+    terms: tuple[Term, ...] = ()
+    phrases: tuple[str, ...] = ()
+    condition: Expression | None = None
+    names: frozenset[str] = frozenset()
+    dates: tuple[When, ...] = ()
+    shape: Shape = "other"
+
+    def __bool__(self) -> bool:
+        return bool(self.terms or self.condition or self.dates)
+
+
+def analyse(
+    text: str, *, now: float | None = None, names: Collection[str] = (), zone: tzinfo = UTC
+) -> Analysis:
+    """Read a question. `now` (epoch seconds) resolves "last week", `names` are people who may be named in it."""
+    text = text[:MAX_QUERY]
+    condition = parse_condition(text)
+    dates, undated = find_dates(text, now, zone)
+    asked = fold(text)
+    named = frozenset(name for name in names if names_person(asked, name))
+    return Analysis(
+        text=text,
+        terms=tuple(_terms(undated, named) or _terms(text, frozenset()) or _terms(text, frozenset(), every=True)),
+        phrases=tuple(quoted(text)),
+        condition=condition,
+        names=named,
+        dates=dates,
+        shape=next((shape for shape, sign in _SHAPES if sign.search(asked)), "other"),
+    )
+
+
+def names_person(folded_question: str, name: str) -> bool:
+    """Whether the (folded) question names this person, by the whole name or its first word."""
+    full = fold(name).strip()
+    first = full.split(" ", 1)[0]
+    return any(
+        part and re.search(rf"(?<!\w){re.escape(part)}(?!\w)", folded_question) is not None
+        for part in (full, first)
+    )
+
+
+def quoted(text: str) -> list[str]:
+    """The phrases that stand in double quotes.
+
+    >>> quoted('who said "we ship on Friday"?')
+    ['we ship on Friday']
+    """
+    return [m[1] or m[2] for m in _PIECE.finditer(text) if (m[1] or m[2] or "").strip()]
+
+
+def _terms(text: str, named: frozenset[str], every: bool = False) -> list[Term]:
+    """Content words (or `every` word) and grams, each once, in order."""
+    people = {word for name in named for word in words(name)}
+    terms: dict[str, Term] = {}
+    for word in words(_without_operators(text)):
+        stem = bare(word)
+        if every or not (is_stop_word(word) or stem in people):
+            terms.setdefault(stem, Term(stem, "word", plain_forms(stem), near_words(stem)))
+    for run in dense_runs(text):
+        ones, pairs = grams(run)
+        for gram in pairs or ones:
+            terms.setdefault(gram, Term(gram, "gram"))
+    return list(terms.values())[:MAX_TERMS]
+
+
+def _without_operators(text: str) -> str:
+    return re.sub(r"(?:^|\s)NOT\s+(?:\"[^\"]*\"|\S+)|\b(?:AND|OR)\b", " ", text)
+
+
+# ---------------------------------------------------------------------- operators
+
+
+def parse_condition(text: str) -> Expression | None:
+    """What the question demands by operators, quotes and `prefix*`; None when it demands nothing.
+
+    A query with AND, OR or NOT is a boolean one: words side by side are then joined by AND. Without an operator only
+    quoted phrases and prefixes are demanded, all other words merely asked. Stray operators and brackets are dropped.
+    """
+    pieces = _pieces(text)
+    if any(piece in ("AND", "OR", "NOT") for piece in pieces):
+        return _Reader(pieces).read()
+    demanded = tuple(
+        piece for piece in pieces if isinstance(piece, Leaf) and (piece.phrase or piece.prefix)
+    )
+    return _joined("AND", demanded)
+
+
+def _pieces(text: str) -> list[Leaf | str]:
+    pieces: list[Leaf | str] = []
+    for match in _PIECE.finditer(text):
+        phrase, word = match[1] or match[2], match[5]
+        if phrase:
+            pieces.append(Leaf(phrase, phrase=True))
+        elif match[3] or match[4]:
+            pieces.append(match[0])
+        elif word in ("AND", "OR", "NOT"):
+            pieces.append(word)
+        else:
+            pieces.append(_leaf(word))
+    return [piece for piece in pieces if isinstance(piece, str) or _says_something(piece)]
+
+
+def _leaf(word: str) -> Leaf:
+    stem = word.rstrip("*?!.,;:")
+    starred = "*" in word[len(stem) :] and len(words(stem)) == 1 and not dense_runs(stem)
+    return Leaf(stem, prefix=starred)
+
+
+def _says_something(leaf: Leaf) -> bool:
+    return bool(words(leaf.text) or dense_runs(leaf.text))
+
+
+def _joined(operator: Operator, operands: tuple[Expression, ...]) -> Expression | None:
+    if len(operands) < 2:
+        return operands[0] if operands else None
+    return Node(operator, operands)
+
+
+class _Reader:
+    """Reads `a OR b AND NOT c`: NOT binds tightest, then AND (also unwritten), then OR. Never fails."""
+
+    MAX_DEPTH = 20
+
+    def __init__(self, pieces: list[Leaf | str]) -> None:
+        self._pieces = pieces
+        self._at = 0
+
+    def read(self) -> Expression | None:
+        operands = []
+        while self._at < len(self._pieces):
+            operand = self._either(0)
+            if operand is not None:
+                operands.append(operand)
+            self._at += 1  # past a stray closing bracket
+        return _joined("AND", tuple(operands))
+
+    def _peek(self) -> Leaf | str | None:
+        return self._pieces[self._at] if self._at < len(self._pieces) else None
+
+    def _either(self, depth: int) -> Expression | None:
+        operands = [self._all(depth)]
+        while self._peek() == "OR":
+            self._at += 1
+            operands.append(self._all(depth))
+        return _joined("OR", tuple(operand for operand in operands if operand is not None))
+
+    def _all(self, depth: int) -> Expression | None:
+        operands = []
+        while (piece := self._peek()) not in (None, "OR", ")"):
+            if piece == "AND":
+                self._at += 1
+                continue
+            operand = self._one(depth)
+            if operand is not None:
+                operands.append(operand)
+        return _joined("AND", tuple(operands))
+
+    def _one(self, depth: int) -> Expression | None:
+        piece = self._peek()
+        self._at += 1
+        if isinstance(piece, Leaf):
+            return piece
+        if piece == "NOT":
+            negated = self._one(depth) if self._peek() not in (None, "OR", "AND", ")") else None
+            return Node("NOT", (negated,)) if negated is not None else None
+        if piece == "(" and depth < self.MAX_DEPTH:
+            inner = self._either(depth + 1)
+            if self._peek() == ")":
+                self._at += 1
+            return inner
+        return None
