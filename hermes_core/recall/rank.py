@@ -24,6 +24,8 @@ Place = tuple[int, int]
 CONTEXT_BEFORE = (0.6, 0.5, 0.3, 0.2)
 CONTEXT_AFTER = (0.4, 0.3, 0.1)
 
+NEAR_WORD_WEIGHT = 0.5
+
 TERM_SATURATION = 1.2
 LENGTH_WEIGHT = 0.3
 

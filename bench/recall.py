@@ -1,0 +1,292 @@
+"""Score recall on conversations with known evidence: any file of the LoCoMo format.
+
+    python bench/recall.py --data FILE [--system NAME ...] [-k 10] [--json] [--plot FILE]
+
+Each message is one row; a question is asked as it stands; what counts is which messages come back, no judge and no
+model. Figures are means over the questions whose evidence exists in the file: recall@k is the share of a question's
+evidence among the first k messages, MRR the inverse rank of the first evidence (0 beyond 20), session recall@5 the
+share of the evidence's sessions among the first five distinct sessions. Categories are LoCoMo's: 1 multi-hop,
+2 temporal, 3 open-domain, 4 single-hop; 5 is adversarial (asked of the wrong speaker) and never part of the mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, quantiles
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from hermes_core.importers.locomo import read_locomo
+from hermes_core.importers.values import ImportedSession
+from hermes_core.recall.rank import count_tokens
+from hermes_core.recall.tokens import is_stop_word, words
+from hermes_core.sessions.db import SessionDB
+
+DEPTHS = (1, 5, 10, 20)
+CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
+ANSWERABLE = (1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Question:
+    text: str
+    evidence: frozenset[str]
+    category: int
+
+
+@dataclass(frozen=True)
+class Conversation:
+    id: str
+    sessions: tuple[ImportedSession, ...]
+    questions: tuple[Question, ...]
+
+    def session_of(self) -> dict[str, str]:
+        return {m.ref: s.id for s in self.sessions for t in s.turns for m in t.messages}
+
+    def text_of(self) -> dict[str, str]:
+        return {m.ref: m.content for s in self.sessions for t in s.turns for m in t.messages}
+
+
+Ask = Callable[[str, int], list[str]]
+"""A question and how many messages: their refs, best first."""
+
+
+@dataclass
+class Result:
+    system: str
+    ingest_seconds: float = 0.0
+    messages: int = 0
+    latencies: list[float] = field(default_factory=list)
+    answers: list[tuple[Conversation, Question, list[str]]] = field(default_factory=list)
+
+
+# ---------------------------------------------------------------------- systems
+
+
+@contextmanager
+def ours(conversation: Conversation, folder: Path) -> Iterator[Ask]:
+    """SessionDB as it is installed."""
+    db = SessionDB(folder / "state.db")
+    for session in conversation.sessions:
+        db.create_session(session.id, session.source, title=session.title, started_at=session.started_at)
+        for number, turn in enumerate(session.turns, 1):
+            messages = [
+                {
+                    "role": m.role,
+                    "content": m.content,
+                    "speaker": m.speaker,
+                    "ref": m.ref,
+                    "timestamp": m.timestamp,
+                }
+                for m in turn.messages
+            ]
+            db.append_turn(session.id, messages, f"{session.id}-{number}", number)
+    yield lambda question, k: [hit.ref for hit in db.search(question, limit=k)]
+    db.close()
+
+
+@contextmanager
+def nothing(conversation: Conversation, folder: Path) -> Iterator[Ask]:
+    """An agent without memory."""
+    yield lambda question, k: []
+
+
+@contextmanager
+def recent(conversation: Conversation, folder: Path) -> Iterator[Ask]:
+    """The last messages, whatever is asked."""
+    refs = [m.ref for s in conversation.sessions for t in s.turns for m in t.messages][::-1]
+    yield lambda question, k: refs[:k]
+
+
+@contextmanager
+def plain_fts5(conversation: Conversation, folder: Path) -> Iterator[Ask]:
+    """FTS5 as most write it: porter, stop words out, terms joined by OR, bm25 over "Speaker: text"."""
+    db = sqlite3.connect(folder / "plain.db")
+    db.execute("CREATE VIRTUAL TABLE f USING fts5(text, ref UNINDEXED, tokenize='porter unicode61')")
+    rows = [(f"{m.speaker}: {m.content}", m.ref) for s in conversation.sessions for t in s.turns for m in t.messages]
+    db.executemany("INSERT INTO f VALUES (?, ?)", rows)
+    db.commit()
+
+    def ask(question: str, k: int) -> list[str]:
+        asked = " OR ".join(f'"{word}"' for word in words(question) if not is_stop_word(word))
+        found = db.execute("SELECT ref FROM f WHERE f MATCH ? ORDER BY rank LIMIT ?", (asked or '""', k))
+        return [row[0] for row in found]
+
+    yield ask
+    db.close()
+
+
+SYSTEMS = {"ours": ours, "no-memory": nothing, "recent": recent, "plain-fts5": plain_fts5}
+
+
+# ---------------------------------------------------------------------- running and scoring
+
+
+def read(path: Path) -> list[Conversation]:
+    data = json.loads(path.read_text(encoding="utf-8"))
+    samples = data if isinstance(data, list) else [data]
+    conversations = []
+    for sample in samples:
+        sessions = tuple(read_locomo(sample))
+        refs = {m.ref for s in sessions for t in s.turns for m in t.messages}
+        questions = tuple(
+            Question(str(q["question"]), frozenset(q.get("evidence", ())) & refs, int(q["category"]))
+            for q in sample.get("qa", ())
+            if frozenset(q.get("evidence", ())) & refs
+        )
+        conversations.append(Conversation(str(sample.get("sample_id", "")), sessions, questions))
+    return conversations
+
+
+def run(name: str, conversations: Sequence[Conversation], console: Console) -> Result:
+    result = Result(name)
+    for conversation in track(conversations, description=f"{name}: storing and asking", console=console):
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.perf_counter()
+            with SYSTEMS[name](conversation, Path(folder)) as ask:
+                result.ingest_seconds += time.perf_counter() - began
+                result.messages += len(conversation.session_of())
+                for question in conversation.questions:
+                    asked = time.perf_counter()
+                    refs = ask(question.text, max(DEPTHS))
+                    result.latencies.append((time.perf_counter() - asked) * 1000)
+                    result.answers.append((conversation, question, refs))
+    return result
+
+
+def score(result: Result, k: int) -> dict[str, Any]:
+    """All figures of one system, JSON-serialisable."""
+    per_category = {
+        name: _figures([a for a in result.answers if a[1].category == number])
+        for number, name in CATEGORIES.items()
+    }
+    cuts = quantiles(result.latencies, n=20) if len(result.latencies) > 1 else [0.0] * 19
+    return {
+        "system": result.system,
+        "overall": _figures([a for a in result.answers if a[1].category in ANSWERABLE]),
+        "categories": per_category,
+        "conversations": {
+            c.id: _figures([a for a in result.answers if a[0] is c and a[1].category in ANSWERABLE])
+            for c in {id(a[0]): a[0] for a in result.answers}.values()
+        },
+        "ingest_ms_per_message": 1000 * result.ingest_seconds / max(result.messages, 1),
+        "query_p50_ms": cuts[9],
+        "query_p95_ms": cuts[18],
+        f"tokens_at_{k}": _tokens(result, k),
+    }
+
+
+def _figures(answers: Sequence[tuple[Conversation, Question, list[str]]]) -> dict[str, float]:
+    if not answers:
+        return {"questions": 0}
+    figures: dict[str, float] = {"questions": len(answers)}
+    for depth in DEPTHS:
+        figures[f"recall@{depth}"] = fmean(
+            len(q.evidence.intersection(refs[:depth])) / len(q.evidence) for _, q, refs in answers
+        )
+    figures["mrr"] = fmean(
+        next((1 / rank for rank, ref in enumerate(refs, 1) if ref in q.evidence), 0.0) for _, q, refs in answers
+    )
+    figures["session_recall@5"] = fmean(_session_recall(c.session_of(), q, refs) for c, q, refs in answers)
+    return figures
+
+
+def _session_recall(session_of: Mapping[str, str], question: Question, refs: Sequence[str]) -> float:
+    wanted = {session_of[ref] for ref in question.evidence}
+    first = list(dict.fromkeys(session_of[ref] for ref in refs))[:5]
+    return len(wanted.intersection(first)) / len(wanted)
+
+
+def _tokens(result: Result, k: int) -> float:
+    texts = {id(c): c.text_of() for c, _, _ in result.answers}
+    return fmean(sum(count_tokens(texts[id(c)][ref]) for ref in refs[:k]) for c, _, refs in result.answers)
+
+
+# ---------------------------------------------------------------------- showing
+
+
+def table(scores: Sequence[Mapping[str, Any]], k: int) -> Table:
+    shown = Table(title="Recall of evidence messages, %; categories 1-4 unless said")
+    for column in ("system", "R@1", "R@5", "R@10", "R@20", "MRR", "session R@5", "adv. R@1", "adv. R@10"):
+        shown.add_column(column, justify="left" if column == "system" else "right")
+    for column in ("store ms/msg", "p50 ms", "p95 ms", f"tokens@{k}"):
+        shown.add_column(column, justify="right")
+    for one in scores:
+        overall, adversarial = one["overall"], one["categories"]["adversarial"]
+        shares = [overall.get(f"recall@{d}", 0.0) for d in DEPTHS] + [overall.get("mrr", 0.0)]
+        shares += [overall.get("session_recall@5", 0.0)]
+        shares += [adversarial.get(f"recall@{d}", 0.0) for d in (1, 10)]
+        speeds = (one["ingest_ms_per_message"], one["query_p50_ms"], one["query_p95_ms"])
+        shown.add_row(
+            one["system"],
+            *(f"{100 * share:.1f}" for share in shares),
+            *(f"{speed:.2f}" for speed in speeds),
+            f"{one[f'tokens_at_{k}']:.0f}",
+        )
+    return shown
+
+
+def category_table(scores: Sequence[Mapping[str, Any]], k: int) -> Table:
+    depth = k if k in DEPTHS else 10
+    shown = Table(title=f"Recall@{depth} by category, %")
+    shown.add_column("system")
+    for name in CATEGORIES.values():
+        shown.add_column(f"{name} ({scores[0]['categories'][name]['questions']})", justify="right")
+    for one in scores:
+        shares = [one["categories"][name].get(f"recall@{depth}", 0.0) for name in CATEGORIES.values()]
+        shown.add_row(one["system"], *(f"{100 * share:.1f}" for share in shares))
+    return shown
+
+
+def plot(scores: Sequence[Mapping[str, Any]], path: Path) -> None:
+    import matplotlib  # noqa: PLC0415  # only who wants a plot needs it
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot  # noqa: PLC0415
+
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    for one in scores:
+        axes.plot(DEPTHS, [100 * one["overall"][f"recall@{d}"] for d in DEPTHS], marker="o", label=one["system"])
+    axes.set(xlabel="messages recalled", ylabel="evidence recalled, %", ylim=(0, 100), xticks=DEPTHS)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="a file of the LoCoMo format")
+    parser.add_argument("--system", action="append", choices=sorted(SYSTEMS), help="default: all of them")
+    parser.add_argument("-k", type=int, default=10, help="messages injected, for tokens and the category table")
+    parser.add_argument("--json", action="store_true", help="print figures as JSON")
+    parser.add_argument("--plot", type=Path, help="draw recall over k into this file (needs matplotlib)")
+    options = parser.parse_args(arguments)
+    conversations = read(options.data)
+    progress = Console(stderr=True)
+    scores = [score(run(name, conversations, progress), options.k) for name in options.system or SYSTEMS]
+    if options.json:
+        print(json.dumps(scores, indent=2))
+    else:
+        console = Console(width=None if sys.stdout.isatty() else 150)
+        console.print(table(scores, options.k))
+        console.print(category_table(scores, options.k))
+    if options.plot:
+        plot(scores, options.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""state.db: every message of every session, and the search over them."""

@@ -1,0 +1,533 @@
+"""SessionDB: sessions, their messages and their completed turns, searchable from the moment they are stored."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, tzinfo
+from pathlib import Path
+from typing import Any
+
+from hermes_core.contract.values import Message
+from hermes_core.errors import SessionError
+from hermes_core.recall.query import analyse
+from hermes_core.sessions import index, lineage, records
+from hermes_core.sessions.migrations import MIGRATIONS
+from hermes_core.sessions.records import (
+    CompletedTurn,
+    ListedSession,
+    Relation,
+    SearchHit,
+    State,
+    StoredMessage,
+    StoredSession,
+    Window,
+)
+from hermes_core.sessions.search import Filters, Order, known_names, search
+from hermes_core.storage.sqlite import Database, JournalMode
+
+_INSERT_MESSAGE = """
+    INSERT INTO messages (session_key, position, size, timestamp, role, speaker, ref, tool_name, tool_call_id,
+                          content, tool_calls, reasoning, parts)
+    VALUES (:session_key, (SELECT coalesce(max(position), -1) + 1 FROM messages WHERE session_key = :session_key),
+            :size, :timestamp, :role, :speaker, :ref, :tool_name, :tool_call_id,
+            :content, :tool_calls, :reasoning, :parts)
+"""
+_COUNT_MESSAGE = """
+    UPDATE sessions SET message_count = message_count + 1, tool_call_count = tool_call_count + ?,
+                        last_active = max(last_active, ?)
+    WHERE key = ?
+"""
+_MESSAGES = f"""
+    SELECT {records.MESSAGE_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key
+"""  # noqa: S608  # our own column names
+_USAGE = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "cost_usd",
+)
+
+
+class SessionDB:
+    """The store at `path`. Safe to share between threads, and between processes that open the same file.
+
+    Each writing method is one transaction; when it returns, what it wrote is on disk and can be found. Methods raise
+    `SessionError` for sessions and messages that are not there, `DatabaseCorrupt` and `DatabaseUnavailable` for the
+    file.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        journal_mode: JournalMode = "auto",
+        read_only: bool = False,
+        clock: Callable[[], float] = time.time,
+        zone: tzinfo | None = None,
+    ) -> None:
+        self.path = path
+        self._database = Database(path, MIGRATIONS, journal_mode=journal_mode, read_only=read_only)
+        self._clock = clock
+        self._zone = zone or datetime.now().astimezone().tzinfo
+
+    def close(self) -> None:
+        """Close every connection to the file."""
+        self._database.close()
+
+    # ------------------------------------------------------------------ sessions
+
+    def create_session(
+        self,
+        session_id: str,
+        source: str = "cli",
+        *,
+        user: str = "",
+        parent_id: str = "",
+        relation: Relation = "",
+        title: str = "",
+        model: str = "",
+        model_config: Mapping[str, Any] | None = None,
+        system_prompt: str = "",
+        cwd: str = "",
+        started_at: float | None = None,
+    ) -> str:
+        """Make a session, or fill what an existing one of that id leaves open; returns the id.
+
+        `user` says whose session it is and is what `search(user=...)` compares. A `title` in use gets a number.
+        Raises `SessionError` when the id belongs to another user.
+        """
+        session_id = records.storable(session_id)
+        if not session_id:
+            raise SessionError("a session needs an id, not ''", "give any text that is unique")
+        at = self._clock() if started_at is None else started_at
+        values: dict[str, Any] = {
+            "user": user,
+            "parent_id": parent_id,
+            "relation": relation,
+            "model": model,
+            "model_config": records.as_json(dict(model_config or {})),
+            "system_prompt": system_prompt,
+            "cwd": cwd,
+        }
+        with self._database.transaction() as connection:
+            row = connection.execute("SELECT user, title FROM sessions WHERE id = ?", (session_id,)).fetchone()
+            if row is None:
+                connection.execute(
+                    "INSERT INTO sessions (id, source, started_at, last_active) VALUES (?, ?, ?, ?)",
+                    (session_id, source, at, at),
+                )
+            elif row["user"] and user and row["user"] != user:
+                raise SessionError(f"session {session_id!r} belongs to another user", "use an id of your own")
+            for column, value in values.items():
+                connection.execute(
+                    f"UPDATE sessions SET {column} = ? WHERE id = ? AND {column} = ''",  # noqa: S608  # ours
+                    (records.storable(value), session_id),
+                )
+            if title and not (row and row["title"]):
+                lineage.set_title(connection, session_id, lineage.next_title(connection, title))
+        return session_id
+
+    def get_session(self, session_id: str) -> StoredSession | None:
+        """The session, None when there is no such."""
+        sql = f"SELECT {records.SESSION_COLUMNS} FROM sessions s WHERE s.id = ?"  # noqa: S608  # our own columns
+        row = self._database.execute(sql, (records.storable(session_id),)).fetchone()
+        return records.session_of(row) if row else None
+
+    def find_session(self, text: str) -> StoredSession | None:
+        """The session that `text` names: its id, the only id that begins so, or its title (the newest "#N")."""
+        found = lineage.resolve(self._database.connection, records.storable(text))
+        return self.get_session(found) if found else None
+
+    def end_session(self, session_id: str, reason: str, *, at: float | None = None) -> None:
+        """Mark it as ended; the first reason stays."""
+        with self._database.transaction() as connection:
+            self._key(connection, session_id)
+            connection.execute(
+                "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL",
+                (self._clock() if at is None else at, reason, session_id),
+            )
+
+    def reopen_session(self, session_id: str) -> None:
+        """Let an ended session go on."""
+        with self._database.transaction() as connection:
+            self._key(connection, session_id)
+            connection.execute(
+                "UPDATE sessions SET ended_at = NULL, end_reason = '' WHERE id = ?", (session_id,)
+            )
+
+    def set_title(self, session_id: str, title: str) -> str:
+        """Name a session; returns the title as kept. "" takes the name away.
+
+        Raises `SessionError` when another conversation has it; an ancestor in the same one gives it up.
+        """
+        with self._database.transaction() as connection:
+            self._key(connection, session_id)
+            return lineage.set_title(connection, session_id, title)
+
+    def next_title(self, title: str) -> str:
+        """`title` if it is free, else "title #2" and so on."""
+        return lineage.next_title(self._database.connection, title)
+
+    def add_usage(self, session_id: str, **amounts: float) -> None:
+        """Add to the session's counters: input, output, cache_read, cache_write, reasoning `_tokens`, `cost_usd`."""
+        unknown = sorted(set(amounts) - set(_USAGE))
+        if unknown:
+            raise SessionError(f"there are no counters {unknown!r}", f"known are {', '.join(_USAGE)}")
+        with self._database.transaction() as connection:
+            key = self._key(connection, session_id)
+            for column, amount in amounts.items():
+                connection.execute(
+                    f"UPDATE sessions SET {column} = {column} + ? WHERE key = ?",  # noqa: S608  # checked above
+                    (amount, key),
+                )
+
+    def list_sessions(
+        self,
+        *,
+        source: str | None = None,
+        exclude_sources: Sequence[str] = (),
+        exclude_sessions: Sequence[str] = (),
+        user: str | None = None,
+        limit: int = 20,
+        offset: int = 0,
+    ) -> list[ListedSession]:
+        """Conversations, the last active first. A compression chain is one entry, its newest session; delegated
+        sessions are left out, branches are entries of their own.
+        """
+        return lineage.listed(
+            self._database.connection,
+            sources=(source,) if source is not None else (),
+            exclude_sources=exclude_sources,
+            exclude_sessions=exclude_sessions,
+            user=user,
+            limit=limit,
+            offset=offset,
+        )
+
+    def compression_tip(self, session_id: str) -> str:
+        """The newest session of the compression chain that goes through this one; itself when there is none."""
+        return lineage.tip(self._database.connection, session_id)
+
+    def lineage(self, session_id: str) -> frozenset[str]:
+        """Ids of all ancestors and descendants of this session, and of itself."""
+        return lineage.family(self._database.connection, session_id)
+
+    def lineage_root(self, session_id: str) -> str:
+        """The oldest ancestor of this session; itself when it has no parent."""
+        return lineage.root(self._database.connection, session_id)
+
+    def delete_session(self, session_id: str) -> list[str]:
+        """Delete a session with its messages and turns; returns the ids of the turns, for what still waits to be sent.
+
+        Sessions that it delegated go with it; other children stay, without a parent.
+        """
+        with self._database.transaction() as connection:
+            self._key(connection, session_id)
+            turns: list[str] = []
+            for doomed in lineage.delegated(connection, session_id):
+                key = self._key(connection, doomed)
+                turns += _turn_ids(connection, "session_key = ?", (key,))
+                index.remove(connection, _IN_SESSION, (key,))
+                connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
+                connection.execute("UPDATE sessions SET parent_id = '' WHERE parent_id = ?", (doomed,))
+            return turns
+
+    # ------------------------------------------------------------------ messages
+
+    def append_message(
+        self,
+        session_id: str,
+        role: str,
+        content: str | Sequence[Any] | None = "",
+        *,
+        tool_calls: Sequence[Mapping[str, Any]] = (),
+        tool_name: str = "",
+        tool_call_id: str = "",
+        reasoning: str = "",
+        timestamp: float | None = None,
+        speaker: str = "",
+        ref: str = "",
+    ) -> int:
+        """Store one message and return its id. `ref` is its own id elsewhere: a second one with it adds nothing."""
+        message = {
+            "role": role,
+            "content": content,
+            "tool_calls": list(tool_calls),
+            "tool_name": tool_name,
+            "tool_call_id": tool_call_id,
+            "reasoning": reasoning,
+            "timestamp": timestamp,
+            "speaker": speaker,
+            "ref": ref,
+        }
+        with self._database.transaction() as connection:
+            return self._append(connection, self._key(connection, session_id), message)
+
+    def append_turn(
+        self,
+        session_id: str,
+        messages: Sequence[Mapping[str, Any]],
+        turn_id: str,
+        number: int,
+        *,
+        author: str = "",
+        at: float | None = None,
+    ) -> list[int]:
+        """Store the messages of a completed turn and mark it complete, in one transaction; returns their ids.
+
+        Messages are in chat form, with `speaker`, `ref`, `timestamp` and `reasoning` where known. A turn whose id is
+        here already is left as it is, and its message ids are returned; so an import may run twice.
+        """
+        if not messages:
+            raise SessionError(f"turn {turn_id!r} has no messages", "store a turn once it is complete")
+        with self._database.transaction() as connection:
+            key = self._key(connection, session_id)
+            known = connection.execute("SELECT * FROM turns WHERE id = ?", (turn_id,)).fetchone()
+            if known is not None and known["session_key"] != key:
+                raise SessionError(f"turn {turn_id!r} belongs to another session", "mint an id for each turn")
+            if known is not None:
+                between = (key, known["first_message_id"], known["last_message_id"])
+                rows = connection.execute(
+                    "SELECT id FROM messages WHERE session_key = ? AND id BETWEEN ? AND ?", between
+                )
+                return [row[0] for row in rows]
+            ids = [self._append(connection, key, message) for message in messages]
+            connection.execute(
+                "INSERT INTO turns (id, session_key, number, first_message_id, last_message_id, author, at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (turn_id, key, number, min(ids), max(ids), author, self._clock() if at is None else at),
+            )
+            return ids
+
+    def get_message(self, message_id: int) -> StoredMessage | None:
+        """One message, None when there is no such or it was rewound."""
+        row = self._database.execute(f"{_MESSAGES} WHERE m.id = ? AND m.state < 2", (message_id,)).fetchone()
+        return records.message_of(row) if row else None
+
+    def get_messages(
+        self, session_id: str, *, limit: int | None = None, offset: int = 0, last_message_id: int | None = None
+    ) -> list[StoredMessage]:
+        """The messages of a session, oldest first, without rewound ones."""
+        rows = self._database.execute(
+            f"{_MESSAGES} WHERE s.id = ? AND m.position IS NOT NULL AND m.id <= ?"
+            " ORDER BY m.position LIMIT ? OFFSET ?",
+            (
+                records.storable(session_id),
+                2**62 if last_message_id is None else last_message_id,
+                -1 if limit is None else limit,
+                offset,
+            ),
+        )
+        return [records.message_of(row) for row in rows]
+
+    def get_messages_as_conversation(
+        self, session_id: str, *, include_ancestors: bool = False
+    ) -> list[dict[str, Any]]:
+        """The live messages in chat form, as a model is given them; with those of the sessions it was compressed
+        from, oldest first, when `include_ancestors`.
+        """
+        chain = [session_id]
+        if include_ancestors:
+            chain = lineage.compressed_from(self._database.connection, session_id)
+        return [m.as_chat() for one in chain for m in self.get_messages(one) if not m.compacted]
+
+    def around(self, message_id: int, window: int = 5, *, roles: Sequence[str] = ()) -> Window | None:
+        """Up to `window` messages before and after this one, which is always there; None when it is not shown."""
+        row = self._database.execute(
+            "SELECT session_key, position FROM messages WHERE id = ? AND state < 2", (message_id,)
+        ).fetchone()
+        if row is None:
+            return None
+        key, position = row
+        rows = self._database.execute(
+            f"{_MESSAGES} WHERE m.session_key = ? AND m.position BETWEEN ? AND ? ORDER BY m.position",
+            (key, position - window, position + window),
+        )
+        last = self._database.execute(
+            "SELECT max(position) FROM messages WHERE session_key = ?", (key,)
+        ).fetchone()[0]
+        shown = [m for m in map(records.message_of, rows) if not roles or m.role in roles or m.id == message_id]
+        return Window(tuple(shown), max(position - window, 0), max(last - position - window, 0))
+
+    def transcript(self, session_id: str, last_message_id: int | None = None) -> StoredTranscript:
+        """A reader of the session up to a message (all of it for None), for the end of a session."""
+        return StoredTranscript(self, session_id, last_message_id)
+
+    def rewind(self, session_id: str, message_id: int) -> list[str]:
+        """Take back this message and all after it in the session; returns the ids of the turns that go with them.
+
+        They stay in the file and are shown nowhere again.
+        """
+        with self._database.transaction() as connection:
+            key = self._key(connection, session_id)
+            row = connection.execute(
+                "SELECT position FROM messages WHERE session_key = ? AND id = ? AND state < 2", (key, message_id)
+            ).fetchone()
+            if row is None:
+                raise SessionError(f"message {message_id!r} is not in session {session_id!r}", "list its messages")
+            taken = (key, row["position"])
+            turns = _turn_ids(connection, "session_key = ? AND last_message_id >= ?", (key, message_id))
+            index.remove(connection, f"{_IN_SESSION} AND id IN ({_FROM_POSITION})", (key, *taken))
+            connection.execute(f"UPDATE messages SET state = 2, position = NULL WHERE id IN ({_FROM_POSITION})", taken)  # noqa: S608
+            connection.execute(
+                "UPDATE turns SET state = 2 WHERE session_key = ? AND last_message_id >= ?", (key, message_id)
+            )
+            connection.execute(
+                "UPDATE sessions SET rewind_count = rewind_count + 1, message_count ="
+                " (SELECT count(*) FROM messages WHERE session_key = ?1 AND state < 2) WHERE key = ?1",
+                (key,),
+            )
+            return turns
+
+    def compact(self, session_id: str, last_message_id: int) -> int:
+        """Mark the live messages up to this one as compacted: out of the conversation, still found. Returns how many."""
+        with self._database.transaction() as connection:
+            return connection.execute(
+                "UPDATE messages SET state = 1 WHERE session_key = ? AND id <= ? AND state = 0",
+                (self._key(connection, session_id), last_message_id),
+            ).rowcount
+
+    def complete_turns(self, since: int = 0, *, session_id: str | None = None) -> Iterator[CompletedTurn]:
+        """Completed turns whose key is higher than `since`, oldest first, without those taken back."""
+        rows = self._database.execute(
+            "SELECT t.*, s.id AS session_id FROM turns t JOIN sessions s ON s.key = t.session_key"
+            " WHERE t.key > ? AND t.state = 0 AND (?2 IS NULL OR s.id = ?2) ORDER BY t.key",
+            (since, session_id),
+        ).fetchall()
+        for row in rows:
+            found = self._database.execute(
+                f"{_MESSAGES} WHERE m.session_key = ? AND m.state < 2 AND m.id BETWEEN ? AND ? ORDER BY m.id",
+                (row["session_key"], row["first_message_id"], row["last_message_id"]),
+            )
+            turn = records.turn_of(row, [records.message_of(message) for message in found])
+            yield CompletedTurn(row["key"], row["session_id"], turn)
+
+    # ------------------------------------------------------------------ search
+
+    def search(
+        self,
+        query: str,
+        *,
+        role: str | Sequence[str] | None = None,
+        source: str | Sequence[str] | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        session: str | Sequence[str] | None = None,
+        user: str | None = None,
+        exclude_sources: Sequence[str] = (),
+        exclude_sessions: Sequence[str] = (),
+        limit: int = 10,
+        sort: Order | None = None,
+    ) -> list[SearchHit]:
+        """The messages that answer `query` best, best first (or by time with `sort`). No text raises.
+
+        A question is read as people type it: any punctuation, any script; "quoted phrases", `prefix*` and AND, OR, NOT
+        in capitals are demands. `since` and `until` are epoch seconds, `user` is compared with the session's own.
+        """
+        filters = Filters(
+            roles=_several(role),
+            sources=_several(source),
+            sessions=_several(session),
+            exclude_sources=tuple(exclude_sources),
+            exclude_sessions=tuple(exclude_sessions),
+            since=since,
+            until=until,
+            user=user,
+        )
+        now, zone = self._clock(), self._zone
+        assert zone is not None
+        query = records.storable(query)
+        names = known_names(self._database, query, filters)
+        return search(
+            self._database,
+            analyse(query, now=now, names=names, zone=zone),
+            filters,
+            limit=max(limit, 0),
+            order=sort,
+            now=now,
+            zone=zone,
+        )
+
+    # ------------------------------------------------------------------ the file
+
+    def get_meta(self, key: str) -> str | None:
+        """A value kept beside the sessions, None when it was never set."""
+        row = self._database.execute("SELECT value FROM state_meta WHERE key = ?", (key,)).fetchone()
+        return row[0] if row else None
+
+    def set_meta(self, key: str, value: str) -> None:
+        """Keep a value beside the sessions."""
+        with self._database.transaction() as connection:
+            connection.execute(
+                "INSERT INTO state_meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                (key, value),
+            )
+
+    def check(self) -> list[str]:
+        """What is wrong with the file or its indexes, a line each; empty when all is well."""
+        faults = self._database.integrity()
+        if not faults:
+            with self._database.transaction() as connection:
+                faults = index.faults(connection)
+        return faults
+
+    def rebuild_index(self, progress: Callable[[int], None] | None = None) -> int:
+        """Make the search indexes anew from the rows; returns how many messages are in them."""
+        with self._database.transaction() as connection:
+            return index.rebuild(connection, progress)
+
+    def backup(self, target: Path) -> None:
+        """Copy the whole store to `target`, also while others write."""
+        self._database.backup(target)
+
+    def _key(self, connection: Any, session_id: str) -> int:
+        row = connection.execute("SELECT key FROM sessions WHERE id = ?", (records.storable(session_id),)).fetchone()
+        if row is None:
+            raise SessionError(f"there is no session {session_id!r}", "create it first")
+        return int(row[0])
+
+    def _append(self, connection: Any, key: int, message: Mapping[str, Any]) -> int:
+        values = records.columns_of(message, self._clock())
+        if values["ref"]:
+            known = connection.execute(
+                "SELECT id FROM messages WHERE session_key = ? AND ref = ?", (key, values["ref"])
+            ).fetchone()
+            if known is not None:
+                return int(known[0])
+        message_id = int(connection.execute(_INSERT_MESSAGE, {"session_key": key, **values}).lastrowid)
+        index.add(connection, message_id)
+        calls = len(message.get("tool_calls") or ()) if values["tool_calls"] else 0
+        connection.execute(_COUNT_MESSAGE, (calls, values["timestamp"], key))
+        return message_id
+
+
+class StoredTranscript:
+    """Reads a stored session when asked, so that what was rewound since is not in it."""
+
+    def __init__(self, db: SessionDB, session_id: str, last_message_id: int | None) -> None:
+        self._db = db
+        self._session_id = session_id
+        self._last = last_message_id
+
+    def messages(self) -> Sequence[Message]:
+        """All messages up to the one that was recorded, oldest first; none when the session was deleted."""
+        found = self._db.get_messages(self._session_id, last_message_id=self._last)
+        return [message.as_text() for message in found]
+
+
+_IN_SESSION = "id IN (SELECT id FROM messages WHERE session_key = ?)"
+_FROM_POSITION = "SELECT id FROM messages WHERE session_key = ? AND position >= ?"
+
+
+def _turn_ids(connection: Any, condition: str, parameters: tuple[object, ...]) -> list[str]:
+    sql = f"SELECT id FROM turns WHERE {condition} AND state = 0 ORDER BY key"  # noqa: S608  # conditions are ours
+    return [row[0] for row in connection.execute(sql, parameters)]
+
+
+def _several(value: str | Sequence[str] | None) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else tuple(value)

@@ -1,0 +1,221 @@
+"""How sessions come from one another: compression chains, branches, delegations, and the titles along a chain.
+
+A session continues its parent by compression when it says so, or when it began after its parent had ended for
+compression; a session that began while its parent lived was delegated by it.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import unicodedata
+from collections.abc import Sequence
+
+from hermes_core.errors import SessionError
+from hermes_core.sessions.records import SESSION_COLUMNS, ListedSession, session_of, storable
+
+MAX_HOPS = 100
+"""A chain longer than this, or a circle, is cut here."""
+
+MAX_TITLE = 100
+PREVIEW = 60
+
+# `c` is a session, `p` its parent.
+_CONTINUES = """
+    (c.relation = 'compression'
+     OR (c.relation = '' AND p.end_reason = 'compression' AND c.started_at >= p.ended_at
+         AND c.source NOT IN ('subagent', 'tool')))
+"""
+_BRANCHES = "(c.relation = 'branch' OR (c.relation = '' AND p.end_reason = 'branch'))"
+
+_JOINERS = "\u200c\u200d"  # part of correct spelling in Persian and the scripts of India, and of many emoji
+_NUMBERED = re.compile(r"^(.*?)\s+#(\d+)$")
+
+
+def tip(connection: sqlite3.Connection, session_id: str) -> str:
+    """Follow the compression chain forward: a child that was compressed in turn, then one that lives, then the newest."""
+    seen = {session_id}
+    for _ in range(MAX_HOPS):
+        row = connection.execute(
+            f"""SELECT c.id FROM sessions c JOIN sessions p ON p.id = c.parent_id
+                WHERE c.parent_id = ? AND {_CONTINUES}
+                ORDER BY c.end_reason = 'compression' DESC, c.ended_at IS NULL DESC, c.last_active DESC LIMIT 1""",  # noqa: S608
+            (session_id,),
+        ).fetchone()
+        if row is None or row[0] in seen:
+            break
+        session_id = row[0]
+        seen.add(session_id)
+    return session_id
+
+
+def root(connection: sqlite3.Connection, session_id: str) -> str:
+    """Follow the parents to the first session."""
+    return _ancestors(connection, session_id, "1")[-1]
+
+
+def compressed_from(connection: sqlite3.Connection, session_id: str) -> list[str]:
+    """The sessions that were compressed into this one, oldest first, and itself."""
+    return _ancestors(connection, session_id, _CONTINUES)[::-1]
+
+
+def _ancestors(connection: sqlite3.Connection, session_id: str, link: str) -> list[str]:
+    """This session and its parents while `link` holds between child and parent, nearest first."""
+    found = [session_id]
+    while len(found) <= MAX_HOPS:
+        row = connection.execute(
+            f"SELECT p.id FROM sessions c JOIN sessions p ON p.id = c.parent_id WHERE c.id = ? AND {link}",  # noqa: S608
+            (found[-1],),
+        ).fetchone()
+        if row is None or row[0] in found:
+            break
+        found.append(row[0])
+    return found
+
+
+def family(connection: sqlite3.Connection, session_id: str) -> frozenset[str]:
+    """All sessions under the same root."""
+    return frozenset(_under(connection, root(connection, session_id), "1"))
+
+
+def delegated(connection: sqlite3.Connection, session_id: str) -> list[str]:
+    """This session and those that it, or they in turn, delegated."""
+    return _under(connection, session_id, f"NOT {_CONTINUES} AND NOT {_BRANCHES} AND p.ended_at IS NULL"
+                  " OR c.relation = 'delegation'")
+
+
+def _under(connection: sqlite3.Connection, session_id: str, link: str) -> list[str]:
+    rows = connection.execute(
+        f"""WITH RECURSIVE under (id) AS (
+                VALUES (?)
+                UNION
+                SELECT c.id FROM under JOIN sessions p ON p.id = under.id JOIN sessions c ON c.parent_id = p.id
+                WHERE {link}
+            ) SELECT id FROM under LIMIT 10000""",  # noqa: S608
+        (session_id,),
+    )
+    return [row[0] for row in rows]
+
+
+def listed(
+    connection: sqlite3.Connection,
+    *,
+    sources: Sequence[str],
+    exclude_sources: Sequence[str],
+    exclude_sessions: Sequence[str],
+    user: str | None,
+    limit: int,
+    offset: int,
+) -> list[ListedSession]:
+    """Conversations by their last activity: tips of chains, roots and branches."""
+    conditions = [
+        # Not continued: its continuation is the entry.
+        f"NOT EXISTS (SELECT 1 FROM sessions c, sessions p WHERE c.parent_id = s.id AND p.id = s.id AND {_CONTINUES})",
+        # Not delegated: a root, a continuation or a branch.
+        f"""(s.parent_id = '' OR NOT EXISTS (SELECT 1 FROM sessions p WHERE p.id = s.parent_id) OR EXISTS (
+             SELECT 1 FROM sessions c JOIN sessions p ON p.id = c.parent_id
+             WHERE c.id = s.id AND ({_CONTINUES} OR {_BRANCHES})))""",
+    ]
+    parameters: list[object] = []
+    for column, wanted, values in (
+        ("source", "IN", sources),
+        ("source", "NOT IN", exclude_sources),
+        ("id", "NOT IN", exclude_sessions),
+    ):
+        if values:
+            conditions.append(f"s.{column} {wanted} ({', '.join('?' * len(values))})")
+            parameters.extend(values)
+    if user is not None:
+        conditions.append("s.user = ?")
+        parameters.append(user)
+    rows = connection.execute(
+        f"""SELECT {SESSION_COLUMNS} FROM sessions s WHERE {" AND ".join(conditions)}
+            ORDER BY s.last_active DESC, s.key DESC LIMIT ? OFFSET ?""",  # noqa: S608
+        (*parameters, limit, offset),
+    ).fetchall()
+    return [_entry(connection, row) for row in rows]
+
+
+def _entry(connection: sqlite3.Connection, row: sqlite3.Row) -> ListedSession:
+    session = session_of(row)
+    began = compressed_from(connection, session.id)[0]
+    first = connection.execute(
+        """SELECT substr(m.content, 1, 200) FROM messages m JOIN sessions s ON s.key = m.session_key
+           WHERE s.id = ? AND m.role = 'user' AND m.position IS NOT NULL ORDER BY m.position LIMIT 1""",
+        (began,),
+    ).fetchone()
+    preview = " ".join(first[0].split()) if first else ""
+    return ListedSession(session, began, preview[:PREVIEW] + "..." if len(preview) > PREVIEW else preview)
+
+
+# ---------------------------------------------------------------------- titles
+
+
+def clean_title(title: str) -> str:
+    """On one line, without control and invisible characters, at most 100 characters."""
+    shown = "".join(
+        " " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c
+        for c in storable(title)
+        if unicodedata.category(c) != "Cf" or c in _JOINERS
+    )
+    return " ".join(shown.split())[:MAX_TITLE].rstrip()
+
+
+def next_title(connection: sqlite3.Connection, title: str) -> str:
+    """`title` if no session has it or a number of it, else the next number: "Plan", "Plan #2", "Plan #3"."""
+    base = _base(clean_title(title))
+    taken = _numbers(connection, base)
+    if not base or not taken:
+        return base
+    suffix = f" #{max(taken) + 1}"
+    return base[: MAX_TITLE - len(suffix)].rstrip() + suffix
+
+
+def set_title(connection: sqlite3.Connection, session_id: str, title: str) -> str:
+    """Give the session this title; one that a session it was compressed from holds moves on to it."""
+    cleaned = clean_title(title)
+    holder = connection.execute(
+        "SELECT id FROM sessions WHERE title = ? AND title <> '' AND id <> ?", (cleaned, session_id)
+    ).fetchone()
+    if holder is not None:
+        if holder[0] not in compressed_from(connection, session_id):
+            raise SessionError(f"title {cleaned!r} is in use by session {holder[0]!r}", "choose another")
+        connection.execute("UPDATE sessions SET title = '' WHERE id = ?", (holder[0],))
+    connection.execute("UPDATE sessions SET title = ? WHERE id = ?", (cleaned, session_id))
+    return cleaned
+
+
+def resolve(connection: sqlite3.Connection, text: str) -> str | None:
+    """The id that `text` names: an id, the only id that begins so, or a title with its highest number."""
+    if not text:
+        return None
+    exact = connection.execute("SELECT id FROM sessions WHERE id = ?", (text,)).fetchone()
+    if exact:
+        return str(exact[0])
+    begun = connection.execute(
+        "SELECT id FROM sessions WHERE substr(id, 1, length(?1)) = ?1 LIMIT 2", (text,)
+    ).fetchall()
+    if len(begun) == 1:
+        return str(begun[0][0])
+    numbers = _numbers(connection, clean_title(text))
+    return numbers[max(numbers)] if numbers else None
+
+
+def _base(title: str) -> str:
+    match = _NUMBERED.match(title)
+    return match[1] if match else title
+
+
+def _numbers(connection: sqlite3.Connection, base: str) -> dict[int, str]:
+    """Ids of the sessions titled `base` (1) or "base #N" (N)."""
+    rows = connection.execute(
+        "SELECT title, id FROM sessions WHERE title = ?1 OR substr(title, 1, length(?1) + 2) = ?1 || ' #'", (base,)
+    )
+    numbers = {}
+    for title, session_id in rows:
+        match = _NUMBERED.match(title)
+        if title == base:
+            numbers[1] = session_id
+        elif match and match[1] == base:
+            numbers[int(match[2])] = session_id
+    return numbers

@@ -1,0 +1,110 @@
+"""The schema of state.db as named migrations. One that has shipped never changes; a new one is added below it.
+
+Message text is stored once: the word index is external-content FTS5 over a view of the rows, and the index of dense
+scripts (Chinese, Japanese, Thai, emoji) is contentless and holds grams of those runs only. Rows that were rewound
+are in neither.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from hermes_core.recall.tokens import GRAMS_VERSION
+from hermes_core.sessions.index import rebuild_grams
+from hermes_core.storage.sqlite import Migration
+
+_TABLES = (
+    """
+    CREATE TABLE sessions (
+        key INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        source TEXT NOT NULL,
+        user TEXT NOT NULL DEFAULT '',
+        parent_id TEXT NOT NULL DEFAULT '',
+        relation TEXT NOT NULL DEFAULT '',
+        title TEXT NOT NULL DEFAULT '',
+        model TEXT NOT NULL DEFAULT '',
+        model_config TEXT NOT NULL DEFAULT '',
+        system_prompt TEXT NOT NULL DEFAULT '',
+        cwd TEXT NOT NULL DEFAULT '',
+        started_at REAL NOT NULL,
+        last_active REAL NOT NULL,
+        ended_at REAL,
+        end_reason TEXT NOT NULL DEFAULT '',
+        message_count INTEGER NOT NULL DEFAULT 0,
+        tool_call_count INTEGER NOT NULL DEFAULT 0,
+        rewind_count INTEGER NOT NULL DEFAULT 0,
+        input_tokens INTEGER NOT NULL DEFAULT 0,
+        output_tokens INTEGER NOT NULL DEFAULT 0,
+        cache_read_tokens INTEGER NOT NULL DEFAULT 0,
+        cache_write_tokens INTEGER NOT NULL DEFAULT 0,
+        reasoning_tokens INTEGER NOT NULL DEFAULT 0,
+        cost_usd REAL NOT NULL DEFAULT 0
+    ) STRICT
+    """,
+    "CREATE INDEX sessions_by_activity ON sessions (last_active DESC)",
+    "CREATE INDEX sessions_by_parent ON sessions (parent_id) WHERE parent_id <> ''",
+    "CREATE UNIQUE INDEX sessions_by_title ON sessions (title) WHERE title <> ''",
+    # `position` counts the messages of a session that are not rewound, without gaps; the big columns stand last, so
+    # that the small ones are read without following overflow pages.
+    """
+    CREATE TABLE messages (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
+        position INTEGER,
+        state INTEGER NOT NULL DEFAULT 0,
+        size INTEGER NOT NULL,
+        timestamp REAL NOT NULL,
+        role TEXT NOT NULL,
+        speaker TEXT NOT NULL DEFAULT '',
+        ref TEXT NOT NULL DEFAULT '',
+        tool_name TEXT NOT NULL DEFAULT '',
+        tool_call_id TEXT NOT NULL DEFAULT '',
+        content TEXT NOT NULL,
+        tool_calls TEXT NOT NULL DEFAULT '',
+        reasoning TEXT NOT NULL DEFAULT '',
+        parts TEXT NOT NULL DEFAULT ''
+    ) STRICT
+    """,
+    "CREATE UNIQUE INDEX messages_by_position ON messages (session_key, position)",
+    "CREATE UNIQUE INDEX messages_by_ref ON messages (session_key, ref) WHERE ref <> ''",
+    "CREATE INDEX messages_by_speaker ON messages (speaker) WHERE speaker > ''",
+    """
+    CREATE TABLE turns (
+        key INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        session_key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        first_message_id INTEGER NOT NULL,
+        last_message_id INTEGER NOT NULL,
+        state INTEGER NOT NULL DEFAULT 0,
+        author TEXT NOT NULL DEFAULT '',
+        at REAL NOT NULL
+    ) STRICT
+    """,
+    "CREATE INDEX turns_by_session ON turns (session_key, last_message_id)",
+    "CREATE TABLE state_meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
+    """
+    CREATE VIEW indexed_messages AS
+    SELECT id, content, trim(tool_name || ' ' || tool_calls) AS calls FROM messages WHERE state < 2
+    """,
+    """
+    CREATE VIRTUAL TABLE messages_fts USING fts5(
+        content, calls, content='indexed_messages', content_rowid='id',
+        tokenize='porter unicode61 remove_diacritics 2'
+    )
+    """,
+    # `ascii` keeps every character beyond ASCII as part of a token: a gram is one token whatever its script.
+    "CREATE VIRTUAL TABLE messages_grams USING fts5(ones, pairs, content='', tokenize='ascii')",
+)
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    for statement in _TABLES:
+        connection.execute(statement)
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    ("sessions-messages-turns", _create),
+    (f"grams-version-{GRAMS_VERSION}", rebuild_grams),
+)
