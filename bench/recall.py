@@ -98,16 +98,16 @@ def ours(conversation: Conversation, folder: Path) -> Iterator[Ask]:
 
 
 @contextmanager
-def nothing(conversation: Conversation, folder: Path) -> Iterator[Ask]:
+def nothing(_conversation: Conversation, _folder: Path) -> Iterator[Ask]:
     """An agent without memory."""
-    yield lambda question, k: []
+    yield lambda _question, _k: []
 
 
 @contextmanager
-def recent(conversation: Conversation, folder: Path) -> Iterator[Ask]:
+def recent(conversation: Conversation, _folder: Path) -> Iterator[Ask]:
     """The last messages, whatever is asked."""
     refs = [m.ref for s in conversation.sessions for t in s.turns for m in t.messages][::-1]
-    yield lambda question, k: refs[:k]
+    yield lambda _question, k: refs[:k]
 
 
 @contextmanager
@@ -115,7 +115,12 @@ def plain_fts5(conversation: Conversation, folder: Path) -> Iterator[Ask]:
     """FTS5 as most write it: porter, stop words out, terms joined by OR, bm25 over "Speaker: text"."""
     db = sqlite3.connect(folder / "plain.db")
     db.execute("CREATE VIRTUAL TABLE f USING fts5(text, ref UNINDEXED, tokenize='porter unicode61')")
-    rows = [(f"{m.speaker}: {m.content}", m.ref) for s in conversation.sessions for t in s.turns for m in t.messages]
+    rows = [
+        (f"{m.speaker}: {m.content}", m.ref)
+        for s in conversation.sessions
+        for t in s.turns
+        for m in t.messages
+    ]
     db.executemany("INSERT INTO f VALUES (?, ?)", rows)
     db.commit()
 
@@ -197,7 +202,8 @@ def _figures(answers: Sequence[tuple[Conversation, Question, list[str]]]) -> dic
             len(q.evidence.intersection(refs[:depth])) / len(q.evidence) for _, q, refs in answers
         )
     figures["mrr"] = fmean(
-        next((1 / rank for rank, ref in enumerate(refs, 1) if ref in q.evidence), 0.0) for _, q, refs in answers
+        next((1 / rank for rank, ref in enumerate(refs, 1) if ref in q.evidence), 0.0)
+        for _, q, refs in answers
     )
     figures["session_recall@5"] = fmean(_session_recall(c.session_of(), q, refs) for c, q, refs in answers)
     return figures
@@ -251,14 +257,16 @@ def category_table(scores: Sequence[Mapping[str, Any]], k: int) -> Table:
 
 
 def plot(scores: Sequence[Mapping[str, Any]], path: Path) -> None:
-    import matplotlib  # noqa: PLC0415  # only who wants a plot needs it
+    import matplotlib  # only who wants a plot needs it
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot  # noqa: PLC0415
+    from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for one in scores:
-        axes.plot(DEPTHS, [100 * one["overall"][f"recall@{d}"] for d in DEPTHS], marker="o", label=one["system"])
+        axes.plot(
+            DEPTHS, [100 * one["overall"][f"recall@{d}"] for d in DEPTHS], marker="o", label=one["system"]
+        )
     axes.set(xlabel="messages recalled", ylabel="evidence recalled, %", ylim=(0, 100), xticks=DEPTHS)
     axes.grid(alpha=0.3)
     axes.legend()
@@ -270,7 +278,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="a file of the LoCoMo format")
     parser.add_argument("--system", action="append", choices=sorted(SYSTEMS), help="default: all of them")
-    parser.add_argument("-k", type=int, default=10, help="messages injected, for tokens and the category table")
+    parser.add_argument(
+        "-k", type=int, default=10, help="messages injected, for tokens and the category table"
+    )
     parser.add_argument("--json", action="store_true", help="print figures as JSON")
     parser.add_argument("--plot", type=Path, help="draw recall over k into this file (needs matplotlib)")
     options = parser.parse_args(arguments)

@@ -31,7 +31,9 @@ def read_locomo(data: Any) -> list[ImportedSession]:
     """
     samples = [data] if isinstance(data, Mapping) else data
     if not isinstance(samples, list) or not samples or not all(map(is_sample, samples)):
-        raise ImportFailed("this is not a LoCoMo file", "give the JSON that has 'conversation' with 'speaker_a'")
+        raise ImportFailed(
+            "this is not a LoCoMo file", "give the JSON that has 'conversation' with 'speaker_a'"
+        )
     return [session for sample in samples for session in _sessions(sample)]
 
 

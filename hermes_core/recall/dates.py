@@ -6,9 +6,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
-_MONTH_NAMES = (
-    "january february march april may june july august september october november december".split()
-)
+_MONTHS_IN_ORDER = "january february march april may june july august september october november december"
+_MONTH_NAMES = _MONTHS_IN_ORDER.split()
 MONTHS = {name: i for i, name in enumerate(_MONTH_NAMES, 1)} | {
     name[:3]: i for i, name in enumerate(_MONTH_NAMES, 1)
 }
@@ -32,7 +31,9 @@ _PATTERNS = tuple(
         rf"(?<![\d-]){_YEAR}(?![\d-])",
     )
 )
-_AGO = re.compile(r"\b(?P<count>\d+|an?|one|two|three|four|five|six)\s+(?P<unit>day|week|month|year)s?\s+ago\b", re.I)
+_AGO = re.compile(
+    r"\b(?P<count>\d+|an?|one|two|three|four|five|six)\s+(?P<unit>day|week|month|year)s?\s+ago\b", re.I
+)
 _LAST = re.compile(r"\b(?P<which>last|past|this)\s+(?P<unit>week|month|year)\b", re.I)
 _COUNTS = {"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 _DAYS_IN = {"day": 1, "week": 7, "month": 30, "year": 365}

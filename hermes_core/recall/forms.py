@@ -200,7 +200,9 @@ IRREGULAR: dict[str, tuple[str, ...]] = {}
 """Each form to all forms of its word."""
 for _group in _groups(_IRREGULAR):
     for _word in _group:
-        IRREGULAR[_word] = tuple(dict.fromkeys((*IRREGULAR.get(_word, ()), *(w for w in _group if w != _word))))
+        IRREGULAR[_word] = tuple(
+            dict.fromkeys((*IRREGULAR.get(_word, ()), *(w for w in _group if w != _word)))
+        )
 
 EVERYDAY: dict[str, tuple[str, ...]] = {head: tuple(others) for head, *others in _groups(_EVERYDAY)}
 """A word to words that people use for the same thing, or for a kind of it. One way: dog does not ask for every pet."""

@@ -27,7 +27,12 @@ Operator = Literal["AND", "OR", "NOT"]
 
 _PIECE = re.compile(r'"([^"]+)"|“([^”]+)”|(\()|(\))|([^\s"“”()]+)')
 _SHAPES: tuple[tuple[Shape, re.Pattern[str]], ...] = (
-    ("when", re.compile(r"\b(when|what (date|day|month|year|time)|which (date|day|month|year)|how long)\b|什么时候|何时|いつ")),
+    (
+        "when",
+        re.compile(
+            r"\b(when|what (date|day|month|year|time)|which (date|day|month|year)|how long)\b|什么时候|何时|いつ"
+        ),
+    ),
     ("how many", re.compile(r"\bhow (many|much|often|old)\b|多少|几个|いくつ")),
     ("who", re.compile(r"\b(who|whom|whose)\b|谁|誰")),
     ("where", re.compile(r"\bwhere\b|哪里|哪儿|どこ")),
@@ -94,7 +99,9 @@ def analyse(
     named = frozenset(name for name in names if names_person(asked, name))
     return Analysis(
         text=text,
-        terms=tuple(_terms(undated, named) or _terms(text, frozenset()) or _terms(text, frozenset(), every=True)),
+        terms=tuple(
+            _terms(undated, named) or _terms(text, frozenset()) or _terms(text, frozenset(), every=True)
+        ),
         phrases=tuple(quoted(text)),
         condition=condition,
         names=named,
@@ -153,9 +160,7 @@ def parse_condition(text: str) -> Expression | None:
     pieces = _pieces(text)
     if any(piece in ("AND", "OR", "NOT") for piece in pieces):
         return _Reader(pieces).read()
-    demanded = tuple(
-        piece for piece in pieces if isinstance(piece, Leaf) and (piece.phrase or piece.prefix)
-    )
+    demanded = tuple(piece for piece in pieces if isinstance(piece, Leaf) and (piece.phrase or piece.prefix))
     return _joined("AND", demanded)
 
 

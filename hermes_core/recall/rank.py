@@ -80,7 +80,9 @@ def score_places(
     return dict(scores)
 
 
-def _with_neighbours(hits: Mapping[Place, float], sizes: Mapping[Place, int], mean: float) -> dict[Place, float]:
+def _with_neighbours(
+    hits: Mapping[Place, float], sizes: Mapping[Place, int], mean: float
+) -> dict[Place, float]:
     """The weighted count of one term at each place that holds it or stands near one that does."""
     weights: dict[Place, float] = defaultdict(float)
     for place, strength in hits.items():
@@ -116,9 +118,7 @@ def rank(
     scores = [candidate.score for candidate in candidates]
     mean, deviation = fmean(scores), pstdev(scores) or 1.0
     named = {c.speaker for c in candidates if c.speaker and names_person(fold(analysis.text), c.speaker)}
-    ranked = [
-        Ranked(c, (c.score - mean) / deviation + _signs(analysis, c, named, zone)) for c in candidates
-    ]
+    ranked = [Ranked(c, (c.score - mean) / deviation + _signs(analysis, c, named, zone)) for c in candidates]
     ranked.sort(key=lambda r: (-r.score, -(r.candidate.timestamp or 0.0), r.candidate.id))
     return _within(ranked[:limit], budget)
 

@@ -27,8 +27,7 @@ _DENSE = (
 _RUN = re.compile(f"[{_DENSE}]+")
 _WORD = re.compile(rf"(?:(?![{_DENSE}_])\w)+(?:['’](?:(?![{_DENSE}_])\w)+)*")
 
-STOP_WORDS = frozenset(
-    """
+_STOP_WORDS = """
     a about above after again against all also am an and any are aren't as at be because been before being below
     between both but by can can't cannot could couldn't did didn't do does doesn't doing don't down during each few
     for from further get gets getting got had hadn't has hasn't have haven't having he he'd he'll he's her here here's
@@ -39,8 +38,8 @@ STOP_WORDS = frozenset(
     us very was wasn't we we'd we'll we're we've were weren't what what's when when's where where's which while who
     who's whom whose why why's will with won't would wouldn't you you'd you'll you're you've your yours yourself
     yourselves
-    """.split()
-)
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 """English words that tell nothing of what is sought. Leaving them out lifts recall@10 by five points on LoCoMo."""
 
 

@@ -11,14 +11,13 @@ from typing import Any
 from hermes_core.contract.values import Message
 from hermes_core.errors import SessionError
 from hermes_core.recall.query import analyse
-from hermes_core.sessions import index, lineage, records
+from hermes_core.sessions import index, lineage, records, writes
 from hermes_core.sessions.migrations import MIGRATIONS
 from hermes_core.sessions.records import (
     CompletedTurn,
     ListedSession,
     Relation,
     SearchHit,
-    State,
     StoredMessage,
     StoredSession,
     Window,
@@ -26,29 +25,9 @@ from hermes_core.sessions.records import (
 from hermes_core.sessions.search import Filters, Order, known_names, search
 from hermes_core.storage.sqlite import Database, JournalMode
 
-_INSERT_MESSAGE = """
-    INSERT INTO messages (session_key, position, size, timestamp, role, speaker, ref, tool_name, tool_call_id,
-                          content, tool_calls, reasoning, parts)
-    VALUES (:session_key, (SELECT coalesce(max(position), -1) + 1 FROM messages WHERE session_key = :session_key),
-            :size, :timestamp, :role, :speaker, :ref, :tool_name, :tool_call_id,
-            :content, :tool_calls, :reasoning, :parts)
-"""
-_COUNT_MESSAGE = """
-    UPDATE sessions SET message_count = message_count + 1, tool_call_count = tool_call_count + ?,
-                        last_active = max(last_active, ?)
-    WHERE key = ?
-"""
 _MESSAGES = f"""
     SELECT {records.MESSAGE_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key
-"""  # noqa: S608  # our own column names
-_USAGE = (
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "reasoning_tokens",
-    "cost_usd",
-)
+"""
 
 
 class SessionDB:
@@ -103,36 +82,23 @@ class SessionDB:
         if not session_id:
             raise SessionError("a session needs an id, not ''", "give any text that is unique")
         at = self._clock() if started_at is None else started_at
-        values: dict[str, Any] = {
+        details = {
             "user": user,
             "parent_id": parent_id,
             "relation": relation,
+            "title": title,
             "model": model,
             "model_config": records.as_json(dict(model_config or {})),
             "system_prompt": system_prompt,
             "cwd": cwd,
         }
         with self._database.transaction() as connection:
-            row = connection.execute("SELECT user, title FROM sessions WHERE id = ?", (session_id,)).fetchone()
-            if row is None:
-                connection.execute(
-                    "INSERT INTO sessions (id, source, started_at, last_active) VALUES (?, ?, ?, ?)",
-                    (session_id, source, at, at),
-                )
-            elif row["user"] and user and row["user"] != user:
-                raise SessionError(f"session {session_id!r} belongs to another user", "use an id of your own")
-            for column, value in values.items():
-                connection.execute(
-                    f"UPDATE sessions SET {column} = ? WHERE id = ? AND {column} = ''",  # noqa: S608  # ours
-                    (records.storable(value), session_id),
-                )
-            if title and not (row and row["title"]):
-                lineage.set_title(connection, session_id, lineage.next_title(connection, title))
+            writes.create_session(connection, session_id, source, at, details)
         return session_id
 
     def get_session(self, session_id: str) -> StoredSession | None:
         """The session, None when there is no such."""
-        sql = f"SELECT {records.SESSION_COLUMNS} FROM sessions s WHERE s.id = ?"  # noqa: S608  # our own columns
+        sql = f"SELECT {records.SESSION_COLUMNS} FROM sessions s WHERE s.id = ?"
         row = self._database.execute(sql, (records.storable(session_id),)).fetchone()
         return records.session_of(row) if row else None
 
@@ -144,7 +110,7 @@ class SessionDB:
     def end_session(self, session_id: str, reason: str, *, at: float | None = None) -> None:
         """Mark it as ended; the first reason stays."""
         with self._database.transaction() as connection:
-            self._key(connection, session_id)
+            writes.key_of(connection, session_id)
             connection.execute(
                 "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL",
                 (self._clock() if at is None else at, reason, session_id),
@@ -153,7 +119,7 @@ class SessionDB:
     def reopen_session(self, session_id: str) -> None:
         """Let an ended session go on."""
         with self._database.transaction() as connection:
-            self._key(connection, session_id)
+            writes.key_of(connection, session_id)
             connection.execute(
                 "UPDATE sessions SET ended_at = NULL, end_reason = '' WHERE id = ?", (session_id,)
             )
@@ -164,7 +130,7 @@ class SessionDB:
         Raises `SessionError` when another conversation has it; an ancestor in the same one gives it up.
         """
         with self._database.transaction() as connection:
-            self._key(connection, session_id)
+            writes.key_of(connection, session_id)
             return lineage.set_title(connection, session_id, title)
 
     def next_title(self, title: str) -> str:
@@ -173,14 +139,14 @@ class SessionDB:
 
     def add_usage(self, session_id: str, **amounts: float) -> None:
         """Add to the session's counters: input, output, cache_read, cache_write, reasoning `_tokens`, `cost_usd`."""
-        unknown = sorted(set(amounts) - set(_USAGE))
+        unknown = sorted(set(amounts) - set(writes.USAGE))
         if unknown:
-            raise SessionError(f"there are no counters {unknown!r}", f"known are {', '.join(_USAGE)}")
+            raise SessionError(f"there are no counters {unknown!r}", f"known are {', '.join(writes.USAGE)}")
         with self._database.transaction() as connection:
-            key = self._key(connection, session_id)
+            key = writes.key_of(connection, session_id)
             for column, amount in amounts.items():
                 connection.execute(
-                    f"UPDATE sessions SET {column} = {column} + ? WHERE key = ?",  # noqa: S608  # checked above
+                    f"UPDATE sessions SET {column} = {column} + ? WHERE key = ?",
                     (amount, key),
                 )
 
@@ -225,15 +191,8 @@ class SessionDB:
         Sessions that it delegated go with it; other children stay, without a parent.
         """
         with self._database.transaction() as connection:
-            self._key(connection, session_id)
-            turns: list[str] = []
-            for doomed in lineage.delegated(connection, session_id):
-                key = self._key(connection, doomed)
-                turns += _turn_ids(connection, "session_key = ?", (key,))
-                index.remove(connection, _IN_SESSION, (key,))
-                connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
-                connection.execute("UPDATE sessions SET parent_id = '' WHERE parent_id = ?", (doomed,))
-            return turns
+            writes.key_of(connection, session_id)
+            return writes.delete_session(connection, session_id)
 
     # ------------------------------------------------------------------ messages
 
@@ -264,7 +223,8 @@ class SessionDB:
             "ref": ref,
         }
         with self._database.transaction() as connection:
-            return self._append(connection, self._key(connection, session_id), message)
+            key = writes.key_of(connection, session_id)
+            return writes.append(connection, key, message, self._clock())
 
     def append_turn(
         self,
@@ -283,24 +243,10 @@ class SessionDB:
         """
         if not messages:
             raise SessionError(f"turn {turn_id!r} has no messages", "store a turn once it is complete")
+        at = self._clock() if at is None else at
         with self._database.transaction() as connection:
-            key = self._key(connection, session_id)
-            known = connection.execute("SELECT * FROM turns WHERE id = ?", (turn_id,)).fetchone()
-            if known is not None and known["session_key"] != key:
-                raise SessionError(f"turn {turn_id!r} belongs to another session", "mint an id for each turn")
-            if known is not None:
-                between = (key, known["first_message_id"], known["last_message_id"])
-                rows = connection.execute(
-                    "SELECT id FROM messages WHERE session_key = ? AND id BETWEEN ? AND ?", between
-                )
-                return [row[0] for row in rows]
-            ids = [self._append(connection, key, message) for message in messages]
-            connection.execute(
-                "INSERT INTO turns (id, session_key, number, first_message_id, last_message_id, author, at)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (turn_id, key, number, min(ids), max(ids), author, self._clock() if at is None else at),
-            )
-            return ids
+            key = writes.key_of(connection, session_id)
+            return writes.append_turn(connection, key, messages, turn_id, number, author, at)
 
     def get_message(self, message_id: int) -> StoredMessage | None:
         """One message, None when there is no such or it was rewound."""
@@ -308,7 +254,12 @@ class SessionDB:
         return records.message_of(row) if row else None
 
     def get_messages(
-        self, session_id: str, *, limit: int | None = None, offset: int = 0, last_message_id: int | None = None
+        self,
+        session_id: str,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        last_message_id: int | None = None,
     ) -> list[StoredMessage]:
         """The messages of a session, oldest first, without rewound ones."""
         rows = self._database.execute(
@@ -349,7 +300,9 @@ class SessionDB:
         last = self._database.execute(
             "SELECT max(position) FROM messages WHERE session_key = ?", (key,)
         ).fetchone()[0]
-        shown = [m for m in map(records.message_of, rows) if not roles or m.role in roles or m.id == message_id]
+        shown = [
+            m for m in map(records.message_of, rows) if not roles or m.role in roles or m.id == message_id
+        ]
         return Window(tuple(shown), max(position - window, 0), max(last - position - window, 0))
 
     def transcript(self, session_id: str, last_message_id: int | None = None) -> StoredTranscript:
@@ -362,32 +315,14 @@ class SessionDB:
         They stay in the file and are shown nowhere again.
         """
         with self._database.transaction() as connection:
-            key = self._key(connection, session_id)
-            row = connection.execute(
-                "SELECT position FROM messages WHERE session_key = ? AND id = ? AND state < 2", (key, message_id)
-            ).fetchone()
-            if row is None:
-                raise SessionError(f"message {message_id!r} is not in session {session_id!r}", "list its messages")
-            taken = (key, row["position"])
-            turns = _turn_ids(connection, "session_key = ? AND last_message_id >= ?", (key, message_id))
-            index.remove(connection, f"{_IN_SESSION} AND id IN ({_FROM_POSITION})", (key, *taken))
-            connection.execute(f"UPDATE messages SET state = 2, position = NULL WHERE id IN ({_FROM_POSITION})", taken)  # noqa: S608
-            connection.execute(
-                "UPDATE turns SET state = 2 WHERE session_key = ? AND last_message_id >= ?", (key, message_id)
-            )
-            connection.execute(
-                "UPDATE sessions SET rewind_count = rewind_count + 1, message_count ="
-                " (SELECT count(*) FROM messages WHERE session_key = ?1 AND state < 2) WHERE key = ?1",
-                (key,),
-            )
-            return turns
+            return writes.rewind(connection, writes.key_of(connection, session_id), message_id)
 
     def compact(self, session_id: str, last_message_id: int) -> int:
         """Mark the live messages up to this one as compacted: out of the conversation, still found. Returns how many."""
         with self._database.transaction() as connection:
             return connection.execute(
                 "UPDATE messages SET state = 1 WHERE session_key = ? AND id <= ? AND state = 0",
-                (self._key(connection, session_id), last_message_id),
+                (writes.key_of(connection, session_id), last_message_id),
             ).rowcount
 
     def complete_turns(self, since: int = 0, *, session_id: str | None = None) -> Iterator[CompletedTurn]:
@@ -483,26 +418,6 @@ class SessionDB:
         """Copy the whole store to `target`, also while others write."""
         self._database.backup(target)
 
-    def _key(self, connection: Any, session_id: str) -> int:
-        row = connection.execute("SELECT key FROM sessions WHERE id = ?", (records.storable(session_id),)).fetchone()
-        if row is None:
-            raise SessionError(f"there is no session {session_id!r}", "create it first")
-        return int(row[0])
-
-    def _append(self, connection: Any, key: int, message: Mapping[str, Any]) -> int:
-        values = records.columns_of(message, self._clock())
-        if values["ref"]:
-            known = connection.execute(
-                "SELECT id FROM messages WHERE session_key = ? AND ref = ?", (key, values["ref"])
-            ).fetchone()
-            if known is not None:
-                return int(known[0])
-        message_id = int(connection.execute(_INSERT_MESSAGE, {"session_key": key, **values}).lastrowid)
-        index.add(connection, message_id)
-        calls = len(message.get("tool_calls") or ()) if values["tool_calls"] else 0
-        connection.execute(_COUNT_MESSAGE, (calls, values["timestamp"], key))
-        return message_id
-
 
 class StoredTranscript:
     """Reads a stored session when asked, so that what was rewound since is not in it."""
@@ -516,15 +431,6 @@ class StoredTranscript:
         """All messages up to the one that was recorded, oldest first; none when the session was deleted."""
         found = self._db.get_messages(self._session_id, last_message_id=self._last)
         return [message.as_text() for message in found]
-
-
-_IN_SESSION = "id IN (SELECT id FROM messages WHERE session_key = ?)"
-_FROM_POSITION = "SELECT id FROM messages WHERE session_key = ? AND position >= ?"
-
-
-def _turn_ids(connection: Any, condition: str, parameters: tuple[object, ...]) -> list[str]:
-    sql = f"SELECT id FROM turns WHERE {condition} AND state = 0 ORDER BY key"  # noqa: S608  # conditions are ours
-    return [row[0] for row in connection.execute(sql, parameters)]
 
 
 def _several(value: str | Sequence[str] | None) -> tuple[str, ...]:

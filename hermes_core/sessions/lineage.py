@@ -39,7 +39,7 @@ def tip(connection: sqlite3.Connection, session_id: str) -> str:
         row = connection.execute(
             f"""SELECT c.id FROM sessions c JOIN sessions p ON p.id = c.parent_id
                 WHERE c.parent_id = ? AND {_CONTINUES}
-                ORDER BY c.end_reason = 'compression' DESC, c.ended_at IS NULL DESC, c.last_active DESC LIMIT 1""",  # noqa: S608
+                ORDER BY c.end_reason = 'compression' DESC, c.ended_at IS NULL DESC, c.last_active DESC LIMIT 1""",
             (session_id,),
         ).fetchone()
         if row is None or row[0] in seen:
@@ -64,7 +64,7 @@ def _ancestors(connection: sqlite3.Connection, session_id: str, link: str) -> li
     found = [session_id]
     while len(found) <= MAX_HOPS:
         row = connection.execute(
-            f"SELECT p.id FROM sessions c JOIN sessions p ON p.id = c.parent_id WHERE c.id = ? AND {link}",  # noqa: S608
+            f"SELECT p.id FROM sessions c JOIN sessions p ON p.id = c.parent_id WHERE c.id = ? AND {link}",
             (found[-1],),
         ).fetchone()
         if row is None or row[0] in found:
@@ -80,8 +80,11 @@ def family(connection: sqlite3.Connection, session_id: str) -> frozenset[str]:
 
 def delegated(connection: sqlite3.Connection, session_id: str) -> list[str]:
     """This session and those that it, or they in turn, delegated."""
-    return _under(connection, session_id, f"NOT {_CONTINUES} AND NOT {_BRANCHES} AND p.ended_at IS NULL"
-                  " OR c.relation = 'delegation'")
+    return _under(
+        connection,
+        session_id,
+        f"NOT {_CONTINUES} AND NOT {_BRANCHES} AND p.ended_at IS NULL OR c.relation = 'delegation'",
+    )
 
 
 def _under(connection: sqlite3.Connection, session_id: str, link: str) -> list[str]:
@@ -91,7 +94,7 @@ def _under(connection: sqlite3.Connection, session_id: str, link: str) -> list[s
                 UNION
                 SELECT c.id FROM under JOIN sessions p ON p.id = under.id JOIN sessions c ON c.parent_id = p.id
                 WHERE {link}
-            ) SELECT id FROM under LIMIT 10000""",  # noqa: S608
+            ) SELECT id FROM under LIMIT 10000""",
         (session_id,),
     )
     return [row[0] for row in rows]
@@ -130,7 +133,7 @@ def listed(
         parameters.append(user)
     rows = connection.execute(
         f"""SELECT {SESSION_COLUMNS} FROM sessions s WHERE {" AND ".join(conditions)}
-            ORDER BY s.last_active DESC, s.key DESC LIMIT ? OFFSET ?""",  # noqa: S608
+            ORDER BY s.last_active DESC, s.key DESC LIMIT ? OFFSET ?""",
         (*parameters, limit, offset),
     ).fetchall()
     return [_entry(connection, row) for row in rows]
@@ -209,7 +212,8 @@ def _base(title: str) -> str:
 def _numbers(connection: sqlite3.Connection, base: str) -> dict[int, str]:
     """Ids of the sessions titled `base` (1) or "base #N" (N)."""
     rows = connection.execute(
-        "SELECT title, id FROM sessions WHERE title = ?1 OR substr(title, 1, length(?1) + 2) = ?1 || ' #'", (base,)
+        "SELECT title, id FROM sessions WHERE title = ?1 OR substr(title, 1, length(?1) + 2) = ?1 || ' #'",
+        (base,),
     )
     numbers = {}
     for title, session_id in rows:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 
 from hermes_core.recall.tokens import GRAMS_VERSION
-from hermes_core.sessions.index import rebuild_grams
+from hermes_core.sessions.index import cut_grams
 from hermes_core.storage.sqlite import Migration
 
 _TABLES = (
@@ -106,5 +106,5 @@ def _create(connection: sqlite3.Connection) -> None:
 
 MIGRATIONS: tuple[Migration, ...] = (
     ("sessions-messages-turns", _create),
-    (f"grams-version-{GRAMS_VERSION}", rebuild_grams),
+    (f"grams-version-{GRAMS_VERSION}", cut_grams),
 )

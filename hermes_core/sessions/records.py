@@ -202,7 +202,9 @@ def storable(text: str) -> str:
 
 def as_json(value: object) -> str:
     """Compact JSON in the letters that it is about, so that a search for them finds it; "" for nothing."""
-    return storable(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)) if value else ""
+    return (
+        storable(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)) if value else ""
+    )
 
 
 def text_of(content: object) -> str:

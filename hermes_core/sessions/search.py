@@ -199,11 +199,15 @@ class _Finder:
         """The part of a message that matched, marked; its beginning when only its neighbours did."""
         if hits:
             words_only = [hit for hit in hits if " : " not in hit]
-            found = self._database.execute(
-                f"SELECT snippet(messages_fts, -1, '>>>', '<<<', '...', {SNIPPET_TOKENS}) FROM messages_fts"
-                " WHERE messages_fts MATCH ? AND rowid = ?",
-                (" OR ".join(words_only), row["id"]),
-            ).fetchone() if words_only else None
+            found = (
+                self._database.execute(
+                    f"SELECT snippet(messages_fts, -1, '>>>', '<<<', '...', {SNIPPET_TOKENS}) FROM messages_fts"
+                    " WHERE messages_fts MATCH ? AND rowid = ?",
+                    (" OR ".join(words_only), row["id"]),
+                ).fetchone()
+                if words_only
+                else None
+            )
             if found and len(found[0]) < 20 * SNIPPET_TOKENS:
                 return str(found[0])
         return _dense_snippet(row["content"] or row["tool_calls"], hits)
@@ -221,7 +225,7 @@ class _Finder:
         where = f"AND {self._scope}" if self._scoped else ""
         rows = self._database.execute(
             f"""SELECT m.session_key, m.position, m.size FROM {table} f JOIN messages m ON m.id = f.rowid {join}
-                WHERE {table} MATCH ? {where} ORDER BY f.rowid DESC LIMIT {MOST_HITS}""",  # noqa: S608
+                WHERE {table} MATCH ? {where} ORDER BY f.rowid DESC LIMIT {MOST_HITS}""",
             (expression, *(self._scope_parameters if self._scoped else ())),
         )
         places = {}
@@ -235,8 +239,8 @@ class _Finder:
         if found < MOST_HITS:
             return found
         table = "messages_grams" if kind == "gram" else "messages_fts"
-        sql = f"SELECT count(*) FROM {table} WHERE {table} MATCH ?"  # noqa: S608  # our own table names
-        return max(found, self._database.execute(sql, (expression,)).fetchone()[0])
+        sql = f"SELECT count(*) FROM {table} WHERE {table} MATCH ?"
+        return max(found, int(self._database.execute(sql, (expression,)).fetchone()[0]))
 
     def _at(self, places: Sequence[Place]) -> list[sqlite3.Row]:
         sql = f"""
@@ -244,11 +248,11 @@ class _Finder:
             CROSS JOIN messages m ON m.session_key = json_extract(w.value, '$[0]')
                 AND m.position = json_extract(w.value, '$[1]')
             JOIN sessions s ON s.key = m.session_key WHERE {self._filters}
-        """  # noqa: S608  # conditions are ours, values are bound
+        """
         return self._database.execute(sql, (json.dumps(places), *self._parameters)).fetchall()
 
     def _rows(self, condition: str, parameters: Sequence[Any]) -> list[sqlite3.Row]:
-        sql = f"SELECT {_ROW_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key WHERE {condition}"  # noqa: S608
+        sql = f"SELECT {_ROW_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key WHERE {condition}"
         return self._database.execute(sql, (*self._parameters, *parameters)).fetchall()
 
 
@@ -318,7 +322,7 @@ def _leaf_sql(leaf: Leaf, parameters: list[str]) -> str:
         column, run_grams = ("pairs", pairs) if pairs else ("ones", ones)
         looked_up.append(("messages_grams", f"{column} : {_quoted(' '.join(run_grams))}"))
     parameters.extend(expression for _, expression in looked_up)
-    parts = [f"m.id IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)" for table, _ in looked_up]  # noqa: S608
+    parts = [f"m.id IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)" for table, _ in looked_up]
     return f"({' AND '.join(parts)})" if parts else "1"
 
 

@@ -1,0 +1,384 @@
+"""`session_search`: the model's window on past sessions. One tool, four modes, told by its arguments.
+
+    no arguments                      browse    recent conversations
+    query                             discover  messages that answer, one a conversation, with what stands around them
+    session_id + around_message_id    scroll    the messages around one
+    session_id                        read      a whole session, its middle left out when it is long
+
+What it returns are stored messages, never a summary; no model is called. A call never raises.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, tzinfo
+from typing import Any, get_args
+
+from hermes_core.contract.values import Session
+from hermes_core.errors import HermesError, SessionError
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.records import SearchHit, StoredMessage, StoredSession
+from hermes_core.sessions.search import Order
+
+DEFAULT_LIMIT, MAX_LIMIT = 3, 10
+DEFAULT_WINDOW, MAX_WINDOW = 5, 20
+DEFAULT_ROLES = ("user", "assistant")
+BOOKEND = 3
+MAX_CONTENT = 4_000
+MAX_BOOKEND_CONTENT = 1_200
+READ_FIRST, READ_LAST = 20, 10
+HITS_A_SESSION = 12
+"""Hits asked for each session wanted, since several may lie in one conversation."""
+
+HIDDEN_SOURCES = ("subagent", "tool")
+"""Sessions that a program held with the agent; not what a person means by "last week"."""
+
+SESSION_SEARCH_SCHEMA: dict[str, Any] = {
+    "name": "session_search",
+    "description": (
+        "Search past conversations with the person, or read them. Returns stored messages as they were said; no "
+        "model is called. Use it when the person refers to something said before, or when earlier work would help. "
+        "Without arguments: recent conversations. With `query`: the messages that answer best, one per conversation, "
+        "each with the messages around it and how its conversation began and ended; ask in plain words, or use "
+        '"exact phrases", AND, OR, NOT and prefix*. With `session_id` and `around_message_id`: scroll, the messages '
+        "around that one; take `match_message_id` from a result, then the first or last id shown to go on. With "
+        "`session_id` alone: read that session. The current conversation is left out, since you see it already. What "
+        "was said may be out of date: for the present state of a file or a service, look at the source first."
+    ),
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string", "description": "What to look for, as a question or in key words."},
+            "role_filter": {
+                "type": "string",
+                "description": "Roles to look at, comma-separated: user, assistant, tool. Default: user,assistant.",
+            },
+            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
+            "sort": {
+                "type": "string",
+                "enum": list(get_args(Order)),
+                "description": "Order relevant results by time instead of by relevance.",
+            },
+            "session_id": {"type": "string", "description": "A session to scroll or read."},
+            "around_message_id": {
+                "type": "integer",
+                "description": "Scroll around this message of the session.",
+            },
+            "window": {"type": "integer", "minimum": 1, "maximum": MAX_WINDOW, "default": DEFAULT_WINDOW},
+        },
+    },
+}
+
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def owner_of(session: Session) -> str:
+    """Whose a session is, for `create_session(user=...)`: platform and user, "" where a home has one person only."""
+    return f"{session.platform}:{session.user_id}" if session.user_id else ""
+
+
+class SessionSearchTool:
+    """Answers calls of `session_search` from a store. `db` may be a callable, which is asked when the tool is used."""
+
+    def __init__(self, db: SessionDB | Callable[[], SessionDB] | None, *, zone: tzinfo | None = None) -> None:
+        self._db = db
+        self._zone = zone
+
+    def call(self, arguments: object, session: Session) -> str:
+        """Answer one call with JSON: `success`, `mode` and results, or `success: false` and `error`."""
+        given = arguments if isinstance(arguments, Mapping) else {}
+        try:
+            db = self._db if isinstance(self._db, SessionDB) or self._db is None else self._db()
+            if db is None:
+                return _failed("session database not available", "enable sessions.search_enabled")
+            return _json({"success": True, **_Call(db, session, self._zone).answer(given)})
+        except SessionError as exc:
+            return _failed(exc.message, exc.remedy)
+        except HermesError as exc:
+            return _failed(f"session database not available: {exc.message}", exc.remedy)
+
+
+class _Call:
+    """One call, for one session."""
+
+    def __init__(self, db: SessionDB, session: Session, zone: tzinfo | None) -> None:
+        self._db = db
+        self._current = db.lineage(session.id)
+        self._user = owner_of(session) or None
+        self._zone = zone
+
+    def answer(self, given: Mapping[Any, Any]) -> dict[str, Any]:
+        session_id, query = _text(given.get("session_id")), _text(given.get("query"))
+        anchor = given.get("around_message_id")
+        if anchor is not None and not session_id:
+            raise SessionError("scroll requires session_id", "take it from a result of a search")
+        if session_id:
+            wanted = self._session(session_id)
+            return self._read(wanted) if anchor is None else self._scroll(wanted, anchor, given)
+        limit = _number(given.get("limit"), DEFAULT_LIMIT, MAX_LIMIT)
+        return self._discover(query, limit, given) if query else self._browse(limit)
+
+    def _session(self, session_id: str) -> StoredSession:
+        found = self._db.find_session(session_id)
+        if found is None or (self._user is not None and found.user != self._user):
+            raise SessionError(f"session_id not found: {session_id}", "take it from a result of a search")
+        return found
+
+    # ------------------------------------------------------------------ browse
+
+    def _browse(self, limit: int) -> dict[str, Any]:
+        entries = self._db.list_sessions(
+            exclude_sources=HIDDEN_SOURCES,
+            exclude_sessions=sorted(self._current),
+            user=self._user,
+            limit=limit,
+        )
+        results = [
+            {
+                "session_id": entry.session.id,
+                "title": entry.session.title or None,
+                "source": entry.session.source,
+                "started_at": self._when(entry.session.started_at),
+                "last_active": self._when(entry.session.last_active),
+                "message_count": entry.session.message_count,
+                "preview": _clean(entry.preview),
+            }
+            for entry in entries
+        ]
+        message = (
+            f"{len(results)} recent conversations. Give a query to search them, a session_id to read one."
+        )
+        return {"mode": "browse", "results": results, "count": len(results), "message": message}
+
+    # ------------------------------------------------------------------ discover
+
+    def _discover(self, query: str, limit: int, given: Mapping[Any, Any]) -> dict[str, Any]:
+        sort = given.get("sort")
+        hits = self._db.search(
+            query,
+            role=_roles(given.get("role_filter")),
+            user=self._user,
+            exclude_sources=HIDDEN_SOURCES,
+            exclude_sessions=sorted(self._current),
+            limit=limit * HITS_A_SESSION,
+            sort=sort if sort in get_args(Order) else None,
+        )
+        best: dict[str, SearchHit] = {}
+        for hit in hits:
+            best.setdefault(self._db.lineage_root(hit.session_id), hit)
+        titled = self._titled(query)
+        results = [self._result(hit) for root, hit in best.items() if titled is None or titled[0] != root]
+        if titled is not None:
+            results.insert(0, titled[1])
+        answer: dict[str, Any] = {"mode": "discover", "query": query, "results": results[:limit]}
+        answer |= {"count": len(results[:limit]), "sessions_searched": len(best)}
+        return answer if results else answer | {"message": "No matching sessions found."}
+
+    def _titled(self, query: str) -> tuple[str, dict[str, Any]] | None:
+        """The session whose title is the query, with its root: it comes first."""
+        found = self._db.find_session(query.strip("\"'` "))
+        hidden = found is None or found.id in self._current or found.source in HIDDEN_SOURCES
+        if found is None or hidden or (self._user is not None and found.user != self._user):
+            return None
+        first = self._db.get_messages(found.id, limit=1)
+        if not first:
+            return None
+        shown = self._result_of(found, first[0], _clean(first[0].content)[:MAX_BOOKEND_CONTENT])
+        return self._db.lineage_root(found.id), shown | {"matched_role": "session_title"}
+
+    def _result(self, hit: SearchHit) -> dict[str, Any]:
+        session, message = self._db.get_session(hit.session_id), self._db.get_message(hit.message_id)
+        if session is None or message is None:
+            raise SessionError(f"message {hit.message_id} was deleted meanwhile", "search again")
+        return self._result_of(session, message, _clean(hit.snippet))
+
+    def _result_of(self, session: StoredSession, anchor: StoredMessage, snippet: str) -> dict[str, Any]:
+        view = self._db.around(anchor.id, DEFAULT_WINDOW, roles=DEFAULT_ROLES)
+        messages = view.messages if view else (anchor,)
+        shown = {message.id for message in messages}
+        start, end = self._bookends(session, shown)
+        result: dict[str, Any] = {
+            "session_id": session.id,
+            "when": self._when(session.started_at),
+            "source": session.source,
+            "model": session.model or None,
+            "title": session.title or None,
+            "matched_role": anchor.role,
+            "match_message_id": anchor.id,
+            "snippet": snippet,
+            "bookend_start": start,
+            "messages": [_shape(message, anchor.id) for message in messages],
+            "bookend_end": end,
+            "messages_before": view.before if view else 0,
+            "messages_after": view.after if view else 0,
+        }
+        return result | ({"parent_session_id": session.parent_id} if session.parent_id else {})
+
+    def _bookends(
+        self, session: StoredSession, shown: set[int]
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """How the session began and ended, without what the window shows."""
+        first = self._db.get_messages(session.id, limit=BOOKEND)
+        last = self._db.get_messages(session.id, offset=max(session.message_count - BOOKEND, 0))
+        began = [m for m in first if m.id not in shown and m.content]
+        ended = [m for m in last if m.id not in shown | {m.id for m in began} and m.content]
+        return (
+            [_shape(message, cap=MAX_BOOKEND_CONTENT) for message in began],
+            [_shape(message, cap=MAX_BOOKEND_CONTENT) for message in ended],
+        )
+
+    # ------------------------------------------------------------------ scroll and read
+
+    def _scroll(
+        self, session: StoredSession, given_anchor: object, given: Mapping[Any, Any]
+    ) -> dict[str, Any]:
+        anchor_id = _integer(given_anchor)
+        if anchor_id is None:
+            raise SessionError(
+                "scroll requires integer around_message_id", "take match_message_id from a result"
+            )
+        window = _number(given.get("window"), DEFAULT_WINDOW, MAX_WINDOW)
+        anchor, view = self._db.get_message(anchor_id), self._db.around(anchor_id, window)
+        family = self._db.lineage(session.id)
+        if anchor is None or view is None or anchor.session_id not in family:
+            raise SessionError(
+                f"around_message_id {anchor_id} not in session_id {session.id}", "take both from one result"
+            )
+        if anchor.session_id in self._current:
+            raise SessionError(
+                "scroll rejected: anchor lives in the current session lineage (already in your active context)",
+                "scroll in another session",
+            )
+        holder = self._session(anchor.session_id)
+        result = {
+            "mode": "scroll",
+            "session_id": holder.id,
+            "around_message_id": anchor_id,
+            "session_meta": self._meta(holder),
+            "window": window,
+            "messages": [_shape(message, anchor_id) for message in view.messages],
+            "messages_before": view.before,
+            "messages_after": view.after,
+        }
+        if holder.id != session.id:
+            result["warning"] = (
+                f"the message lies in {holder.id}, of the same conversation; rebound transparently"
+            )
+        return result
+
+    def _read(self, session: StoredSession) -> dict[str, Any]:
+        if session.id in self._current:
+            raise SessionError(
+                "read rejected: this session is the current one", "its messages are in your context"
+            )
+        count = session.message_count
+        truncated = count > READ_FIRST + READ_LAST
+        messages = self._db.get_messages(session.id, limit=READ_FIRST if truncated else None)
+        if truncated:
+            messages += self._db.get_messages(session.id, offset=count - READ_LAST)
+        result: dict[str, Any] = {
+            "mode": "read",
+            "session_id": session.id,
+            "session_meta": self._meta(session),
+            "message_count": count,
+            "truncated": truncated,
+            "messages": [_shape(message) for message in messages],
+        }
+        if truncated:
+            left_out = count - READ_FIRST - READ_LAST
+            result["message"] = (
+                f"{left_out} messages in the middle are left out: scroll around one to read them."
+            )
+        return result
+
+    def _meta(self, session: StoredSession) -> dict[str, Any]:
+        return {
+            "when": self._when(session.started_at),
+            "source": session.source,
+            "model": session.model or None,
+            "title": session.title or None,
+        }
+
+    def _when(self, timestamp: float | None) -> str:
+        if timestamp is None:
+            return "unknown"
+        try:
+            moment = datetime.fromtimestamp(timestamp, self._zone).astimezone(self._zone)
+        except (OverflowError, OSError, ValueError):
+            return "unknown"
+        return moment.strftime("%B %d, %Y at %I:%M %p")
+
+
+# ---------------------------------------------------------------------- shapes and arguments
+
+
+def _shape(message: StoredMessage, anchor_id: int | None = None, cap: int = MAX_CONTENT) -> dict[str, Any]:
+    """A message as the model is shown it, long content cut with a note of its length."""
+    content = _clean(message.content)
+    shape: dict[str, Any] = {
+        "id": message.id,
+        "role": message.role,
+        "content": content[:cap],
+        "timestamp": message.timestamp,
+    }
+    if len(content) > cap:
+        shape |= {"content_truncated": True, "original_content_chars": len(content)}
+    if message.speaker:
+        shape["speaker"] = message.speaker
+    if message.tool_name:
+        shape["tool_name"] = message.tool_name
+    if message.tool_calls:
+        shape["tool_calls"] = _calls(message.tool_calls, cap)
+    if message.tool_call_id:
+        shape["tool_call_id"] = message.tool_call_id
+    if message.id == anchor_id:
+        shape["anchor"] = True
+    return shape
+
+
+def _calls(calls: Sequence[Any], cap: int) -> Any:
+    """Tool calls as stored, as cut text when they are long."""
+    text = json.dumps(calls, ensure_ascii=False)
+    return list(calls) if len(text) <= cap else _clean(text[:cap])
+
+
+def _clean(text: str) -> str:
+    return _CONTROL.sub("", text)
+
+
+def _text(value: object) -> str:
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _integer(value: object) -> int | None:
+    """A message id, also as digits in a string or a whole float; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = int(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if abs(number) < 2**62 and (isinstance(value, str) or number == value) else None
+
+
+def _number(value: object, default: int, most: int) -> int:
+    number = _integer(value)
+    return default if number is None else min(max(number, 1), most)
+
+
+def _roles(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, list | tuple):
+        return DEFAULT_ROLES
+    return tuple(role.strip() for role in value if isinstance(role, str) and role.strip()) or DEFAULT_ROLES
+
+
+def _failed(error: str, remedy: str = "") -> str:
+    return _json({"success": False, "error": error, **({"remedy": remedy} if remedy else {})})
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,153 @@
+"""What changes rows, each function inside the caller's transaction and with the indexes kept in step."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hermes_core.errors import SessionError
+from hermes_core.sessions import index, lineage
+from hermes_core.sessions.records import State, columns_of, storable
+
+USAGE = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "cost_usd",
+)
+"""Counters of a session."""
+
+_INSERT_MESSAGE = """
+    INSERT INTO messages (session_key, position, size, timestamp, role, speaker, ref, tool_name, tool_call_id,
+                          content, tool_calls, reasoning, parts)
+    VALUES (:session_key, (SELECT coalesce(max(position), -1) + 1 FROM messages WHERE session_key = :session_key),
+            :size, :timestamp, :role, :speaker, :ref, :tool_name, :tool_call_id,
+            :content, :tool_calls, :reasoning, :parts)
+"""
+_COUNT_MESSAGE = """
+    UPDATE sessions SET message_count = message_count + 1, tool_call_count = tool_call_count + ?,
+                        last_active = max(last_active, ?)
+    WHERE key = ?
+"""
+
+
+def key_of(connection: sqlite3.Connection, session_id: str) -> int:
+    """The row key of a session. Raises `SessionError` when there is no such."""
+    row = connection.execute("SELECT key FROM sessions WHERE id = ?", (storable(session_id),)).fetchone()
+    if row is None:
+        raise SessionError(f"there is no session {session_id!r}", "create it first")
+    return int(row[0])
+
+
+def create_session(
+    connection: sqlite3.Connection, session_id: str, source: str, at: float, details: Mapping[str, str]
+) -> None:
+    """Insert a session unless it is there, and fill those of its `details` that are still empty."""
+    row = connection.execute("SELECT user, title FROM sessions WHERE id = ?", (session_id,)).fetchone()
+    if row is None:
+        connection.execute(
+            "INSERT INTO sessions (id, source, started_at, last_active) VALUES (?, ?, ?, ?)",
+            (session_id, source, at, at),
+        )
+    elif row["user"] and details["user"] and row["user"] != details["user"]:
+        raise SessionError(f"session {session_id!r} belongs to another user", "use an id of your own")
+    for column, value in details.items():
+        if column == "title":
+            continue
+        connection.execute(
+            f"UPDATE sessions SET {column} = ? WHERE id = ? AND {column} = ''", (storable(value), session_id)
+        )
+    if details["title"] and not (row and row["title"]):
+        lineage.set_title(connection, session_id, lineage.next_title(connection, details["title"]))
+
+
+def append(connection: sqlite3.Connection, key: int, message: Mapping[str, Any], now: float) -> int:
+    """Insert a message and make it searchable; one whose `ref` the session has already is left as it is."""
+    values = columns_of(message, now)
+    if values["ref"]:
+        known = connection.execute(
+            "SELECT id FROM messages WHERE session_key = ? AND ref = ?", (key, values["ref"])
+        ).fetchone()
+        if known is not None:
+            return int(known[0])
+    cursor = connection.execute(_INSERT_MESSAGE, {"session_key": key, **values})
+    message_id = int(cursor.lastrowid or 0)
+    index.add(connection, message_id)
+    calls = len(message.get("tool_calls") or ()) if values["tool_calls"] else 0
+    connection.execute(_COUNT_MESSAGE, (calls, values["timestamp"], key))
+    return message_id
+
+
+def append_turn(
+    connection: sqlite3.Connection,
+    key: int,
+    messages: Sequence[Mapping[str, Any]],
+    turn_id: str,
+    number: int,
+    author: str,
+    at: float,
+) -> list[int]:
+    """Insert a turn's messages and its mark of completeness, unless the turn is there already."""
+    known = connection.execute("SELECT * FROM turns WHERE id = ?", (turn_id,)).fetchone()
+    if known is None:
+        ids = [append(connection, key, message, at) for message in messages]
+        connection.execute(
+            "INSERT INTO turns (id, session_key, number, first_message_id, last_message_id, author, at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (turn_id, key, number, min(ids), max(ids), storable(author), at),
+        )
+        return ids
+    if known["session_key"] != key:
+        raise SessionError(f"turn {turn_id!r} belongs to another session", "mint an id for each turn")
+    rows = connection.execute(
+        "SELECT id FROM messages WHERE session_key = ? AND id BETWEEN ? AND ? ORDER BY id",
+        (key, known["first_message_id"], known["last_message_id"]),
+    )
+    return [row[0] for row in rows]
+
+
+def rewind(connection: sqlite3.Connection, key: int, message_id: int) -> list[str]:
+    """Hide a visible message and all after it; returns the ids of the turns that are no longer whole."""
+    row = connection.execute(
+        "SELECT position FROM messages WHERE session_key = ? AND id = ? AND position IS NOT NULL",
+        (key, message_id),
+    ).fetchone()
+    if row is None:
+        raise SessionError(f"message {message_id!r} is not in this session", "take one from get_messages")
+    turns = turn_ids(connection, "session_key = ? AND last_message_id >= ?", (key, message_id))
+    index.remove(
+        connection, "id IN (SELECT id FROM messages WHERE session_key = ? AND position >= ?)", (key, row[0])
+    )
+    connection.execute(
+        "UPDATE messages SET state = ?, position = NULL WHERE session_key = ? AND position >= ?",
+        (State.REWOUND, key, row[0]),
+    )
+    connection.execute(
+        "UPDATE turns SET state = ? WHERE session_key = ? AND last_message_id >= ?",
+        (State.REWOUND, key, message_id),
+    )
+    connection.execute(
+        "UPDATE sessions SET rewind_count = rewind_count + 1, message_count = ? WHERE key = ?", (row[0], key)
+    )
+    return turns
+
+
+def delete_session(connection: sqlite3.Connection, session_id: str) -> list[str]:
+    """Delete a session and those it delegated; returns the ids of their turns."""
+    turns: list[str] = []
+    for doomed in lineage.delegated(connection, session_id):
+        key = key_of(connection, doomed)
+        turns += turn_ids(connection, "session_key = ?", (key,))
+        index.remove(connection, "id IN (SELECT id FROM messages WHERE session_key = ?)", (key,))
+        connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
+        connection.execute("UPDATE sessions SET parent_id = '' WHERE parent_id = ?", (doomed,))
+    return turns
+
+
+def turn_ids(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> list[str]:
+    """Ids of complete turns, in order."""
+    sql = f"SELECT id FROM turns WHERE {condition} AND state = 0 ORDER BY key"
+    return [row[0] for row in connection.execute(sql, parameters)]
