@@ -7,7 +7,7 @@ word; all other punctuation separates words.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Literal
@@ -96,7 +96,7 @@ def analyse(
     condition = parse_condition(text)
     dates, undated = find_dates(text, now, zone)
     asked = fold(text)
-    named = frozenset(name for name in names if names_person(asked, name))
+    named = named_in(text, names)
     return Analysis(
         text=text,
         terms=tuple(
@@ -110,14 +110,22 @@ def analyse(
     )
 
 
-def names_person(folded_question: str, name: str) -> bool:
-    """Whether the (folded) question names this person, by the whole name or its first word."""
-    full = fold(name).strip()
-    first = full.split(" ", 1)[0]
-    return any(
-        part and re.search(rf"(?<!\w){re.escape(part)}(?!\w)", folded_question) is not None
-        for part in (full, first)
-    )
+def named_in(text: str, names: Iterable[str]) -> frozenset[str]:
+    """Those of `names` that a question names, by the whole name or its first word.
+
+    >>> sorted(named_in("What did Caroline's sister say?", ["Caroline Smith", "Carol"]))
+    ['Caroline Smith']
+    """
+    asked = fold(text)
+    said = {bare(word) for word in words(text)}
+    return frozenset(name for name in names if _is_named(fold(name).strip(), asked, said))
+
+
+def _is_named(name: str, asked: str, said: Collection[str]) -> bool:
+    first = name.split(" ", 1)[0]
+    if dense_runs(first):
+        return first in asked
+    return bool(first) and (first in said or (" " in name and name in asked))
 
 
 def quoted(text: str) -> list[str]:
@@ -240,6 +248,8 @@ class _Reader:
         if isinstance(piece, Leaf):
             return piece
         if piece == "NOT":
+            while self._peek() == "NOT":  # said twice, meant once
+                self._at += 1
             negated = self._one(depth) if self._peek() not in (None, "OR", "AND", ")") else None
             return Node("NOT", (negated,)) if negated is not None else None
         if piece == "(" and depth < self.MAX_DEPTH:

@@ -11,29 +11,43 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from statistics import fmean, pstdev
 
-from hermes_core.recall.query import Analysis, names_person
-from hermes_core.recall.tokens import dense_runs, fold
+from hermes_core.recall.query import Analysis, named_in
+from hermes_core.recall.tokens import dense_runs
 
 Place = tuple[int, int]
 """Where a message stands: its conversation, and its position there. Neighbours are one apart."""
 
 CONTEXT_BEFORE = (0.6, 0.5, 0.3, 0.2)
 CONTEXT_AFTER = (0.4, 0.3, 0.1)
+"""What a word counts that stands in one of the four messages before, or of the three after."""
 
 NEAR_WORD_WEIGHT = 0.5
+"""What a word counts that merely may stand for the one asked (film for movie)."""
 
 TERM_SATURATION = 1.2
+"""k1 of BM25: how soon a word said again adds nothing."""
+
 LENGTH_WEIGHT = 0.3
+TYPICAL_SIZE = 130
+"""b of BM25 and the length, in characters, that is neither long nor short: the mean message of LoCoMo. Lengths are
+compared by their square root, since long answers of an agent are long for other reasons than repeating themselves.
+"""
 
 SPEAKER_WEIGHT = 1.0
-DATE_WEIGHT = 1.0
-TIME_WORD_WEIGHT = 0.4
-QUESTION_WEIGHT = 0.4
+DATE_WEIGHT = 2.0
+TIME_WORD_WEIGHT = 0.6
+QUESTION_WEIGHT = 0.6
 SIZE_WEIGHT = 0.2
+"""In standard deviations of the candidates' scores: said by the one person whom the question names, near a date that
+it names, a word of time when it asks for one; against a message that only asks; for one that says more.
+"""
+
+NEIGHBOUR_WEIGHT = 0.25
+"""Taken from the messages beside each one chosen, which owe part of their score to it. In standard deviations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +67,7 @@ class Candidate:
     score: float
     speaker: str = ""
     timestamp: float | None = None
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +84,23 @@ def score_places(
     """BM25 over each place's own words and, weighted down, those of its neighbours.
 
     A question often quotes the exchange while the answer is the message beside it. `total` is the number of messages
-    in the store, `sizes` the characters of each place; both may be approximate.
+    in the store, roughly; `sizes` are the characters of each place.
     """
     scores: dict[Place, float] = defaultdict(float)
-    mean = fmean(sizes.values()) if sizes else 1.0
     for term in terms:
         rarity = math.log1p((max(total - term.frequency, 0) + 0.5) / (term.frequency + 0.5))
-        for place, weight in _with_neighbours(term.places, sizes or {}, mean).items():
+        for place, weight in _with_neighbours(term.places, sizes or {}).items():
             scores[place] += rarity * weight * (TERM_SATURATION + 1) / (weight + TERM_SATURATION)
     return dict(scores)
 
 
-def _with_neighbours(
-    hits: Mapping[Place, float], sizes: Mapping[Place, int], mean: float
-) -> dict[Place, float]:
+def _with_neighbours(hits: Mapping[Place, float], sizes: Mapping[Place, int]) -> dict[Place, float]:
     """The weighted count of one term at each place that holds it or stands near one that does."""
     weights: dict[Place, float] = defaultdict(float)
     for place, strength in hits.items():
         group, position = place
-        own = strength / (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * sizes.get(place, mean) / mean)
+        length = math.sqrt(sizes.get(place, TYPICAL_SIZE) / TYPICAL_SIZE)
+        own = strength / (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * length)
         weights[place] += own
         for distance, share in enumerate(CONTEXT_BEFORE, 1):
             weights[group, position + distance] += share * own
@@ -117,13 +130,30 @@ def rank(
         return []
     scores = [candidate.score for candidate in candidates]
     mean, deviation = fmean(scores), pstdev(scores) or 1.0
-    named = {c.speaker for c in candidates if c.speaker and names_person(fold(analysis.text), c.speaker)}
+    named = named_in(analysis.text, {c.speaker for c in candidates if c.speaker})
     ranked = [Ranked(c, (c.score - mean) / deviation + _signs(analysis, c, named, zone)) for c in candidates]
     ranked.sort(key=lambda r: (-r.score, -(r.candidate.timestamp or 0.0), r.candidate.id))
-    return _within(ranked[:limit], budget)
+    return _within(_apart(ranked, limit), budget)
 
 
-def _signs(analysis: Analysis, candidate: Candidate, named: set[str], zone: tzinfo) -> float:
+def _apart(ranked: list[Ranked], limit: int) -> list[Ranked]:
+    """The best `limit`, each neighbour of a chosen one put back a little."""
+    taken: dict[Place, float] = defaultdict(float)
+    left = list(ranked)
+    chosen: list[Ranked] = []
+    while left and len(chosen) < limit:
+        best = max(left, key=lambda r: r.score - (taken[r.candidate.place] if r.candidate.place else 0.0))
+        left.remove(best)
+        place = best.candidate.place
+        chosen.append(replace(best, score=best.score - (taken[place] if place else 0.0)))
+        if place is not None:
+            group, position = place
+            taken[group, position - 1] += NEIGHBOUR_WEIGHT
+            taken[group, position + 1] += NEIGHBOUR_WEIGHT
+    return chosen
+
+
+def _signs(analysis: Analysis, candidate: Candidate, named: frozenset[str], zone: tzinfo) -> float:
     """What speaks for a candidate besides its words."""
     text = candidate.text
     score = SIZE_WEIGHT * min(math.log1p(len(text)) / math.log(200), 1.2)

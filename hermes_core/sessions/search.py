@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from typing import Any, Literal
 
 from hermes_core.recall.dates import When
-from hermes_core.recall.query import Analysis, Expression, Leaf, Term, names_person
-from hermes_core.recall.rank import NEAR_WORD_WEIGHT, Candidate, Place, TermHits, rank, score_places
-from hermes_core.recall.tokens import dense_runs, fold, grams, words
+from hermes_core.recall.query import Analysis, Expression, Leaf, Term, named_in
+from hermes_core.recall.rank import NEAR_WORD_WEIGHT, Candidate, Place, Ranked, TermHits, rank, score_places
+from hermes_core.recall.tokens import dense_runs, grams, words
 from hermes_core.sessions.records import SearchHit
 from hermes_core.storage.sqlite import Database
 
@@ -110,29 +110,39 @@ def search(
     if limit < 1 or not analysis:
         return []
     finder = _Finder(database, filters, max(POOL, limit))
-    scores, hits = finder.scores(analysis)
+    scores, asked = finder.scores(analysis)
     if analysis.condition is not None:
-        rows = finder.fulfilling(analysis.condition)
+        places = finder.fulfilling(analysis.condition, order)
+        rows = finder.rows(places if order else _by_score(places, scores))
     elif scores:
-        rows = finder.best(scores)
+        rows = finder.rows(_by_score(scores, scores))
     else:
         rows = finder.between(_spans(analysis.dates, now, zone))
     by_id = {row["id"]: row for row in rows}
-    candidates = [_candidate(row, scores.get((row["session_key"], row["position"]), 0.0)) for row in rows]
-    ranked = rank(analysis, candidates, limit=max(POOL, limit) if order else limit, zone=zone)
+    candidates = [_candidate(row, scores) for row in rows]
+    ranked = rank(analysis, candidates, limit=len(candidates) if order else limit, zone=zone)
     if order:
-        ranked = [one for one in ranked if one.candidate.score >= RELEVANT * ranked[0].candidate.score]
-        ranked.sort(key=lambda one: one.candidate.timestamp or 0.0, reverse=order == "newest")
+        ranked = _in_time(ranked, order, 0.0 if analysis.condition else RELEVANT)
     return [
-        _hit(by_id[one.candidate.id], one.score, finder.snippet(by_id[one.candidate.id], hits))
+        _hit(by_id[one.candidate.id], one.score, finder.snippet(by_id[one.candidate.id], asked))
         for one in ranked[:limit]
     ]
 
 
+def _by_score(places: Iterable[Place], scores: Mapping[Place, float]) -> list[Place]:
+    return sorted(places, key=lambda place: -scores.get(place, 0.0))
+
+
+def _in_time(ranked: list[Ranked], order: Order, relevant: float) -> list[Ranked]:
+    """By time, without those whose words are worth less than the `relevant` share of the best."""
+    least = relevant * max((one.candidate.score for one in ranked), default=0.0)
+    kept = [one for one in ranked if one.candidate.score >= least]
+    return sorted(kept, key=lambda one: one.candidate.timestamp or 0.0, reverse=order == "newest")
+
+
 def known_names(database: Database, query: str, filters: Filters) -> list[str]:
     """The speakers among the messages in scope whom the question names."""
-    asked = fold(query)
-    named = [row[0] for row in database.execute(_SPEAKERS) if names_person(asked, row[0])]
+    named = sorted(named_in(query, [row[0] for row in database.execute(_SPEAKERS)]))
     condition, parameters = filters.scope().sql()
     sql = (
         "SELECT 1 FROM messages m JOIN sessions s ON s.key = m.session_key"
@@ -167,33 +177,39 @@ class _Finder:
         total = self._database.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0]
         return score_places(hits, total, self._sizes), asked
 
-    def best(self, scores: dict[Place, float]) -> list[sqlite3.Row]:
-        """Rows of the best places that pass the filters."""
-        places = sorted(scores, key=lambda place: -scores[place])
+    def rows(self, places: Sequence[Place]) -> list[sqlite3.Row]:
+        """Rows at the first of these places that are there and pass the filters, as many as are ranked."""
         rows: list[sqlite3.Row] = []
         step = 2 * self._pool
         for start in range(0, len(places), step):
             rows += self._at(places[start : start + step])
             if len(rows) >= self._pool:
                 break
-        rows.sort(key=lambda row: -scores[row["session_key"], row["position"]])
         return rows[: self._pool]
 
-    def fulfilling(self, condition: Expression) -> list[sqlite3.Row]:
-        """Rows that fulfil a condition and the filters, the newest of many."""
+    def fulfilling(self, condition: Expression, order: Order | None) -> list[Place]:
+        """Places that fulfil a condition and pass the filters, newest first (or oldest), the first of many."""
         sql, parameters = _condition_sql(condition)
-        return self._rows(f"{self._filters} AND {sql} ORDER BY m.id DESC LIMIT {MOST_HITS}", parameters)
+        direction = "ASC" if order == "oldest" else "DESC"
+        found = self._database.execute(
+            f"""SELECT m.session_key, m.position FROM messages m JOIN sessions s ON s.key = m.session_key
+                WHERE {self._filters} AND {sql} ORDER BY m.id {direction} LIMIT {MOST_HITS}""",
+            (*self._parameters, *parameters),
+        )
+        return [(key, position) for key, position in found]
 
     def between(self, spans: Iterable[tuple[float, float]]) -> list[sqlite3.Row]:
         """Rows of given times, for a question that names nothing but a time."""
-        rows: list[sqlite3.Row] = []
+        rows: dict[int, sqlite3.Row] = {}
         for start, end in spans:
-            rows += self._rows(
-                f"{self._filters} AND s.last_active >= ? AND s.started_at < ? AND m.timestamp >= ?"
-                f" AND m.timestamp < ? ORDER BY m.id DESC LIMIT {self._pool}",
-                [start, end, start, end],
-            )
-        return rows
+            sql = f"""
+                SELECT {_ROW_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key
+                WHERE {self._filters} AND s.last_active >= ? AND s.started_at < ?
+                    AND m.timestamp >= ? AND m.timestamp < ? ORDER BY m.id DESC LIMIT {self._pool}
+            """
+            found = self._database.execute(sql, (*self._parameters, start, end, start, end))
+            rows.update((row["id"], row) for row in found)
+        return list(rows.values())
 
     def snippet(self, row: sqlite3.Row, hits: Sequence[str]) -> str:
         """The part of a message that matched, marked; its beginning when only its neighbours did."""
@@ -251,13 +267,12 @@ class _Finder:
         """
         return self._database.execute(sql, (json.dumps(places), *self._parameters)).fetchall()
 
-    def _rows(self, condition: str, parameters: Sequence[Any]) -> list[sqlite3.Row]:
-        sql = f"SELECT {_ROW_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key WHERE {condition}"
-        return self._database.execute(sql, (*self._parameters, *parameters)).fetchall()
 
-
-def _candidate(row: sqlite3.Row, score: float) -> Candidate:
-    return Candidate(row["id"], row["content"], score, row["speaker"], row["timestamp"])
+def _candidate(row: sqlite3.Row, scores: Mapping[Place, float]) -> Candidate:
+    place = (row["session_key"], row["position"])
+    return Candidate(
+        row["id"], row["content"], scores.get(place, 0.0), row["speaker"], row["timestamp"], place
+    )
 
 
 def _hit(row: sqlite3.Row, score: float, snippet: str) -> SearchHit:

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_core.recall.dates import When, find_dates
+
+NOW = datetime(2024, 3, 13, 15, 0, tzinfo=UTC)  # a Wednesday
+
+
+def at(year: int, month: int, day: int, hour: int = 12) -> datetime:
+    return datetime(year, month, day, hour, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "when"),
+    [
+        ("on 8 May, 2023", When(2023, 5, 8)),
+        ("on May 8th 2023", When(2023, 5, 8)),
+        ("on 2023-05-08", When(2023, 5, 8)),
+        ("the 3rd of July", When(0, 7, 3)),
+        ("in May 2023", When(2023, 5)),
+        ("in may", When(0, 5)),
+        ("back in 2022", When(2022)),
+        ("2023年5月8日", When(2023, 5, 8)),
+        ("5月", When(0, 5)),
+    ],
+)
+def test_a_date_is_read_however_it_is_written(text: str, when: When) -> None:
+    assert find_dates(text)[0] == (when,)
+
+
+@pytest.mark.parametrize(
+    "text", ["may I march on?", "version 1.2.3", "port 8080", "99 bottles", "on 45 May", ""]
+)
+def test_what_is_no_date_is_left_alone(text: str) -> None:
+    assert find_dates(text)[0] in ((), (When(0, 5),))
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "outside"),
+    [
+        ("yesterday", at(2024, 3, 12), at(2024, 3, 13)),
+        ("today", at(2024, 3, 13), at(2024, 3, 12)),
+        ("last week", at(2024, 3, 6), at(2024, 3, 11)),
+        ("this week", at(2024, 3, 12), at(2024, 3, 8)),
+        ("last month", at(2024, 2, 20), at(2024, 3, 2)),
+        ("last year", at(2023, 8, 1), at(2024, 1, 5)),
+        ("two weeks ago", at(2024, 2, 28), at(2024, 3, 12)),
+        ("昨天", at(2024, 3, 12), at(2024, 3, 13)),
+    ],
+)
+def test_relative_times_count_from_now(text: str, inside: datetime, outside: datetime) -> None:
+    (when,) = find_dates(text, NOW.timestamp())[0]
+
+    assert when.closeness(inside) == 1
+    assert when.closeness(outside) == 0
+
+
+def test_what_happened_on_a_day_may_be_told_days_later() -> None:
+    when = When(2023, 5, 8)
+
+    assert [when.closeness(at(2023, 5, day)) for day in (8, 10, 30)] == [1, 0.5, 0]
+
+
+@given(st.text(), st.floats(0, 4e9))
+def test_no_text_raises(text: str, now: float) -> None:
+    for when in find_dates(text, now)[0]:
+        when.closeness(NOW)
+
+
+@given(st.integers(0, 10**9), st.sampled_from(["day", "week", "month", "year"]))
+def test_no_count_is_too_long_ago(count: int, unit: str) -> None:
+    find_dates(f"{count} {unit}s ago", NOW.timestamp())

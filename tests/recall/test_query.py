@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_core.recall.query import Leaf, Node, analyse, named_in, parse_condition
+
+
+def terms(text: str, **kwargs: object) -> list[str]:
+    return [term.text for term in analyse(text, **kwargs).terms]  # type: ignore[arg-type]
+
+
+def test_a_question_asks_for_its_content_words() -> None:
+    assert terms("When did Melanie paint a sunrise?") == ["melanie", "paint", "sunrise"]
+
+
+def test_a_question_of_stop_words_alone_asks_for_them() -> None:
+    assert terms("to be or not to be") == ["to", "be", "or", "not"]
+
+
+def test_a_person_who_speaks_in_the_store_is_not_a_word_to_look_for() -> None:
+    assert terms("What does Melanie paint?", names=["Melanie"]) == ["paint"]
+    assert terms("Melanie?", names=["Melanie"]) == ["melanie"]
+
+
+def test_dense_runs_are_asked_by_their_pairs_and_single_characters_by_themselves() -> None:
+    assert terms("docker 部署失败") == ["docker", "部署", "署失", "失败"]
+    assert terms("茶") == ["茶"]
+
+
+def test_irregular_forms_and_everyday_words_come_along() -> None:
+    (run,) = [term for term in analyse("run").terms if term.text == "run"]
+    (movie,) = analyse("movie").terms
+
+    assert "ran" in run.forms
+    assert movie.near == ("film",)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("When did she leave?", "when"),
+        ("Who came?", "who"),
+        ("Where is it?", "where"),
+        ("How many dogs?", "how many"),
+        ("什么时候部署？", "when"),
+        ("Why?", "other"),
+    ],
+)
+def test_the_shape_of_a_question_is_read(text: str, shape: str) -> None:
+    assert analyse(text).shape == shape
+
+
+A, B, C = Leaf("a"), Leaf("b"), Leaf("c")
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ("plain words, and or not", None),
+        ("a AND b", Node("AND", (A, B))),
+        ("a OR b AND c", Node("OR", (A, Node("AND", (B, C))))),
+        ("(a OR b) AND NOT c", Node("AND", (Node("OR", (A, B)), Node("NOT", (C,))))),
+        ("a AND AND b", Node("AND", (A, B))),
+        ("NOT NOT a", Node("NOT", (A,))),
+        ("AND", None),
+        ("a OR", A),
+        (") a AND b (", Node("AND", (A, B))),
+        ('say "very words" please', Leaf("very words", phrase=True)),
+        ("deploy* now", Leaf("deploy", prefix=True)),
+        ("* ** -- ?", None),
+    ],
+)
+def test_operators_demand_and_stray_ones_are_dropped(text: str, condition: object) -> None:
+    assert parse_condition(text) == condition
+
+
+def test_what_is_negated_is_not_looked_for() -> None:
+    assert terms("docker NOT podman") == ["docker"]
+
+
+def test_deep_brackets_are_no_way_to_break_the_reader() -> None:
+    assert parse_condition("(" * 900 + "a AND b") is not None
+
+
+def test_a_name_is_found_by_its_first_word_in_any_script() -> None:
+    assert named_in("What did caroline's mother say?", ["Caroline Smith", "Melanie"]) == {"Caroline Smith"}
+    assert named_in("小明什么时候来？", ["小明", "小红"]) == {"小明"}
+    assert not named_in("carolines", ["Caroline"])
+
+
+@given(st.text())
+def test_no_text_raises(text: str) -> None:
+    analyse(text, now=1.7e9, names=["Will"])
+
+
+@given(st.lists(st.sampled_from(["a", "AND", "OR", "NOT", "(", ")", '"', "*", "x*", "部署"])).map(" ".join))
+def test_no_mix_of_operators_raises(text: str) -> None:
+    parse_condition(text)

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_core.recall.query import analyse
+from hermes_core.recall.rank import Candidate, TermHits, count_tokens, rank, score_places
+
+DAY = 86_400.0
+
+
+def ranked(question: str, *candidates: Candidate, limit: int = 10, budget: int | None = None) -> list[int]:
+    return [r.candidate.id for r in rank(analyse(question), candidates, limit=limit, budget=budget)]
+
+
+def test_a_word_counts_for_the_neighbours_of_the_message_that_holds_it() -> None:
+    scores = score_places([TermHits(1, {(1, 10): 1.0})], total=100)
+
+    assert scores[1, 10] > scores[1, 11] > scores[1, 12] > scores[1, 13] > 0
+    assert scores[1, 11] > scores[1, 9] > 0
+    assert (2, 10) not in scores
+
+
+def test_a_rare_word_counts_more_than_a_common_one() -> None:
+    scores = score_places([TermHits(1, {(1, 0): 1.0}), TermHits(60, {(2, 0): 1.0})], total=100)
+
+    assert scores[1, 0] > 3 * scores[2, 0]
+
+
+def test_a_word_in_a_very_long_message_counts_less() -> None:
+    hits = TermHits(2, {(1, 0): 1.0, (2, 0): 1.0})
+    scores = score_places([hits], total=10, sizes={(1, 0): 100, (2, 0): 50_000})
+
+    assert scores[1, 0] > 2 * scores[2, 0]
+
+
+def test_the_person_named_is_preferred_but_not_blindly() -> None:
+    said_by = [
+        Candidate(1, "I painted a sunrise", 10.0, "Caroline"),
+        Candidate(2, "I painted a sunrise", 9.9, "Melanie"),
+        Candidate(3, "Nice weather", 1.0, "Melanie"),
+        Candidate(4, "Nice weather", 1.0, "Caroline"),
+    ]
+
+    assert ranked("What did Melanie paint?", *said_by)[:2] == [2, 1]
+    assert ranked("What did they paint?", *said_by)[:2] == [1, 2]
+    assert ranked("What did Melanie and Caroline paint?", *said_by)[:2] == [1, 2]
+
+
+def test_a_date_in_the_question_prefers_what_was_said_then() -> None:
+    may, june = 1_683_600_000.0, 1_686_500_000.0
+    same = [
+        Candidate(1, "We went to the fair", 5.0, "", june),
+        Candidate(2, "We went to the fair", 5.0, "", may),
+    ]
+
+    assert ranked("What did we do in May 2023?", *same) == [2, 1]
+
+
+def test_an_answer_comes_before_the_message_that_only_asks() -> None:
+    asks, answers = Candidate(1, "Where is the key?", 5.0), Candidate(2, "The key is in the box", 5.0)
+
+    assert ranked("where is the key", asks, answers) == [2, 1]
+
+
+def test_a_question_for_a_time_prefers_a_message_that_tells_one() -> None:
+    plain, timed = Candidate(1, "I ran the race, hurrah", 5.0), Candidate(2, "I ran the race yesterday", 5.0)
+
+    assert ranked("When did you run the race?", plain, timed) == [2, 1]
+
+
+def test_of_equals_the_newest_comes_first() -> None:
+    assert ranked("x", Candidate(1, "same", 1.0, "", 0.0), Candidate(2, "same", 1.0, "", DAY)) == [2, 1]
+
+
+def test_what_does_not_fit_the_budget_is_passed_over_for_what_does() -> None:
+    long, short = Candidate(1, "word " * 100, 9.0), Candidate(2, "word", 1.0)
+
+    assert ranked("word", long, short, budget=20) == [2]
+
+
+def test_tokens_are_counted_by_script() -> None:
+    assert count_tokens("abcdefgh") == 2
+    assert count_tokens("部署失败") == 4
+
+
+@given(st.text(), st.lists(st.tuples(st.text(), st.floats(-1e6, 1e6))), st.integers(0, 5))
+def test_ranking_gives_each_candidate_at_most_once(
+    question: str, texts: list[tuple[str, float]], limit: int
+) -> None:
+    candidates = [Candidate(i, text, score, place=(0, i)) for i, (text, score) in enumerate(texts)]
+
+    found = ranked(question, *candidates, limit=limit)
+
+    assert len(found) == len(set(found)) == min(limit, len(candidates))
