@@ -7,7 +7,8 @@ word; all other punctuation separates words.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Literal
@@ -26,6 +27,7 @@ Shape = Literal["when", "who", "where", "how many", "other"]
 Operator = Literal["AND", "OR", "NOT"]
 
 _PIECE = re.compile(r'"([^"]+)"|“([^”]+)”|(\()|(\))|([^\s"“”()]+)')
+_SIGN = re.compile(r"[^\w\s'’]")
 _SHAPES: tuple[tuple[Shape, re.Pattern[str]], ...] = (
     (
         "when",
@@ -74,7 +76,9 @@ Expression = Leaf | Node
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """A question, read. `condition` is what every answer must fulfil, None when nothing was demanded."""
+    """A question, read. `condition` is what every answer must fulfil, None when nothing was demanded; `exact` are its
+    pieces whose signs carry meaning (C#, path/to/file, --verbose), folded.
+    """
 
     text: str
     terms: tuple[Term, ...] = ()
@@ -83,6 +87,7 @@ class Analysis:
     names: frozenset[str] = frozenset()
     dates: tuple[When, ...] = ()
     shape: Shape = "other"
+    exact: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.terms or self.condition or self.dates)
@@ -107,7 +112,16 @@ def analyse(
         names=named,
         dates=dates,
         shape=next((shape for shape, sign in _SHAPES if sign.search(asked)), "other"),
+        exact=tuple(_exact(asked)),
     )
+
+
+def _exact(folded: str) -> Iterator[str]:
+    """Pieces between spaces that hold signs as well as words, without the signs of a sentence around them."""
+    for piece in folded.split():
+        bared = piece.strip('"“”()[]{}<>,;:!?*').rstrip(".'").lstrip("'")
+        if _SIGN.search(bared) and words(bared):
+            yield bared
 
 
 def named_in(text: str, names: Iterable[str]) -> frozenset[str]:
@@ -144,12 +158,18 @@ def _terms(text: str, named: frozenset[str], every: bool = False) -> list[Term]:
     for word in words(_without_operators(text)):
         stem = bare(word)
         if every or not (is_stop_word(word) or stem in people):
-            terms.setdefault(stem, Term(stem, "word", plain_forms(stem), near_words(stem)))
+            terms.setdefault(stem, Term(stem, "word", _forms(stem), near_words(stem)))
     for run in dense_runs(text):
         ones, pairs = grams(run)
         for gram in pairs or ones:
             terms.setdefault(gram, Term(gram, "gram"))
     return list(terms.values())[:MAX_TERMS]
+
+
+def _forms(word: str) -> tuple[str, ...]:
+    """Other spellings: irregular forms, and plain letters for full-width ones and ligatures."""
+    plain = unicodedata.normalize("NFKC", word)
+    return plain_forms(word) + ((plain,) if plain != word else ())
 
 
 def _without_operators(text: str) -> str:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, tzinfo
 from statistics import fmean, pstdev
 
 from hermes_core.recall.query import Analysis, named_in
-from hermes_core.recall.tokens import dense_runs
+from hermes_core.recall.tokens import dense_runs, fold
 
 Place = tuple[int, int]
 """Where a message stands: its conversation, and its position there. Neighbours are one apart."""
@@ -42,9 +42,14 @@ DATE_WEIGHT = 2.0
 TIME_WORD_WEIGHT = 0.6
 QUESTION_WEIGHT = 0.6
 SIZE_WEIGHT = 0.2
+EXACT_WEIGHT = 2.0
 """In standard deviations of the candidates' scores: said by the one person whom the question names, near a date that
-it names, a word of time when it asks for one; against a message that only asks; for one that says more.
+it names, a word of time when it asks for one; against a message that only asks; for one that says more;
+for one that holds a piece of the question with its signs (C#, --verbose).
 """
+
+LEAST_DEVIATION = 0.1
+"""Of the best score: candidates whose scores lie closer together than this count as nearly equal."""
 
 NEIGHBOUR_WEIGHT = 0.25
 """Taken from the messages beside each one chosen, which owe part of their score to it. In standard deviations."""
@@ -129,7 +134,7 @@ def rank(
     if not candidates:
         return []
     scores = [candidate.score for candidate in candidates]
-    mean, deviation = fmean(scores), pstdev(scores) or 1.0
+    mean, deviation = fmean(scores), max(pstdev(scores), LEAST_DEVIATION * max(map(abs, scores))) or 1.0
     named = named_in(analysis.text, {c.speaker for c in candidates if c.speaker})
     ranked = [Ranked(c, (c.score - mean) / deviation + _signs(analysis, c, named, zone)) for c in candidates]
     ranked.sort(key=lambda r: (-r.score, -(r.candidate.timestamp or 0.0), r.candidate.id))
@@ -161,6 +166,9 @@ def _signs(analysis: Analysis, candidate: Candidate, named: frozenset[str], zone
         score += SPEAKER_WEIGHT
     if text.rstrip().endswith("?"):
         score -= QUESTION_WEIGHT
+    if analysis.exact:
+        folded = fold(text)
+        score += EXACT_WEIGHT * fmean(piece in folded for piece in analysis.exact)
     if analysis.shape == "when" and _TIME_WORD.search(text.casefold()):
         score += TIME_WORD_WEIGHT
     if analysis.dates and candidate.timestamp is not None:

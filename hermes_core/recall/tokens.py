@@ -44,8 +44,11 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
 def fold(text: str) -> str:
-    """Text as it is compared: compatibility forms made one, letters in lower case, one kind of apostrophe."""
-    return unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
+    """Text as it is compared: accents composed, letters in lower case, one kind of apostrophe.
+
+    Not `casefold`, and no compatibility forms: `unicode61` knows neither, so that ß would be sought as ss in vain.
+    """
+    return unicodedata.normalize("NFC", text).lower().replace("’", "'")
 
 
 def words(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from typing import Any, Literal
@@ -115,7 +115,7 @@ def search(
         places = finder.fulfilling(analysis.condition, order)
         rows = finder.rows(places if order else _by_score(places, scores))
     elif scores:
-        rows = finder.rows(_by_score(scores, scores))
+        rows = finder.rows(_by_score(finder.holding if order else scores, scores))
     else:
         rows = finder.between(_spans(analysis.dates, now, zone))
     by_id = {row["id"]: row for row in rows}
@@ -161,6 +161,11 @@ class _Finder:
         self._scope, self._scope_parameters = filters.scope().sql()
         self._scoped = bool(filters.sessions) or filters.user is not None
         self._sizes: dict[Place, int] = {}
+
+    @property
+    def holding(self) -> Collection[Place]:
+        """Places that hold a term themselves; only these are shown by time."""
+        return self._sizes.keys()
 
     def scores(self, analysis: Analysis) -> tuple[dict[Place, float], list[str]]:
         """What each place is worth by its words and its neighbours', and the match expressions that were asked."""

@@ -37,7 +37,7 @@ def test_a_date_is_read_however_it_is_written(text: str, when: When) -> None:
     "text", ["may I march on?", "version 1.2.3", "port 8080", "99 bottles", "on 45 May", ""]
 )
 def test_what_is_no_date_is_left_alone(text: str) -> None:
-    assert find_dates(text)[0] in ((), (When(0, 5),))
+    assert find_dates(text) == ((), text)
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,23 @@ def test_the_shape_of_a_question_is_read(text: str, shape: str) -> None:
     assert analyse(text).shape == shape
 
 
+def test_full_width_letters_are_asked_in_plain_ones_too() -> None:
+    assert analyse("ＡＢＣ").terms[0].forms == ("abc",)
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("Is it C#?", ("c#",)),
+        ("(see path/to/file.py), please.", ("path/to/file.py",)),
+        ("--verbose or -x", ("--verbose", "-x")),
+        ("don't ask, it's fine!", ()),
+    ],
+)
+def test_pieces_whose_signs_carry_meaning_are_kept_as_they_are(text: str, pieces: tuple[str, ...]) -> None:
+    assert analyse(text).exact == pieces
+
+
 A, B, C = Leaf("a"), Leaf("b"), Leaf("c")
 
 

@@ -13,7 +13,7 @@ from hermes_core.recall.tokens import dense_runs, grams, is_stop_word, words
         ("Why is the server down?", ["why", "is", "the", "server", "down"]),
         ("joe@example.com", ["joe", "example", "com"]),
         ("it’s `my_app.config`", ["it's", "my", "app", "config"]),
-        ("ＡＢＣ ｆｕｌｌ", ["abc", "full"]),
+        ("Straße RE\u0301SUME\u0301", ["straße", "résumé"]),
         ("docker部署 done", ["docker", "done"]),
         ("", []),
     ],

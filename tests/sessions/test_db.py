@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
+from hermes_core.sessions.db import SessionDB
+
+
+def say(db: SessionDB, *texts: str, session: str = "s1") -> list[int]:
+    return [
+        db.append_message(session, "user" if i % 2 == 0 else "assistant", text)
+        for i, text in enumerate(texts)
+    ]
+
+
+def test_a_message_comes_back_as_it_went_in(db: SessionDB) -> None:
+    calls = [{"id": "c1", "function": {"name": "run", "arguments": '{"cmd": "部署"}'}}]
+    message_id = db.append_message(
+        "s1",
+        "assistant",
+        "On it",
+        tool_calls=calls,
+        reasoning="think",
+        timestamp=12.5,
+        speaker="Mel",
+        ref="D1:1",
+    )
+
+    (message,) = db.get_messages("s1")
+
+    assert (message.id, message.role, message.content) == (message_id, "assistant", "On it")
+    assert list(message.tool_calls) == calls
+    assert (message.reasoning, message.timestamp, message.speaker, message.ref) == (
+        "think",
+        12.5,
+        "Mel",
+        "D1:1",
+    )
+
+
+def test_parts_are_kept_and_only_their_text_is_searched(db: SessionDB) -> None:
+    parts = [
+        {"type": "text", "text": "look at this"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAAzebra"}},
+    ]
+    db.append_message("s1", "user", parts)
+
+    (message,) = db.get_messages("s1")
+
+    assert message.content == "look at this\n[image]"
+    assert db.get_messages_as_conversation("s1") == [{"role": "user", "content": parts}]
+    assert not db.search("image_url OR AAAAzebra")
+
+
+@pytest.mark.parametrize("text", ["a\ud83d\ude00b", "lone \udc80 half", "nul \0 inside", "\ud800"])
+def test_text_that_is_no_text_is_stored_all_the_same(db: SessionDB, text: str) -> None:
+    db.append_message("s1", "user", text, tool_calls=[{"arguments": text}], speaker=text)
+
+    (message,) = db.get_messages("s1")
+
+    assert len(message.content) >= len(text) - 1
+    message.content.encode()
+
+
+def test_a_turn_is_stored_whole_and_marked_complete(db: SessionDB) -> None:
+    ids = db.append_turn(
+        "s1", [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}], "t1", 1
+    )
+
+    (completed,) = db.complete_turns()
+
+    assert [m.id for m in db.get_messages("s1")] == ids
+    assert (completed.session_id, completed.turn.id, completed.turn.number) == ("s1", "t1", 1)
+    assert (completed.turn.user, completed.turn.assistant) == ("hi", "hello")
+    assert list(db.complete_turns(since=completed.key)) == []
+
+
+def test_a_turn_of_which_one_message_cannot_be_stored_leaves_nothing(db: SessionDB) -> None:
+    class Unprintable:
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    with pytest.raises(ValueError, match="no text"):
+        db.append_turn("s1", [{"role": "user", "content": "first"}, {"role": Unprintable()}], "t1", 1)
+
+    assert db.get_messages("s1") == []
+    assert db.search("first") == []
+    assert list(db.complete_turns()) == []
+
+
+def test_a_turn_stored_twice_is_there_once(db: SessionDB) -> None:
+    turn = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+
+    assert db.append_turn("s1", turn, "t1", 1) == db.append_turn("s1", turn, "t1", 1)
+    assert len(db.get_messages("s1")) == 2
+
+
+def test_a_turn_id_belongs_to_one_session(db: SessionDB) -> None:
+    db.create_session("s2")
+    db.append_turn("s1", [{"role": "user", "content": "hi"}], "t1", 1)
+
+    with pytest.raises(SessionError, match="another session"):
+        db.append_turn("s2", [{"role": "user", "content": "hi"}], "t1", 1)
+
+
+def test_a_ref_stored_twice_is_there_once_in_its_session(db: SessionDB) -> None:
+    db.create_session("s2")
+
+    first = db.append_message("s1", "user", "hi", ref="D1:1")
+
+    assert db.append_message("s1", "user", "hi", ref="D1:1") == first
+    assert db.append_message("s2", "user", "hi", ref="D1:1") != first
+
+
+def test_rewinding_hides_the_messages_and_tells_which_turns_went(db: SessionDB) -> None:
+    for number in (1, 2, 3):
+        turn = [
+            {"role": "user", "content": f"q{number} kiwi"},
+            {"role": "assistant", "content": f"a{number}"},
+        ]
+        db.append_turn("s1", turn, f"t{number}", number)
+    second = db.get_messages("s1")[2].id
+
+    assert db.rewind("s1", second) == ["t2", "t3"]
+
+    assert [m.content for m in db.get_messages("s1")] == ["q1 kiwi", "a1"]
+    assert [hit.text for hit in db.search("kiwi q2 a2 q3")] == ["q1 kiwi", "a1"]
+    assert [c.turn.id for c in db.complete_turns()] == ["t1"]
+    assert db.get_message(second) is None
+    assert db.around(second) is None
+    assert len(db.transcript("s1").messages()) == 2
+    session = db.get_session("s1")
+    assert session is not None
+    assert session.message_count == 2
+
+
+def test_what_was_rewound_does_not_come_back_by_importing_it_again(db: SessionDB) -> None:
+    message_id = db.append_message("s1", "user", "secret plan", ref="r1")
+    db.rewind("s1", message_id)
+
+    db.append_message("s1", "user", "secret plan", ref="r1")
+
+    assert db.get_messages("s1") == []
+    assert db.search("secret plan") == []
+
+
+def test_after_a_rewind_the_conversation_closes_up(db: SessionDB) -> None:
+    first, second, _ = say(db, "one", "two", "three")
+    db.rewind("s1", second)
+    again = db.append_message("s1", "assistant", "two again")
+
+    window = db.around(first, 1)
+
+    assert window is not None
+    assert [m.id for m in window.messages] == [first, again]
+
+
+def test_only_what_is_there_can_be_rewound(db: SessionDB) -> None:
+    db.create_session("s2")
+    (other,) = say(db, "hi", session="s2")
+
+    with pytest.raises(SessionError, match="not in this session"):
+        db.rewind("s1", other)
+    with pytest.raises(SessionError, match="there is no session 'nope'"):
+        db.rewind("nope", other)
+
+
+def test_compacted_messages_leave_the_conversation_and_are_still_found(db: SessionDB) -> None:
+    first, _ = say(db, "the tangerine plan", "noted")
+
+    assert db.compact("s1", first) == 1
+
+    assert [m["content"] for m in db.get_messages_as_conversation("s1")] == ["noted"]
+    assert db.search("tangerine")[0].message_id == first
+
+
+def test_a_window_knows_how_much_lies_on_both_sides(db: SessionDB) -> None:
+    ids = say(db, *map(str, range(10)))
+
+    window = db.around(ids[4], 2)
+
+    assert window is not None
+    assert [m.id for m in window.messages] == ids[2:7]
+    assert (window.before, window.after) == (2, 3)
+
+
+def test_a_transcript_ends_where_the_session_ended(db: SessionDB) -> None:
+    ids = say(db, "one", "two", "three")
+
+    assert [m["content"] for m in db.transcript("s1", ids[1]).messages()] == ["one", "two"]
+    assert db.transcript("gone").messages() == []
+
+
+def test_the_first_reason_of_an_end_stays(db: SessionDB) -> None:
+    db.end_session("s1", "close", at=5.0)
+    db.end_session("s1", "crash", at=9.0)
+
+    session = db.get_session("s1")
+    assert session is not None
+    assert (session.end_reason, session.ended_at) == ("close", 5.0)
+
+    db.reopen_session("s1")
+    session = db.get_session("s1")
+    assert session is not None
+    assert session.ended_at is None
+
+
+def test_a_session_made_twice_keeps_what_it_has_and_gains_what_it_lacked(db: SessionDB) -> None:
+    db.create_session("s2", "telegram", title="Plan")
+    db.create_session("s2", "cli", title="Other", model="m")
+
+    session = db.get_session("s2")
+    assert session is not None
+    assert (session.source, session.title, session.model) == ("telegram", "Plan", "m")
+
+
+def test_a_session_stays_with_its_user(db: SessionDB) -> None:
+    db.create_session("s2", user="telegram:1")
+
+    with pytest.raises(SessionError, match="another user"):
+        db.create_session("s2", user="telegram:2")
+
+
+def test_deleting_takes_the_messages_out_of_the_search(db: SessionDB) -> None:
+    db.append_turn("s1", [{"role": "user", "content": "kumquat 金桔"}], "t1", 1)
+
+    assert db.delete_session("s1") == ["t1"]
+
+    assert db.get_session("s1") is None
+    assert db.search("kumquat") == db.search("金桔") == []
+    assert db.check() == []
+
+
+def test_usage_is_added_up_and_unknown_counters_are_named(db: SessionDB) -> None:
+    db.add_usage("s1", input_tokens=3, cost_usd=0.5)
+    db.add_usage("s1", input_tokens=4)
+
+    with pytest.raises(SessionError, match="beans"):
+        db.add_usage("s1", beans=1)
+
+
+def test_a_message_needs_a_session(db: SessionDB) -> None:
+    with pytest.raises(SessionError, match="there is no session 'nope'; create it first"):
+        db.append_message("nope", "user", "hi")
+
+
+def test_the_file_is_private_and_a_reader_can_search_it(tmp_path: Path, db: SessionDB) -> None:
+    say(db, "the elderberry recipe")
+
+    reader = SessionDB(db.path, read_only=True)
+
+    assert stat.S_IMODE(db.path.stat().st_mode) == 0o600
+    assert len(reader.search("elderberry recipe?")) == 1
+    with pytest.raises(DatabaseUnavailable):
+        reader.append_message("s1", "user", "no")
+    reader.close()
+
+
+def test_odd_characters_in_the_path_are_no_trouble(tmp_path: Path) -> None:
+    store = SessionDB(tmp_path / "50% #1?" / "state.db")
+    store.create_session("s1")
+    store.close()
+
+    assert (tmp_path / "50% #1?" / "state.db").exists()
+
+
+def test_threads_share_a_store(db: SessionDB) -> None:
+    def write(name: str) -> None:
+        for number in range(20):
+            db.append_message("s1", "user", f"{name} {number}")
+            assert db.search(f"{name} AND {number}")
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in ("ant", "bee", "cat")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(db.get_messages("s1")) == 60
+
+
+def test_a_damaged_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    path.write_bytes(b"this is not a database, but long enough to be taken for one" * 50)
+
+    with pytest.raises(DatabaseCorrupt, match="is damaged .* left as it is"):
+        SessionDB(path).create_session("s1")
+
+    assert path.read_bytes().startswith(b"this is not")
+
+
+def test_damage_inside_the_file_is_found_by_the_check(db: SessionDB) -> None:
+    for number in range(200):
+        db.append_message("s1", "user", f"message {number} " + "x" * 200)
+    db.close()
+    data = bytearray(db.path.read_bytes())
+    for page in range(8, 20):
+        data[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+    db.path.write_bytes(bytes(data))
+
+    again = SessionDB(db.path)
+    try:
+        assert again.check() != []
+    except DatabaseCorrupt as exc:
+        assert "damaged" in str(exc)
+    finally:
+        again.close()
+
+
+def test_values_are_kept_beside_the_sessions(db: SessionDB) -> None:
+    assert db.get_meta("k") is None
+    db.set_meta("k", "1")
+    db.set_meta("k", "2")
+    assert db.get_meta("k") == "2"
+
+
+def test_a_backup_holds_everything(tmp_path: Path, db: SessionDB) -> None:
+    say(db, "keep this")
+    db.backup(tmp_path / "copy" / "state.db")
+
+    copy = SessionDB(tmp_path / "copy" / "state.db")
+    assert [m.content for m in copy.get_messages("s1")] == ["keep this"]
+    copy.close()
