@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
-GRAMS_VERSION = "1"
-"""Changes whenever `grams` cuts differently; a store whose index was cut by another version rebuilds it."""
+CUT_VERSION = "1"
+"""Changes whenever text is cut differently here; a store whose index was cut by another version rebuilds it."""
 
 _DENSE = (
     "\u0e00-\u0eff"  # Thai, Lao
@@ -67,6 +67,15 @@ def dense_runs(text: str) -> list[str]:
     ['部署失败']
     """
     return _RUN.findall(unicodedata.normalize("NFKC", text))
+
+
+def without_dense_runs(text: str) -> str:
+    """The text for a word index. `unicode61` would take a dense run for part of the word beside it.
+
+    >>> without_dense_runs("docker部署 done")
+    'docker  done'
+    """
+    return _RUN.sub(" ", text)
 
 
 def grams(text: str) -> tuple[list[str], list[str]]:

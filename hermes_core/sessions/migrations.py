@@ -1,16 +1,16 @@
 """The schema of state.db as named migrations. One that has shipped never changes; a new one is added below it.
 
-Message text is stored once: the word index is external-content FTS5 over a view of the rows, and the index of dense
-scripts (Chinese, Japanese, Thai, emoji) is contentless and holds grams of those runs only. Rows that were rewound
-are in neither.
+Message text is stored once: the word index is external-content FTS5 over a view of the rows (dense runs left out, see
+`recall.tokens`), and the index of dense scripts (Chinese, Japanese, Thai, emoji) is contentless and holds the grams of
+those runs only. Rows that were rewound are in neither.
 """
 
 from __future__ import annotations
 
 import sqlite3
 
-from hermes_core.recall.tokens import GRAMS_VERSION
-from hermes_core.sessions.index import cut_grams
+from hermes_core.recall.tokens import CUT_VERSION
+from hermes_core.sessions.index import recut
 from hermes_core.storage.sqlite import Migration
 
 _TABLES = (
@@ -106,5 +106,5 @@ def _create(connection: sqlite3.Connection) -> None:
 
 MIGRATIONS: tuple[Migration, ...] = (
     ("sessions-messages-turns", _create),
-    (f"grams-version-{GRAMS_VERSION}", cut_grams),
+    (f"text-cut-{CUT_VERSION}", recut),
 )

@@ -218,20 +218,17 @@ class _Finder:
 
     def snippet(self, row: sqlite3.Row, hits: Sequence[str]) -> str:
         """The part of a message that matched, marked; its beginning when only its neighbours did."""
-        if hits:
-            words_only = [hit for hit in hits if " : " not in hit]
-            found = (
-                self._database.execute(
-                    f"SELECT snippet(messages_fts, -1, '>>>', '<<<', '...', {SNIPPET_TOKENS}) FROM messages_fts"
-                    " WHERE messages_fts MATCH ? AND rowid = ?",
-                    (" OR ".join(words_only), row["id"]),
-                ).fetchone()
-                if words_only
-                else None
-            )
+        content = row["content"] or row["tool_calls"]
+        said = [hit for hit in hits if " : " not in hit]
+        if said and not dense_runs(content):
+            found = self._database.execute(
+                f"SELECT snippet(messages_fts, -1, '>>>', '<<<', '...', {SNIPPET_TOKENS}) FROM messages_fts"
+                " WHERE messages_fts MATCH ? AND rowid = ?",
+                (" OR ".join(said), row["id"]),
+            ).fetchone()
             if found and len(found[0]) < 20 * SNIPPET_TOKENS:
                 return str(found[0])
-        return _dense_snippet(row["content"] or row["tool_calls"], hits)
+        return _marked(content, hits)
 
     def _near_places(self, term: Term) -> dict[Place, float]:
         if not term.near:
@@ -346,15 +343,17 @@ def _leaf_sql(leaf: Leaf, parameters: list[str]) -> str:
     return f"({' AND '.join(parts)})" if parts else "1"
 
 
-def _dense_snippet(text: str, hits: Sequence[str]) -> str:
-    """Around the first gram that matched, else the beginning."""
+def _marked(text: str, hits: Sequence[str]) -> str:
+    """Around the first word or gram that stands in the text as it was asked, else the beginning."""
+    lowered = text.lower()
     for hit in hits:
-        gram = hit.partition(" : ")[2].strip('"')
-        at = text.find(gram) if gram else -1
-        if at >= 0:
-            start, end = max(at - 60, 0), at + len(gram) + 100
-            marked = f"{text[start:at]}>>>{gram}<<<{text[at + len(gram) : end]}"
-            return ("..." if start else "") + marked + ("..." if end < len(text) else "")
+        asked = hit.partition(" : ")[2] or hit.partition(" OR ")[0]
+        start = lowered.find(asked.strip('"')) if len(lowered) == len(text) else -1
+        if start >= 0:
+            end = start + len(asked) - 2
+            before, after = text[max(start - 60, 0) : start], text[end : end + 100]
+            marked = f"{before}>>>{text[start:end]}<<<{after}"
+            return ("..." if start > 60 else "") + marked + ("..." if end + 100 < len(text) else "")
     head = " ".join(text[: 10 * SNIPPET_TOKENS].split()[:SNIPPET_TOKENS])
     return head + "..." if len(head) < len(text.strip()) else head
 

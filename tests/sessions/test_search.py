@@ -20,6 +20,7 @@ CORPUS = [
     "Run it with --verbose and -x to see more.",
     "部署失败了，因为磁盘满了。",
     "docker 部署 成功",
+    "k8s部署latest完成",
     "明日の会議は三時からです",
     "สวัสดีครับ ยินดีต้อนรับ",
     "서버를 다시 시작했습니다",
@@ -67,30 +68,33 @@ def corpus(db: SessionDB) -> SessionDB:
         ("docker 部署", 8),
         ("部署 AND 成功", 8),
         ("部署 NOT 失败", 8),
-        ("会議", 9),
-        ("会議は何時？", 9),
-        ("ยินดี", 10),
-        ("서버", 11),
-        ("🎂", 12),
-        ("birthday 🎉?", 12),
-        ("cafe naive", 13),
-        ("résumé", 13),
-        ("Straßenbahnfahrer!", 14),
-        ("дела в Москве", 15),
-        ("10:30", 16),
-        ("$20 [cash]", 16),
-        ("ID = passport", 16),
-        ("x^2", 17),
-        ("a/b", 17),
-        ('"ship on Friday"', 18),
-        ("we ship on friday, don't we", 18),
-        ("errno=111", 19),
-        ("(errno=111)", 19),
-        ("connect*", 19),
-        ("E1234: connection", 19),
-        ("refused AND (connection OR socket)", 19),
-        ("NEAR(connection refused)", 19),
-        ("content:refused", 19),
+        ("k8s", 9),
+        ("latest 完成", 9),
+        ("部署latest", 9),
+        ("会議", 10),
+        ("会議は何時？", 10),
+        ("ยินดี", 11),
+        ("서버", 12),
+        ("🎂", 13),
+        ("birthday 🎉?", 13),
+        ("cafe naive", 14),
+        ("résumé", 14),
+        ("Straßenbahnfahrer!", 15),
+        ("дела в Москве", 16),
+        ("10:30", 17),
+        ("$20 [cash]", 17),
+        ("ID = passport", 17),
+        ("x^2", 18),
+        ("a/b", 18),
+        ('"ship on Friday"', 19),
+        ("we ship on friday, don't we", 19),
+        ("errno=111", 20),
+        ("(errno=111)", 20),
+        ("connect*", 20),
+        ("E1234: connection", 20),
+        ("refused AND (connection OR socket)", 20),
+        ("NEAR(connection refused)", 20),
+        ("content:refused", 20),
     ],
 )
 def test_a_question_with_any_punctuation_in_any_script_finds_it(
@@ -115,11 +119,11 @@ def test_the_operators_hold_in_every_script(corpus: SessionDB) -> None:
         return {hit.session_id for hit in corpus.search(question, limit=20)}
 
     assert found("部署 AND 成功") == {"c8"}
-    assert found("部署 NOT 失败") == {"c8"}
-    assert found("部署 OR 会議") == {"c7", "c8", "c9"}
+    assert found("部署 NOT 失败") == {"c8", "c9"}
+    assert found("部署 OR 会議") == {"c7", "c8", "c9", "c10"}
     assert found("docker AND 部署") == {"c8"}
     assert found("server AND invoice") == set()
-    assert found("NOT (server OR 部署) AND birthday") == {"c12"}
+    assert found("NOT (server OR 部署) AND birthday") == {"c13"}
     assert found('"the disk was full"') == {"c0"}
     assert found('"disk the was full"') == set()
 
@@ -219,15 +223,16 @@ def test_the_name_of_a_speaker_elsewhere_is_still_a_word_here(db: SessionDB) -> 
 
 
 SIGNS = [". ", ", ", "? ", "! ", ": ", "; ", " - ", " / ", " (", ") ", "' ", " ", " ", " ", " "]
-WORDS = (
+_WORDS = (
     "we should move the nightly backup to another disk before it is full again and tell the team about what was "
     "lost in spring because nobody had read the log where did you put my notes on soup bread garden piano lessons "
     "train tickets doctor visit tax forms bicycle repair holiday island rain window paint colour"
-).split()
+)
+WORDS = _WORDS.split()
 
 
 def test_pieces_pasted_from_a_message_find_it(db: SessionDB) -> None:
-    chance = random.Random(7)  # noqa: S311  # no secret
+    chance = random.Random(7)
     texts = {}
     for _ in range(300):
         text = "".join(

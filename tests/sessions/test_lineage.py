@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import pytest
+
+from hermes_core.errors import SessionError
+from hermes_core.sessions.db import SessionDB
+
+
+def chain(db: SessionDB, *ids: str) -> None:
+    """A session compressed into the next, and so on."""
+    for number, session_id in enumerate(ids):
+        parent = ids[number - 1] if number else ""
+        if parent:
+            db.end_session(parent, "compression", at=number * 100.0)
+        db.create_session(session_id, parent_id=parent, started_at=number * 100.0)
+        db.append_message(session_id, "user", f"hello from {session_id}", timestamp=number * 100.0 + 1)
+
+
+def shown(db: SessionDB, **filters: object) -> list[str]:
+    return [entry.session.id for entry in db.list_sessions(**filters)]  # type: ignore[arg-type]
+
+
+def test_a_compression_chain_is_one_entry_and_shows_its_tip(db: SessionDB) -> None:
+    db.delete_session("s1")
+    chain(db, "a", "b", "c")
+
+    (entry,) = db.list_sessions()
+
+    assert (entry.session.id, entry.root_id, entry.preview) == ("c", "a", "hello from a")
+    assert db.compression_tip("a") == db.compression_tip("b") == "c"
+
+
+def test_a_session_delegated_by_a_living_parent_is_no_continuation(db: SessionDB) -> None:
+    db.create_session("parent", started_at=0.0)
+    db.create_session("helper", "subagent", parent_id="parent", started_at=50.0)
+    db.end_session("parent", "compression", at=100.0)
+    db.create_session("next", parent_id="parent", started_at=100.0)
+
+    assert db.compression_tip("parent") == "next"
+    assert set(shown(db)) == {"s1", "next"}
+
+
+def test_a_branch_is_an_entry_of_its_own(db: SessionDB) -> None:
+    db.create_session("branch", parent_id="s1", relation="branch")
+
+    assert set(shown(db)) == {"s1", "branch"}
+
+
+def test_a_circle_of_parents_ends(db: SessionDB) -> None:
+    db.create_session("x", parent_id="y", relation="compression")
+    db.create_session("y", parent_id="x", relation="compression")
+
+    assert db.compression_tip("x") in {"x", "y"}
+    assert db.lineage_root("x") in {"x", "y"}
+    assert db.lineage("x") == {"x", "y"}
+
+
+def test_the_family_is_everyone_under_one_root(db: SessionDB) -> None:
+    chain(db, "a", "b", "c")
+    db.create_session("side", parent_id="a", relation="branch")
+
+    assert db.lineage("b") == {"a", "b", "c", "side"}
+    assert db.lineage("s1") == {"s1"}
+    assert db.lineage("unknown") == {"unknown"}
+
+
+def test_the_conversation_with_its_ancestors_reads_from_the_beginning(db: SessionDB) -> None:
+    chain(db, "a", "b")
+
+    told = db.get_messages_as_conversation("b", include_ancestors=True)
+
+    assert [m["content"] for m in told] == ["hello from a", "hello from b"]
+
+
+def test_deleting_takes_delegated_sessions_along_and_leaves_the_continuation(db: SessionDB) -> None:
+    db.create_session("helper", "subagent", parent_id="s1", relation="delegation")
+    db.end_session("s1", "compression", at=1.0)
+    db.create_session("next", parent_id="s1", relation="compression")
+
+    db.delete_session("s1")
+
+    assert db.get_session("helper") is None
+    following = db.get_session("next")
+    assert following is not None
+    assert following.parent_id == ""
+
+
+def test_lists_are_ordered_by_activity_and_filtered(db: SessionDB) -> None:
+    db.create_session("old", "telegram", user="u1", started_at=1.0)
+    db.create_session("new", "cli", user="u2", started_at=2.0)
+    db.append_message("old", "user", "again", timestamp=3.0)
+
+    assert shown(db, exclude_sessions=["s1"]) == ["old", "new"]
+    assert shown(db, source="telegram") == ["old"]
+    assert shown(db, user="u2") == ["new"]
+    assert shown(db, exclude_sources=["cli"]) == ["old"]
+    assert shown(db, exclude_sessions=["s1"], limit=1, offset=1) == ["new"]
+
+
+def test_a_long_first_message_is_previewed_in_one_line(db: SessionDB) -> None:
+    db.append_message("s1", "user", "first\nline " + "x" * 100)
+
+    (entry,) = db.list_sessions()
+
+    assert entry.preview.startswith("first line xxx")
+    assert len(entry.preview) == 63
+
+
+def test_titles_count_up_along_the_conversation(db: SessionDB) -> None:
+    db.set_title("s1", "My plan")
+    db.create_session("s2", title="My plan")
+    db.create_session("s3", title="My plan #2")
+
+    titles = [session.title for i in ("s1", "s2", "s3") if (session := db.get_session(i))]
+
+    assert titles == ["My plan", "My plan #2", "My plan #3"]
+    assert db.next_title("My plan") == "My plan #4"
+    assert db.next_title("Other") == "Other"
+
+
+def test_a_title_in_use_is_refused_and_an_ancestor_gives_it_up(db: SessionDB) -> None:
+    chain(db, "a", "b")
+    db.set_title("a", "Plan")
+
+    with pytest.raises(SessionError, match="'Plan' is in use by session 'a'"):
+        db.set_title("s1", "Plan")
+    assert db.set_title("b", "Plan") == "Plan"
+
+
+def test_a_title_is_one_clean_line(db: SessionDB) -> None:
+    assert db.set_title("s1", "  two\nlines\u202e \x07bell " + "x" * 200).startswith("two lines bell xxx")
+    assert db.set_title("s1", "") == ""
+
+
+def test_a_session_is_found_by_id_prefix_or_title(db: SessionDB) -> None:
+    db.create_session("20240313_abc", title="Trip")
+    db.create_session("other", title="Trip #2")
+
+    def found(text: str) -> str | None:
+        session = db.find_session(text)
+        return session.id if session else None
+
+    assert found("20240313_abc") == found("20240313") == "20240313_abc"
+    assert found("Trip") == "other"
+    assert found("%") is None
+    assert found("") is None

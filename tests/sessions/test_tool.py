@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hermes_core.contract.values import Session
+from hermes_core.errors import DatabaseUnavailable
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool, owner_of
+
+ME = Session("now")
+
+
+@pytest.fixture
+def past(db: SessionDB) -> SessionDB:
+    """Two past conversations of thirty messages, and the current one."""
+    db.delete_session("s1")
+    for day, topic in ((1, "walnut"), (2, "maple")):
+        db.create_session(topic, title=f"About {topic}", started_at=day * 86_400.0)
+        for number in range(30):
+            role = "user" if number % 2 == 0 else "assistant"
+            text = f"the {topic} table wants oil" if number == 14 else f"{topic} chat {number}"
+            db.append_message(topic, role, text, timestamp=day * 86_400.0 + number)
+    db.create_session("now")
+    db.append_message("now", "user", "what about the walnut table?")
+    return db
+
+
+def call(db: SessionDB, session: Session = ME, **arguments: Any) -> dict[str, Any]:
+    answer = json.loads(SessionSearchTool(db).call(arguments, session))
+    assert isinstance(answer, dict)
+    return answer
+
+
+def test_without_arguments_it_lists_past_conversations(past: SessionDB) -> None:
+    answer = call(past)
+
+    assert (answer["success"], answer["mode"]) == (True, "browse")
+    assert [r["session_id"] for r in answer["results"]] == ["maple", "walnut"]
+    assert answer["results"][0]["preview"] == "maple chat 0"
+    assert answer["results"][0]["message_count"] == 30
+
+
+def test_a_query_finds_one_hit_a_conversation_with_what_stands_around_it(past: SessionDB) -> None:
+    answer = call(past, query="the walnut table?")
+
+    first = answer["results"][0]
+    assert (answer["mode"], first["session_id"], first["title"]) == ("discover", "walnut", "About walnut")
+    assert "table" in first["snippet"]
+    assert [m["content"] for m in first["messages"] if m.get("anchor")] == ["the walnut table wants oil"]
+    assert len(first["messages"]) == 11
+    assert [m["content"] for m in first["bookend_start"]] == [
+        "walnut chat 0",
+        "walnut chat 1",
+        "walnut chat 2",
+    ]
+    assert [m["content"] for m in first["bookend_end"]][-1] == "walnut chat 29"
+    assert (first["messages_before"], first["messages_after"]) == (9, 10)
+    assert len({r["session_id"] for r in answer["results"]}) == len(answer["results"])
+
+
+def test_a_query_that_finds_nothing_says_so(past: SessionDB) -> None:
+    answer = call(past, query="zyzzyva?")
+
+    assert (answer["results"], answer["count"], answer["message"]) == ([], 0, "No matching sessions found.")
+
+
+def test_a_title_comes_first(past: SessionDB) -> None:
+    answer = call(past, query='"About maple"', limit=1)
+
+    assert answer["results"][0]["session_id"] == "maple"
+    assert answer["results"][0]["matched_role"] == "session_title"
+
+
+def test_the_current_lineage_and_tool_sessions_are_left_out(past: SessionDB) -> None:
+    past.create_session("child", parent_id="now", relation="delegation")
+    past.append_message("child", "user", "walnut in the child")
+    past.create_session("hidden", "tool")
+    past.append_message("hidden", "user", "walnut in a tool session")
+
+    assert [r["session_id"] for r in call(past, query="walnut", limit=10)["results"]] == ["walnut"]
+    assert {r["session_id"] for r in call(past)["results"]} == {"walnut", "maple"}
+
+
+def test_scrolling_shows_the_messages_around_one(past: SessionDB) -> None:
+    anchor = past.get_messages("walnut")[10].id
+
+    answer = call(past, session_id="walnut", around_message_id=anchor, window=2, query="ignored")
+
+    assert answer["mode"] == "scroll"
+    assert [m["id"] for m in answer["messages"]] == list(range(anchor - 2, anchor + 3))
+    assert (answer["messages_before"], answer["messages_after"]) == (8, 17)
+
+
+@pytest.mark.parametrize(
+    ("given", "used"), [(0, 1), (-5, 1), (99, 20), ("7", 7), ("many", 5), (None, 5), (True, 5)]
+)
+def test_the_window_is_kept_between_one_and_twenty(past: SessionDB, given: object, used: int) -> None:
+    anchor = past.get_messages("walnut")[10].id
+
+    assert call(past, session_id="walnut", around_message_id=anchor, window=given)["window"] == used
+
+
+def test_scrolling_finds_a_message_that_lies_in_a_child_session(past: SessionDB) -> None:
+    past.end_session("walnut", "compression")
+    past.create_session("walnut2", parent_id="walnut", relation="compression")
+    anchor = past.append_message("walnut2", "user", "later")
+
+    answer = call(past, session_id="walnut", around_message_id=anchor)
+
+    assert answer["session_id"] == "walnut2"
+    assert "rebound" in answer["warning"]
+
+
+def test_scrolling_in_the_current_conversation_is_refused(past: SessionDB) -> None:
+    anchor = past.get_messages("now")[0].id
+
+    answer = call(past, session_id="now", around_message_id=anchor)
+
+    assert answer["success"] is False
+    assert "current session lineage" in answer["error"]
+    assert call(past, session_id="now")["success"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"around_message_id": 3}, "scroll requires session_id"),
+        ({"session_id": "walnut", "around_message_id": "x"}, "scroll requires integer around_message_id"),
+        (
+            {"session_id": "walnut", "around_message_id": 10**9},
+            "around_message_id 1000000000 not in session_id walnut",
+        ),
+        ({"session_id": "nowhere"}, "session_id not found: nowhere"),
+    ],
+)
+def test_a_call_that_cannot_be_answered_says_why(
+    past: SessionDB, arguments: dict[str, Any], error: str
+) -> None:
+    answer = call(past, **arguments)
+
+    assert answer["success"] is False
+    assert answer["error"] == error
+
+
+def test_reading_a_long_session_leaves_its_middle_out(past: SessionDB) -> None:
+    for number in range(30, 50):
+        past.append_message("walnut", "user", f"walnut chat {number}")
+
+    answer = call(past, session_id="walnut")
+
+    assert (answer["mode"], answer["message_count"], answer["truncated"]) == ("read", 50, True)
+    assert [m["content"] for m in answer["messages"]][19:21] == ["walnut chat 19", "walnut chat 40"]
+    assert call(past, session_id="maple")["truncated"] is False
+
+
+def test_long_content_is_cut_with_its_length(past: SessionDB) -> None:
+    past.append_message("maple", "assistant", "syrup \x1b[31m" + "x" * 9_000, tool_calls=[{"a": "y" * 9_000}])
+
+    (message,) = [m for m in call(past, session_id="maple")["messages"] if m["content"].startswith("syrup")]
+
+    assert message["content"].startswith("syrup xxx")
+    assert len(message["content"]) == 4_000
+    assert message["original_content_chars"] == 9_006
+    assert len(message["tool_calls"]) <= 4_000
+
+
+def test_rewound_messages_are_in_no_answer(past: SessionDB) -> None:
+    messages = past.get_messages("walnut")
+    past.rewind("walnut", messages[14].id)
+
+    assert "walnut table wants" not in json.dumps(call(past, query="walnut table oil", limit=10))
+    assert "wants oil" not in json.dumps(call(past, session_id="walnut"))
+    assert call(past, session_id="walnut", around_message_id=messages[14].id)["success"] is False
+    assert "wants oil" not in json.dumps(call(past, session_id="walnut", around_message_id=messages[13].id))
+
+
+def test_users_of_a_platform_see_their_own_sessions_only(past: SessionDB) -> None:
+    mine, yours = (
+        Session("m", platform="telegram", user_id="1"),
+        Session("y", platform="telegram", user_id="2"),
+    )
+    past.create_session("mine", "telegram", user=owner_of(mine))
+    anchor = past.append_message("mine", "user", "walnut secret")
+
+    assert [r["session_id"] for r in call(past, mine, query="walnut")["results"]] == ["mine"]
+    assert call(past, yours, query="walnut")["results"] == call(past, yours)["results"] == []
+    assert call(past, yours, session_id="mine")["success"] is False
+    assert call(past, yours, session_id="mine", around_message_id=anchor)["success"] is False
+
+
+def test_roles_limit_and_sort_are_obeyed(past: SessionDB) -> None:
+    past.append_message("maple", "tool", "table saw", tool_name="shop")
+
+    assert (
+        call(past, query="saw")["count"] == 0
+        or call(past, query="saw")["results"][0]["matched_role"] != "tool"
+    )
+    assert call(past, query="saw", role_filter="tool")["results"][0]["matched_role"] == "tool"
+    assert call(past, query="table", limit=1)["count"] == 1
+    assert call(past, query="chat", sort="oldest")["results"][0]["session_id"] == "walnut"
+    assert call(past, query="chat", sort="newest")["results"][0]["session_id"] == "maple"
+
+
+def test_without_a_store_the_answer_is_a_clear_error() -> None:
+    def broken() -> SessionDB:
+        raise DatabaseUnavailable("can't use 'state.db': disk I/O error", "check the disk")
+
+    for tool in (SessionSearchTool(None), SessionSearchTool(broken)):
+        answer = json.loads(tool.call({"query": "x"}, ME))
+
+        assert answer["success"] is False
+        assert answer["error"].startswith("session database not available")
+        assert answer["remedy"]
+
+
+def test_a_damaged_store_answers_with_an_error(tmp_path: Path) -> None:
+    (tmp_path / "state.db").write_bytes(b"no database at all " * 100)
+    db = SessionDB(tmp_path / "state.db")
+
+    assert "damaged" in call(db, query="x")["error"]
+    db.close()
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+NAMES = st.sampled_from(sorted(SESSION_SEARCH_SCHEMA["parameters"]["properties"]))
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(arguments=ANYTHING | st.dictionaries(NAMES, ANYTHING | st.sampled_from(["walnut", 3, "maple"])))
+def test_arguments_of_any_type_never_raise(past: SessionDB, arguments: object) -> None:
+    answer = json.loads(SessionSearchTool(past).call(arguments, ME))
+
+    assert isinstance(answer["success"], bool)
