@@ -12,6 +12,7 @@ from hermes_core.contract.values import Message
 from hermes_core.errors import SessionError
 from hermes_core.recall.query import analyse
 from hermes_core.sessions import index, lineage, records, writes
+from hermes_core.sessions.filters import Filters, Order
 from hermes_core.sessions.migrations import MIGRATIONS
 from hermes_core.sessions.records import (
     CompletedTurn,
@@ -22,7 +23,7 @@ from hermes_core.sessions.records import (
     StoredSession,
     Window,
 )
-from hermes_core.sessions.search import Filters, Order, known_names, search
+from hermes_core.sessions.search import known_names, search
 from hermes_core.storage.sqlite import Database, JournalMode
 
 _MESSAGES = f"""

@@ -1,42 +1,33 @@
-"""The SQL that brings candidates; what they are worth is decided in `hermes_core.recall`.
+"""Search: the SQL that brings candidates; what they are worth is decided in `hermes_core.recall`.
 
-Each term of the question is looked up by itself, so that the neighbours of a hit can be weighed when the question is
-asked: nothing of a message's surroundings is stored with it. All text reaches FTS5 as quoted strings; none of its
-syntax is open to the person who asks, and none of its syntax errors either.
+All text reaches FTS5 as quoted strings; none of its syntax is open to the person who asks, and none of its syntax
+errors either.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
-from typing import Any, Literal
 
 from hermes_core.recall.dates import When
-from hermes_core.recall.query import Analysis, Expression, Leaf, Term, named_in
-from hermes_core.recall.rank import NEAR_WORD_WEIGHT, Candidate, Place, Ranked, TermHits, rank, score_places
-from hermes_core.recall.tokens import dense_runs, grams, words
+from hermes_core.recall.query import Analysis, Expression, named_in
+from hermes_core.recall.rank import Candidate, Place, Ranked, rank
+from hermes_core.recall.tokens import dense_runs
+from hermes_core.sessions.filters import Filters, Order, condition_sql
+from hermes_core.sessions.lookup import Lookup
 from hermes_core.sessions.records import SearchHit
 from hermes_core.storage.sqlite import Database
-
-Order = Literal["newest", "oldest"]
-
-MOST_HITS = 4_000
-"""Messages looked at for one term, the newest. A word that stands in more of them says little about any."""
 
 POOL = 100
 """Candidates that are read and ranked; on LoCoMo 96 % of all evidence is among the best hundred by words alone."""
 
+MOST_FULFILLING = 1_000
+"""Messages that fulfil a boolean query and are ranked: the newest, or the oldest when these are asked for."""
+
 RELEVANT = 0.5
 """Share of the best score that a hit needs when the answer is sorted by time, so that chance hits don't lead it."""
-
-PHRASE_WORDS = range(2, 13)
-"""Lengths of a question that is also tried as the very words of one message, as when someone pastes a piece of it."""
-
-MAX_LEAVES = 64
-"""Words and phrases of a boolean query that are obeyed."""
 
 SNIPPET_TOKENS = 40
 
@@ -54,48 +45,6 @@ _ROW_COLUMNS = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """Which messages may be shown. Empty tuples and None ask for nothing."""
-
-    roles: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
-    sessions: tuple[str, ...] = ()
-    exclude_sources: tuple[str, ...] = ()
-    exclude_sessions: tuple[str, ...] = ()
-    since: float | None = None
-    until: float | None = None
-    user: str | None = None
-
-    def sql(self) -> tuple[str, list[Any]]:
-        """Conditions on messages `m` and sessions `s`, and their parameters."""
-        conditions = ["m.position IS NOT NULL"]
-        parameters: list[Any] = []
-        for column, operator, values in (
-            ("m.role", "IN", self.roles),
-            ("s.source", "IN", self.sources),
-            ("s.id", "IN", self.sessions),
-            ("s.source", "NOT IN", self.exclude_sources),
-            ("s.id", "NOT IN", self.exclude_sessions),
-        ):
-            if values:
-                conditions.append(f"{column} {operator} (SELECT value FROM json_each(?))")
-                parameters.append(json.dumps(values))
-        for column, operator, value in (
-            ("m.timestamp", ">=", self.since),
-            ("m.timestamp", "<", self.until),
-            ("s.user", "=", self.user),
-        ):
-            if value is not None:
-                conditions.append(f"{column} {operator} ?")
-                parameters.append(value)
-        return " AND ".join(conditions), parameters
-
-    def scope(self) -> Filters:
-        """The part that holds for a message's neighbours as well: whose, and in which sessions."""
-        return Filters(sessions=self.sessions, user=self.user)
-
-
 def search(
     database: Database,
     analysis: Analysis,
@@ -109,24 +58,36 @@ def search(
     """The messages that answer, best first, or by time among the relevant ones."""
     if limit < 1 or not analysis:
         return []
-    finder = _Finder(database, filters, max(POOL, limit))
-    scores, asked = finder.scores(analysis)
-    if analysis.condition is not None:
-        places = finder.fulfilling(analysis.condition, order)
-        rows = finder.rows(places if order else _by_score(places, scores))
-    elif scores:
-        rows = finder.rows(_by_score(finder.holding if order else scores, scores))
-    else:
-        rows = finder.between(_spans(analysis.dates, now, zone))
+    lookup, reader = Lookup(database, filters), _Reader(database, filters, max(POOL, limit))
+    rows, scores = _candidates(lookup, reader, analysis, order, _spans(analysis.dates, now, zone))
     by_id = {row["id"]: row for row in rows}
     candidates = [_candidate(row, scores) for row in rows]
     ranked = rank(analysis, candidates, limit=len(candidates) if order else limit, zone=zone)
     if order:
         ranked = _in_time(ranked, order, 0.0 if analysis.condition else RELEVANT)
     return [
-        _hit(by_id[one.candidate.id], one.score, finder.snippet(by_id[one.candidate.id], asked))
+        _hit(by_id[one.candidate.id], one.score, reader.snippet(by_id[one.candidate.id], lookup.asked))
         for one in ranked[:limit]
     ]
+
+
+def _candidates(
+    lookup: Lookup,
+    reader: _Reader,
+    analysis: Analysis,
+    order: Order | None,
+    spans: Sequence[tuple[float, float]],
+) -> tuple[list[sqlite3.Row], dict[Place, float]]:
+    """The rows worth ranking, with what their words are worth."""
+    if analysis.condition is not None:
+        fulfilling = reader.fulfilling(analysis.condition, order)
+        scores = lookup.scores_among(analysis, fulfilling)
+        places: Iterable[Place] = fulfilling.values()
+        return reader.rows(list(places) if order else _by_score(places, scores)), scores
+    scores = lookup.scores(analysis)
+    if not scores:
+        return reader.between(spans), scores
+    return reader.rows(_by_score(lookup.holding if order else scores, scores)), scores
 
 
 def _by_score(places: Iterable[Place], scores: Mapping[Place, float]) -> list[Place]:
@@ -151,39 +112,16 @@ def known_names(database: Database, query: str, filters: Filters) -> list[str]:
     return [name for name in named if database.execute(sql, (name, *parameters)).fetchone()]
 
 
-class _Finder:
-    """Looks things up in one store under one set of filters."""
+class _Reader:
+    """Reads messages that pass the filters, `pool` of them at most."""
 
     def __init__(self, database: Database, filters: Filters, pool: int) -> None:
         self._database = database
         self._pool = pool
         self._filters, self._parameters = filters.sql()
-        self._scope, self._scope_parameters = filters.scope().sql()
-        self._scoped = bool(filters.sessions) or filters.user is not None
-        self._sizes: dict[Place, int] = {}
-
-    @property
-    def holding(self) -> Collection[Place]:
-        """Places that hold a term themselves; only these are shown by time."""
-        return self._sizes.keys()
-
-    def scores(self, analysis: Analysis) -> tuple[dict[Place, float], list[str]]:
-        """What each place is worth by its words and its neighbours', and the match expressions that were asked."""
-        hits, asked = [], []
-        for term in analysis.terms:
-            expression = _match(term)
-            places = self._near_places(term) | self._places(term.kind, expression)
-            if places:
-                hits.append(TermHits(self._frequency(term.kind, expression, len(places)), places))
-                asked.append(expression)
-        verbatim = _verbatim(analysis)
-        if verbatim and (places := self._places("word", verbatim)):
-            hits.append(TermHits(len(places), places))
-        total = self._database.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0]
-        return score_places(hits, total, self._sizes), asked
 
     def rows(self, places: Sequence[Place]) -> list[sqlite3.Row]:
-        """Rows at the first of these places that are there and pass the filters, as many as are ranked."""
+        """Rows at the first of these places that are there and pass the filters."""
         rows: list[sqlite3.Row] = []
         step = 2 * self._pool
         for start in range(0, len(places), step):
@@ -192,16 +130,16 @@ class _Finder:
                 break
         return rows[: self._pool]
 
-    def fulfilling(self, condition: Expression, order: Order | None) -> list[Place]:
-        """Places that fulfil a condition and pass the filters, newest first (or oldest), the first of many."""
-        sql, parameters = _condition_sql(condition)
+    def fulfilling(self, condition: Expression, order: Order | None) -> dict[int, Place]:
+        """Messages that fulfil a condition, newest first (or oldest), by id."""
+        sql, parameters = condition_sql(condition)
         direction = "ASC" if order == "oldest" else "DESC"
         found = self._database.execute(
-            f"""SELECT m.session_key, m.position FROM messages m JOIN sessions s ON s.key = m.session_key
-                WHERE {self._filters} AND {sql} ORDER BY m.id {direction} LIMIT {MOST_HITS}""",
+            f"""SELECT m.id, m.session_key, m.position FROM messages m JOIN sessions s ON s.key = m.session_key
+                WHERE {self._filters} AND {sql} ORDER BY m.id {direction} LIMIT {MOST_FULFILLING}""",
             (*self._parameters, *parameters),
         )
-        return [(key, position) for key, position in found]
+        return {message_id: (key, position) for message_id, key, position in found}
 
     def between(self, spans: Iterable[tuple[float, float]]) -> list[sqlite3.Row]:
         """Rows of given times, for a question that names nothing but a time."""
@@ -229,36 +167,6 @@ class _Finder:
             if found and len(found[0]) < 20 * SNIPPET_TOKENS:
                 return str(found[0])
         return _marked(content, hits)
-
-    def _near_places(self, term: Term) -> dict[Place, float]:
-        if not term.near:
-            return {}
-        expression = " OR ".join(map(_quoted, term.near))
-        return dict.fromkeys(self._places("word", expression), NEAR_WORD_WEIGHT)
-
-    def _places(self, kind: str, expression: str) -> dict[Place, float]:
-        """Where an expression matches, at full strength; the newest messages when there are too many."""
-        table = "messages_grams" if kind == "gram" else "messages_fts"
-        join = "JOIN sessions s ON s.key = m.session_key" if self._scoped else ""
-        where = f"AND {self._scope}" if self._scoped else ""
-        rows = self._database.execute(
-            f"""SELECT m.session_key, m.position, m.size FROM {table} f JOIN messages m ON m.id = f.rowid {join}
-                WHERE {table} MATCH ? {where} ORDER BY f.rowid DESC LIMIT {MOST_HITS}""",
-            (expression, *(self._scope_parameters if self._scoped else ())),
-        )
-        places = {}
-        for key, position, size in rows:
-            places[key, position] = 1.0
-            self._sizes[key, position] = size
-        return places
-
-    def _frequency(self, kind: str, expression: str, found: int) -> int:
-        """In how many messages a term stands: counted only when there are more of them than were looked at."""
-        if found < MOST_HITS:
-            return found
-        table = "messages_grams" if kind == "gram" else "messages_fts"
-        sql = f"SELECT count(*) FROM {table} WHERE {table} MATCH ?"
-        return max(found, int(self._database.execute(sql, (expression,)).fetchone()[0]))
 
     def _at(self, places: Sequence[Place]) -> list[sqlite3.Row]:
         sql = f"""
@@ -294,53 +202,6 @@ def _hit(row: sqlite3.Row, score: float, snippet: str) -> SearchHit:
         title=row["title"],
         session_started=row["started_at"],
     )
-
-
-# ---------------------------------------------------------------------- match expressions
-
-
-def _quoted(text: str) -> str:
-    """`text` as one FTS5 string: its tokens side by side, whatever signs it holds."""
-    return '"' + text.replace('"', '""') + '"'
-
-
-def _match(term: Term) -> str:
-    if term.kind == "gram":
-        return f"{'pairs' if len(term.text) == 2 else 'ones'} : {_quoted(term.text)}"
-    return " OR ".join(map(_quoted, (term.text, *term.forms)))
-
-
-def _verbatim(analysis: Analysis) -> str:
-    """The whole question as one phrase, "" when it is too short or too long to be a piece of a message."""
-    said = words(analysis.text)
-    return _quoted(" ".join(said)) if len(said) in PHRASE_WORDS else ""
-
-
-def _condition_sql(condition: Expression) -> tuple[str, list[str]]:
-    """A condition on `m.id` as SQL, each word and phrase an indexed look-up of its own."""
-    parameters: list[str] = []
-
-    def build(part: Expression) -> str:
-        if isinstance(part, Leaf):
-            return _leaf_sql(part, parameters) if len(parameters) < MAX_LEAVES else "1"
-        inner = [build(operand) for operand in part.operands]
-        return f"NOT ({inner[0]})" if part.operator == "NOT" else f"({f' {part.operator} '.join(inner)})"
-
-    return build(condition), parameters
-
-
-def _leaf_sql(leaf: Leaf, parameters: list[str]) -> str:
-    """A leaf's words as a phrase among words, its dense runs as phrases of pairs (or single characters)."""
-    looked_up = []
-    if said := words(leaf.text):
-        looked_up.append(("messages_fts", _quoted(" ".join(said)) + ("*" if leaf.prefix else "")))
-    for run in dense_runs(leaf.text):
-        ones, pairs = grams(run)
-        column, run_grams = ("pairs", pairs) if pairs else ("ones", ones)
-        looked_up.append(("messages_grams", f"{column} : {_quoted(' '.join(run_grams))}"))
-    parameters.extend(expression for _, expression in looked_up)
-    parts = [f"m.id IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)" for table, _ in looked_up]
-    return f"({' AND '.join(parts)})" if parts else "1"
 
 
 def _marked(text: str, hits: Sequence[str]) -> str:

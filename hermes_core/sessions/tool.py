@@ -19,8 +19,8 @@ from typing import Any, get_args
 from hermes_core.contract.values import Session
 from hermes_core.errors import HermesError, SessionError
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.filters import Order
 from hermes_core.sessions.records import SearchHit, StoredMessage, StoredSession
-from hermes_core.sessions.search import Order
 
 DEFAULT_LIMIT, MAX_LIMIT = 3, 10
 DEFAULT_WINDOW, MAX_WINDOW = 5, 20
