@@ -1,0 +1,90 @@
+"""The circuit breaker: after several failures in a row a backend is left alone, then asked once whether it is back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Literal
+
+BreakerState = Literal["closed", "open", "half-open"]
+
+THRESHOLD = 5
+"""Failures in a row that open it: one bad minute of a turn-by-turn conversation, not one bad answer."""
+
+COOLDOWN = 60.0
+"""Seconds that it stays open before one probe."""
+
+
+class Breaker:
+    """Counts failures in a row; `admit` says whether the next call may go out. Safe between threads.
+
+    Every admitted call ends in exactly one of `success`, `failure`, `answered` and `withdrawn`.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], *, threshold: int = THRESHOLD, cooldown: float = COOLDOWN
+    ) -> None:
+        self._clock = clock
+        self._threshold = threshold
+        self._cooldown = cooldown
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._opened_at: float | None = None
+        self._probing = False
+
+    @property
+    def state(self) -> BreakerState:
+        """`half-open` means that the next call is the probe, or that it is under way."""
+        with self._lock:
+            return self._state()
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until a probe is allowed; 0 when calls may go out."""
+        with self._lock:
+            if self._opened_at is None:
+                return 0.0
+            return max(0.0, self._opened_at + self._cooldown - self._clock())
+
+    def admit(self) -> bool:
+        """Whether a call may go out now. In half-open exactly one caller is told yes."""
+        with self._lock:
+            state = self._state()
+            if state == "half-open" and not self._probing:
+                self._probing = True
+                return True
+            return state == "closed"
+
+    def success(self) -> None:
+        """The call worked: closed, and the count starts again."""
+        with self._lock:
+            self._close()
+
+    def failure(self) -> None:
+        """The call failed or was late."""
+        with self._lock:
+            self._failures += 1
+            if self._probing or (self._opened_at is None and self._failures >= self._threshold):
+                self._opened_at = self._clock()
+            self._probing = False
+
+    def answered(self) -> None:
+        """The backend is well but refused this request, or its answer had the wrong type: no failure of the backend."""
+        with self._lock:
+            if self._probing:
+                self._close()
+
+    def withdrawn(self) -> None:
+        """The call never went out: it says nothing, and a probe is free again."""
+        with self._lock:
+            self._probing = False
+
+    def _state(self) -> BreakerState:
+        if self._opened_at is None:
+            return "closed"
+        return "open" if self._clock() - self._opened_at < self._cooldown else "half-open"
+
+    def _close(self) -> None:
+        self._failures = 0
+        self._opened_at = None
+        self._probing = False

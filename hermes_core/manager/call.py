@@ -1,0 +1,132 @@
+"""One guarded call of one hook of one provider. Whatever the provider does, an `Outcome` comes back.
+
+This is the only place of the manager that catches what it does not know.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from hermes_core.errors import BackendRefused, HermesError, ProviderInvalid
+from hermes_core.manager.results import checked
+
+if TYPE_CHECKING:
+    from hermes_core.manager.coroutines import Coroutines
+
+Status = Literal["ok", "late", "failed", "open", "skipped"]
+Value = TypeVar("Value")
+
+WRONG_THREAD = (
+    "a SQLite connection was opened on one lane and used on the other; "
+    "open it with hermes_core.kit.Database, which gives each thread its own"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a call ended.
+
+    ok       `value` is of the type that the contract promises
+    late     the deadline passed; a call that is still running may yet end, and then comes back as another outcome
+    failed   it raised, or returned a wrong type; `error` says what
+    open     the breaker is open: the call was not made
+    skipped  the call was not made, for the reason in `error` ("" when the provider has no such hook)
+
+    `elapsed` is in seconds. `counts` says whether it is a failure of the backend, for the breaker. `trace` is the
+    traceback, redacted, for the log.
+    """
+
+    status: Status
+    value: Any = None
+    error: str = ""
+    elapsed: float = 0.0
+    counts: bool = False
+    trace: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether `value` can be used."""
+        return self.status == "ok"
+
+
+class CoroutineLate(Exception):
+    """A coroutine passed its deadline and was cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One hook as one provider implements it: the bound function and the arguments that it names."""
+
+    name: str
+    function: Callable[..., Any]
+    argnames: tuple[str, ...]
+
+
+def attempt(function: Callable[[], Value]) -> tuple[Value | None, BaseException | None]:
+    """Run foreign code: its value, or what it raised, also SystemExit. Ctrl-C of the person passes through."""
+    try:
+        return function(), None
+    except BaseException as exc:  # noqa: BLE001  a provider may raise anything, and none of it may end the host
+        # Only the main thread receives the person's Ctrl-C; elsewhere the provider itself raised it.
+        if isinstance(exc, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
+        return None, exc
+
+
+def guarded(
+    hook: Hook,
+    arguments: Mapping[str, Any],
+    *,
+    within: float,
+    coroutines: Coroutines,
+    clock: Callable[[], float],
+    redact: Callable[[Any], Any],
+) -> Outcome:
+    """Call `hook` with those of `arguments` that it names and check what it returns.
+
+    A coroutine is run to its end on the instance's event loop, or cancelled after `within` seconds.
+    """
+
+    def run() -> Any:
+        value = hook.function(*[arguments[name] for name in hook.argnames])
+        if isinstance(value, CoroutineType):
+            value = coroutines.finish(value, within)
+        return checked(hook.name, value)
+
+    started = clock()
+    value, error = attempt(run)
+    elapsed = clock() - started
+    if error is None:
+        return Outcome("ok", value, elapsed=elapsed)
+    if isinstance(error, CoroutineLate):
+        return Outcome("late", error=f"cancelled after {within:g} s", elapsed=elapsed, counts=True)
+    return Outcome(
+        "failed",
+        error=describe(error, redact),
+        elapsed=elapsed,
+        counts=not isinstance(error, BackendRefused | ProviderInvalid),
+        trace=_trace(error, redact),
+    )
+
+
+def describe(error: BaseException, redact: Callable[[Any], Any]) -> str:
+    """What went wrong in one line, without secrets: SDKs like to quote the key that was refused."""
+    text, broken = attempt(lambda: str(error))
+    if broken is not None:
+        text = "its message can't be shown"
+    if "SQLite objects created in a thread" in (text or ""):
+        return WRONG_THREAD
+    line = " ".join((text or "").split())
+    if not isinstance(error, HermesError) or not line:
+        line = f"{type(error).__name__}: {line}".rstrip(": ")
+    return str(redact(line[:500]))
+
+
+def _trace(error: BaseException, redact: Callable[[Any], Any]) -> str:
+    lines, broken = attempt(lambda: "".join(traceback.format_exception(error)))
+    return "" if broken or not lines else str(redact(lines))

@@ -1,0 +1,89 @@
+"""Hooks written as `async def`: all coroutines of one instance run on one event loop, in a thread of its own."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from hermes_core.manager.call import CoroutineLate, attempt
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class Coroutines:
+    """The event loop of one instance; made by the first coroutine, so that others pay nothing, not even the import."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def finish(self, coroutine: Coroutine[Any, Any, Any], within: float) -> Any:
+        """Run `coroutine` to its end and return its value; cancel it after `within` seconds and raise `CoroutineLate`.
+
+        It sees the contextvars of the calling thread.
+        """
+        import asyncio  # noqa: PLC0415  not paid for by providers without coroutines
+
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._running_loop())
+        try:
+            return future.result(within)
+        except TimeoutError:
+            if future.done():  # the provider's own TimeoutError
+                raise
+            future.cancel()
+            raise CoroutineLate from None
+
+    def stop(self) -> None:
+        """End the loop after what runs now; its thread closes it."""
+        with self._lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._loop = None
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = _new_loop()
+                threading.Thread(
+                    target=_run, args=(self._loop,), name=f"{self._name}-coroutines", daemon=True
+                ).start()
+            return self._loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """An event loop whose blocking helpers (name lookup, `to_thread`) run in daemon threads.
+
+    asyncio's default executor joins its threads at exit: one hung name lookup would hold the process.
+    """
+    import asyncio  # noqa: PLC0415  as above
+
+    loop = asyncio.new_event_loop()
+
+    def run_in_executor(executor: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+        if executor is not None:
+            return type(loop).run_in_executor(loop, executor, function, *arguments)
+        future = loop.create_future()
+        context = contextvars.copy_context()
+
+        def settle(value: Any, error: BaseException | None) -> None:
+            if not future.done():
+                future.set_result(value) if error is None else future.set_exception(error)
+
+        def work() -> None:
+            value, error = attempt(lambda: context.run(function, *arguments))
+            attempt(lambda: loop.call_soon_threadsafe(settle, value, error))  # the loop may be closed by now
+
+        threading.Thread(target=work, daemon=True).start()
+        return future
+
+    loop.run_in_executor = run_in_executor  # type: ignore[method-assign,assignment]
+    return loop

@@ -1,0 +1,179 @@
+"""A lane: one daemon thread that runs the hooks of one instance, one at a time and in order.
+
+The threads are ours and daemons. Those of concurrent.futures and of asyncio's default executor are joined when the
+interpreter exits, so a hung provider would hold the process.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Literal
+
+from hermes_core.manager.call import Outcome
+
+JobState = Literal["waiting", "running", "done", "withdrawn"]
+
+
+class Job:
+    """One call on its way through a lane. `afterwards` gets the outcome on the lane's thread when nobody waits for it:
+    always for a job that was only posted, and for one that was waited for when it ends past its deadline.
+    """
+
+    __slots__ = (
+        "afterwards",
+        "context",
+        "deadline",
+        "done",
+        "hook",
+        "outcome",
+        "run",
+        "started",
+        "state",
+        "watched",
+    )
+
+    def __init__(
+        self,
+        hook: str,
+        run: Callable[[], Outcome],
+        deadline: float,
+        afterwards: Callable[[Outcome], None] | None = None,
+        *,
+        watched: bool = True,
+    ) -> None:
+        self.hook = hook
+        self.run = run
+        self.deadline = deadline
+        self.afterwards = afterwards
+        self.watched = watched
+        self.context = contextvars.copy_context()
+        self.state: JobState = "waiting"
+        self.started = 0.0
+        self.outcome: Outcome | None = None
+        self.done = threading.Lock()
+        self.done.acquire()
+
+
+class _Worker:
+    """The lane's present thread and what it runs."""
+
+    __slots__ = ("job", "thread")
+
+    def __init__(self) -> None:
+        self.job: Job | None = None
+        self.thread: threading.Thread | None = None
+
+
+class Lane:
+    """Runs jobs one at a time on a thread that starts with the first of them.
+
+    A job that hangs past its deadline is left behind on its thread, and one new thread takes its place
+    (`replaceable`); if that hangs too, `submit` says why nothing more goes out until one of the two comes back.
+    """
+
+    def __init__(self, name: str, clock: Callable[[], float], *, replaceable: bool = True) -> None:
+        self.name = name
+        self.abandoned_total = 0
+        self._clock = clock
+        self._allowed = 1 if replaceable else 0
+        self._queue: SimpleQueue[Job | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._worker: _Worker | None = None
+        self._abandoned = 0
+        self._stopped = False
+
+    @property
+    def hung(self) -> str:
+        """Why this lane takes nothing now; "" when it does."""
+        with self._lock:
+            return self._hung() if self._abandoned >= self._allowed else ""
+
+    def submit(self, job: Job) -> str:
+        """Put `job` in line. Returns "" or the reason why it can't be."""
+        with self._lock:
+            if self._stopped:
+                return "the provider was shut down"
+            if self._worker is None:
+                self._start()
+            elif hung := self._hung():
+                if self._abandoned >= self._allowed:
+                    return hung
+                self._abandoned += 1
+                self.abandoned_total += 1
+                self._start()
+        self._queue.put(job)
+        return ""
+
+    def wait(self, job: Job, timeout: float) -> Outcome:
+        """Wait for `job` at most `timeout` seconds. One that has not begun by then never will."""
+        if job.done.acquire(timeout=max(0.0, timeout)):
+            assert job.outcome is not None
+            return job.outcome
+        with self._lock:
+            if job.outcome is not None:
+                return job.outcome
+            job.watched = False
+            if job.state == "running":
+                return Outcome("late", error=f"no answer within {timeout:g} s", elapsed=timeout, counts=True)
+            job.state = "withdrawn"
+            ahead = self._worker.job.hook if self._worker and self._worker.job else "another call"
+        return Outcome("skipped", error=f"waited {timeout:g} s in line behind {ahead}", elapsed=timeout)
+
+    def withdraw(self, job: Job) -> bool:
+        """Take a job that has not begun out of the line; whether that was still possible."""
+        with self._lock:
+            if job.state != "waiting":
+                return False
+            job.state = "withdrawn"
+            return True
+
+    def stop(self, timeout: float) -> bool:
+        """Take nothing more, let what is in line end, and wait for it. Whether the thread ended in time."""
+        with self._lock:
+            if not self._stopped:
+                self._stopped = True
+                self._queue.put(None)
+            thread = self._worker.thread if self._worker else None
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(max(0.0, timeout))
+        return not thread.is_alive()
+
+    def _hung(self) -> str:
+        job = self._worker.job if self._worker else None
+        if job is None or self._clock() - job.started <= job.deadline:
+            return ""
+        return f"{job.hook} has not returned for {self._clock() - job.started:.1f} s (deadline {job.deadline:g} s)"
+
+    def _start(self) -> None:
+        worker = self._worker = _Worker()
+        worker.thread = threading.Thread(target=self._work, args=(worker,), name=self.name, daemon=True)
+        worker.thread.start()
+
+    def _work(self, me: _Worker) -> None:
+        while (job := self._queue.get()) is not None:
+            if not self._begin(me, job):
+                continue
+            outcome = job.context.run(job.run)
+            with self._lock:
+                me.job = None
+                job.outcome, job.state = outcome, "done"
+                watched = job.watched
+                replaced = self._worker is not me
+                if replaced:
+                    self._abandoned -= 1
+            job.done.release()
+            if not watched and job.afterwards is not None:
+                job.afterwards(outcome)
+            if replaced:
+                return
+
+    def _begin(self, me: _Worker, job: Job) -> bool:
+        with self._lock:
+            if job.state == "withdrawn":
+                return False
+            job.state, job.started, me.job = "running", self._clock(), job
+            return True
