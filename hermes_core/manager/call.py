@@ -71,7 +71,7 @@ def attempt(function: Callable[[], Value]) -> tuple[Value | None, BaseException 
     """Run foreign code: its value, or what it raised, also SystemExit. Ctrl-C of the person passes through."""
     try:
         return function(), None
-    except BaseException as exc:  # noqa: BLE001  a provider may raise anything, and none of it may end the host
+    except BaseException as exc:
         # Only the main thread receives the person's Ctrl-C; elsewhere the provider itself raised it.
         if isinstance(exc, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise

@@ -26,7 +26,7 @@ class Coroutines:
 
         It sees the contextvars of the calling thread.
         """
-        import asyncio  # noqa: PLC0415  not paid for by providers without coroutines
+        import asyncio
 
         future = asyncio.run_coroutine_threadsafe(coroutine, self._running_loop())
         try:
@@ -64,7 +64,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
     asyncio's default executor joins its threads at exit: one hung name lookup would hold the process.
     """
-    import asyncio  # noqa: PLC0415  as above
+    import asyncio
 
     loop = asyncio.new_event_loop()
 
@@ -75,8 +75,12 @@ def _new_loop() -> asyncio.AbstractEventLoop:
         context = contextvars.copy_context()
 
         def settle(value: Any, error: BaseException | None) -> None:
-            if not future.done():
-                future.set_result(value) if error is None else future.set_exception(error)
+            if future.done():
+                return
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
 
         def work() -> None:
             value, error = attempt(lambda: context.run(function, *arguments))

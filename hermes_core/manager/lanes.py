@@ -7,12 +7,15 @@ interpreter exits, so a hung provider would hold the process.
 from __future__ import annotations
 
 import contextvars
+import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Literal
 
 from hermes_core.manager.call import Outcome
+
+log = logging.getLogger(__name__)
 
 JobState = Literal["waiting", "running", "done", "withdrawn"]
 
@@ -76,9 +79,8 @@ class Lane:
 
     def __init__(self, name: str, clock: Callable[[], float], *, replaceable: bool = True) -> None:
         self.name = name
-        self.abandoned_total = 0
+        self.replaceable = replaceable
         self._clock = clock
-        self._allowed = 1 if replaceable else 0
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._worker: _Worker | None = None
@@ -86,10 +88,16 @@ class Lane:
         self._stopped = False
 
     @property
+    def abandoned(self) -> int:
+        """How many hung calls were left behind and have not come back: 0 or 1."""
+        with self._lock:
+            return self._abandoned
+
+    @property
     def hung(self) -> str:
         """Why this lane takes nothing now; "" when it does."""
         with self._lock:
-            return self._hung() if self._abandoned >= self._allowed else ""
+            return "" if self._can_replace() else self._hung()
 
     def submit(self, job: Job) -> str:
         """Put `job` in line. Returns "" or the reason why it can't be."""
@@ -99,10 +107,10 @@ class Lane:
             if self._worker is None:
                 self._start()
             elif hung := self._hung():
-                if self._abandoned >= self._allowed:
+                if not self._can_replace():
                     return hung
                 self._abandoned += 1
-                self.abandoned_total += 1
+                log.warning("%s: %s; a new thread takes its place", self.name, hung)
                 self._start()
         self._queue.put(job)
         return ""
@@ -141,6 +149,9 @@ class Lane:
             return True
         thread.join(max(0.0, timeout))
         return not thread.is_alive()
+
+    def _can_replace(self) -> bool:
+        return self.replaceable and not self._abandoned
 
     def _hung(self) -> str:
         job = self._worker.job if self._worker else None

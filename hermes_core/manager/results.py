@@ -106,6 +106,7 @@ def _wrong(value: Any, wanted: str) -> ProviderInvalid:
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {
+    "construct": lambda value: value,
     "is_available": _availability,
     "check": _list_of(Check),
     "backup_paths": _list_of(str),

@@ -1,0 +1,279 @@
+"""Delivery: the rows of the outbox go to one provider, in order per session, at least once.
+
+One process at a time drains a provider of a home: whoever holds the lock file, which the system releases when that
+process dies. How a row fares:
+
+    taken             deleted, its id remembered
+    failed            its session waits, longer each time; the other sessions go on
+    failed often      while the breaker is closed, so the backend is well and the row is not: parked, and shown
+    late              in doubt: its lane sends nothing more until the call returns (a late success counts) or the process
+                      ends, and with it the lock
+    breaker open      nothing is sent until it may be probed, then with another session's row first
+    another account   parked: it was recorded for settings that are no longer in use
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import sqlite3
+import threading
+from collections import deque
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote
+
+from filelock import FileLock, Timeout
+
+from hermes_core.errors import HermesError, OutboxError
+from hermes_core.manager.call import Outcome, attempt, describe
+from hermes_core.manager.health import Terms
+from hermes_core.manager.held import Held
+from hermes_core.manager.instance import Flight
+from hermes_core.manager.outbox import ANY_ACCOUNT, Outbox, Row
+from hermes_core.manager.payload import Transcripts, unpack
+from hermes_core.storage.files import PRIVATE_FILE, ensure_folder
+
+log = logging.getLogger(__name__)
+
+IDLE_POLL = 5.0
+"""Seconds between looks for rows that other processes appended; ours announce themselves."""
+
+LOCK_POLL = 0.5
+"""Seconds between tries for the lock while rows wait and another process has it."""
+
+PARK_AFTER = 5
+"""Failed tries after which a row, not the backend, is taken to be at fault."""
+
+BACKOFF = 1.0
+MAX_BACKOFF = 60.0
+
+
+class Drainer:
+    """Sends the rows of one provider, on one daemon thread that starts with the first of them."""
+
+    def __init__(
+        self, held: Held, outbox: Outbox, terms: Terms, folder: Path, transcripts: Transcripts | None
+    ) -> None:
+        self._held = held
+        self._outbox = outbox
+        self._terms = terms
+        self._transcripts = transcripts
+        self._breaker = held.vitals.breakers["write"]
+        self._lock = _ProcessLock(folder / f"outbox.{quote(held.name, safe='')}.lock")
+        self._start_lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._wake = threading.Event()
+        self._moved = threading.Event()
+        self._retry_at: dict[str, tuple[float, int]] = {}
+        self._unready: frozenset[str] = frozenset()
+        self._doubts: dict[int, Row] = {}
+        self._returned: deque[tuple[Row, Outcome]] = deque()
+        self._last_failed = ""
+
+    # ------------------------------------------------------------------ others
+
+    def wake(self) -> None:
+        """Look at the outbox now."""
+        if self._thread is None:
+            self._start()
+        self._wake.set()
+
+    def provider_started(self) -> None:
+        """An `initialize` has ended: rows that waited for it are looked at."""
+        self._unready = frozenset()
+        self._wake.set()
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until no row waits. False after `timeout` seconds, or as soon as nothing can move."""
+        until = self._terms.clock() + timeout
+        while self._outbox.waits(self._held.name) or self._doubts:
+            self.wake()
+            if self.stuck() or self._terms.clock() >= until:
+                return False
+            self._moved.wait(0.05)
+            self._moved.clear()
+        return True
+
+    def stop(self, timeout: float) -> bool:
+        """Send nothing more; wait for the row under way. Whether the thread ended within `timeout` seconds."""
+        with self._start_lock:
+            self._stopping = True
+            thread = self._thread
+        self._wake.set()
+        if thread is None:
+            return True
+        thread.join(max(0.0, timeout))
+        return not thread.is_alive()
+
+    def stuck(self) -> str:
+        """Why no row can be sent for now; "" when some can."""
+        if self._doubts and not self._held.per_session:
+            row = next(iter(self._doubts.values()))
+            return f"{row.hook} of session {row.session_id!r} is in doubt: it has not returned since its deadline"
+        if self._breaker.state == "open":
+            return f"write breaker open for {self._breaker.remaining:.0f} s more"
+        if self._held.first.phase == "failed" and not self._held.per_session:
+            return self._held.first.reason
+        return ""
+
+    def sending(self, session_id: str) -> bool:
+        """Whether a row of this session waits or is in doubt."""
+        in_doubt = any(row.session_id == session_id for row in list(self._doubts.values()))
+        return in_doubt or self._outbox.waits(self._held.name, session_id)
+
+    # -------------------------------------------------------------------- loop
+
+    def _start(self) -> None:
+        with self._start_lock:
+            if self._thread is None and not self._stopping:
+                name = f"hermes-{self._held.name}-outbox"
+                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wake.clear()
+            pause = self._safe_step()
+            self._moved.set()
+            if pause > 0:
+                if not self._doubts:
+                    self._lock.release()
+                self._wake.wait(pause)
+        self._lock.release()
+
+    def _safe_step(self) -> float:
+        """One step; a full disk or a lost file is told and waited for, not died of."""
+        try:
+            return self._step()
+        except (HermesError, sqlite3.Error, OSError) as exc:
+            if not self._stopping:
+                log.error("%s: the outbox can't be read or written: %s", self._held.name, exc)
+            return IDLE_POLL
+
+    def _step(self) -> float:
+        """Send at most one row. Returns how many seconds to wait for the next step."""
+        while self._returned:
+            row, outcome = self._returned.popleft()
+            self._doubts.pop(row.number, None)
+            self._settle(row, outcome)
+        if not self._outbox.waits(self._held.name):
+            return IDLE_POLL
+        if not self._lock.acquire():
+            return LOCK_POLL
+        row_or_none = self._choose()
+        return self._pause() if row_or_none is None else self._send(row_or_none)
+
+    def _choose(self) -> Row | None:
+        """The next row to send; None when all that wait have to wait."""
+        if self.stuck():
+            return None
+        now = self._terms.clock()
+        waiting = {session for session, (retry_at, _) in self._retry_at.items() if retry_at > now}
+        skip = {*waiting, *self._unready, *(row.session_id for row in self._doubts.values())}
+        if self._breaker.state == "half-open" and self._last_failed not in skip:
+            # If it was that row and not the backend, another session's row shows it.
+            other = self._outbox.next(self._held.name, [*skip, self._last_failed])
+            if other is not None:
+                return other
+        return self._outbox.next(self._held.name, skip)
+
+    def _pause(self) -> float:
+        now = self._terms.clock()
+        waits = [retry_at - now for retry_at, _ in self._retry_at.values() if retry_at > now]
+        self._unready = frozenset()
+        return max(0.01, min([IDLE_POLL, *waits, self._breaker.remaining or IDLE_POLL]))
+
+    # --------------------------------------------------------------------- row
+
+    def _send(self, row: Row) -> float:
+        if row.fingerprint not in (self._held.fingerprint, ANY_ACCOUNT):
+            return self._park(row, "recorded for another account")
+        if not self._held.implements(row.hook):
+            return self._park(row, f"{self._held.name} has no {row.hook}()")
+        read, error = attempt(lambda: unpack(row.hook, row.body, self._transcripts, self._terms.redact))
+        if read is None:
+            assert error is not None
+            text = describe(error, self._terms.redact)
+            return self._park(row, text) if isinstance(error, OutboxError) else self._failed(row, text)
+        session, arguments = read
+        instance = self._held.instance(session)
+        instance.start(session)
+        if instance.phase != "ready":
+            self._unready |= {row.session_id}
+            return 0.0 if self._held.per_session else IDLE_POLL
+        flight = instance.submit(row.hook, arguments, partial(self._came_back, row))
+        outcome = flight.wait()
+        if outcome.status == "late" and _left_behind(flight):
+            return self._doubt(row, outcome)
+        return self._settle(row, outcome)
+
+    def _came_back(self, row: Row, outcome: Outcome) -> None:
+        """A call that was in doubt returned, on the write lane."""
+        self._returned.append((row, outcome))
+        self._wake.set()
+
+    def _settle(self, row: Row, outcome: Outcome) -> float:
+        if outcome.ok:
+            self._outbox.delivered(row)
+            self._retry_at.pop(row.session_id, None)
+            if row.hook == "on_session_switch" and self._held.per_session:
+                self._held.retire(row.session_id)
+            return 0.0
+        if outcome.status in ("open", "skipped"):
+            return LOCK_POLL
+        return self._failed(row, outcome.error)
+
+    def _failed(self, row: Row, error: str) -> float:
+        """Hold the row's session for a while; park the row when the backend is well and the row still fails."""
+        counted = self._breaker.state == "closed"
+        self._last_failed = row.session_id
+        if counted and row.attempts + 1 >= PARK_AFTER:
+            return self._park(row, error)
+        self._outbox.failed(row, error, counted=counted)
+        tries = self._retry_at.get(row.session_id, (0.0, 0))[1] + 1
+        delay = min(MAX_BACKOFF, BACKOFF * 2 ** min(tries - 1, 10)) * random.uniform(0.5, 1.0)
+        self._retry_at[row.session_id] = (self._terms.clock() + delay, tries)
+        return 0.0
+
+    def _park(self, row: Row, error: str) -> float:
+        log.error("%s: %s of session %r is parked: %s", self._held.name, row.hook, row.session_id, error)
+        self._outbox.park(row, error)
+        self._retry_at.pop(row.session_id, None)
+        data = {"provider": self._held.name, "hook": row.hook, "row": row.number, "error": error}
+        self._terms.emit("outbox.parked", data)
+        return 0.0
+
+    def _doubt(self, row: Row, outcome: Outcome) -> float:
+        self._doubts[row.number] = row
+        self._outbox.failed(row, f"in doubt: {outcome.error}", counted=False)
+        return 0.0
+
+
+def _left_behind(flight: Flight) -> bool:
+    """Whether the call goes on and will come back; a coroutine that was cancelled will not."""
+    return flight.job is not None and not flight.job.watched
+
+
+class _ProcessLock:
+    """A lock file that one process holds; the system drops it when the process dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = FileLock(str(path), timeout=0, mode=PRIVATE_FILE, thread_local=False)
+
+    def acquire(self) -> bool:
+        """Take it if nobody else has it. Raises `OSError` when the file can't be made."""
+        if self._file.is_locked:
+            return True
+        ensure_folder(self._path.parent)
+        try:
+            self._file.acquire()
+        except Timeout:
+            return False
+        return True
+
+    def release(self) -> None:
+        """Let another process have it."""
+        self._file.release(force=True)

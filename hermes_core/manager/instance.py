@@ -1,0 +1,375 @@
+"""One living provider object: its hooks, its two lanes, and how far its life has come."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Literal
+
+from hermes_core.contract.hooks import POLICIES
+from hermes_core.contract.values import Capabilities, Session
+from hermes_core.manager.breaker import Breaker
+from hermes_core.manager.call import Hook, Outcome, attempt, guarded
+from hermes_core.manager.coroutines import Coroutines
+from hermes_core.manager.health import State, Terms, Vitals
+from hermes_core.manager.lanes import Job, Lane
+from hermes_core.manager.registry import Registry, capabilities_of
+
+log = logging.getLogger(__name__)
+
+Phase = Literal["new", "starting", "ready", "failed", "closed"]
+
+RETRY_START = 60.0
+"""Seconds before an `initialize` that failed is tried again, by the next call that wants the provider."""
+
+BEFORE_READY = frozenset(
+    {
+        "construct",
+        "is_available",
+        "backup_paths",
+        "register_cli",
+        "get_tool_schemas",
+        "initialize",
+        "shutdown",
+    }
+)
+"""Calls that need no initialized provider. They say nothing about the backend, so no breaker counts them."""
+
+NO_PROBE = frozenset({"on_turn_start", "system_prompt_block"})
+"""Hooks that may do nothing at all: their success would close a breaker without having asked the backend."""
+
+ABSENT = Outcome("skipped")
+"""The outcome of a hook that the provider does not implement."""
+
+
+class Flight:
+    """A call that was handed to a lane. `wait` gives its outcome and is called once."""
+
+    __slots__ = ("_breaker", "_instance", "_lane", "job", "outcome")
+
+    def __init__(
+        self,
+        instance: Instance,
+        outcome: Outcome | None = None,
+        job: Job | None = None,
+        lane: Lane | None = None,
+        breaker: Breaker | None = None,
+    ) -> None:
+        self._instance = instance
+        self._lane = lane
+        self._breaker = breaker
+        self.outcome = outcome
+        self.job = job
+
+    def wait(self, timeout: float | None = None) -> Outcome:
+        """The outcome, at the latest after `timeout` seconds (default: the hook's deadline)."""
+        if self.outcome is not None or self.job is None or self._lane is None:
+            return self.outcome or ABSENT
+        try:
+            outcome = self._lane.wait(self.job, self.job.deadline if timeout is None else timeout)
+        except KeyboardInterrupt:
+            if self._breaker is not None:
+                self._breaker.withdrawn()
+            raise
+        self._instance.vitals.settle(self.job.hook, outcome, self._breaker)
+        self.outcome = outcome
+        return outcome
+
+    def withdraw(self) -> None:
+        """Take the call back if it has not begun; nobody will wait for it."""
+        if (
+            self.job is not None
+            and self._lane is not None
+            and self._lane.withdraw(self.job)
+            and self._breaker
+        ):
+            self._breaker.withdrawn()
+
+
+class Instance:
+    """One provider object and the threads that it runs on.
+
+    `make` constructs it, on the read lane. `inline` runs every hook on the caller's thread, for our own provider.
+    `on_start` is told whenever `initialize` has ended.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        make: Callable[[], object],
+        registry: Registry,
+        terms: Terms,
+        vitals: Vitals,
+        *,
+        inline: bool = False,
+        on_start: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.label = label
+        self.vitals = vitals
+        self.provider: object = None
+        self.hooks: dict[str, Hook] = {}
+        self.capabilities = Capabilities()
+        self.phase: Phase = "new"
+        self.reason = ""
+        self.read = Lane(f"hermes-{label}-read", terms.clock)
+        self.write = Lane(f"hermes-{label}-write", terms.clock, replaceable=False)
+        self._make = make
+        self._registry = registry
+        self._terms = terms
+        self._inline = inline
+        self._on_start = on_start
+        self._coroutines = Coroutines(f"hermes-{label}")
+        self._lock = threading.Lock()
+        self._start_ended = threading.Event()
+        self._started_at = 0.0
+        self._closing = False
+        self._session: Session | None = None
+
+    # ------------------------------------------------------------------- calls
+
+    def call(self, hook: str, arguments: Mapping[str, Any]) -> Outcome:
+        """Call `hook` and wait for it, at most until its deadline."""
+        return self.submit(hook, arguments).wait()
+
+    def submit(
+        self, hook: str, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None = None
+    ) -> Flight:
+        """Hand a call over. `afterwards` gets the outcome of one that ends after its waiter has left."""
+        return self._submit(hook, arguments, afterwards, watched=True)
+
+    def post(
+        self, hook: str, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None = None
+    ) -> Flight:
+        """Hand over a call that nobody waits for. `afterwards` gets its outcome on the lane's thread."""
+        return self._submit(hook, arguments, afterwards, watched=False)
+
+    def _submit(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        afterwards: Callable[[Outcome], None] | None,
+        *,
+        watched: bool,
+    ) -> Flight:
+        hook = self.hooks.get(name)
+        if hook is None:
+            return Flight(self, ABSENT)
+        if problem := self._unready(name):
+            return Flight(self, Outcome("skipped", error=problem))
+        if self._inline:
+            return self._at_once(hook, arguments, afterwards)
+        return self._hand_over(hook, partial(self._guarded, hook, arguments), afterwards, watched=watched)
+
+    def _hand_over(
+        self,
+        hook: Hook,
+        run: Callable[[], Outcome],
+        afterwards: Callable[[Outcome], None] | None,
+        *,
+        watched: bool,
+    ) -> Flight:
+        durable = hook.name in POLICIES and POLICIES[hook.name].durable
+        lane = self.write if durable else self.read
+        if lane.hung:
+            return Flight(self, Outcome("skipped", error=lane.hung))
+        breaker = None if hook.name in BEFORE_READY else self.vitals.breakers["write" if durable else "read"]
+        if breaker is not None and not _admitted(hook.name, breaker):
+            return Flight(self, Outcome("open", error=f"left alone for {breaker.remaining:.0f} s more"))
+        deadline = self._terms.deadline(hook.name)
+        if not watched:
+            afterwards = partial(self._ended, hook.name, deadline, breaker, afterwards)
+        job = Job(hook.name, run, deadline, afterwards, watched=watched)
+        if refused := lane.submit(job):
+            if breaker is not None:
+                breaker.withdrawn()
+            return Flight(self, Outcome("skipped", error=refused))
+        return Flight(self, None, job, lane, breaker)
+
+    def _ended(
+        self,
+        name: str,
+        deadline: float,
+        breaker: Breaker | None,
+        afterwards: Callable[[Outcome], None] | None,
+        outcome: Outcome,
+    ) -> None:
+        slow = outcome.ok and outcome.elapsed > deadline
+        noted = Outcome("late", error=f"took {outcome.elapsed:.1f} s", counts=True) if slow else outcome
+        self.vitals.settle(name, noted, breaker)
+        if afterwards is not None:
+            afterwards(outcome)
+
+    def _at_once(
+        self, hook: Hook, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None
+    ) -> Flight:
+        outcome = self._guarded(hook, arguments)
+        self.vitals.settle(hook.name, outcome, None)
+        if afterwards is not None:
+            afterwards(outcome)
+        return Flight(self, outcome)
+
+    def _guarded(self, hook: Hook, arguments: Mapping[str, Any]) -> Outcome:
+        return guarded(
+            hook,
+            arguments,
+            within=self._terms.deadline(hook.name),
+            coroutines=self._coroutines,
+            clock=self._terms.clock,
+            redact=self._terms.redact,
+        )
+
+    def _unready(self, name: str) -> str:
+        """Why `name` can't be called yet. A start that failed a while ago is tried again, in the background."""
+        if self.phase == "ready" or name in BEFORE_READY:
+            return ""
+        if self.phase == "failed" and self._session is not None:
+            self.start(self._session)
+        return self.condition()[1]
+
+    # -------------------------------------------------------------------- life
+
+    def construct(self) -> Outcome:
+        """Make the provider, validate it and read its capabilities; wait for that."""
+        hook = Hook("construct", self._construct, ())
+        run = partial(self._guarded, hook, {})
+        if self._inline:
+            return run()
+        return self._hand_over(hook, run, None, watched=True).wait()
+
+    def start(self, session: Session) -> None:
+        """Begin `initialize` in the background, unless it was; after a failure again, but not at once."""
+        with self._lock:
+            again = self.phase == "failed" and self._terms.clock() - self._started_at >= RETRY_START
+            if self._closing or not (self.phase == "new" or again):
+                return
+            self.phase = "starting"
+            self._session = session
+            self._started_at = self._terms.clock()
+            self._start_ended.clear()
+        hook = Hook("initialize", partial(self._initialize, session), ())
+        run = partial(self._guarded, hook, {})
+        if self._inline:
+            self._started(run())
+            return
+        flight = self._hand_over(hook, run, self._started, watched=False)
+        if flight.outcome is not None:
+            self._started(flight.outcome)
+
+    def wait_started(self, timeout: float) -> bool:
+        """Wait until `initialize` ended, well or not; at most `timeout` seconds. Whether it ended well."""
+        self._start_ended.wait(max(0.0, timeout))
+        return self.phase == "ready"
+
+    def close(self, timeout: float) -> bool:
+        """Let the lanes end, call `shutdown` once, stop the threads. Whether all ended within `timeout` seconds.
+
+        An `initialize` under way is not waited for: the provider is shut down when it ends.
+        """
+        until = self._terms.clock() + timeout
+        phase = self._begin_close()
+        if phase in ("closed", "starting"):
+            return phase == "closed"
+        clean = self.write.stop(timeout / 2) if self.write is not self.read else True
+        if phase == "ready" and "shutdown" in self.hooks:
+            if clean:
+                clean = self.submit("shutdown", {}).wait(until - self._terms.clock()).ok
+            else:
+                log.warning("%s: a write has not returned, so shutdown is not called", self.label)
+        self.read.stop(0)
+        self._leave()
+        return clean
+
+    def close_idle(self) -> None:
+        """Close an instance that runs nothing, without waiting for it."""
+        phase = self._begin_close()
+        if phase in ("closed", "starting"):
+            return
+        if self.write is not self.read:
+            self.write.stop(0)
+        if phase == "ready":
+            self.post("shutdown", {})
+        self.read.stop(0)
+        self._leave()
+
+    def _begin_close(self) -> Phase:
+        """The phase before; what is starting goes on and is shut down when it ends."""
+        with self._lock:
+            if self._closing:
+                return "closed"
+            self._closing, phase = True, self.phase
+            if phase != "starting":
+                self.phase = "closed"
+        if phase == "starting":
+            self.read.stop(0)
+        return phase
+
+    def condition(self) -> tuple[State, str]:
+        """The state in the catalog's words, and the reason when it is not plainly active."""
+        if self.phase == "starting":
+            return "degraded", f"initialize has run for {self._terms.clock() - self._started_at:.0f} s"
+        if self.phase == "ready":
+            return self._working_condition()
+        reasons = {"new": "not initialized yet", "closed": "shut down"}
+        return ("failed", self.reason) if self.phase == "failed" else ("idle", reasons[self.phase])
+
+    def _working_condition(self) -> tuple[State, str]:
+        if hung := self.read.hung or self.write.hung:
+            return "degraded", hung
+        for kind, breaker in self.vitals.breakers.items():
+            if breaker.state != "closed":
+                last = self.vitals.last_error or "no error recorded"
+                return "degraded", f"{kind} breaker {breaker.state}, last error: {last}"
+        return "active", ""
+
+    def _construct(self) -> object:
+        provider = self._make()
+        hooks = self._registry.enter_provider(provider)
+        capabilities = capabilities_of(provider)
+        if capabilities.serial:
+            # All its hooks share one thread; a second thread in place of a hung one would make them overlap.
+            self.read.replaceable = False
+            self.write = self.read
+        self.provider, self.hooks, self.capabilities = provider, hooks, capabilities
+        return provider
+
+    def _initialize(self, session: Session) -> Any:
+        if self.provider is None:
+            self._construct()
+        hook = self.hooks.get("initialize")
+        given = {"session": session}
+        return None if hook is None else hook.function(*[given[name] for name in hook.argnames])
+
+    def _started(self, outcome: Outcome) -> None:
+        """`initialize` ended, on the read lane."""
+        capabilities, broken = attempt(lambda: capabilities_of(self.provider)) if outcome.ok else (None, None)
+        if broken is not None:
+            outcome = Outcome("failed", error=f"capabilities: {broken}")
+        with self._lock:
+            closing = self._closing
+            self.phase = "ready" if outcome.ok else "failed"
+            self.reason = "" if outcome.ok else f"initialize: {outcome.error or outcome.status}"
+            self.capabilities = capabilities or self.capabilities
+        self._start_ended.set()
+        if closing:
+            self._shut_down_late()
+            return
+        data = {"provider": self.vitals.name, "error": self.reason}
+        self._terms.emit(f"provider.{self.phase}", data)
+        self._on_start()
+
+    def _shut_down_late(self) -> None:
+        log.warning("%s: initialize ended after the shutdown; shutting it down", self.label)
+        if self.phase == "ready" and "shutdown" in self.hooks:
+            self.vitals.settle("shutdown", self._guarded(self.hooks["shutdown"], {}), None)
+        self.phase = "closed"
+        self._leave()
+
+    def _leave(self) -> None:
+        self._coroutines.stop()
+        self._registry.leave(self.provider)
+
+
+def _admitted(hook: str, breaker: Breaker) -> bool:
+    return breaker.state == "closed" if hook in NO_PROBE else breaker.admit()

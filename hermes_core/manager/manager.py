@@ -1,0 +1,522 @@
+"""The memory manager: calls every provider at the right moment, and never lets one of them hold or break a turn."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+import json
+import logging
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES
+from hermes_core.contract.values import (
+    BUILTIN_NAME,
+    Delegation,
+    EndReason,
+    Event,
+    MemoryWrite,
+    Message,
+    Query,
+    Recall,
+    Refused,
+    Session,
+    SessionSwitch,
+    ToolCall,
+    Turn,
+)
+from hermes_core.errors import ConfigError, HermesError
+from hermes_core.home import HermesHome
+from hermes_core.manager.call import Outcome, attempt, describe
+from hermes_core.manager.delivery import Drainer
+from hermes_core.manager.health import ProviderHealth, State, Terms
+from hermes_core.manager.held import Held
+from hermes_core.manager.instance import ABSENT
+from hermes_core.manager.observers import Listener, Observers
+from hermes_core.manager.outbox import Outbox
+from hermes_core.manager.payload import Transcripts, Write, pack, pack_end, pack_switch, plain
+from hermes_core.manager.prefetch import Prefetch, RecallPart, RecallResult
+from hermes_core.manager.registry import Registry
+from hermes_core.manager.tools import ToolIndex
+
+log = logging.getLogger(__name__)
+
+MAX_PROMPTS = 4096
+"""Sessions whose system prompt is kept frozen; a few kilobytes each."""
+
+RECOVERY_CHUNK = 200
+
+__all__ = ["MemoryManager", "ProviderHealth", "RecallPart", "RecallResult"]
+
+
+class MemoryManager:
+    """The providers of one home. Lives as long as the process; safe to share between threads, agents and sessions.
+
+    `deadlines` are seconds by hook name, in place of the policy's. `start_wait` is how long a start waits for
+    `initialize`. `transcripts(session_id, last_message_id)` reads a session that ended; without it the messages given
+    to `on_session_end` are stored. `clock` measures and `wall` dates. `redact` cleans all that leaves for a provider.
+    """
+
+    def __init__(
+        self,
+        home: HermesHome,
+        *,
+        deadlines: Mapping[str, float] | None = None,
+        start_wait: float = 2.0,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        transcripts: Transcripts | None = None,
+        observers: Sequence[object] = (),
+        on_event: Callable[[Event], None] | None = None,
+        redact: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.home = home
+        self._start_wait = start_wait
+        self._transcripts = transcripts
+        self._redact = redact or _default_redact()
+        self._terms = Terms(clock, wall, self._redact, _checked_deadlines(deadlines or {}), self._emit)
+        self._registry = Registry()
+        listeners = [Listener(on_event)] if on_event else []
+        self._observers = Observers([*observers, *listeners], self._registry, self._terms)
+        self._held: list[Held] = []
+        self._inactive: dict[str, ProviderHealth] = {}
+        self._drainers: dict[str, Drainer] = {}
+        self._outbox = Outbox(home, wall=wall)
+        self._tools = ToolIndex()
+        self._prefetch = Prefetch(self._terms)
+        self._prompts: OrderedDict[str, str] = OrderedDict()
+        self._lock = threading.Lock()
+        self._shut_down = False
+
+    # --------------------------------------------------------------- providers
+
+    def add_provider(
+        self,
+        source: object,
+        *,
+        name: str = "",
+        builtin: bool = False,
+        fingerprint: Callable[[], str] | None = None,
+    ) -> bool:
+        """Take a provider: an instance, a class, or a factory without arguments. Whether it was accepted.
+
+        One that is not is logged and stays in `health` with its reason; nothing is raised. `name` is what the host
+        calls it, `fingerprint` says whose data it is (url, account, bank): writes recorded for another are parked.
+        """
+        account, error = attempt(fingerprint) if fingerprint else ("", None)
+        held = Held(
+            source, self._registry, self._terms, name=name, builtin=builtin, fingerprint=account or ""
+        )
+        refusal: tuple[State, str] | None = self._no_room(held)
+        if error is not None:
+            refusal = ("failed", f"its account can't be told: {describe(error, self._redact)}")
+        if refusal is None:
+            state, reason = held.inspect()
+            refusal = (state, reason) if state != "idle" else self._misnamed(held)
+        if refusal is not None:
+            self._refuse(held, *refusal)
+            return False
+        self._accept(held)
+        return True
+
+    def ask(self, provider: str, hook: str, **arguments: Any) -> Outcome:
+        """Call one hook of one provider and wait for it: `check`, `backup_paths`, `register_cli`."""
+        session = arguments.get("session")
+        for held in self._held:
+            if held.name == provider and held.implements(hook):
+                instance = held.instance(session) if isinstance(session, Session) else held.first
+                return instance.call(hook, arguments)
+        return ABSENT
+
+    def health(self) -> tuple[ProviderHealth, ...]:
+        """How each provider is, those first that were accepted, in the order of their coming."""
+        return (*map(self._health_of, self._held), *self._inactive.values())
+
+    @property
+    def outbox(self) -> Outbox:
+        """Writes that wait for a provider; the file is made when it is first needed."""
+        return self._outbox
+
+    # ------------------------------------------------------------------- start
+
+    def initialize_all(self, session: Session) -> None:
+        """Start what has not started, and wait for it a little; what takes longer goes on in the background."""
+        until = self._terms.clock() + self._start_wait
+        instances = [held.instance(session) for held in self._held]
+        for instance in instances:
+            instance.start(session)
+        for instance in instances:
+            instance.wait_started(until - self._terms.clock())
+        for held in self._held:
+            if held.durable and held.name not in self._drainers:
+                self._outbox.attach(held.name)
+                self._drainer(held).wake()
+
+    def build_system_prompt(self, session: Session) -> str:
+        """The providers' blocks, joined by a blank line: the same text for the whole session."""
+        with self._lock:
+            frozen = self._prompts.get(session.id)
+        if frozen is not None:
+            return frozen
+        return self._freeze(session, self._blocks(session), replace=False)
+
+    def rebuild_system_prompt(self, session: Session) -> str:
+        """Ask the providers again, after a compression for instance, and freeze what they say now."""
+        return self._freeze(session, self._blocks(session), replace=True)
+
+    def get_all_tool_schemas(self) -> list[dict[str, Any]]:
+        """The tools of all providers, as `{"name", "description", "parameters"}`."""
+        return copy.deepcopy(self._tools.schemas)
+
+    def get_all_tool_names(self) -> set[str]:
+        """The names that `handle_tool_call` answers."""
+        return self._tools.names
+
+    # -------------------------------------------------------------------- turn
+
+    def on_turn_start(self, number: int, message: str, session: Session) -> None:
+        """Tell the providers that the person spoke. Not waited for: `prefetch` follows it on the same lane."""
+        for held in self._implementing("on_turn_start"):
+            arguments = {
+                "turn_number": number,
+                "message": self._clean(held, message),
+                "session": session,
+            }
+            held.instance(session).post("on_turn_start", arguments)
+
+    def prefetch_all(self, query: Query, session: Session) -> RecallResult:
+        """What is remembered for this message; waits at most until the deadline of `prefetch`."""
+        began = self._terms.clock()
+        asked = self._implementing("prefetch")
+        parts = self._prefetch.ask(asked, self._clean_query(query), session) if asked else []
+        filtered = tuple(self._filtered(part, session) for part in parts)
+        return RecallResult(filtered, (self._terms.clock() - began) * 1000)
+
+    def queue_prefetch_all(self, query: Query, session: Session) -> None:
+        """Let the providers prepare the next turn, in the background."""
+        for held in self._implementing("queue_prefetch"):
+            self._prefetch.warm(held, self._clean_query(query), session)
+
+    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
+        """Run a provider's tool; the text for the model, which is a JSON object with `error` when it went wrong."""
+        held = self._tools.owner(call.name)
+        if held is None:
+            return _error(f"no memory provider handles tool {call.name!r}")
+        if not isinstance(call.arguments, Mapping):
+            return _error(
+                f"arguments of {call.name!r} must be an object, not {type(call.arguments).__name__}"
+            )
+        clean = call
+        if not held.builtin:
+            clean = dataclasses.replace(call, arguments=self._redact(plain(call.arguments)))
+        outcome = held.instance(session).call("handle_tool_call", {"call": clean, "session": session})
+        if outcome.ok:
+            return str(outcome.value)
+        return _error(
+            f"memory tool {call.name!r} {outcome.status}: {outcome.error or 'it can not be called'}"
+        )
+
+    def sync_all(self, turn: Turn, session: Session) -> None:
+        """Store a completed turn for the providers: on disk when this returns, sent in the background.
+
+        Raises `OutboxFull` or `DatabaseUnavailable` when it could not be stored.
+        """
+        self._store("sync_turn", session, lambda: pack("sync_turn", turn, session, self._redact))
+
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        """Mirror a change of curated memory to the providers; durable as `sync_all`."""
+        self._store("on_memory_write", session, lambda: pack("on_memory_write", write, session, self._redact))
+
+    def on_delegation(self, delegation: Delegation, session: Session) -> None:
+        """Tell the providers what a subagent did; durable as `sync_all`."""
+        self._store(
+            "on_delegation", session, lambda: pack("on_delegation", delegation, session, self._redact)
+        )
+
+    def filter_write(self, write: MemoryWrite, session: Session) -> MemoryWrite | Refused:
+        """What the observers make of a change of curated memory, before it happens."""
+        return self._observers.filter_write(write, session)
+
+    def suppresses_local_writes(self, target: str) -> bool:
+        """Whether a provider keeps this target instead of the local file."""
+        return any(held.first.capabilities.suppresses(target) for held in self._external())
+
+    # ---------------------------------------------------------------- boundary
+
+    def on_pre_compress(self, messages: Sequence[Message], count: int, session: Session) -> str:
+        """What the providers want kept in the summary. `count` says how often this session was compressed before."""
+        if not session.primary:
+            return ""
+        flights = []
+        for held in self._implementing("on_pre_compress"):
+            arguments = {
+                "messages": tuple(self._clean(held, plain(messages))),
+                "compression_count": count,
+                "session": session,
+            }
+            flights.append(held.instance(session).submit("on_pre_compress", arguments))
+        return "\n\n".join(text for flight in flights if (text := (flight.wait().value or "").strip()))
+
+    def on_session_end(
+        self,
+        session: Session,
+        reason: EndReason,
+        last_message_id: int | None = None,
+        messages: Sequence[Message] | None = None,
+    ) -> None:
+        """Tell the providers that a session ended, after all of its writes; durable as `sync_all`.
+
+        The same end, of one session at one last message, is told once.
+        """
+        by_reference = self._transcripts is not None and (last_message_id is not None or messages is None)
+        event = uuid.uuid4().hex if last_message_id is None else f"{session.id}:{last_message_id}"
+        stored = None if by_reference else messages
+        self._store(
+            "on_session_end",
+            session,
+            lambda: pack_end(event, session, reason, last_message_id, stored, self._redact),
+        )
+
+    def on_session_switch(self, switch: SessionSwitch, turns_to_drop: Iterable[str] = ()) -> None:
+        """The conversation goes on under another id: recall follows at once, the providers hear of it in order.
+
+        `turns_to_drop` were taken back: those not sent yet are dropped in the same operation, the others travel as
+        `rewound_turns`.
+        """
+        self._prefetch.forget(switch.old.id)
+        turns = list(dict.fromkeys([*switch.rewound_turns, *turns_to_drop]))
+        if not switch.old.primary:
+            return
+        for held in self._external():
+            if not held.durable or not (turns or held.implements("on_session_switch")):
+                continue
+            tell = self._switch_row(switch) if held.implements("on_session_switch") else None
+            self._outbox.drop_turns(held.name, turns, tell, held.fingerprint)
+            self._drainer(held).wake()
+
+    def forget_session(self, session_id: str) -> int:
+        """A session is deleted: its unsent writes and its recall are dropped. Returns how many writes that were."""
+        self._prefetch.forget(session_id)
+        with self._lock:
+            self._prompts.pop(session_id, None)
+        return self._outbox.drop_session(session_id) if self._outbox.path.exists() else 0
+
+    # --------------------------------------------------------------- recovery
+
+    def recover(self, turns: Iterable[tuple[Turn, Session]]) -> int:
+        """Store complete turns that the outbox does not know, after a crash between store and outbox; how many.
+
+        Give turns stored since `recover_since()`: what was settled before is no longer known.
+        """
+        added = 0
+        rest = iter(turns)
+        while chunk := list(itertools.islice(rest, RECOVERY_CHUNK)):
+            for held in self._takers("sync_turn"):
+                writes = [
+                    pack("sync_turn", turn, session, self._redact)
+                    for turn, session in chunk
+                    if session.primary and not self._outbox.knows(held.name, "sync_turn", turn.id)
+                ]
+                added += self._outbox.append(held.name, writes, held.fingerprint) if writes else 0
+                self._drainer(held).wake()
+        return added
+
+    def recover_since(self) -> float:
+        """The time in seconds since the epoch from which on stored turns may be given to `recover`."""
+        since = [self._outbox.recover_since(held.name) for held in self._takers("sync_turn")]
+        return min(since, default=self._terms.wall())
+
+    # --------------------------------------------------------------------- end
+
+    def flush(self, timeout: float = 10.0) -> bool:
+        """Wait until the providers have taken all writes. False when some stay in the outbox."""
+        until = self._terms.clock() + timeout
+        if not self._outbox.path.exists():
+            return True
+        sent = [
+            self._drainer(held).flush(until - self._terms.clock())
+            for held in self._external()
+            if held.durable
+        ]
+        return all(sent)
+
+    def shutdown_all(self, timeout: float = 15.0) -> None:
+        """Shut down in reverse order, in `timeout` seconds in all. What was not sent stays in the outbox.
+
+        What hangs is left behind on daemon threads, which don't hold the process. A second call does nothing.
+        """
+        with self._lock:
+            if self._shut_down:
+                return
+            self._shut_down = True
+        until = self._terms.clock() + timeout
+        self.flush(timeout / 3)
+        for drainer in self._drainers.values():
+            drainer.stop(timeout / 5)
+        instances = [instance for held in reversed(self._held) for instance in reversed(held.instances())]
+        for position, instance in enumerate(instances):
+            left = max(0.0, until - self._terms.clock())
+            if not instance.close(left / (len(instances) - position)):
+                log.warning("%s did not end in time and is left behind", instance.label)
+        self._observers.stop(min(1.0, max(0.0, until - self._terms.clock())))
+        self._outbox.close()
+
+    # ----------------------------------------------------------------- private
+
+    def _no_room(self, held: Held) -> tuple[State, str] | None:
+        """Why there is no place for another provider, known before it is constructed."""
+        if held.builtin:
+            taken = any(other.builtin for other in self._held)
+            return ("failed", "there is a built-in provider already") if taken else None
+        for other in self._external():
+            return "idle", f"only one external provider at a time, and {other.name!r} is active"
+        return None
+
+    def _misnamed(self, held: Held) -> tuple[State, str] | None:
+        if held.impersonates or (held.builtin and held.name != BUILTIN_NAME):
+            return "failed", f"the name {BUILTIN_NAME!r} belongs to the curated memory; choose another"
+        return None
+
+    def _refuse(self, held: Held, state: State, reason: str) -> None:
+        log.warning("memory provider %r is not active: %s", held.name, reason)
+        self._inactive[held.name] = ProviderHealth(held.name, state, reason, warnings=tuple(held.warnings))
+        self._emit("provider.refused", {"provider": held.name, "state": state, "reason": reason})
+        held.first.close_idle()
+
+    def _accept(self, held: Held) -> None:
+        with self._lock:
+            self._inactive.pop(held.name, None)
+            self._held.append(held)
+        self._tools.add(held)
+
+    def _emit(self, kind: str, data: Mapping[str, Any]) -> None:
+        self._observers.emit(kind, data)
+
+    def _external(self) -> list[Held]:
+        return [held for held in self._held if not held.builtin]
+
+    def _implementing(self, hook: str) -> list[Held]:
+        return [held for held in self._held if held.implements(hook)]
+
+    def _takers(self, hook: str) -> list[Held]:
+        return [held for held in self._implementing(hook) if not held.builtin]
+
+    def _clean(self, held: Held, value: Any) -> Any:
+        return value if held.builtin else self._redact(value)
+
+    def _clean_query(self, query: Query) -> Query:
+        recent = tuple(self._redact(plain(query.recent))) if query.recent else ()
+        return dataclasses.replace(query, text=self._redact(query.text), recent=recent)
+
+    def _blocks(self, session: Session) -> str:
+        flights = [
+            held.instance(session).submit("system_prompt_block", {"session": session})
+            for held in self._implementing("system_prompt_block")
+        ]
+        return "\n\n".join(text for flight in flights if (text := (flight.wait().value or "").strip()))
+
+    def _freeze(self, session: Session, text: str, *, replace: bool) -> str:
+        with self._lock:
+            if replace or session.id not in self._prompts:
+                self._prompts[session.id] = text
+            self._prompts.move_to_end(session.id)
+            if len(self._prompts) > MAX_PROMPTS:
+                self._prompts.popitem(last=False)
+            return self._prompts[session.id]
+
+    def _filtered(self, part: RecallPart, session: Session) -> RecallPart:
+        if not part.recall:
+            return part
+        answer = self._observers.filter_recall(part.recall, session)
+        if isinstance(answer, Refused):
+            return dataclasses.replace(part, recall=Recall(), origin="none", reason=answer.reason)
+        return dataclasses.replace(part, recall=answer)
+
+    def _store(self, hook: str, session: Session, write: Callable[[], Write]) -> None:
+        takers = self._takers(hook) if session.primary else []
+        if not takers:
+            return
+        row = write()
+        for held in takers:
+            try:
+                self._outbox.append(held.name, [row], held.fingerprint)
+            except HermesError as exc:
+                held.vitals.last_error = f"{hook}: {exc}"
+                self._emit("outbox.refused", {"provider": held.name, "hook": hook, "error": str(exc)})
+                raise
+            self._drainer(held).wake()
+
+    def _switch_row(self, switch: SessionSwitch) -> Callable[[list[str]], Write]:
+        def row(sent: list[str]) -> Write:
+            return pack_switch(dataclasses.replace(switch, rewound_turns=tuple(sent)), self._redact)
+
+        return row
+
+    def _drainer(self, held: Held) -> Drainer:
+        with self._lock:
+            found = self._drainers.get(held.name)
+            if found is None:
+                found = Drainer(held, self._outbox, self._terms, self.home.path, self._transcripts)
+                self._drainers[held.name] = found
+                held.busy, held.on_start = found.sending, found.provider_started
+            return found
+
+    def _health_of(self, held: Held) -> ProviderHealth:
+        state, reason = held.condition()
+        vitals = held.vitals
+        health = ProviderHealth(
+            held.name,
+            state,
+            reason,
+            breakers={kind: breaker.state for kind, breaker in vitals.breakers.items()},
+            last_error=vitals.last_error,
+            last_success=vitals.last_success,
+            calls=vitals.calls,
+            late=vitals.late,
+            failed=vitals.failed,
+            warnings=tuple(held.warnings),
+        )
+        return self._with_backlog(held, health)
+
+    def _with_backlog(self, held: Held, health: ProviderHealth) -> ProviderHealth:
+        if not held.durable or not self._outbox.path.exists():
+            return health
+        backlog = self._outbox.backlog(held.name)
+        drainer = self._drainers.get(held.name)
+        stuck = drainer.stuck() if drainer and backlog.depth else ""
+        parked = f"{backlog.parked} write(s) are parked; see `hermes outbox list`" if backlog.parked else ""
+        trouble = "; ".join(filter(None, [health.reason, stuck, parked]))
+        return dataclasses.replace(
+            health,
+            state="degraded" if trouble and health.state == "active" else health.state,
+            reason=trouble,
+            depth=backlog.depth,
+            oldest_age=backlog.oldest_age,
+            parked=backlog.parked,
+        )
+
+
+def _checked_deadlines(deadlines: Mapping[str, float]) -> Mapping[str, float]:
+    for hook, seconds in deadlines.items():
+        if hook not in POLICIES and hook not in OBSERVER_POLICIES:
+            raise ConfigError(
+                f"{hook!r} is no hook, so it can have no deadline", "name a hook of the contract"
+            )
+        if not seconds > 0:
+            raise ConfigError(f"the deadline of {hook!r} is {seconds!r}", "give seconds above 0")
+    return dict(deadlines)
+
+
+def _default_redact() -> Callable[[Any], Any]:
+    from hermes_core.safety.redact import redact_value
+
+    return redact_value
+
+
+def _error(message: str) -> str:
+    return json.dumps({"error": message}, ensure_ascii=False)

@@ -1,0 +1,318 @@
+"""`outbox.db`: writes that a provider has not taken yet, and the ids of those that it has.
+
+A write is acknowledged when `append` returns: it is on disk then. A row stays until the provider took it or a person
+dropped it; its id is remembered for longer, so that a recovery after a crash does not send it again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hermes_core.errors import OutboxFull
+from hermes_core.home import HermesHome
+from hermes_core.manager.payload import Write
+from hermes_core.storage.sqlite import Database
+
+MAX_ROWS = 100_000
+MAX_BYTES = 256 * 1024 * 1024
+
+REMEMBERED = 30 * 86400.0
+"""Seconds for which the id of a settled row is kept. Recovery looks no further back (`recover_since`)."""
+
+ANY_ACCOUNT = "*"
+"""Fingerprint of a row that a person asked to send to whatever account is in use."""
+
+RowState = Literal["pending", "parked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One write that waits, or is parked until a person decides. `attempts` counts tries that failed."""
+
+    number: int
+    provider: str
+    session_id: str
+    hook: str
+    event: str
+    state: RowState
+    attempts: int
+    error: str
+    created_at: float
+    fingerprint: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What one provider has waiting: rows, age of the oldest in seconds, and parked rows."""
+
+    depth: int
+    oldest_age: float | None
+    parked: int
+
+
+def _first_tables(connection: sqlite3.Connection) -> None:
+    for statement in _FIRST_TABLES:
+        connection.execute(statement)
+
+
+_FIRST_TABLES = (
+    """
+    CREATE TABLE rows (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        provider TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        hook TEXT NOT NULL,
+        event TEXT NOT NULL,
+        state TEXT NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'parked')),
+        attempts INTEGER NOT NULL DEFAULT 0,
+        error TEXT NOT NULL DEFAULT '',
+        created_at REAL NOT NULL,
+        fingerprint TEXT NOT NULL,
+        body TEXT NOT NULL,
+        UNIQUE (provider, hook, event)
+    ) STRICT
+    """,
+    "CREATE INDEX rows_in_order ON rows (provider, state, number)",
+    "CREATE INDEX rows_of_session ON rows (session_id)",
+    """
+    CREATE TABLE settled (
+        provider TEXT NOT NULL,
+        hook TEXT NOT NULL,
+        event TEXT NOT NULL,
+        settled_at REAL NOT NULL,
+        PRIMARY KEY (provider, hook, event)
+    ) STRICT, WITHOUT ROWID
+    """,
+    "CREATE INDEX settled_by_age ON settled (settled_at)",
+    "CREATE TABLE providers (name TEXT PRIMARY KEY, since REAL NOT NULL) STRICT, WITHOUT ROWID",
+    # Kept by triggers, so that a full outbox is known without counting it at each write.
+    "CREATE TABLE totals (count INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT",
+    "INSERT INTO totals VALUES (0, 0)",
+    """
+    CREATE TRIGGER row_added AFTER INSERT ON rows BEGIN
+        UPDATE totals SET count = count + 1, bytes = bytes + length(new.body);
+    END
+    """,
+    """
+    CREATE TRIGGER row_removed AFTER DELETE ON rows BEGIN
+        UPDATE totals SET count = count - 1, bytes = bytes - length(old.body);
+    END
+    """,
+)
+
+MIGRATIONS = (("0001 rows, settled ids, totals", _first_tables),)
+
+
+class Outbox:
+    """The outbox of one home. Any process appends; `wall` dates rows in seconds since the epoch."""
+
+    def __init__(
+        self,
+        home: HermesHome,
+        *,
+        wall: Callable[[], float] = time.time,
+        max_rows: int = MAX_ROWS,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self.path = home.outbox_db
+        self._db = Database(self.path, MIGRATIONS, synchronous="FULL", secure_delete=True)
+        self._wall = wall
+        self._max_rows = max_rows
+        self._max_bytes = max_bytes
+
+    # ------------------------------------------------------------------ append
+
+    def append(self, provider: str, writes: Sequence[Write], fingerprint: str = "") -> int:
+        """Store `writes` in one transaction; those that the outbox knows are left out. Returns how many were new.
+
+        They are on disk when this returns. Raises `OutboxFull` with nothing stored, or `DatabaseUnavailable`.
+        """
+        with self._db.transaction() as connection:
+            new = [
+                write for write in writes if not self._knows(connection, provider, write.hook, write.event)
+            ]
+            self._refuse_overflow(connection, new)
+            # One id may come twice in one call: the second is ignored.
+            added = connection.executemany(
+                "INSERT OR IGNORE INTO rows (provider, session_id, hook, event, created_at, fingerprint, body)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [(provider, w.session_id, w.hook, w.event, self._wall(), fingerprint, w.body) for w in new],
+            )
+            return added.rowcount if new else 0
+
+    def knows(self, provider: str, hook: str, event: str) -> bool:
+        """Whether this event waits, is parked, or was settled within the time that ids are remembered."""
+        return self._knows(self._db.connection, provider, hook, event)
+
+    def attach(self, provider: str) -> float:
+        """Note that `provider` is in use; returns since when it has been, in seconds since the epoch."""
+        with self._db.transaction() as connection:
+            connection.execute("INSERT OR IGNORE INTO providers VALUES (?, ?)", (provider, self._wall()))
+            query = "SELECT since FROM providers WHERE name = ?"
+            return float(connection.execute(query, (provider,)).fetchone()[0])
+
+    def recover_since(self, provider: str) -> float:
+        """The time from which on `knows` is complete for this provider: turns before it must not be recovered."""
+        return max(self.attach(provider), self._wall() - REMEMBERED)
+
+    # ----------------------------------------------------------------- deliver
+
+    def next(self, provider: str, skip_sessions: Iterable[str] = ()) -> Row | None:
+        """The oldest waiting row of `provider` whose session is not among those to skip."""
+        skipped = tuple(skip_sessions)
+        marks = ", ".join("?" * len(skipped))
+        query = (
+            f"SELECT * FROM rows WHERE provider = ? AND state = 'pending' AND session_id NOT IN ({marks})"  # noqa: S608  only question marks
+            " ORDER BY number LIMIT 1"
+        )
+        found = self._db.execute(query, (provider, *skipped)).fetchone()
+        return Row(**found) if found else None
+
+    def delivered(self, row: Row) -> None:
+        """The provider took the row: it is deleted, and its id remembered."""
+        with self._db.transaction() as connection:
+            self._settle(connection, [row])
+            connection.execute("DELETE FROM settled WHERE settled_at < ?", (self._wall() - REMEMBERED,))
+
+    def failed(self, row: Row, error: str, *, counted: bool) -> None:
+        """A try failed: noted on the row, and `counted` towards parking it."""
+        statement = "UPDATE rows SET attempts = attempts + ?, error = ? WHERE number = ?"
+        with self._db.transaction() as connection:
+            connection.execute(statement, (int(counted), error, row.number))
+
+    def park(self, row: Row, error: str) -> None:
+        """Take the row out of the line until a person decides."""
+        statement = "UPDATE rows SET state = 'parked', attempts = attempts + 1, error = ? WHERE number = ?"
+        with self._db.transaction() as connection:
+            connection.execute(statement, (error, row.number))
+
+    def waits(self, provider: str, session_id: str | None = None) -> bool:
+        """Whether any row of this provider, or of one session of it, waits to be sent."""
+        query = "SELECT 1 FROM rows WHERE provider = ? AND state = 'pending' AND session_id = coalesce(?, session_id) LIMIT 1"
+        return self._db.execute(query, (provider, session_id)).fetchone() is not None
+
+    # ------------------------------------------------------------------ people
+
+    def pending(self, provider: str | None = None) -> list[Row]:
+        """Rows that wait, oldest first."""
+        return self._rows("pending", provider)
+
+    def parked(self, provider: str | None = None) -> list[Row]:
+        """Rows that were taken out of the line, oldest first; `error` says why."""
+        return self._rows("parked", provider)
+
+    def retry(self, numbers: Sequence[int] | None = None) -> int:
+        """Put parked rows (None: all) back in line, for whatever account is in use. Returns how many there were."""
+        with self._db.transaction() as connection:
+            chosen = self._chosen("parked", numbers)
+            connection.executemany(
+                "UPDATE rows SET state = 'pending', attempts = 0, error = '', fingerprint = ? WHERE number = ?",
+                [(ANY_ACCOUNT, row.number) for row in chosen],
+            )
+            return len(chosen)
+
+    def drop(self, numbers: Sequence[int] | None = None) -> int:
+        """Throw parked rows (None: all) away; they are never sent, also not by a recovery. Returns how many."""
+        with self._db.transaction() as connection:
+            return self._settle(connection, self._chosen("parked", numbers))
+
+    def drop_turns(
+        self,
+        provider: str,
+        turns: Iterable[str],
+        then: Callable[[list[str]], Write] | None = None,
+        fingerprint: str = "",
+    ) -> None:
+        """Drop unsent rows of turns that were taken back, and append `then(sent)` in the same transaction.
+
+        `sent` are the turns that the provider may have: not waiting any more, tried before, or first in their
+        session's line and so perhaps on their way in some process.
+        """
+        with self._db.transaction() as connection:
+            found = {turn: self._find(connection, provider, "sync_turn", turn) for turn in turns}
+            sent = [turn for turn, row in found.items() if row is None or self._may_be_out(connection, row)]
+            self._settle(connection, [row for row in found.values() if row is not None])
+            if then is not None:
+                self.append(provider, [then(sent)], fingerprint)
+
+    def drop_session(self, session_id: str) -> int:
+        """Drop everything of a session that is deleted. Returns how many rows there were."""
+        with self._db.transaction() as connection:
+            found = connection.execute("SELECT * FROM rows WHERE session_id = ?", (session_id,)).fetchall()
+            return self._settle(connection, [Row(**row) for row in found])
+
+    # ------------------------------------------------------------------ report
+
+    @property
+    def depth(self) -> int:
+        """How many rows wait, of all providers."""
+        return int(self._db.execute("SELECT count(*) FROM rows WHERE state = 'pending'").fetchone()[0])
+
+    @property
+    def oldest_age(self) -> float | None:
+        """Age in seconds of the oldest row that waits; None when none does."""
+        oldest = self._db.execute("SELECT min(created_at) FROM rows WHERE state = 'pending'").fetchone()[0]
+        return None if oldest is None else max(0.0, self._wall() - oldest)
+
+    def backlog(self, provider: str) -> Backlog:
+        """What waits and what is parked for one provider."""
+        query = "SELECT state, count(*), min(created_at) FROM rows WHERE provider = ? GROUP BY state"
+        found = {row[0]: (row[1], row[2]) for row in self._db.execute(query, (provider,))}
+        depth, oldest = found.get("pending", (0, None))
+        age = None if oldest is None else max(0.0, self._wall() - oldest)
+        return Backlog(depth, age, found.get("parked", (0, None))[0])
+
+    def close(self) -> None:
+        """Close the file; what waits is there at the next start."""
+        self._db.close()
+
+    # ----------------------------------------------------------------- private
+
+    def _knows(self, connection: sqlite3.Connection, provider: str, hook: str, event: str) -> bool:
+        return any(
+            connection.execute(
+                f"SELECT 1 FROM {table} WHERE provider = ? AND hook = ? AND event = ?",  # noqa: S608  two constants
+                (provider, hook, event),
+            ).fetchone()
+            for table in ("rows", "settled")
+        )
+
+    def _refuse_overflow(self, connection: sqlite3.Connection, new: Sequence[Write]) -> None:
+        count, size = connection.execute("SELECT count, bytes FROM totals").fetchone()
+        more = sum(len(write.body) for write in new)
+        if new and (count + len(new) > self._max_rows or size + more > self._max_bytes):
+            raise OutboxFull(
+                f"{str(self.path)!r} is full: {count} writes, {size} bytes wait for a provider",
+                "see what is wrong with `hermes providers`, then `hermes outbox list`; this write was not accepted",
+            )
+
+    def _settle(self, connection: sqlite3.Connection, rows: Sequence[Row]) -> int:
+        now = self._wall()
+        connection.executemany(
+            "INSERT OR REPLACE INTO settled VALUES (?, ?, ?, ?)",
+            [(row.provider, row.hook, row.event, now) for row in rows],
+        )
+        connection.executemany("DELETE FROM rows WHERE number = ?", [(row.number,) for row in rows])
+        return len(rows)
+
+    def _rows(self, state: RowState, provider: str | None) -> list[Row]:
+        query = "SELECT * FROM rows WHERE state = ? AND provider = coalesce(?, provider) ORDER BY number"
+        return [Row(**row) for row in self._db.execute(query, (state, provider))]
+
+    def _chosen(self, state: RowState, numbers: Sequence[int] | None) -> list[Row]:
+        return [row for row in self._rows(state, None) if numbers is None or row.number in numbers]
+
+    def _find(self, connection: sqlite3.Connection, provider: str, hook: str, event: str) -> Row | None:
+        query = "SELECT * FROM rows WHERE provider = ? AND hook = ? AND event = ?"
+        found = connection.execute(query, (provider, hook, event)).fetchone()
+        return Row(**found) if found else None
+
+    def _may_be_out(self, connection: sqlite3.Connection, row: Row) -> bool:
+        query = "SELECT min(number) FROM rows WHERE provider = ? AND session_id = ? AND state = 'pending'"
+        head = connection.execute(query, (row.provider, row.session_id)).fetchone()[0]
+        return bool(row.attempts) or bool(head == row.number)

@@ -1,0 +1,180 @@
+"""A write as a row of the outbox: from the arguments of a hook to redacted JSON, and back in a later process."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_core.contract.hooks import TranscriptReader
+from hermes_core.contract.values import (
+    Delegation,
+    EndReason,
+    MemoryWrite,
+    Message,
+    Session,
+    SessionSwitch,
+    Turn,
+)
+from hermes_core.errors import OutboxError
+
+SCHEMA = 1
+"""Version of the JSON below; a row of a newer one is parked until this package is upgraded."""
+
+MAX_TRANSCRIPT = 4_000_000
+"""Characters of JSON that a stored transcript has at most, before compression; the oldest messages are left out."""
+
+Redact = Callable[[Any], Any]
+Transcripts = Callable[[str, int | None], TranscriptReader]
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One call of a durable hook, ready to be stored: `event` is its id, minted once, `body` its JSON."""
+
+    hook: str
+    event: str
+    session_id: str
+    body: str
+
+
+def pack(hook: str, value: Turn | MemoryWrite | Delegation, session: Session, redact: Redact) -> Write:
+    """The row of a hook that takes one value and the session."""
+    return Write(hook, value.id, session.id, _body(session, plain(value), redact))
+
+
+def pack_switch(switch: SessionSwitch, redact: Redact) -> Write:
+    """The row of a session switch, in the order of the old session."""
+    return Write("on_session_switch", switch.id, switch.old.id, _body(switch.old, plain(switch), redact))
+
+
+def pack_end(
+    event: str,
+    session: Session,
+    reason: EndReason,
+    last_message_id: int | None,
+    messages: Sequence[Message] | None,
+    redact: Redact,
+) -> Write:
+    """The row of a session's end: it names the last message, or carries `messages` themselves."""
+    value: dict[str, Any] = {"reason": reason, "last_message_id": last_message_id}
+    if messages is not None:
+        value["messages"], value["omitted"] = _compressed(plain(messages), redact)
+    return Write("on_session_end", event, session.id, _body(session, value, redact))
+
+
+def unpack(
+    hook: str, body: str, transcripts: Transcripts | None, redact: Redact
+) -> tuple[Session, dict[str, Any]]:
+    """The session of a row and the arguments of its hook. Raises `OutboxError` for a row that can't be read."""
+    try:
+        data = json.loads(body)
+        if data["schema"] > SCHEMA:
+            raise OutboxError(f"the row has schema {data['schema']!r}", "upgrade hermes-memory-core")
+        session = Session.from_dict(data["session"])
+        return session, {"session": session, **_ARGUMENTS[hook](data["value"], session, transcripts, redact)}
+    except (KeyError, TypeError, ValueError, zlib.error) as exc:
+        raise OutboxError(f"the row of {hook!r} can't be read ({exc!r})", "drop it") from exc
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON data, copied: what cannot be written as JSON becomes its `str`.
+
+    >>> plain(Delegation("d1", "task", "result"))["task"]
+    'task'
+    """
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(entry) for entry in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return str(value)
+
+
+class Transcript:
+    """A `TranscriptReader` over messages that are at hand."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = tuple(messages)
+
+    def messages(self) -> Sequence[Message]:
+        """The messages, oldest first."""
+        return self._messages
+
+
+class _Redacted:
+    """A reader whose messages are redacted as they are read: the store keeps what the person wrote."""
+
+    def __init__(self, reader: TranscriptReader, redact: Redact) -> None:
+        self._reader = reader
+        self._redact = redact
+
+    def messages(self) -> Sequence[Message]:
+        return tuple(self._redact(plain(self._reader.messages())))
+
+
+def _body(session: Session, value: dict[str, Any], redact: Redact) -> str:
+    # Identity is not redacted: ids must come back as they were, and some look like keys.
+    kept = {key: value[key] for key in ("id", "old", "new") if key in value}
+    clean = {**redact({key: entry for key, entry in value.items() if key not in kept}), **kept}
+    return json.dumps({"schema": SCHEMA, "session": session.to_dict(), "value": clean})
+
+
+def _compressed(messages: list[Any], redact: Redact) -> tuple[str, int]:
+    texts = [json.dumps(redact(message)) for message in messages]
+    size, first = 0, len(texts)
+    while first and size + len(texts[first - 1]) <= MAX_TRANSCRIPT:
+        first -= 1
+        size += len(texts[first]) + 1
+    packed = zlib.compress(f"[{','.join(texts[first:])}]".encode("ascii"))
+    return base64.b85encode(packed).decode("ascii"), first
+
+
+def _turn(value: dict[str, Any], *_: Any) -> dict[str, Any]:
+    return {"turn": _known(Turn, {**value, "messages": tuple(value.get("messages", ()))})}
+
+
+def _write(value: dict[str, Any], *_: Any) -> dict[str, Any]:
+    return {"write": _known(MemoryWrite, value)}
+
+
+def _delegation(value: dict[str, Any], *_: Any) -> dict[str, Any]:
+    return {"delegation": _known(Delegation, value)}
+
+
+def _switch(value: dict[str, Any], *_: Any) -> dict[str, Any]:
+    sides = {side: Session.from_dict(value[side]) for side in ("old", "new")}
+    rewound = tuple(value.get("rewound_turns", ()))
+    return {"switch": _known(SessionSwitch, {**value, **sides, "rewound_turns": rewound})}
+
+
+def _end(
+    value: dict[str, Any], session: Session, transcripts: Transcripts | None, redact: Redact
+) -> dict[str, Any]:
+    reader: TranscriptReader = Transcript(())
+    if "messages" in value:
+        reader = Transcript(json.loads(zlib.decompress(base64.b85decode(value["messages"]))))
+    elif transcripts is not None:
+        reader = _Redacted(transcripts(session.id, value["last_message_id"]), redact)
+    return {"reader": reader, "reason": value["reason"]}
+
+
+def _known(kind: Any, value: Mapping[str, Any]) -> Any:
+    names = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{key: entry for key, entry in value.items() if key in names})
+
+
+_ARGUMENTS: dict[str, Callable[..., dict[str, Any]]] = {
+    "sync_turn": _turn,
+    "on_memory_write": _write,
+    "on_delegation": _delegation,
+    "on_session_switch": _switch,
+    "on_session_end": _end,
+}

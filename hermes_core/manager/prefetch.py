@@ -1,0 +1,182 @@
+"""Recall for a turn: the current question first, within the deadline, else what was warmed for this session, else none."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+from hermes_core.contract.values import Query, Recall, RecallItem, Session
+from hermes_core.manager.call import Outcome
+from hermes_core.manager.health import State, Terms
+from hermes_core.manager.held import Held
+from hermes_core.manager.instance import Flight
+
+WARM_FOR = 600.0
+"""Seconds for which a warmed result may stand in for a fresh one: about as long as a talk keeps to its subject."""
+
+MAX_WARMED = 512
+"""Sessions whose warmed results are kept."""
+
+CHARS_PER_TOKEN = 4
+
+Origin = Literal["fresh", "warmed", "none"]
+
+
+_NOTHING = Recall()
+
+
+@dataclass(frozen=True, slots=True)
+class RecallPart:
+    """What one provider gave for this turn, where it came from, and how the provider is.
+
+    `reason` says why the recall is not a fresh one. Times are in milliseconds.
+    """
+
+    provider: str
+    recall: Recall = _NOTHING
+    origin: Origin = "none"
+    state: State = "active"
+    reason: str = ""
+    elapsed_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecallResult:
+    """Recall of one turn, a part for each provider that was asked."""
+
+    parts: tuple[RecallPart, ...] = ()
+    elapsed_ms: float = 0.0
+
+    @property
+    def contexts(self) -> list[tuple[str, str]]:
+        """Label and text of each part that has any, for the fence."""
+        return [(part.provider, part.recall.render()) for part in self.parts if part.recall]
+
+    def with_part(self, label: str, recall: Recall) -> RecallResult:
+        """This result and one more source."""
+        return replace(self, parts=(*self.parts, RecallPart(label, recall, "fresh" if recall else "none")))
+
+
+class Warmed:
+    """The result that waits for one session of one provider: taken once, and not when it is old.
+
+    A call under way holds on to the object; after `drop` what it brings goes nowhere.
+    """
+
+    __slots__ = ("_at", "_dropped", "_lock", "_recall")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._recall = Recall()
+        self._at = 0.0
+        self._dropped = False
+
+    def put(self, recall: Recall, now: float) -> None:
+        """Keep `recall` instead of what was there."""
+        with self._lock:
+            if not self._dropped:
+                self._recall, self._at = recall, now
+
+    def take(self, now: float) -> Recall:
+        """What was warmed, once; empty when nothing was or it is too old."""
+        with self._lock:
+            recall, self._recall = self._recall, Recall()
+            return recall if now - self._at <= WARM_FOR else Recall()
+
+    def drop(self) -> None:
+        """The session went on under another id, or was rewound."""
+        with self._lock:
+            self._dropped, self._recall = True, Recall()
+
+
+class Prefetch:
+    """Asks providers in parallel and keeps what comes late, session by session."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._lock = threading.Lock()
+        self._warmed: OrderedDict[tuple[str, str], Warmed] = OrderedDict()
+        self._warming: dict[tuple[str, str], Flight] = {}
+
+    def ask(self, providers: Sequence[Held], query: Query, session: Session) -> list[RecallPart]:
+        """Recall for `query` from each of `providers`; waits for all together, each at most until its deadline."""
+        began = self._terms.clock()
+        asked = [(held, self._begin(held, query, session)) for held in providers]
+        until = began + self._terms.deadline("prefetch")
+        return [self._land(held, flight, query, session, began, until) for held, flight in asked]
+
+    def warm(self, held: Held, query: Query, session: Session) -> None:
+        """Let `held` prepare the next turn in the background; a preparation that has not begun gives way."""
+        warmed = self._of(held.name, session.id)
+        key = (held.name, session.id)
+        flight = held.instance(session).post(
+            "queue_prefetch", {"query": query, "session": session}, partial(self._keep, warmed)
+        )
+        with self._lock:
+            before = self._warming.pop(key, None)
+            if len(self._warming) < MAX_WARMED:
+                self._warming[key] = flight
+        if before is not None:
+            before.withdraw()
+
+    def forget(self, session_id: str) -> None:
+        """Drop what was warmed for a session, and what is still under way for it."""
+        with self._lock:
+            gone = [key for key in self._warmed if key[1] == session_id]
+            dropped = [self._warmed.pop(key) for key in gone]
+        for warmed in dropped:
+            warmed.drop()
+
+    def _begin(self, held: Held, query: Query, session: Session) -> Flight:
+        late = partial(self._keep, self._of(held.name, session.id))
+        return held.instance(session).submit("prefetch", {"query": query, "session": session}, late)
+
+    def _land(
+        self, held: Held, flight: Flight, query: Query, session: Session, began: float, until: float
+    ) -> RecallPart:
+        outcome = flight.wait(max(0.0, until - self._terms.clock()))
+        elapsed = (self._terms.clock() - began) * 1000
+        state, trouble = held.instance(session).condition()
+        if outcome.ok:
+            recall = within(outcome.value, query.budget)
+            return RecallPart(held.name, recall, "fresh" if recall else "none", state, trouble, elapsed)
+        reason = f"prefetch {outcome.status}: {outcome.error or trouble}"
+        recall = within(self._of(held.name, session.id).take(self._terms.clock()), query.budget)
+        shown: State = "degraded" if state == "active" else state
+        return RecallPart(held.name, recall, "warmed" if recall else "none", shown, reason, elapsed)
+
+    def _keep(self, warmed: Warmed, outcome: Outcome) -> None:
+        if outcome.ok and outcome.value:
+            warmed.put(outcome.value, self._terms.clock())
+
+    def _of(self, provider: str, session_id: str) -> Warmed:
+        with self._lock:
+            warmed = self._warmed.setdefault((provider, session_id), Warmed())
+            self._warmed.move_to_end((provider, session_id))
+            if len(self._warmed) > MAX_WARMED:
+                self._warmed.popitem(last=False)
+            return warmed
+
+
+def within(recall: Recall, budget: int) -> Recall:
+    """`recall` cut to `budget` tokens at about four characters each, so that no provider can flood a turn.
+
+    >>> within(Recall(text="abcdefghij"), 2).text
+    'abcdefgh'
+    """
+    room = budget * CHARS_PER_TOKEN
+    if len(recall.text) + sum(len(item.text) for item in recall.items) <= room:
+        return recall
+    if recall.text.strip():
+        return Recall(text=recall.text[:room])
+    kept: list[RecallItem] = []
+    for item in recall.items:
+        if room <= 0:
+            break
+        kept.append(item if len(item.text) <= room else replace(item, text=item.text[:room]))
+        room -= len(item.text)
+    return Recall(tuple(kept))

@@ -1,0 +1,95 @@
+"""pluggy's part: a provider's hooks are validated when it enters and then called one provider at a time."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import threading
+from typing import Any
+
+import pluggy
+
+from hermes_core.contract.hooks import OBSERVER_HOOK_NAMES, PROJECT, ObserverHooks, ProviderHooks
+from hermes_core.contract.provider import validate_provider
+from hermes_core.contract.values import Capabilities
+from hermes_core.errors import ProviderInvalid
+from hermes_core.manager.call import Hook
+
+OBSERVER_NAMES = sorted(OBSERVER_HOOK_NAMES)
+
+
+class Registry:
+    """One pluggy `PluginManager`. It validates and keeps the books; its own fan-out can't isolate one provider."""
+
+    def __init__(self) -> None:
+        self._plugins = pluggy.PluginManager(PROJECT)
+        self._plugins.add_hookspecs(ProviderHooks)
+        self._plugins.add_hookspecs(ObserverHooks)
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+
+    def enter_provider(self, provider: object) -> dict[str, Hook]:
+        """Register `provider` and return the hooks that it implements. Raises `ProviderInvalid`, nothing registered."""
+        validate_provider(provider)
+        return self._enter(provider)
+
+    def enter_observer(self, observer: object) -> dict[str, Hook]:
+        """Register `observer` and return its hooks. Raises `ProviderInvalid`, nothing registered."""
+        hooks = self._enter(observer)
+        if not hooks.keys() & OBSERVER_HOOK_NAMES:
+            self.leave(observer)
+            raise ProviderInvalid(
+                f"observer {type(observer).__name__!r} has no hook",
+                f"mark one of {', '.join(OBSERVER_NAMES)} with @hookimpl",
+            )
+        return hooks
+
+    def leave(self, plugin: object) -> None:
+        """Forget a plugin that was entered."""
+        with self._lock:
+            if self._plugins.is_registered(plugin):
+                self._plugins.unregister(plugin)
+
+    def _enter(self, plugin: object) -> dict[str, Hook]:
+        with self._lock:
+            try:
+                self._plugins.register(plugin, f"{type(plugin).__name__}#{next(self._numbers)}")
+                self._plugins.check_pending()
+            except pluggy.PluginValidationError as exc:
+                unknown = self._unknown(plugin)
+                if self._plugins.is_registered(plugin):
+                    self._plugins.unregister(plugin)
+                raise ProviderInvalid(
+                    f"{type(plugin).__name__!r} breaks the contract: {unknown or exc}"
+                ) from exc
+            except ValueError as exc:
+                raise ProviderInvalid(f"{type(plugin).__name__!r} was added twice", "add it once") from exc
+            return self._hooks_of(plugin)
+
+    def _unknown(self, plugin: object) -> str:
+        """Names marked as hooks that no specification has, with the nearest that exists."""
+        faults = []
+        for caller in self._plugins.get_hookcallers(plugin) or ():
+            if not caller.has_spec():
+                close = difflib.get_close_matches(caller.name, OBSERVER_NAMES, n=1, cutoff=0.5)
+                meant = f": did you mean {close[0]}()?" if close else ""
+                faults.append(f"{caller.name}() is no hook{meant}")
+        return "; ".join(faults)
+
+    def _hooks_of(self, plugin: object) -> dict[str, Hook]:
+        return {
+            caller.name: Hook(caller.name, impl.function, tuple(impl.argnames))
+            for caller in self._plugins.get_hookcallers(plugin) or ()
+            for impl in caller.get_hookimpls()
+            if impl.plugin is plugin
+        }
+
+
+def capabilities_of(provider: object) -> Capabilities:
+    """What the provider declares; a plain object declares nothing. Raises `ProviderInvalid` for another type."""
+    found: Any = getattr(provider, "capabilities", None)
+    if found is None:
+        return Capabilities()
+    if not isinstance(found, Capabilities):
+        raise ProviderInvalid(f"capabilities is a {type(found).__name__}", "set it to Capabilities(...)")
+    return found

@@ -1,0 +1,67 @@
+"""Which provider answers which tool of the model."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from hermes_core.manager.held import Held
+
+log = logging.getLogger(__name__)
+
+RESERVED = frozenset(
+    [
+        *("memory", "session_search", "todo", "delegate_task", "skills_list", "skill_view", "skill_manage"),
+        *("web_search", "web_extract", "terminal", "process", "read_terminal", "close_terminal", "read_file"),
+        *("write_file", "patch", "search_files", "vision_analyze", "image_generate", "text_to_speech"),
+        *("clarify", "execute_code", "cronjob", "computer_use"),
+        *(f"browser_{what}" for what in ("navigate", "snapshot", "click", "type", "scroll", "back", "press")),
+        *(f"browser_{what}" for what in ("get_images", "vision", "console", "cdp", "dialog")),
+        *(f"ha_{what}" for what in ("list_entities", "get_state", "list_services", "call_service")),
+        *(
+            f"kanban_{what}"
+            for what in ("show", "list", "complete", "block", "heartbeat", "comment", "create")
+        ),
+        *(f"kanban_{what}" for what in ("link", "unblock", "attach", "attach_url", "attachments")),
+    ]
+)
+"""Names that hosts use for their own tools. One of a provider would hide the host's."""
+
+
+class ToolIndex:
+    """Tool name to provider. The first provider that offers a name keeps it; refusals are noted on the provider."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, Held] = {}
+        self._schemas: dict[str, dict[str, Any]] = {}
+
+    def add(self, held: Held) -> None:
+        """Take the tools that `held` offers."""
+        for schema in held.schemas:
+            name = schema["name"]
+            if name in RESERVED and not held.builtin:
+                _refuse(held, f"tool {name!r} is refused: the host uses that name")
+            elif name in self._owners:
+                _refuse(held, f"tool {name!r} is refused: {self._owners[name].name!r} offers it")
+            else:
+                self._owners[name] = held
+                self._schemas[name] = schema
+
+    def owner(self, name: object) -> Held | None:
+        """The provider of this tool."""
+        return self._owners.get(name) if isinstance(name, str) else None
+
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        """All tools, in the order in which their providers were added; a copy."""
+        return [dict(schema) for schema in self._schemas.values()]
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all tools."""
+        return set(self._owners)
+
+
+def _refuse(held: Held, warning: str) -> None:
+    log.warning("%s: %s", held.name, warning)
+    held.warnings.append(warning)

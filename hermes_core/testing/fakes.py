@@ -1,0 +1,250 @@
+"""Fakes for tests of hosts and of the manager: a provider that records, providers that are broken, and a clock to turn.
+
+    clock = Clock()
+    provider = RecordingProvider()
+    manager = MemoryManager(home, clock=clock)
+    manager.add_provider(provider)
+    ...
+    assert provider.hooks == ["is_available", "get_tool_schemas", "initialize", "prefetch"]
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from hermes_core.contract.hooks import TranscriptReader
+from hermes_core.contract.provider import MemoryProvider
+from hermes_core.contract.values import (
+    Availability,
+    Delegation,
+    EndReason,
+    MemoryWrite,
+    Message,
+    Query,
+    Recall,
+    RecallItem,
+    Session,
+    SessionSwitch,
+    ToolCall,
+    Turn,
+)
+
+REMEMBER_TOOL: dict[str, Any] = {
+    "name": "fake_remember",
+    "description": "Remember a fact.",
+    "parameters": {"type": "object", "properties": {"fact": {"type": "string"}}, "required": ["fact"]},
+}
+
+SETUP = frozenset({"is_available", "get_tool_schemas", "initialize"})
+"""What a provider must get right to be held and started at all."""
+
+
+class Clock:
+    """A clock that stands until it is told to go on. Call it for the time in seconds."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let `seconds` pass."""
+        self.now += seconds
+
+
+class EveryHook(MemoryProvider):
+    """Implements every hook by one method: override `answer`, which is told the hook and its arguments."""
+
+    name = "fake"
+
+    def answer(self, hook: str, **arguments: Any) -> Any:
+        """What the hook returns."""
+        raise NotImplementedError
+
+    def is_available(self) -> Any:
+        return self.answer("is_available")
+
+    def backup_paths(self) -> Any:
+        return self.answer("backup_paths")
+
+    def check(self, session: Session) -> Any:
+        return self.answer("check", session=session)
+
+    def get_tool_schemas(self) -> Any:
+        return self.answer("get_tool_schemas")
+
+    def initialize(self, session: Session) -> Any:
+        return self.answer("initialize", session=session)
+
+    def system_prompt_block(self, session: Session) -> Any:
+        return self.answer("system_prompt_block", session=session)
+
+    def on_turn_start(self, turn_number: int, message: str, session: Session) -> Any:
+        return self.answer("on_turn_start", turn_number=turn_number, message=message, session=session)
+
+    def prefetch(self, query: Query, session: Session) -> Any:
+        return self.answer("prefetch", query=query, session=session)
+
+    def queue_prefetch(self, query: Query, session: Session) -> Any:
+        return self.answer("queue_prefetch", query=query, session=session)
+
+    def handle_tool_call(self, call: ToolCall, session: Session) -> Any:
+        return self.answer("handle_tool_call", call=call, session=session)
+
+    def sync_turn(self, turn: Turn, session: Session) -> Any:
+        return self.answer("sync_turn", turn=turn, session=session)
+
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> Any:
+        return self.answer("on_memory_write", write=write, session=session)
+
+    def on_delegation(self, delegation: Delegation, session: Session) -> Any:
+        return self.answer("on_delegation", delegation=delegation, session=session)
+
+    def on_pre_compress(self, messages: Sequence[Message], compression_count: int, session: Session) -> Any:
+        return self.answer(
+            "on_pre_compress", messages=messages, compression_count=compression_count, session=session
+        )
+
+    def on_session_end(self, reader: TranscriptReader, reason: EndReason, session: Session) -> Any:
+        return self.answer("on_session_end", reader=reader, reason=reason, session=session)
+
+    def on_session_switch(self, switch: SessionSwitch) -> Any:
+        return self.answer("on_session_switch", switch=switch)
+
+    def shutdown(self) -> Any:
+        return self.answer("shutdown")
+
+
+class RecordingProvider(EveryHook):
+    """Works, and writes down each call with its arguments and thread, in order.
+
+    Set `results[hook]` to let a hook return something else, or raise it when it is an exception; `gates[hook]` to an
+    `Event` to let it wait for that first.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.threads: dict[str, set[str]] = {}
+        self.results: dict[str, Any] = {}
+        self.gates: dict[str, threading.Event] = {}
+        self.changed = threading.Condition()
+
+    def answer(self, hook: str, **arguments: Any) -> Any:
+        with self.changed:
+            self.calls.append((hook, arguments))
+            self.threads.setdefault(hook, set()).add(threading.current_thread().name)
+            self.changed.notify_all()
+        if hook in self.gates:
+            self.gates[hook].wait()
+        result = self.results.get(hook, self._default(hook, arguments))
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    @property
+    def hooks(self) -> list[str]:
+        """The names of the calls so far, in order."""
+        with self.changed:
+            return [hook for hook, _ in self.calls]
+
+    def of(self, hook: str) -> list[dict[str, Any]]:
+        """The arguments of each call of one hook, in order."""
+        with self.changed:
+            return [arguments for name, arguments in self.calls if name == hook]
+
+    def wait_for(self, hook: str, count: int = 1, timeout: float = 10.0) -> bool:
+        """Wait until `hook` was called `count` times."""
+        with self.changed:
+            return self.changed.wait_for(
+                lambda: sum(name == hook for name, _ in self.calls) >= count, timeout
+            )
+
+    def _default(self, hook: str, arguments: dict[str, Any]) -> Any:
+        if hook in ("prefetch", "queue_prefetch"):
+            item = RecallItem(f"{arguments['session'].id}: {arguments['query'].text}")
+            return Recall((item,))
+        defaults: dict[str, Any] = {
+            "is_available": Availability(),
+            "backup_paths": [],
+            "check": [],
+            "get_tool_schemas": [REMEMBER_TOOL],
+            "system_prompt_block": "The fake remembers.",
+            "handle_tool_call": '{"ok": true}',
+            "on_pre_compress": "",
+        }
+        return defaults.get(hook)
+
+
+class RaisingProvider(EveryHook):
+    """Raises in every hook but those of `well`, which work."""
+
+    def __init__(
+        self, error: BaseException | None = None, well: frozenset[str] = SETUP, name: str = "raising"
+    ) -> None:
+        self.error = error or RuntimeError("broken on purpose")
+        self.well = well
+        self.name = name  # type: ignore[misc]
+        self._working = RecordingProvider()
+
+    def answer(self, hook: str, **arguments: Any) -> Any:
+        if hook in self.well:
+            return self._working.answer(hook, **arguments)
+        raise self.error
+
+
+class HangingProvider(EveryHook):
+    """Hangs in every hook but those of `well`, until `release()`. Its threads are the manager's own, and daemons."""
+
+    name = "hanging"
+
+    def __init__(self, well: frozenset[str] = SETUP) -> None:
+        self.well = well
+        self.entered: list[str] = []
+        self._released = threading.Event()
+        self._working = RecordingProvider()
+
+    def answer(self, hook: str, **arguments: Any) -> Any:
+        self.entered.append(hook)
+        if hook not in self.well:
+            self._released.wait()
+        return self._working.answer(hook, **arguments)
+
+    def release(self) -> None:
+        """Let every call that hangs, and those to come, go on."""
+        self._released.set()
+
+
+class WrongTypesProvider(EveryHook):
+    """Returns an object of no use from every hook but those of `well`."""
+
+    name = "wrong-types"
+
+    def __init__(self, wrong: Any = None, well: frozenset[str] = SETUP) -> None:
+        self.wrong = object() if wrong is None else wrong
+        self.well = well
+        self._working = RecordingProvider()
+
+    def answer(self, hook: str, **arguments: Any) -> Any:
+        return self._working.answer(hook, **arguments) if hook in self.well else self.wrong
+
+
+class MisspeltProvider(MemoryProvider):
+    """Its one hook has a typing error: it must be refused with the name that was meant."""
+
+    name = "misspelt"
+
+    def prefech(self, query: Query) -> str:
+        """Never called."""
+        return query.text
+
+
+class UnconstructableProvider(MemoryProvider):
+    """Raises when it is made."""
+
+    name = "unconstructable"
+
+    def __init__(self) -> None:
+        raise ImportError("no module named 'vendor_sdk'")
