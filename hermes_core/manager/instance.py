@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -267,14 +268,14 @@ class Instance:
 
         An `initialize` under way is not waited for: the provider is shut down when it ends.
         """
-        until = self._terms.clock() + timeout
+        until = time.monotonic() + timeout
         phase = self._begin_close()
         if phase in ("closed", "starting"):
             return phase == "closed"
         clean = self.write.stop(timeout / 2) if self.write is not self.read else True
         if phase == "ready" and "shutdown" in self.hooks:
             if clean:
-                clean = self.submit("shutdown", {}).wait(until - self._terms.clock()).ok
+                clean = self.submit("shutdown", {}).wait(until - time.monotonic()).ok
             else:
                 log.warning("%s: a write has not returned, so shutdown is not called", self.label)
         self.read.stop(0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import itertools
 import json
 import logging
 import threading
@@ -16,7 +15,6 @@ from typing import Any
 
 from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES
 from hermes_core.contract.values import (
-    BUILTIN_NAME,
     Delegation,
     EndReason,
     Event,
@@ -30,19 +28,19 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.errors import ConfigError, HermesError
+from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
-from hermes_core.manager.call import Outcome, attempt, describe
-from hermes_core.manager.delivery import Drainer
-from hermes_core.manager.health import ProviderHealth, State, Terms
+from hermes_core.manager.call import Outcome
+from hermes_core.manager.health import ProviderHealth, Terms
 from hermes_core.manager.held import Held
 from hermes_core.manager.instance import ABSENT
 from hermes_core.manager.observers import Listener, Observers
 from hermes_core.manager.outbox import Outbox
-from hermes_core.manager.payload import Transcripts, Write, pack, pack_end, pack_switch, plain
+from hermes_core.manager.payload import Transcripts, pack, pack_end, plain
 from hermes_core.manager.prefetch import Prefetch, RecallPart, RecallResult
 from hermes_core.manager.registry import Registry
-from hermes_core.manager.tools import ToolIndex
+from hermes_core.manager.roster import Roster
+from hermes_core.manager.writes import Writes
 
 log = logging.getLogger(__name__)
 
@@ -83,11 +81,8 @@ class MemoryManager:
         self._registry = Registry()
         listeners = [Listener(on_event)] if on_event else []
         self._observers = Observers([*observers, *listeners], self._registry, self._terms)
-        self._held: list[Held] = []
-        self._inactive: dict[str, ProviderHealth] = {}
-        self._drainers: dict[str, Drainer] = {}
-        self._outbox = Outbox(home, wall=wall)
-        self._tools = ToolIndex()
+        self._roster = Roster(self._registry, self._terms)
+        self._writes = Writes(home, self._roster, self._terms, transcripts)
         self._prefetch = Prefetch(self._terms)
         self._prompts: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
@@ -108,26 +103,12 @@ class MemoryManager:
         One that is not is logged and stays in `health` with its reason; nothing is raised. `name` is what the host
         calls it, `fingerprint` says whose data it is (url, account, bank): writes recorded for another are parked.
         """
-        account, error = attempt(fingerprint) if fingerprint else ("", None)
-        held = Held(
-            source, self._registry, self._terms, name=name, builtin=builtin, fingerprint=account or ""
-        )
-        refusal: tuple[State, str] | None = self._no_room(held)
-        if error is not None:
-            refusal = ("failed", f"its account can't be told: {describe(error, self._redact)}")
-        if refusal is None:
-            state, reason = held.inspect()
-            refusal = (state, reason) if state != "idle" else self._misnamed(held)
-        if refusal is not None:
-            self._refuse(held, *refusal)
-            return False
-        self._accept(held)
-        return True
+        return self._roster.add(source, name, builtin=builtin, fingerprint=fingerprint)
 
     def ask(self, provider: str, hook: str, **arguments: Any) -> Outcome:
         """Call one hook of one provider and wait for it: `check`, `backup_paths`, `register_cli`."""
         session = arguments.get("session")
-        for held in self._held:
+        for held in self._roster:
             if held.name == provider and held.implements(hook):
                 instance = held.instance(session) if isinstance(session, Session) else held.first
                 return instance.call(hook, arguments)
@@ -135,27 +116,24 @@ class MemoryManager:
 
     def health(self) -> tuple[ProviderHealth, ...]:
         """How each provider is, those first that were accepted, in the order of their coming."""
-        return (*map(self._health_of, self._held), *self._inactive.values())
+        return (*map(self._health_of, self._roster), *self._roster.inactive)
 
     @property
     def outbox(self) -> Outbox:
         """Writes that wait for a provider; the file is made when it is first needed."""
-        return self._outbox
+        return self._writes.outbox
 
     # ------------------------------------------------------------------- start
 
     def initialize_all(self, session: Session) -> None:
         """Start what has not started, and wait for it a little; what takes longer goes on in the background."""
-        until = self._terms.clock() + self._start_wait
-        instances = [held.instance(session) for held in self._held]
+        until = time.monotonic() + self._start_wait
+        instances = [held.instance(session) for held in self._roster]
         for instance in instances:
             instance.start(session)
         for instance in instances:
-            instance.wait_started(until - self._terms.clock())
-        for held in self._held:
-            if held.durable and held.name not in self._drainers:
-                self._outbox.attach(held.name)
-                self._drainer(held).wake()
+            instance.wait_started(until - time.monotonic())
+        self._writes.resume()
 
     def build_system_prompt(self, session: Session) -> str:
         """The providers' blocks, joined by a blank line: the same text for the whole session."""
@@ -171,17 +149,17 @@ class MemoryManager:
 
     def get_all_tool_schemas(self) -> list[dict[str, Any]]:
         """The tools of all providers, as `{"name", "description", "parameters"}`."""
-        return copy.deepcopy(self._tools.schemas)
+        return copy.deepcopy(self._roster.tools.schemas)
 
     def get_all_tool_names(self) -> set[str]:
         """The names that `handle_tool_call` answers."""
-        return self._tools.names
+        return self._roster.tools.names
 
     # -------------------------------------------------------------------- turn
 
     def on_turn_start(self, number: int, message: str, session: Session) -> None:
         """Tell the providers that the person spoke. Not waited for: `prefetch` follows it on the same lane."""
-        for held in self._implementing("on_turn_start"):
+        for held in self._roster.implementing("on_turn_start"):
             arguments = {
                 "turn_number": number,
                 "message": self._clean(held, message),
@@ -191,20 +169,20 @@ class MemoryManager:
 
     def prefetch_all(self, query: Query, session: Session) -> RecallResult:
         """What is remembered for this message; waits at most until the deadline of `prefetch`."""
-        began = self._terms.clock()
-        asked = self._implementing("prefetch")
+        began = time.monotonic()
+        asked = self._roster.implementing("prefetch")
         parts = self._prefetch.ask(asked, self._clean_query(query), session) if asked else []
         filtered = tuple(self._filtered(part, session) for part in parts)
-        return RecallResult(filtered, (self._terms.clock() - began) * 1000)
+        return RecallResult(filtered, (time.monotonic() - began) * 1000)
 
     def queue_prefetch_all(self, query: Query, session: Session) -> None:
         """Let the providers prepare the next turn, in the background."""
-        for held in self._implementing("queue_prefetch"):
+        for held in self._roster.implementing("queue_prefetch"):
             self._prefetch.warm(held, self._clean_query(query), session)
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run a provider's tool; the text for the model, which is a JSON object with `error` when it went wrong."""
-        held = self._tools.owner(call.name)
+        held = self._roster.tools.owner(call.name)
         if held is None:
             return _error(f"no memory provider handles tool {call.name!r}")
         if not isinstance(call.arguments, Mapping):
@@ -226,15 +204,17 @@ class MemoryManager:
 
         Raises `OutboxFull` or `DatabaseUnavailable` when it could not be stored.
         """
-        self._store("sync_turn", session, lambda: pack("sync_turn", turn, session, self._redact))
+        self._writes.store("sync_turn", session, lambda: pack("sync_turn", turn, session, self._redact))
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Mirror a change of curated memory to the providers; durable as `sync_all`."""
-        self._store("on_memory_write", session, lambda: pack("on_memory_write", write, session, self._redact))
+        self._writes.store(
+            "on_memory_write", session, lambda: pack("on_memory_write", write, session, self._redact)
+        )
 
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
         """Tell the providers what a subagent did; durable as `sync_all`."""
-        self._store(
+        self._writes.store(
             "on_delegation", session, lambda: pack("on_delegation", delegation, session, self._redact)
         )
 
@@ -244,7 +224,7 @@ class MemoryManager:
 
     def suppresses_local_writes(self, target: str) -> bool:
         """Whether a provider keeps this target instead of the local file."""
-        return any(held.first.capabilities.suppresses(target) for held in self._external())
+        return any(held.first.capabilities.suppresses(target) for held in self._roster.external)
 
     # ---------------------------------------------------------------- boundary
 
@@ -253,7 +233,7 @@ class MemoryManager:
         if not session.primary:
             return ""
         flights = []
-        for held in self._implementing("on_pre_compress"):
+        for held in self._roster.implementing("on_pre_compress"):
             arguments = {
                 "messages": tuple(self._clean(held, plain(messages))),
                 "compression_count": count,
@@ -276,7 +256,7 @@ class MemoryManager:
         by_reference = self._transcripts is not None and (last_message_id is not None or messages is None)
         event = uuid.uuid4().hex if last_message_id is None else f"{session.id}:{last_message_id}"
         stored = None if by_reference else messages
-        self._store(
+        self._writes.store(
             "on_session_end",
             session,
             lambda: pack_end(event, session, reason, last_message_id, stored, self._redact),
@@ -289,22 +269,14 @@ class MemoryManager:
         `rewound_turns`.
         """
         self._prefetch.forget(switch.old.id)
-        turns = list(dict.fromkeys([*switch.rewound_turns, *turns_to_drop]))
-        if not switch.old.primary:
-            return
-        for held in self._external():
-            if not held.durable or not (turns or held.implements("on_session_switch")):
-                continue
-            tell = self._switch_row(switch) if held.implements("on_session_switch") else None
-            self._outbox.drop_turns(held.name, turns, tell, held.fingerprint)
-            self._drainer(held).wake()
+        self._writes.switch(switch, turns_to_drop)
 
     def forget_session(self, session_id: str) -> int:
         """A session is deleted: its unsent writes and its recall are dropped. Returns how many writes that were."""
         self._prefetch.forget(session_id)
         with self._lock:
             self._prompts.pop(session_id, None)
-        return self._outbox.drop_session(session_id) if self._outbox.path.exists() else 0
+        return self._writes.drop_session(session_id)
 
     # --------------------------------------------------------------- recovery
 
@@ -313,37 +285,17 @@ class MemoryManager:
 
         Give turns stored since `recover_since()`: what was settled before is no longer known.
         """
-        added = 0
-        rest = iter(turns)
-        while chunk := list(itertools.islice(rest, RECOVERY_CHUNK)):
-            for held in self._takers("sync_turn"):
-                writes = [
-                    pack("sync_turn", turn, session, self._redact)
-                    for turn, session in chunk
-                    if session.primary and not self._outbox.knows(held.name, "sync_turn", turn.id)
-                ]
-                added += self._outbox.append(held.name, writes, held.fingerprint) if writes else 0
-                self._drainer(held).wake()
-        return added
+        return self._writes.recover(turns)
 
     def recover_since(self) -> float:
         """The time in seconds since the epoch from which on stored turns may be given to `recover`."""
-        since = [self._outbox.recover_since(held.name) for held in self._takers("sync_turn")]
-        return min(since, default=self._terms.wall())
+        return self._writes.recover_since()
 
     # --------------------------------------------------------------------- end
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Wait until the providers have taken all writes. False when some stay in the outbox."""
-        until = self._terms.clock() + timeout
-        if not self._outbox.path.exists():
-            return True
-        sent = [
-            self._drainer(held).flush(until - self._terms.clock())
-            for held in self._external()
-            if held.durable
-        ]
-        return all(sent)
+        return self._writes.flush(timeout)
 
     def shutdown_all(self, timeout: float = 15.0) -> None:
         """Shut down in reverse order, in `timeout` seconds in all. What was not sent stays in the outbox.
@@ -354,57 +306,21 @@ class MemoryManager:
             if self._shut_down:
                 return
             self._shut_down = True
-        until = self._terms.clock() + timeout
-        self.flush(timeout / 3)
-        for drainer in self._drainers.values():
-            drainer.stop(timeout / 5)
-        instances = [instance for held in reversed(self._held) for instance in reversed(held.instances())]
+        until = time.monotonic() + timeout
+        self._writes.flush(timeout / 3)
+        self._writes.stop(timeout / 5)
+        instances = [held_one for held in self._roster for held_one in held.instances()][::-1]
         for position, instance in enumerate(instances):
-            left = max(0.0, until - self._terms.clock())
+            left = max(0.0, until - time.monotonic())
             if not instance.close(left / (len(instances) - position)):
                 log.warning("%s did not end in time and is left behind", instance.label)
-        self._observers.stop(min(1.0, max(0.0, until - self._terms.clock())))
-        self._outbox.close()
+        self._observers.stop(min(1.0, max(0.0, until - time.monotonic())))
+        self._writes.outbox.close()
 
     # ----------------------------------------------------------------- private
 
-    def _no_room(self, held: Held) -> tuple[State, str] | None:
-        """Why there is no place for another provider, known before it is constructed."""
-        if held.builtin:
-            taken = any(other.builtin for other in self._held)
-            return ("failed", "there is a built-in provider already") if taken else None
-        for other in self._external():
-            return "idle", f"only one external provider at a time, and {other.name!r} is active"
-        return None
-
-    def _misnamed(self, held: Held) -> tuple[State, str] | None:
-        if held.impersonates or (held.builtin and held.name != BUILTIN_NAME):
-            return "failed", f"the name {BUILTIN_NAME!r} belongs to the curated memory; choose another"
-        return None
-
-    def _refuse(self, held: Held, state: State, reason: str) -> None:
-        log.warning("memory provider %r is not active: %s", held.name, reason)
-        self._inactive[held.name] = ProviderHealth(held.name, state, reason, warnings=tuple(held.warnings))
-        self._emit("provider.refused", {"provider": held.name, "state": state, "reason": reason})
-        held.first.close_idle()
-
-    def _accept(self, held: Held) -> None:
-        with self._lock:
-            self._inactive.pop(held.name, None)
-            self._held.append(held)
-        self._tools.add(held)
-
     def _emit(self, kind: str, data: Mapping[str, Any]) -> None:
         self._observers.emit(kind, data)
-
-    def _external(self) -> list[Held]:
-        return [held for held in self._held if not held.builtin]
-
-    def _implementing(self, hook: str) -> list[Held]:
-        return [held for held in self._held if held.implements(hook)]
-
-    def _takers(self, hook: str) -> list[Held]:
-        return [held for held in self._implementing(hook) if not held.builtin]
 
     def _clean(self, held: Held, value: Any) -> Any:
         return value if held.builtin else self._redact(value)
@@ -416,7 +332,7 @@ class MemoryManager:
     def _blocks(self, session: Session) -> str:
         flights = [
             held.instance(session).submit("system_prompt_block", {"session": session})
-            for held in self._implementing("system_prompt_block")
+            for held in self._roster.implementing("system_prompt_block")
         ]
         return "\n\n".join(text for flight in flights if (text := (flight.wait().value or "").strip()))
 
@@ -437,35 +353,6 @@ class MemoryManager:
             return dataclasses.replace(part, recall=Recall(), origin="none", reason=answer.reason)
         return dataclasses.replace(part, recall=answer)
 
-    def _store(self, hook: str, session: Session, write: Callable[[], Write]) -> None:
-        takers = self._takers(hook) if session.primary else []
-        if not takers:
-            return
-        row = write()
-        for held in takers:
-            try:
-                self._outbox.append(held.name, [row], held.fingerprint)
-            except HermesError as exc:
-                held.vitals.last_error = f"{hook}: {exc}"
-                self._emit("outbox.refused", {"provider": held.name, "hook": hook, "error": str(exc)})
-                raise
-            self._drainer(held).wake()
-
-    def _switch_row(self, switch: SessionSwitch) -> Callable[[list[str]], Write]:
-        def row(sent: list[str]) -> Write:
-            return pack_switch(dataclasses.replace(switch, rewound_turns=tuple(sent)), self._redact)
-
-        return row
-
-    def _drainer(self, held: Held) -> Drainer:
-        with self._lock:
-            found = self._drainers.get(held.name)
-            if found is None:
-                found = Drainer(held, self._outbox, self._terms, self.home.path, self._transcripts)
-                self._drainers[held.name] = found
-                held.busy, held.on_start = found.sending, found.provider_started
-            return found
-
     def _health_of(self, held: Held) -> ProviderHealth:
         state, reason = held.condition()
         vitals = held.vitals
@@ -481,24 +368,7 @@ class MemoryManager:
             failed=vitals.failed,
             warnings=tuple(held.warnings),
         )
-        return self._with_backlog(held, health)
-
-    def _with_backlog(self, held: Held, health: ProviderHealth) -> ProviderHealth:
-        if not held.durable or not self._outbox.path.exists():
-            return health
-        backlog = self._outbox.backlog(held.name)
-        drainer = self._drainers.get(held.name)
-        stuck = drainer.stuck() if drainer and backlog.depth else ""
-        parked = f"{backlog.parked} write(s) are parked; see `hermes outbox list`" if backlog.parked else ""
-        trouble = "; ".join(filter(None, [health.reason, stuck, parked]))
-        return dataclasses.replace(
-            health,
-            state="degraded" if trouble and health.state == "active" else health.state,
-            reason=trouble,
-            depth=backlog.depth,
-            oldest_age=backlog.oldest_age,
-            parked=backlog.parked,
-        )
+        return self._writes.with_backlog(held, health)
 
 
 def _checked_deadlines(deadlines: Mapping[str, float]) -> Mapping[str, float]:

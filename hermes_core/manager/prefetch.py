@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -104,7 +105,7 @@ class Prefetch:
 
     def ask(self, providers: Sequence[Held], query: Query, session: Session) -> list[RecallPart]:
         """Recall for `query` from each of `providers`; waits for all together, each at most until its deadline."""
-        began = self._terms.clock()
+        began = time.monotonic()
         asked = [(held, self._begin(held, query, session)) for held in providers]
         until = began + self._terms.deadline("prefetch")
         return [self._land(held, flight, query, session, began, until) for held, flight in asked]
@@ -138,8 +139,8 @@ class Prefetch:
     def _land(
         self, held: Held, flight: Flight, query: Query, session: Session, began: float, until: float
     ) -> RecallPart:
-        outcome = flight.wait(max(0.0, until - self._terms.clock()))
-        elapsed = (self._terms.clock() - began) * 1000
+        outcome = flight.wait(until - time.monotonic())
+        elapsed = (time.monotonic() - began) * 1000
         state, trouble = held.instance(session).condition()
         if outcome.ok:
             recall = within(outcome.value, query.budget)

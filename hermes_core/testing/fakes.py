@@ -1,11 +1,11 @@
 """Fakes for tests of hosts and of the manager: a provider that records, providers that are broken, and a clock to turn.
 
-    clock = Clock()
-    provider = RecordingProvider()
-    manager = MemoryManager(home, clock=clock)
-    manager.add_provider(provider)
-    ...
-    assert provider.hooks == ["is_available", "get_tool_schemas", "initialize", "prefetch"]
+clock = Clock()
+provider = RecordingProvider()
+manager = MemoryManager(home, clock=clock)
+manager.add_provider(provider)
+...
+assert provider.hooks == ["is_available", "get_tool_schemas", "initialize", "prefetch"]
 """
 
 from __future__ import annotations

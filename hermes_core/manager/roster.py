@@ -1,0 +1,92 @@
+"""Who is held: the one-external rule, refusals with their reasons, and the tools that the accepted ones offer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hermes_core.contract.values import BUILTIN_NAME
+from hermes_core.manager.call import attempt, describe
+from hermes_core.manager.health import ProviderHealth, State, Terms
+from hermes_core.manager.held import Held
+from hermes_core.manager.registry import Registry
+from hermes_core.manager.tools import ToolIndex
+
+log = logging.getLogger(__name__)
+
+
+class Roster:
+    """The providers of one manager, in the order in which they were accepted."""
+
+    def __init__(self, registry: Registry, terms: Terms) -> None:
+        self.tools = ToolIndex()
+        self._registry = registry
+        self._terms = terms
+        self._held: tuple[Held, ...] = ()
+        self._inactive: dict[str, ProviderHealth] = {}
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(self._held)
+
+    @property
+    def external(self) -> list[Held]:
+        """Those that are not our own: at most one."""
+        return [held for held in self._held if not held.builtin]
+
+    @property
+    def inactive(self) -> list[ProviderHealth]:
+        """Those that were refused, each with its reason."""
+        return list(self._inactive.values())
+
+    def implementing(self, hook: str) -> list[Held]:
+        """Those that have this hook."""
+        return [held for held in self._held if held.implements(hook)]
+
+    def takers(self, hook: str) -> list[Held]:
+        """The external ones that have this hook: those that writes are for."""
+        return [held for held in self._held if held.implements(hook) and not held.builtin]
+
+    def add(self, source: object, name: str, *, builtin: bool, fingerprint: Callable[[], str] | None) -> bool:
+        """Construct, validate and ask whether it can run; then hold it, or keep the reason why not."""
+        account, error = attempt(fingerprint) if fingerprint else ("", None)
+        held = Held(
+            source, self._registry, self._terms, name=name, builtin=builtin, fingerprint=account or ""
+        )
+        if error is not None:
+            told = describe(error, self._terms.redact)
+            return self._refuse(held, "failed", f"its account can't be told: {told}")
+        with self._lock:
+            state, reason = self._no_room(held) or held.inspect()
+            if state == "idle" and not reason:
+                state, reason = self._misnamed(held) or (state, reason)
+            if reason:
+                return self._refuse(held, state, reason)
+            self._inactive.pop(held.name, None)
+            self._held = (*self._held, held)
+            self.tools.add(held)
+        return True
+
+    def _no_room(self, held: Held) -> tuple[State, str] | None:
+        """Why there is no place for it, known before it is constructed."""
+        if held.builtin:
+            taken = any(other.builtin for other in self._held)
+            return ("failed", "there is a built-in provider already") if taken else None
+        for other in self.external:
+            return "idle", f"only one external provider at a time, and {other.name!r} is active"
+        return None
+
+    def _misnamed(self, held: Held) -> tuple[State, str] | None:
+        if held.impersonates or (held.builtin and held.name != BUILTIN_NAME):
+            return "failed", f"the name {BUILTIN_NAME!r} belongs to the curated memory; choose another"
+        return None
+
+    def _refuse(self, held: Held, state: State, reason: str) -> bool:
+        log.warning("memory provider %r is not active: %s", held.name, reason)
+        self._inactive[held.name] = ProviderHealth(held.name, state, reason, warnings=tuple(held.warnings))
+        data: dict[str, Any] = {"provider": held.name, "state": state, "reason": reason}
+        self._terms.emit("provider.refused", data)
+        held.first.close_idle()
+        return False

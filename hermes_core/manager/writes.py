@@ -1,0 +1,143 @@
+"""What must not be lost: durable calls go to the outbox of the home and from there, one drainer a provider, on."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from hermes_core.contract.values import Session, SessionSwitch, Turn
+from hermes_core.errors import HermesError
+from hermes_core.home import HermesHome
+from hermes_core.manager.delivery import Drainer
+from hermes_core.manager.health import ProviderHealth, Terms
+from hermes_core.manager.held import Held
+from hermes_core.manager.outbox import Outbox
+from hermes_core.manager.payload import Transcripts, Write, pack, pack_switch
+from hermes_core.manager.roster import Roster
+
+RECOVERY_CHUNK = 200
+"""Turns that a recovery stores in one transaction."""
+
+
+class Writes:
+    """The durable half of the manager. Writes of sessions without a person (cron, subagents, reviews) are left out."""
+
+    def __init__(
+        self, home: HermesHome, roster: Roster, terms: Terms, transcripts: Transcripts | None
+    ) -> None:
+        self.outbox = Outbox(home, wall=terms.wall)
+        self._folder = home.path
+        self._roster = roster
+        self._terms = terms
+        self._transcripts = transcripts
+        self._drainers: dict[str, Drainer] = {}
+        self._lock = threading.Lock()
+
+    def resume(self) -> None:
+        """Go on with what an earlier process left, once a provider."""
+        for held in self._durable():
+            if held.name not in self._drainers:
+                self.outbox.attach(held.name)
+                self._drainer(held).wake()
+
+    def store(self, hook: str, session: Session, write: Callable[[], Write]) -> None:
+        """Put one call on disk for each provider that has the hook. Raises `OutboxFull` or `DatabaseUnavailable`."""
+        takers = self._roster.takers(hook) if session.primary else []
+        if not takers:
+            return
+        row = write()
+        for held in takers:
+            try:
+                self.outbox.append(held.name, [row], held.fingerprint)
+            except HermesError as exc:
+                held.vitals.last_error = f"{hook}: {exc}"
+                data = {"provider": held.name, "hook": hook, "error": str(exc)}
+                self._terms.emit("outbox.refused", data)
+                raise
+            self._drainer(held).wake()
+
+    def switch(self, switch: SessionSwitch, turns: Iterable[str]) -> None:
+        """Drop unsent rows of `turns` and put the switch in line, in one transaction."""
+        taken_back = list(dict.fromkeys([*switch.rewound_turns, *turns]))
+        for held in self._durable() if switch.old.primary else []:
+            told = held.implements("on_session_switch")
+            if told or taken_back:
+                row = self._switch_row(switch) if told else None
+                self.outbox.drop_turns(held.name, taken_back, row, held.fingerprint)
+                self._drainer(held).wake()
+
+    def drop_session(self, session_id: str) -> int:
+        """Drop what waits of a session that is deleted; how many rows."""
+        return self.outbox.drop_session(session_id) if self.outbox.path.exists() else 0
+
+    def recover(self, turns: Iterable[tuple[Turn, Session]]) -> int:
+        """Store the turns that the outbox does not know; how many."""
+        added = 0
+        rest = iter(turns)
+        while chunk := list(itertools.islice(rest, RECOVERY_CHUNK)):
+            for held in self._roster.takers("sync_turn"):
+                writes = [
+                    pack("sync_turn", turn, session, self._terms.redact)
+                    for turn, session in chunk
+                    if session.primary and not self.outbox.knows(held.name, "sync_turn", turn.id)
+                ]
+                added += self.outbox.append(held.name, writes, held.fingerprint) if writes else 0
+                self._drainer(held).wake()
+        return added
+
+    def recover_since(self) -> float:
+        """The time from which on the ids of settled turns are known, in seconds since the epoch."""
+        takers = self._roster.takers("sync_turn")
+        return min((self.outbox.recover_since(held.name) for held in takers), default=self._terms.wall())
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until nothing waits. False after `timeout` seconds, or when nothing can move."""
+        until = time.monotonic() + timeout
+        if not self.outbox.path.exists():
+            return True
+        sent = [self._drainer(held).flush(until - time.monotonic()) for held in self._durable()]
+        return all(sent)
+
+    def stop(self, timeout: float) -> None:
+        """Send nothing more."""
+        for drainer in self._drainers.values():
+            drainer.stop(timeout)
+
+    def with_backlog(self, held: Held, health: ProviderHealth) -> ProviderHealth:
+        """`health` and what waits in the outbox; waiting for no good reason is a trouble."""
+        if not held.durable or not self.outbox.path.exists():
+            return health
+        backlog = self.outbox.backlog(held.name)
+        drainer = self._drainers.get(held.name)
+        stuck = drainer.stuck() if drainer and backlog.depth else ""
+        parked = f"{backlog.parked} write(s) are parked; see `hermes outbox list`" if backlog.parked else ""
+        trouble = "; ".join(dict.fromkeys(filter(None, [health.reason, stuck, parked])))
+        return dataclasses.replace(
+            health,
+            state="degraded" if trouble and health.state == "active" else health.state,
+            reason=trouble,
+            depth=backlog.depth,
+            oldest_age=backlog.oldest_age,
+            parked=backlog.parked,
+        )
+
+    def _durable(self) -> list[Held]:
+        return [held for held in self._roster.external if held.durable]
+
+    def _switch_row(self, switch: SessionSwitch) -> Callable[[list[str]], Write]:
+        def row(sent: list[str]) -> Write:
+            return pack_switch(dataclasses.replace(switch, rewound_turns=tuple(sent)), self._terms.redact)
+
+        return row
+
+    def _drainer(self, held: Held) -> Drainer:
+        with self._lock:
+            found = self._drainers.get(held.name)
+            if found is None:
+                found = Drainer(held, self.outbox, self._terms, self._folder, self._transcripts)
+                self._drainers[held.name] = found
+                held.busy, held.on_start = found.sending, found.provider_started
+            return found
