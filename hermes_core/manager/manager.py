@@ -185,7 +185,7 @@ class MemoryManager:
         held = self._roster.tools.owner(call.name)
         if held is None:
             return _error(f"no memory provider handles tool {call.name!r}")
-        if not isinstance(call.arguments, Mapping):
+        if not isinstance(call.arguments, dict):
             return _error(
                 f"arguments of {call.name!r} must be an object, not {type(call.arguments).__name__}"
             )

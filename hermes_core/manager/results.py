@@ -64,7 +64,7 @@ def _text(value: Any) -> str:
 
 
 def _schemas(value: Any) -> tuple[dict[str, Any], ...]:
-    if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
         raise _wrong(value, "a list of tool schemas")
     return tuple(_schema(entry) for entry in value)
 
@@ -82,7 +82,7 @@ def _schema(entry: Any) -> dict[str, Any]:
 
 def _list_of(kind: type) -> Callable[[Any], tuple[Any, ...]]:
     def check(value: Any) -> tuple[Any, ...]:
-        if isinstance(value, str) or not isinstance(value, Sequence):
+        if isinstance(value, str | bytes) or not isinstance(value, Sequence):
             raise _wrong(value, f"a list of {kind.__name__}")
         for entry in value:
             if not isinstance(entry, kind):

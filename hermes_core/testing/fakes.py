@@ -55,6 +55,17 @@ class Clock:
         self.now += seconds
 
 
+def make_session(id: str = "s1", **identity: Any) -> Session:  # noqa: A002  the field's name
+    """A session of a person."""
+    return Session(id=id, **identity)
+
+
+def make_turn(id: str = "t1", user: str = "hello", assistant: str = "hi") -> Turn:  # noqa: A002  as above
+    """A completed turn with its two messages."""
+    messages = (Message(role="user", content=user), Message(role="assistant", content=assistant))
+    return Turn(id, 1, user, assistant, messages)
+
+
 class EveryHook(MemoryProvider):
     """Implements every hook by one method: override `answer`, which is told the hook and its arguments."""
 

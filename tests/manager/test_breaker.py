@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from hermes_core.manager.breaker import COOLDOWN, THRESHOLD, Breaker
+from hermes_core.testing.fakes import Clock
+
+
+@pytest.fixture
+def breaker(clock: Clock) -> Breaker:
+    return Breaker(clock)
+
+
+def fail(breaker: Breaker, times: int) -> None:
+    for _ in range(times):
+        assert breaker.admit()
+        breaker.failure()
+
+
+def test_opens_after_failures_in_a_row(breaker: Breaker) -> None:
+    fail(breaker, THRESHOLD - 1)
+    assert breaker.state == "closed"
+    fail(breaker, 1)
+    assert breaker.state == "open"
+    assert not breaker.admit()
+
+
+def test_a_success_starts_the_count_again(breaker: Breaker) -> None:
+    fail(breaker, THRESHOLD - 1)
+    breaker.success()
+    fail(breaker, THRESHOLD - 1)
+    assert breaker.state == "closed"
+
+
+def test_a_refused_request_neither_counts_nor_resets(breaker: Breaker) -> None:
+    fail(breaker, THRESHOLD - 1)
+    for _ in range(20):
+        assert breaker.admit()
+        breaker.answered()
+    assert breaker.state == "closed"
+    fail(breaker, 1)
+    assert breaker.state == "open"
+
+
+def test_half_open_admits_exactly_one_probe(breaker: Breaker, clock: Clock) -> None:
+    fail(breaker, THRESHOLD)
+    clock.advance(COOLDOWN)
+    assert breaker.state == "half-open"
+    assert [breaker.admit() for _ in range(5)] == [True, False, False, False, False]
+
+
+def test_threads_that_race_for_the_probe_get_one(breaker: Breaker, clock: Clock) -> None:
+    fail(breaker, THRESHOLD)
+    clock.advance(COOLDOWN)
+    gate, admitted = threading.Barrier(16), []
+
+    def ask() -> None:
+        gate.wait()
+        admitted.append(breaker.admit())
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert admitted.count(True) == 1
+
+
+def test_a_probe_that_works_closes_it(breaker: Breaker, clock: Clock) -> None:
+    fail(breaker, THRESHOLD)
+    clock.advance(COOLDOWN)
+    assert breaker.admit()
+    breaker.success()
+    assert breaker.state == "closed"
+    fail(breaker, THRESHOLD - 1)
+    assert breaker.state == "closed"
+
+
+def test_a_probe_that_fails_opens_it_for_another_cooldown(breaker: Breaker, clock: Clock) -> None:
+    fail(breaker, THRESHOLD)
+    clock.advance(COOLDOWN)
+    fail(breaker, 1)
+    assert breaker.state == "open"
+    assert breaker.remaining == COOLDOWN
+    clock.advance(COOLDOWN - 1)
+    assert not breaker.admit()
+
+
+def test_a_probe_that_the_backend_refuses_shows_that_it_is_back(breaker: Breaker, clock: Clock) -> None:
+    fail(breaker, THRESHOLD)
+    clock.advance(COOLDOWN)
+    assert breaker.admit()
+    breaker.answered()
+    assert breaker.state == "closed"
+
+
+def test_a_probe_that_never_went_out_leaves_the_place_to_another(breaker: Breaker, clock: Clock) -> None:
+    fail(breaker, THRESHOLD)
+    clock.advance(COOLDOWN)
+    assert breaker.admit()
+    breaker.withdrawn()
+    assert breaker.admit()

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from hermes_core.contract.hooks import POLICIES
+from hermes_core.contract.values import Availability, Recall, RecallItem
+from hermes_core.errors import BackendRefused, BackendUnavailable
+from hermes_core.manager.call import Hook, Outcome, guarded
+from hermes_core.manager.coroutines import Coroutines
+from hermes_core.testing.fakes import Clock
+
+who = contextvars.ContextVar("who", default="nobody")
+
+
+@pytest.fixture
+def call() -> Iterator[Callable[..., Outcome]]:
+    coroutines = Coroutines("test")
+
+    def call(
+        function: Callable[..., Any], hook: str = "handle_tool_call", within: float = 5.0, **arguments: Any
+    ) -> Outcome:
+        argnames = tuple(function.__code__.co_varnames[: function.__code__.co_argcount])
+        return guarded(
+            Hook(hook, function, argnames),
+            arguments,
+            within=within,
+            coroutines=coroutines,
+            clock=Clock(),
+            redact=lambda text: text.replace("sk-secret", "[redacted]"),
+        )
+
+    yield call
+    coroutines.stop()
+
+
+Call = Callable[..., Outcome]
+
+
+def test_a_hook_gets_the_arguments_that_it_names(call: Call) -> None:
+    assert call(lambda session: session, session="s", call="c").value == "s"
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_whatever_it_raises_becomes_an_outcome(call: Call, error: BaseException) -> None:
+    def hook() -> str:
+        raise error
+
+    outcomes: list[Outcome] = []
+    thread = threading.Thread(target=lambda: outcomes.append(call(hook)))
+    thread.start()
+    thread.join()
+    assert outcomes[0].status == "failed"
+    assert type(error).__name__ in outcomes[0].error
+
+
+def test_ctrl_c_of_the_person_is_not_swallowed(call: Call) -> None:
+    def hook() -> str:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        call(hook)
+
+
+def test_an_error_that_cannot_be_shown_is_still_an_outcome(call: Call) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    def hook() -> str:
+        raise Mute
+
+    assert call(hook).error == "Mute: its message can't be shown"
+
+
+def test_only_failures_of_the_backend_count(call: Call) -> None:
+    def raising(error: Exception) -> Callable[[], str]:
+        def hook() -> str:
+            raise error
+
+        return hook
+
+    assert call(raising(BackendUnavailable("down"))).counts
+    assert call(raising(OSError("reset"))).counts
+    assert not call(raising(BackendRefused("too long"))).counts
+    assert not call(lambda: 3).counts
+
+
+def test_a_secret_in_an_error_is_redacted(call: Call) -> None:
+    def hook() -> str:
+        raise ValueError("key sk-secret was refused")
+
+    outcome = call(hook)
+    assert outcome.error == "ValueError: key [redacted] was refused"
+    assert "sk-secret" not in outcome.trace
+
+
+def test_a_sqlite_connection_on_the_wrong_thread_is_told_what_to_do(call: Call) -> None:
+    connection: list[sqlite3.Connection] = []
+    thread = threading.Thread(target=lambda: connection.append(sqlite3.connect(":memory:")))
+    thread.start()
+    thread.join()
+    assert "hermes_core.kit.Database" in call(lambda: connection[0].execute("SELECT 1")).error
+
+
+@pytest.mark.parametrize("value", [3, 1.5, object(), b"x", {1}])
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "is_available",
+        "check",
+        "backup_paths",
+        "get_tool_schemas",
+        "system_prompt_block",
+        "prefetch",
+        "queue_prefetch",
+        "handle_tool_call",
+        "on_pre_compress",
+        "filter_write",
+        "filter_recall",
+    ],
+)
+def test_a_value_of_a_wrong_type_is_a_failed_call(call: Call, hook: str, value: Any) -> None:
+    outcome = call(lambda: value, hook)
+    assert outcome.status == "failed"
+    assert type(value).__name__ in outcome.error
+
+
+@pytest.mark.parametrize("hook", [name for name, policy in POLICIES.items() if policy.durable])
+def test_what_a_hook_without_result_returns_is_left_unread(call: Call, hook: str) -> None:
+    assert call(lambda: object(), hook) == Outcome("ok", None)
+
+
+def test_recall_may_be_text_or_none(call: Call) -> None:
+    assert call(lambda: "tea", "prefetch").value == Recall(text="tea")
+    assert call(lambda: None, "prefetch").value == Recall()
+    items = Recall([RecallItem("tea")])  # type: ignore[arg-type]
+    assert call(lambda: items, "prefetch").value == Recall((RecallItem("tea"),))
+
+
+@pytest.mark.parametrize("bad", [Recall(("tea",)), Recall((RecallItem(3),)), Recall(text=None)])  # type: ignore[arg-type]
+def test_a_recall_of_the_wrong_parts_is_a_failed_call(call: Call, bad: Recall) -> None:
+    assert call(lambda: bad, "prefetch").status == "failed"
+
+
+def test_a_tool_result_that_json_can_carry_is_written_as_json(call: Call) -> None:
+    assert json.loads(call(lambda: {"found": ["é"]}).value) == {"found": ["é"]}
+    assert call(lambda: {"found": object()}).status == "failed"
+    assert call(lambda: None).status == "failed"
+
+
+def test_not_available_without_a_reason_gets_one(call: Call) -> None:
+    assert call(lambda: False, "is_available").value.reason
+    assert call(lambda: True, "is_available").value == Availability(True)
+
+
+def test_tool_schemas_come_out_in_one_form(call: Call) -> None:
+    wrapped = {"type": "function", "function": {"name": "b", "description": "B"}}
+    first, second = call(lambda: [{"name": "a"}, wrapped], "get_tool_schemas").value
+    assert first == {"name": "a", "description": "", "parameters": {"type": "object", "properties": {}}}
+    assert second["name"] == "b"
+    assert call(lambda: [{"name": ""}], "get_tool_schemas").status == "failed"
+
+
+def test_coroutines_run_on_one_loop_with_the_callers_contextvars(call: Call) -> None:
+    async def hook() -> str:
+        return f"{id(asyncio.get_running_loop())} {who.get()}"
+
+    who.set("ann")
+    first, second = call(hook).value, call(hook).value
+    assert first == second
+    assert first.endswith(" ann")
+
+
+def test_a_late_coroutine_is_cancelled(call: Call) -> None:
+    cancelled = threading.Event()
+
+    async def hook() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return "never"
+
+    assert call(hook, within=0.02).status == "late"
+    assert cancelled.wait(5)
+
+
+def test_a_timeout_error_of_the_provider_is_its_own(call: Call) -> None:
+    async def hook() -> str:
+        raise TimeoutError("backend")
+
+    assert call(hook).error == "TimeoutError: backend"
+
+
+def test_blocking_helpers_of_asyncio_run_in_daemon_threads(call: Call) -> None:
+    async def hook() -> str:
+        return str(await asyncio.to_thread(lambda: threading.current_thread().daemon))
+
+    assert call(hook).value == "True"

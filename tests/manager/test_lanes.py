@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from hermes_core.manager.call import Outcome
+from hermes_core.manager.lanes import Job, Lane
+from hermes_core.testing.fakes import Clock
+
+who = contextvars.ContextVar("who", default="nobody")
+
+
+@pytest.fixture
+def lane(clock: Clock) -> Iterator[Lane]:
+    lane = Lane("test", clock)
+    yield lane
+    assert lane.stop(5.0)
+
+
+def job(run: Callable[[], object] = lambda: None, deadline: float = 5.0, **more: object) -> Job:
+    return Job("prefetch", lambda: Outcome("ok", run()), deadline, **more)  # type: ignore[arg-type]
+
+
+def gated(deadline: float = 5.0) -> tuple[Job, threading.Event, threading.Event]:
+    began, gate = threading.Event(), threading.Event()
+
+    def run() -> str:
+        began.set()
+        gate.wait()
+        return threading.current_thread().name
+
+    return job(run, deadline), began, gate
+
+
+def test_no_thread_before_the_first_job(lane: Lane) -> None:
+    assert "test" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_jobs_run_in_order_on_one_daemon_thread(lane: Lane) -> None:
+    seen: list[tuple[int, str]] = []
+    jobs = [job(lambda n=n: seen.append((n, threading.current_thread().name))) for n in range(50)]
+    for one in jobs:
+        assert lane.submit(one) == ""
+    lane.wait(jobs[-1], 5.0)
+    assert seen == [(n, "test") for n in range(50)]
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name == "test")
+
+
+def test_a_job_sees_the_contextvars_of_its_caller(lane: Lane) -> None:
+    who.set("ann")
+    one = job(who.get)
+    lane.submit(one)
+    assert lane.wait(one, 5.0).value == "ann"
+
+
+def test_the_caller_waits_no_longer_than_it_said(lane: Lane) -> None:
+    slow, began, gate = gated()
+    lane.submit(slow)
+    assert began.wait(5)
+    assert lane.wait(slow, 0.01).status == "late"
+    gate.set()
+
+
+def test_a_late_job_brings_its_outcome_afterwards(lane: Lane) -> None:
+    slow, began, gate = gated()
+    came, arrived = [], threading.Event()
+    slow.afterwards = lambda outcome: (came.append(outcome), arrived.set())[0]
+    lane.submit(slow)
+    assert began.wait(5)
+    lane.wait(slow, 0.01)
+    gate.set()
+    assert arrived.wait(5)
+    assert came[0].ok
+
+
+def test_a_job_that_was_waited_for_is_not_told_twice(lane: Lane) -> None:
+    came: list[Outcome] = []
+    one = job(afterwards=came.append)
+    lane.submit(one)
+    assert lane.wait(one, 5.0).ok
+    after = job()
+    lane.submit(after)
+    lane.wait(after, 5.0)
+    assert came == []
+
+
+def test_a_job_still_in_line_at_the_deadline_never_runs(lane: Lane) -> None:
+    slow, began, gate = gated()
+    ran: list[int] = []
+    waiting = job(lambda: ran.append(1))
+    lane.submit(slow)
+    lane.submit(waiting)
+    assert began.wait(5)
+    outcome = lane.wait(waiting, 0.01)
+    assert (outcome.status, outcome.error) == ("skipped", "waited 0.01 s in line behind prefetch")
+    gate.set()
+    last = job()
+    lane.submit(last)
+    lane.wait(last, 5.0)
+    assert ran == []
+
+
+def test_a_hung_job_is_left_behind_once_then_calls_are_refused_with_the_reason(
+    lane: Lane, clock: Clock
+) -> None:
+    first, first_began, first_gate = gated()
+    second, second_began, second_gate = gated()
+    lane.submit(first)
+    assert first_began.wait(5)
+    clock.advance(6)
+    assert lane.submit(second) == ""
+    assert second_began.wait(5)
+    assert lane.abandoned == 1
+    assert lane.hung == ""
+    clock.advance(6)
+    assert "prefetch has not returned for 6.0 s" in lane.submit(job())
+    assert lane.hung
+    second_gate.set()
+    lane.wait(second, 5.0)
+    again = job()
+    assert lane.submit(again) == ""
+    assert lane.wait(again, 5.0).ok
+    first_gate.set()
+
+
+def test_a_hung_job_that_comes_back_makes_room_for_a_replacement(lane: Lane, clock: Clock) -> None:
+    first, first_began, first_gate = gated()
+    second, second_began, second_gate = gated()
+    lane.submit(first)
+    assert first_began.wait(5)
+    clock.advance(6)
+    lane.submit(second)
+    assert second_began.wait(5)
+    clock.advance(6)
+    first_gate.set()
+    assert lane.wait(first, 5.0).ok
+    third = job()
+    assert lane.submit(third) == ""
+    assert lane.wait(third, 5.0).ok
+    second_gate.set()
+
+
+def test_a_lane_that_may_not_be_replaced_waits_for_its_job(clock: Clock) -> None:
+    lane = Lane("write", clock, replaceable=False)
+    hung, began, gate = gated()
+    lane.submit(hung)
+    assert began.wait(5)
+    clock.advance(6)
+    assert lane.hung
+    assert lane.submit(job()) == lane.hung
+    gate.set()
+    lane.wait(hung, 5.0)
+    assert lane.hung == ""
+    assert lane.stop(5.0)
+
+
+def test_a_stopped_lane_takes_nothing(clock: Clock) -> None:
+    lane = Lane("test", clock)
+    one = job()
+    lane.submit(one)
+    assert lane.stop(5.0)
+    assert one.outcome is not None
+    assert lane.submit(job()) == "the provider was shut down"
