@@ -87,11 +87,11 @@ class Drainer:
         self._wake.set()
 
     def flush(self, timeout: float) -> bool:
-        """Wait until no row waits. False after `timeout` seconds, or as soon as nothing can move."""
+        """Wait until no row waits. False after `timeout` seconds, or at once when the backend is left alone."""
         until = time.monotonic() + timeout
         while self._outbox.waits(self._held.name) or self._doubts:
             self.wake()
-            if self.stuck() or time.monotonic() >= until:
+            if self._left_alone() or time.monotonic() >= until:
                 return False
             self._moved.wait(0.05)
             self._moved.clear()
@@ -113,11 +113,7 @@ class Drainer:
         if self._doubts and not self._held.per_session:
             row = next(iter(self._doubts.values()))
             return f"{row.hook} of session {row.session_id!r} is in doubt: it has not returned since its deadline"
-        if self._breaker.state == "open":
-            return f"write breaker open for {self._breaker.remaining:.0f} s more"
-        if self._held.first.phase == "failed" and not self._held.per_session:
-            return self._held.first.reason
-        return ""
+        return self._left_alone()
 
     def sending(self, session_id: str) -> bool:
         """Whether a row of this session waits or is in doubt."""
@@ -125,6 +121,13 @@ class Drainer:
         return in_doubt or self._outbox.waits(self._held.name, session_id)
 
     # -------------------------------------------------------------------- loop
+
+    def _left_alone(self) -> str:
+        if self._breaker.state == "open":
+            return f"write breaker open for {self._breaker.remaining:.0f} s more"
+        if self._held.first.phase == "failed" and not self._held.per_session:
+            return self._held.first.reason
+        return ""
 
     def _start(self) -> None:
         with self._start_lock:

@@ -1,0 +1,469 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from hermes_core.contract.provider import MemoryProvider
+from hermes_core.contract.values import Capabilities, MemoryWrite, Message, SessionSwitch, Turn
+from hermes_core.errors import BackendRefused, BackendUnavailable, OutboxFull
+from hermes_core.home import HermesHome
+from hermes_core.manager.breaker import COOLDOWN, THRESHOLD
+from hermes_core.manager.delivery import MAX_BACKOFF, PARK_AFTER
+from hermes_core.manager.manager import MemoryManager
+from hermes_core.manager.outbox import Outbox
+from hermes_core.manager.payload import Transcript
+from hermes_core.testing.fakes import Clock, RecordingProvider, make_session, make_turn
+
+OpenManager = Callable[..., MemoryManager]
+
+A, B = make_session("a"), make_session("b")
+
+
+class Backend(RecordingProvider):
+    """Fails for turns whose text says so; remembers what it took."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[str] = []
+        self.tries: list[str] = []
+        self.down: BaseException | None = None
+
+    def sync_turn(self, turn: Turn, session: Any) -> Any:
+        self.answer("sync_turn", turn=turn, session=session)
+        self.tries.append(turn.id)
+        if self.down is not None:
+            raise self.down
+        if turn.user == "refused":
+            raise BackendRefused("too long")
+        if turn.user == "poison":
+            raise ValueError("can't encode")
+        self.taken.append(turn.id)
+
+
+def until(condition: Callable[[], object], timeout: float = 10.0) -> bool:
+    end = time.monotonic() + timeout
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.002)
+    return bool(condition())
+
+
+def start(manager: MemoryManager) -> MemoryManager:
+    manager.initialize_all(A)
+    return manager
+
+
+def later(manager: MemoryManager, clock: Clock, condition: Callable[[], object]) -> bool:
+    """Let backoffs pass, again and again, until the condition holds."""
+
+    def step() -> object:
+        clock.advance(MAX_BACKOFF / 4)
+        manager.flush(0.02)
+        return condition()
+
+    return until(step)
+
+
+def test_a_write_is_on_disk_before_the_call_returns(
+    open_manager: OpenManager, hermes_home: HermesHome
+) -> None:
+    provider = Backend()
+    manager = open_manager(provider)
+    manager.sync_all(make_turn("t1"), A)
+    other = Outbox(hermes_home)
+    assert [row.event for row in other.pending()] == ["t1"]
+    other.close()
+
+
+def test_writes_arrive_in_order_with_their_ids(open_manager: OpenManager) -> None:
+    provider = Backend()
+    manager = start(open_manager(provider))
+    for n in range(20):
+        manager.sync_all(make_turn(f"t{n}"), A)
+    manager.on_memory_write(MemoryWrite("w1", "add", "memory", "tea"), A)
+    manager.on_session_end(A, "close", messages=[Message(role="user", content="hi")])
+    assert manager.flush(10)
+    assert provider.taken == [f"t{n}" for n in range(20)]
+    assert provider.hooks[-2:] == ["on_memory_write", "on_session_end"]
+    assert provider.of("on_memory_write")[0]["write"].id == "w1"
+    assert list(provider.of("on_session_end")[0]["reader"].messages())[0]["content"] == "hi"
+
+
+def test_a_failed_row_is_tried_again_with_the_same_id(open_manager: OpenManager, clock: Clock) -> None:
+    provider = Backend()
+    provider.down = BackendUnavailable("down")
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("t1"), A)
+    assert until(lambda: provider.tries == ["t1"])
+    provider.down = None
+    assert later(manager, clock, lambda: provider.taken)
+    assert (provider.tries, provider.taken) == (["t1", "t1"], ["t1"])
+
+
+def test_a_failing_row_holds_its_own_session_only(open_manager: OpenManager, clock: Clock) -> None:
+    provider = Backend()
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("a1", "refused"), A)
+    manager.sync_all(make_turn("a2"), A)
+    manager.sync_all(make_turn("b1"), B)
+    assert until(lambda: provider.taken == ["b1"])
+    assert manager.outbox.depth == 2
+
+
+def test_a_poison_row_is_parked_and_shown_and_the_session_goes_on(
+    open_manager: OpenManager, clock: Clock
+) -> None:
+    provider = Backend()
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("a1", "refused"), A)
+    manager.sync_all(make_turn("a2"), A)
+    assert later(manager, clock, lambda: provider.taken)
+    assert provider.tries == ["a1"] * PARK_AFTER + ["a2"]
+    assert [(row.event, row.error) for row in manager.outbox.parked()] == [("a1", "too long")]
+    (health,) = manager.health()
+    assert (health.state, health.parked) == ("degraded", 1)
+    assert "hermes outbox list" in health.reason
+
+
+def test_a_parked_row_can_be_tried_again(open_manager: OpenManager, clock: Clock) -> None:
+    provider = Backend()
+    provider.down = BackendRefused("not today")
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("a1"), A)
+    assert later(manager, clock, manager.outbox.parked)
+    provider.down = None
+    assert manager.outbox.retry() == 1
+    assert manager.flush(5)
+    assert provider.taken == ["a1"]
+
+
+def test_an_outage_opens_the_breaker_and_parks_nothing(open_manager: OpenManager, clock: Clock) -> None:
+    provider = Backend()
+    provider.down = BackendUnavailable("down")
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("a1"), A)
+    assert later(manager, clock, lambda: manager.health()[0].breakers["write"] == "open")
+    assert len(provider.tries) == THRESHOLD
+    (health,) = manager.health()
+    assert health.state == "degraded"
+    assert health.depth == 1
+    tries = len(provider.tries)
+    clock.advance(COOLDOWN / 2)
+    assert not manager.flush(0.2)
+    assert len(provider.tries) == tries
+    assert later(manager, clock, lambda: len(provider.tries) == tries + 5)
+    assert manager.outbox.parked() == []
+    provider.down = None
+    clock.advance(COOLDOWN)
+    assert manager.flush(5)
+    assert provider.taken == ["a1"]
+    assert manager.health()[0].state == "active"
+
+
+def test_a_poison_row_that_opened_the_breaker_does_not_hold_the_other_sessions(
+    open_manager: OpenManager, clock: Clock
+) -> None:
+    provider = Backend()
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("a1", "poison"), A)
+    assert later(manager, clock, lambda: manager.health()[0].breakers["write"] == "open")
+    manager.sync_all(make_turn("b1"), B)
+    clock.advance(COOLDOWN)
+    manager.flush(0.05)
+    assert until(lambda: provider.taken == ["b1"])
+    assert later(manager, clock, manager.outbox.parked)
+    assert [row.event for row in manager.outbox.parked()] == ["a1"]
+
+
+def test_a_late_write_is_in_doubt_and_its_lane_sends_nothing_more(open_manager: OpenManager) -> None:
+    provider = Backend()
+    gate = provider.gates["sync_turn"] = threading.Event()
+    manager = start(open_manager(provider, deadlines={"sync_turn": 0.05}, clock=time.monotonic))
+    manager.sync_all(make_turn("a1"), A)
+    manager.sync_all(make_turn("b1"), B)
+    assert until(lambda: "in doubt" in manager.health()[0].reason)
+    assert not manager.flush(0.2)
+    assert provider.hooks.count("sync_turn") == 1
+    gate.set()
+    assert manager.flush(5)
+    assert provider.taken == ["a1", "b1"]
+
+
+def test_a_late_write_that_failed_in_the_end_is_tried_again(open_manager: OpenManager, clock: Clock) -> None:
+    provider = Backend()
+    gate = provider.gates["sync_turn"] = threading.Event()
+    provider.down = BackendUnavailable("down")
+    manager = start(open_manager(provider, deadlines={"sync_turn": 0.05}))
+    manager.sync_all(make_turn("a1"), A)
+    assert until(lambda: "in doubt" in manager.health()[0].reason)
+    gate.set()
+    assert until(lambda: provider.tries == ["a1"])
+    provider.down = None
+    assert later(manager, clock, lambda: provider.taken == ["a1"])
+
+
+def test_rows_of_an_earlier_process_are_sent_with_their_session(
+    open_manager: OpenManager, hermes_home: HermesHome
+) -> None:
+    first = open_manager(Backend())
+    told = make_session("a", user_id="42", platform="telegram")
+    first.sync_all(make_turn("t1"), told)
+    first._writes.stop(1)
+    provider = Backend()
+    second = start(open_manager(provider))
+    assert second.flush(5)
+    assert provider.of("sync_turn")[0]["session"] == told
+
+
+def test_a_flush_starts_a_provider_that_nobody_started(open_manager: OpenManager) -> None:
+    provider = Backend()
+    manager = open_manager(provider)
+    manager.on_memory_write(MemoryWrite("w1", "add", "memory", "tea"), A)
+    assert manager.flush(5)
+    assert provider.of("initialize")[0]["session"] == A
+    assert provider.hooks.count("on_memory_write") == 1
+
+
+def test_writes_wait_until_a_slow_initialize_has_ended(open_manager: OpenManager) -> None:
+    provider = Backend()
+    gate = provider.gates["initialize"] = threading.Event()
+    manager = start(open_manager(provider, start_wait=0.01))
+    manager.sync_all(make_turn("t1"), A)
+    assert provider.taken == []
+    assert manager.health()[0].state == "degraded"
+    gate.set()
+    assert until(lambda: provider.taken == ["t1"])
+    assert manager.health()[0].state == "active"
+
+
+def test_only_one_process_drains(open_manager: OpenManager, hermes_home: HermesHome) -> None:
+    hermes_home.path.mkdir(parents=True)
+    provider = Backend()
+    with FileLock(str(hermes_home.path / "outbox.fake.lock")):
+        manager = start(open_manager(provider))
+        manager.sync_all(make_turn("t1"), A)
+        assert not manager.flush(0.2)
+        assert provider.taken == []
+    assert manager.flush(5)
+    assert provider.taken == ["t1"]
+
+
+def test_the_lock_is_free_when_nothing_waits(open_manager: OpenManager, hermes_home: HermesHome) -> None:
+    manager = start(open_manager(Backend()))
+    manager.sync_all(make_turn("t1"), A)
+    assert manager.flush(5)
+
+    def free() -> bool:
+        lock = FileLock(str(hermes_home.path / "outbox.fake.lock"), timeout=0)
+        with lock.acquire(timeout=1):
+            return True
+
+    assert free()
+
+
+def test_rows_of_another_account_are_parked_until_a_person_decides(open_manager: OpenManager) -> None:
+    first = open_manager()
+    first.add_provider(Backend(), fingerprint=lambda: "url-1")
+    first.sync_all(make_turn("t1"), A)
+    first._writes.stop(1)
+    provider = Backend()
+    second = open_manager()
+    second.add_provider(provider, fingerprint=lambda: "url-2")
+    second.initialize_all(A)
+    assert second.flush(5)
+    assert [row.error for row in second.outbox.parked()] == ["recorded for another account"]
+    assert provider.taken == []
+    second.outbox.retry()
+    assert second.flush(5)
+    assert provider.taken == ["t1"]
+
+
+def test_a_row_of_a_hook_that_the_provider_has_no_more_is_parked(open_manager: OpenManager) -> None:
+    class Old(MemoryProvider):
+        name = "fake"
+
+        def on_delegation(self) -> None: ...
+
+        def sync_turn(self, turn: Turn) -> None: ...
+
+    class New(MemoryProvider):
+        name = "fake"
+
+        def on_delegation(self) -> None: ...
+
+    first = open_manager(Old())
+    first.sync_all(make_turn("t1"), A)
+    first._writes.stop(1)
+    second = start(open_manager(New()))
+    assert second.flush(5)
+    assert [row.error for row in second.outbox.parked()] == ["fake has no sync_turn()"]
+
+
+def test_a_session_end_is_read_from_the_host_when_it_is_delivered(open_manager: OpenManager) -> None:
+    provider = Backend()
+    asked: list[tuple[str, int | None]] = []
+
+    def transcripts(session_id: str, last: int | None) -> Transcript:
+        asked.append((session_id, last))
+        return Transcript([Message(role="user", content="hi")])
+
+    manager = start(open_manager(provider, transcripts=transcripts))
+    manager.on_session_end(A, "close", last_message_id=9, messages=[Message(role="user", content="not this")])
+    manager.on_session_end(A, "evict", last_message_id=9)
+    assert manager.flush(5)
+    assert asked == [("a", 9)]
+    (call,) = provider.of("on_session_end")
+    assert [message["content"] for message in call["reader"].messages()] == ["hi"]
+
+
+def test_a_transcript_that_cannot_be_read_does_not_stop_the_drainer(
+    open_manager: OpenManager, clock: Clock
+) -> None:
+    def transcripts(session_id: str, last: int | None) -> Any:
+        raise RuntimeError("session is gone")
+
+    provider = Backend()
+    manager = start(open_manager(provider, transcripts=transcripts))
+    manager.on_session_end(A, "close", last_message_id=9)
+    manager.sync_all(make_turn("b1"), B)
+    assert later(manager, clock, manager.outbox.parked)
+    assert provider.taken == ["b1"]
+    assert "session is gone" in manager.outbox.parked()[0].error
+
+
+def test_a_switch_comes_after_the_rows_of_the_old_session(open_manager: OpenManager) -> None:
+    provider = Backend()
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("a1"), A)
+    manager.on_session_end(A, "new", last_message_id=2)
+    manager.on_session_switch(SessionSwitch("x1", A, B, "new", reset=True))
+    assert manager.flush(5)
+    order = [hook for hook in provider.hooks if hook not in ("is_available", "get_tool_schemas")]
+    assert order == ["initialize", "sync_turn", "on_session_end", "on_session_switch"]
+
+
+def test_a_rewind_drops_what_was_not_sent_and_names_what_was(open_manager: OpenManager, clock: Clock) -> None:
+    provider = Backend()
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("sent"), A)
+    assert manager.flush(5)
+    provider.down = BackendRefused("hold this session")
+    manager.sync_all(make_turn("tried"), A)
+    assert until(lambda: "tried" in provider.tries)
+    manager.sync_all(make_turn("unsent"), A)
+    provider.down = None
+    manager.on_session_switch(SessionSwitch("x1", A, A, "rewind"), ["sent", "tried", "unsent"])
+    assert later(manager, clock, lambda: "on_session_switch" in provider.hooks)
+    assert "unsent" not in provider.tries
+    assert provider.of("on_session_switch")[0]["switch"].rewound_turns == ("sent", "tried")
+
+
+def test_a_full_outbox_refuses_the_write_visibly(open_manager: OpenManager, hermes_home: HermesHome) -> None:
+    manager = open_manager(Backend())
+    manager._writes.outbox.close()
+    manager._writes.outbox = Outbox(hermes_home, max_rows=1)
+    manager.sync_all(make_turn("t1"), A)
+    with pytest.raises(OutboxFull):
+        manager.sync_all(make_turn("t2"), A)
+    assert "OutboxFull" not in manager.health()[0].last_error
+    assert "is full" in manager.health()[0].last_error
+
+
+@pytest.mark.parametrize("context", ["subagent", "cron", "review", "flush"])
+def test_writes_of_sessions_without_a_person_reach_no_provider(
+    open_manager: OpenManager, context: Any
+) -> None:
+    provider = Backend()
+    manager = start(open_manager(provider))
+    session = make_session("cron", agent_context=context)
+    manager.sync_all(make_turn("t1"), session)
+    manager.on_memory_write(MemoryWrite("w1", "add", "memory", "tea"), session)
+    manager.on_session_end(session, "close", last_message_id=1)
+    manager.on_session_switch(SessionSwitch("x", session, session, "new"))
+    assert manager.on_pre_compress([Message(role="user", content="x")], 0, session) == ""
+    assert manager.outbox.depth == 0
+    assert set(provider.hooks) == {"is_available", "get_tool_schemas", "initialize"}
+
+
+def test_turns_that_the_outbox_does_not_know_are_recovered_once(open_manager: OpenManager) -> None:
+    provider = Backend()
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("t1"), A)
+    assert manager.flush(5)
+    stored = [(make_turn("t1"), A), (make_turn("t2"), A), (make_turn("t3"), B)]
+    cron = (make_turn("t4"), make_session("c", agent_context="cron"))
+    assert manager.recover([*stored, cron]) == 2
+    assert manager.recover(stored) == 0
+    assert manager.flush(5)
+    assert sorted(provider.taken) == ["t1", "t2", "t3"]
+
+
+def test_recovery_looks_back_to_the_first_use_of_the_provider(
+    open_manager: OpenManager, clock: Clock
+) -> None:
+    began = clock()
+    manager = start(open_manager(Backend()))
+    clock.advance(100)
+    assert manager.recover_since() == began
+
+
+def test_a_serial_provider_never_runs_two_hooks_at_once(open_manager: OpenManager) -> None:
+    class Serial(Backend):
+        capabilities = Capabilities(serial=True)
+
+    provider = Serial()
+    manager = start(open_manager(provider))
+    for n in range(20):
+        manager.sync_all(make_turn(f"t{n}"), A)
+        manager.on_turn_start(n, "hi", A)
+    assert manager.flush(5)
+    threads = provider.threads
+    assert threads["sync_turn"] == threads["on_turn_start"] == threads["initialize"]
+    assert len(threads["sync_turn"]) == 1
+
+
+def test_writes_have_a_thread_of_their_own(open_manager: OpenManager) -> None:
+    provider = Backend()
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("t1"), A)
+    assert manager.flush(5)
+    assert provider.threads["sync_turn"] == {"hermes-fake-write"}
+    assert provider.threads["initialize"] == {"hermes-fake-read"}
+
+
+def test_an_async_write_that_is_late_is_cancelled_and_tried_again(
+    open_manager: OpenManager, clock: Clock
+) -> None:
+    import asyncio
+
+    tries: list[str] = []
+
+    class Async(MemoryProvider):
+        name = "async"
+
+        async def sync_turn(self, turn: Turn) -> None:
+            tries.append(turn.id)
+            if len(tries) == 1:
+                await asyncio.Event().wait()
+
+    manager = start(open_manager(Async(), deadlines={"sync_turn": 0.1}))
+    manager.sync_all(make_turn("t1"), A)
+    assert until(lambda: len(tries) == 1)
+    assert until(lambda: manager.health()[0].late == 1)
+    assert later(manager, clock, lambda: tries == ["t1", "t1"])
+
+
+def test_a_turn_is_copied_when_it_is_stored(open_manager: OpenManager) -> None:
+    provider = Backend()
+    manager = open_manager(provider)
+    messages: list[Message] = [Message(role="user", content="before")]
+    manager.sync_all(Turn("t1", 1, "u", "a", tuple(messages)), A)
+    messages[0]["content"] = "after"
+    manager.initialize_all(A)
+    assert manager.flush(5)
+    sent: Sequence[Message] = provider.of("sync_turn")[0]["turn"].messages
+    assert sent[0]["content"] == "before"

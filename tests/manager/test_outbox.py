@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hermes_core.contract.values import Message, SessionSwitch
+from hermes_core.errors import OutboxError, OutboxFull
+from hermes_core.home import HermesHome
+from hermes_core.manager.outbox import ANY_ACCOUNT, REMEMBERED, Outbox, Row
+from hermes_core.manager.payload import (
+    MAX_TRANSCRIPT,
+    Transcript,
+    Write,
+    pack,
+    pack_end,
+    pack_switch,
+    plain,
+    unpack,
+)
+from hermes_core.testing.fakes import Clock, make_session, make_turn
+
+
+@pytest.fixture
+def outbox(hermes_home: HermesHome, clock: Clock) -> Iterator[Outbox]:
+    outbox = Outbox(hermes_home, wall=clock, max_rows=10, max_bytes=2000)
+    yield outbox
+    outbox.close()
+
+
+def write(event: str, session: str = "s1", body: str = "{}", hook: str = "sync_turn") -> Write:
+    return Write(hook, event, session, body)
+
+
+def head(outbox: Outbox, skip: tuple[str, ...] = ()) -> Row:
+    row = outbox.next("fake", skip)
+    assert row is not None
+    return row
+
+
+def test_rows_come_out_in_the_order_in_which_they_went_in(outbox: Outbox) -> None:
+    outbox.append("fake", [write("a"), write("b", "s2"), write("c")])
+    outbox.append("other", [write("a")])
+    assert [row.event for row in outbox.pending("fake")] == ["a", "b", "c"]
+    assert head(outbox).event == "a"
+    assert head(outbox, ("s1",)).event == "b"
+    assert outbox.next("fake", ("s1", "s2")) is None
+
+
+def test_an_id_is_stored_once_per_provider_and_hook(outbox: Outbox) -> None:
+    assert outbox.append("fake", [write("a"), write("a")]) == 1
+    assert outbox.append("fake", [write("a")]) == 0
+    assert outbox.append("fake", [write("a", hook="on_memory_write")]) == 1
+    assert outbox.append("other", [write("a")]) == 1
+
+
+def test_a_settled_id_is_known_and_not_taken_again(outbox: Outbox) -> None:
+    outbox.append("fake", [write("a")])
+    outbox.delivered(head(outbox))
+    assert outbox.depth == 0
+    assert outbox.knows("fake", "sync_turn", "a")
+    assert outbox.append("fake", [write("a")]) == 0
+
+
+def test_settled_ids_are_forgotten_when_recovery_looks_no_further_back(outbox: Outbox, clock: Clock) -> None:
+    started = outbox.attach("fake")
+    assert outbox.recover_since("fake") == started
+    outbox.append("fake", [write("a")])
+    outbox.delivered(head(outbox))
+    clock.advance(REMEMBERED + 1)
+    assert outbox.recover_since("fake") == clock() - REMEMBERED > started
+    outbox.append("fake", [write("b")])
+    outbox.delivered(head(outbox))
+    assert not outbox.knows("fake", "sync_turn", "a")
+    assert outbox.knows("fake", "sync_turn", "b")
+
+
+def test_a_full_outbox_refuses_the_new_write_and_keeps_the_old(outbox: Outbox) -> None:
+    outbox.append("fake", [write(str(n)) for n in range(10)])
+    with pytest.raises(OutboxFull, match="was not accepted"):
+        outbox.append("fake", [write("one more")])
+    assert [row.event for row in outbox.pending()] == [str(n) for n in range(10)]
+    outbox.delivered(head(outbox))
+    assert outbox.append("fake", [write("one more")]) == 1
+
+
+def test_the_outbox_is_bounded_in_bytes_too(outbox: Outbox) -> None:
+    outbox.append("fake", [write("big", body="x" * 1900)])
+    with pytest.raises(OutboxFull):
+        outbox.append("fake", [write("next", body="x" * 200)])
+
+
+def test_a_write_that_is_known_is_no_reason_to_refuse(outbox: Outbox) -> None:
+    outbox.append("fake", [write(str(n)) for n in range(10)])
+    assert outbox.append("fake", [write("3")]) == 0
+
+
+def test_a_failed_try_is_noted_and_counted_only_when_it_counts(outbox: Outbox) -> None:
+    outbox.append("fake", [write("a")])
+    outbox.failed(head(outbox), "down", counted=False)
+    outbox.failed(head(outbox), "bad", counted=True)
+    assert (head(outbox).attempts, head(outbox).error) == (1, "bad")
+
+
+def test_a_parked_row_waits_for_a_person(outbox: Outbox) -> None:
+    outbox.append("fake", [write("a"), write("b")], "account-1")
+    outbox.park(head(outbox), "too long")
+    assert [(row.event, row.error, row.state) for row in outbox.parked()] == [("a", "too long", "parked")]
+    assert head(outbox).event == "b"
+    assert outbox.knows("fake", "sync_turn", "a")
+    assert outbox.retry([999]) == 0
+    assert outbox.retry([outbox.parked()[0].number]) == 1
+    assert (head(outbox).event, head(outbox).attempts, head(outbox).fingerprint) == ("a", 0, ANY_ACCOUNT)
+
+
+def test_a_dropped_row_is_never_taken_again(outbox: Outbox) -> None:
+    outbox.append("fake", [write("a"), write("b")])
+    outbox.park(head(outbox), "too long")
+    assert outbox.drop() == 1
+    assert outbox.append("fake", [write("a")]) == 0
+    assert [row.event for row in outbox.pending()] == ["b"]
+
+
+def test_turns_taken_back_are_dropped_and_the_switch_names_those_that_may_be_out(outbox: Outbox) -> None:
+    outbox.append("fake", [write("gone")])
+    outbox.delivered(head(outbox))
+    outbox.append("fake", [write(event) for event in ("first", "second", "third")])
+    told: list[list[str]] = []
+
+    def switch(sent: list[str]) -> Write:
+        told.append(sent)
+        return write("switch", hook="on_session_switch")
+
+    outbox.drop_turns("fake", ["gone", "first", "second"], switch)
+    assert told == [["gone", "first"]]
+    assert [row.event for row in outbox.pending()] == ["third", "switch"]
+    assert outbox.append("fake", [write("second")]) == 0
+
+
+def test_a_deleted_session_leaves_nothing_that_waits(outbox: Outbox) -> None:
+    outbox.append("fake", [write("a"), write("b", "s2")])
+    assert outbox.drop_session("s1") == 1
+    assert [row.event for row in outbox.pending()] == ["b"]
+
+
+def test_the_backlog_tells_depth_age_and_parked(outbox: Outbox, clock: Clock) -> None:
+    outbox.append("fake", [write("a")])
+    clock.advance(5)
+    outbox.append("fake", [write("b"), write("c")])
+    outbox.park(outbox.pending()[1], "bad")
+    backlog = outbox.backlog("fake")
+    assert (backlog.depth, backlog.oldest_age, backlog.parked) == (2, 5.0, 1)
+    assert (outbox.depth, outbox.oldest_age) == (2, 5.0)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
+def test_the_file_is_private_and_synced(outbox: Outbox) -> None:
+    outbox.append("fake", [write("a")])
+    assert stat.S_IMODE(outbox.path.stat().st_mode) == 0o600
+    assert outbox._db.connection.execute("PRAGMA synchronous").fetchone()[0] == 2
+    assert outbox._db.connection.execute("PRAGMA secure_delete").fetchone()[0] == 1
+
+
+def test_what_was_sent_is_not_left_in_the_file(outbox: Outbox) -> None:
+    outbox.append("fake", [write("a", body="a-very-private-sentence")])
+    outbox.delivered(head(outbox))
+    outbox.close()
+    assert b"a-very-private-sentence" not in outbox.path.read_bytes()
+
+
+def test_two_threads_append_without_losing_any(hermes_home: HermesHome) -> None:
+    outbox = Outbox(hermes_home)
+
+    def append(prefix: str) -> None:
+        for n in range(50):
+            outbox.append("fake", [write(f"{prefix}{n}", prefix)])
+
+    threads = [threading.Thread(target=append, args=(prefix,)) for prefix in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [row.event for row in outbox.pending() if row.session_id == "a"] == [f"a{n}" for n in range(50)]
+    assert outbox.depth == 100
+    outbox.close()
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from("adpr"), st.integers(0, 9)), max_size=25))
+def test_the_totals_stay_those_of_the_rows(outbox: Outbox, steps: list[tuple[str, int]]) -> None:
+    for step, n in steps:
+        row = outbox.next("fake")
+        if step == "a":
+            outbox.append("fake", [write(f"{n}", body="x" * n)])
+        elif step == "d" and row:
+            outbox.delivered(row)
+        elif step == "p" and row:
+            outbox.park(row, "bad")
+        else:
+            outbox.drop()
+    connection = outbox._db.connection
+    kept = connection.execute("SELECT count(*), coalesce(sum(length(body)), 0) FROM rows").fetchone()
+    assert tuple(connection.execute("SELECT * FROM totals").fetchone()) == tuple(kept)
+
+
+# ------------------------------------------------------------------ payload
+
+
+def clean(value: Any) -> Any:
+    """Redaction as a test sees it."""
+    if isinstance(value, str):
+        return value.replace("sk-secret", "[redacted]")
+    if isinstance(value, dict):
+        return {key: clean(entry) for key, entry in value.items()}
+    return [clean(entry) for entry in value] if isinstance(value, list) else value
+
+
+TEXT = st.text(max_size=30)
+
+
+@given(st.builds(make_turn, st.text(min_size=1), TEXT, TEXT), st.builds(make_session, TEXT, user_name=TEXT))
+def test_a_turn_comes_back_as_it_was(turn: Any, session: Any) -> None:
+    row = pack("sync_turn", turn, session, lambda value: value)
+    again, arguments = unpack("sync_turn", row.body, None, lambda value: value)
+    assert (again, arguments["turn"]) == (session, turn)
+
+
+def test_a_row_is_redacted_but_keeps_its_ids() -> None:
+    turn = make_turn("turn-sk-secret", "my key is sk-secret")
+    row = pack("sync_turn", turn, make_session("s-sk-secret"), clean)
+    assert row.event == "turn-sk-secret"
+    session, arguments = unpack("sync_turn", row.body, None, clean)
+    assert (session.id, arguments["turn"].id) == ("s-sk-secret", "turn-sk-secret")
+    assert arguments["turn"].user == "my key is [redacted]"
+    assert "my key is sk-secret" not in row.body
+
+
+def test_a_switch_comes_back_with_both_sessions() -> None:
+    switch = SessionSwitch("x", make_session("a"), make_session("b"), "rewind", rewound_turns=("t1",))
+    row = pack_switch(switch, clean)
+    assert row.session_id == "a"
+    assert unpack("on_session_switch", row.body, None, clean)[1]["switch"] == switch
+
+
+def test_an_end_by_reference_is_read_when_it_is_delivered() -> None:
+    row = pack_end("e", make_session("a"), "close", 7, None, clean)
+    asked: list[tuple[str, int | None]] = []
+
+    def transcripts(session_id: str, last: int | None) -> Transcript:
+        asked.append((session_id, last))
+        return Transcript([Message(role="user", content="key sk-secret")])
+
+    arguments = unpack("on_session_end", row.body, transcripts, clean)[1]
+    assert arguments["reader"].messages() == ({"role": "user", "content": "key [redacted]"},)
+    assert (asked, arguments["reason"]) == ([("a", 7)], "close")
+
+
+def test_an_end_with_messages_carries_them_compressed() -> None:
+    messages = [Message(role="user", content="the same words " * 20) for _ in range(100)]
+    row = pack_end("e", make_session(), "close", None, messages, clean)
+    assert len(row.body) < 3000
+    reader = unpack("on_session_end", row.body, None, clean)[1]["reader"]
+    assert list(reader.messages()) == messages
+
+
+def test_of_a_transcript_that_is_too_long_the_newest_messages_are_kept() -> None:
+    messages = [Message(role="user", content=f"{n} " + "x" * 1_000_000) for n in range(6)]
+    row = pack_end("e", make_session(), "close", None, messages, clean)
+    kept = unpack("on_session_end", row.body, None, clean)[1]["reader"].messages()
+    assert [message["content"][0] for message in kept] == ["3", "4", "5"]
+    assert sum(len(message["content"]) for message in kept) < MAX_TRANSCRIPT
+
+
+@pytest.mark.parametrize(
+    "body", ["", "[]", "{}", '{"schema": 1}', '{"schema": 1, "session": {}, "value": {}}']
+)
+def test_a_row_that_cannot_be_read_says_so(body: str) -> None:
+    with pytest.raises(OutboxError, match="can't be read"):
+        unpack("sync_turn", body, None, clean)
+
+
+def test_a_row_of_a_later_version_waits_for_the_upgrade() -> None:
+    with pytest.raises(OutboxError, match="upgrade"):
+        unpack("sync_turn", '{"schema": 2, "session": {"id": "a"}, "value": {}}', None, clean)
+
+
+def test_what_json_cannot_carry_becomes_text() -> None:
+    assert plain({1: (object, {2}), "e": sqlite3.Error("x")}) == {"1": [str(object), [2]], "e": "x"}
