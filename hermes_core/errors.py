@@ -18,6 +18,7 @@
         ├── ProviderInvalid        it breaks the contract; says what to write instead
         ├── ProviderBlocked        the person's settings say that it must not be loaded
         ├── ProviderUnavailable    it is installed and can't run here
+        ├── ToolInputInvalid       raise in a tool: the model's arguments make no sense; the model is told
         ├── BackendUnavailable     raise in a provider: the backend is down or too slow (opens the breaker)
         ├── BackendAuthError       raise in a provider: the backend refuses the credentials (opens the breaker)
         └── BackendRefused         raise in a provider: the backend refuses this very request (does not)
@@ -112,6 +113,10 @@ class ProviderBlocked(ProviderError):
 
 class ProviderUnavailable(ProviderError):
     """The provider is installed and can't run here: a missing key, program or platform."""
+
+
+class ToolInputInvalid(ProviderError):
+    """For a tool to raise: its arguments are of the right types and make no sense. `kit.ToolBox` tells the model."""
 
 
 class BackendUnavailable(ProviderError):

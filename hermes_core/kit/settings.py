@@ -1,0 +1,289 @@
+"""Settings of a provider: declared once as fields, read by one rule of precedence, typed, and never silently wrong.
+
+A value comes from the first of these that has one: the caller's overrides, the environment (or `.env`) for a field
+that names a variable, `$HERMES_HOME/<name>.json`, the field's default. A secret lives in the environment or `.env` and
+nowhere else.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from hermes_core.contract.values import Availability, Field
+from hermes_core.errors import ConfigError, StorageError
+from hermes_core.home import HermesHome
+from hermes_core.storage.files import locked, write_atomic
+
+log = logging.getLogger(__name__)
+
+Source = Literal["override", "env", "file", "default"]
+
+_TRUE = frozenset({"true", "yes", "on", "1"})
+_FALSE = frozenset({"false", "no", "off", "0"})
+_NOUNS: dict[Any, str] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+}
+
+
+class Settings:
+    """The values of a provider's fields, read as attributes. Frozen; secrets do not show in its `repr`."""
+
+    def __init__(
+        self,
+        name: str,
+        fields: Sequence[Field],
+        values: Mapping[str, Any],
+        sources: Mapping[str, Source],
+        warnings: Sequence[str] = (),
+    ) -> None:
+        self._name = name
+        self._fields = tuple(fields)
+        self._values = dict(values)
+        self._sources = dict(sources)
+        self.warnings = tuple(warnings)
+
+    def __getattr__(self, name: str) -> Any:
+        values = self.__dict__.get("_values", {})
+        if name in values:
+            return values[name]
+        raise AttributeError(f"{self.__dict__.get('_name', '')!r} declares no setting {name!r}")
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{field.name}={self._shown(field)}" for field in self._fields)
+        return f"Settings({self._name!r}, {shown})"
+
+    def source(self, name: str) -> Source:
+        """Where the value of this setting came from."""
+        if name not in self._sources:
+            raise AttributeError(f"{self._name!r} declares no setting {name!r}")
+        return self._sources[name]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The values by name, for status and setup; a secret that is set shows as "***"."""
+        secret = {field.name for field in self._fields if field.secret}
+        return {n: "***" if n in secret and v else v for n, v in self._values.items()}
+
+    @property
+    def fingerprint(self) -> str:
+        """Short hash of the fields that say whose data this is; "" when none does. Rows of the outbox carry it."""
+        identity = {f.name: self._values[f.name] for f in self._fields if f.identity}
+        if not identity:
+            return ""
+        text = json.dumps(identity, sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def missing(self) -> tuple[Field, ...]:
+        """Required fields that have no value, among those that the other settings make necessary."""
+        return tuple(f for f in self._fields if f.required and self._asked(f) and self._empty(f))
+
+    @property
+    def availability(self) -> Availability:
+        """Whether all that is required is there; what `is_available` returns when nothing else can be wrong."""
+        if not self.missing:
+            return Availability()
+        field = self.missing[0]
+        where = f"set {field.env} in the environment or .env" if field.env else f"set it in {self._name}.json"
+        return Availability.no(f"{field.name!r} is not set", f"{where} ({field.url})" if field.url else where)
+
+    def _asked(self, field: Field) -> bool:
+        return all(self._values.get(name) == value for name, value in field.when.items())
+
+    def _empty(self, field: Field) -> bool:
+        return self._values[field.name] in (None, "")
+
+    def _shown(self, field: Field) -> str:
+        value = self._values[field.name]
+        return "***" if field.secret and value else repr(value)
+
+
+def load_settings(
+    fields: Sequence[Field],
+    home: Path,
+    name: str,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    get_secret: Callable[[str], str | None] | None = None,
+) -> Settings:
+    """Read the settings of provider `name` under `home`.
+
+    `get_secret` answers for a variable's name, from the environment or `.env` unless told otherwise. Unknown keys are
+    warned about and left alone. Raises `ConfigError` that names the file and key for a value of the wrong type, out
+    of its range, or not among its choices.
+    """
+    path = HermesHome(home).provider_json(name)
+    stored = _read_file(path)
+    warnings = [*_unknown(stored, fields, path), *_misplaced_secrets(stored, fields, path)]
+    for warning in warnings:
+        log.warning("%s", warning)
+    ask = get_secret or _variables(home, environ)
+    values: dict[str, Any] = {}
+    sources: dict[str, Source] = {}
+    for field in fields:
+        source, raw, where = _pick(field, overrides or {}, ask, stored, path)
+        values[field.name] = None if raw is None else _convert(field, raw, where)
+        sources[field.name] = source
+    return Settings(name, fields, values, sources, warnings)
+
+
+def save_settings(fields: Sequence[Field], home: Path, name: str, values: Mapping[str, Any]) -> Path:
+    """Write these values into `$HERMES_HOME/<name>.json`, keeping what else is there, and read them back.
+
+    None removes a key. Raises `ConfigError` for a secret, an unknown key or a wrong value, with nothing written.
+    """
+    path = HermesHome(home).provider_json(name)
+    declared = {field.name: field for field in fields}
+    checked: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in declared:
+            raise ConfigError(f"{name!r} has no setting {key!r}", _did_you_mean(key, declared))
+        if declared[key].secret:
+            raise ConfigError(f"{key!r} is a secret and {path.name!r} is no place for it", "put it in .env")
+        checked[key] = None if value is None else _convert(declared[key], value, str(path))
+    with locked(path):
+        merged = {**_read_file(path), **checked}
+        kept = {key: value for key, value in merged.items() if value is not None}
+        write_atomic(path, f"{json.dumps(kept, indent=2, ensure_ascii=False)}\n".encode())
+        if _read_file(path) != kept:
+            raise StorageError(f"{str(path)!r} does not read back as written", "check the disk")
+    return path
+
+
+def parse_bool(value: Any) -> bool:
+    """The one reading of a truth value: true/false, yes/no, on/off, 1/0 in any case. Else `ValueError`.
+
+    >>> parse_bool("Off"), parse_bool(1)
+    (False, True)
+    """
+    text = str(value).strip().lower() if isinstance(value, bool | int | str) else ""
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    raise ValueError(f"{value!r} is not true or false")
+
+
+def _pick(
+    field: Field,
+    overrides: Mapping[str, Any],
+    ask: Callable[[str], str | None],
+    stored: Mapping[str, Any],
+    path: Path,
+) -> tuple[Source, Any, str]:
+    """The first source that has a value for the field, the value, and the place for an error to name."""
+    if field.name in overrides:
+        return "override", overrides[field.name], "the caller"
+    if field.env and (found := ask(field.env)):
+        return "env", found, f"the environment or .env as {field.env}"
+    if not field.secret and stored.get(field.name) is not None:
+        return "file", stored[field.name], str(path)
+    return "default", field.default, "its declaration"
+
+
+def _variables(home: Path, environ: Mapping[str, str] | None) -> Callable[[str], str | None]:
+    def get(name: str) -> str | None:
+        from hermes_core.credentials import Credentials
+
+        return Credentials(HermesHome(home), environ).get(name)
+
+    return get
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        return {}
+    except json.JSONDecodeError as exc:
+        raise ConfigError(
+            f"{str(path)!r} is not JSON: {exc.msg} in line {exc.lineno}", "correct it or delete the file"
+        ) from exc
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"can't read {str(path)!r}: {exc}", "check its owner, mode and encoding") from exc
+    if not isinstance(data, dict):
+        raise ConfigError(f"{str(path)!r} holds {type(data).__name__!r}", "write a JSON object of settings")
+    return data
+
+
+def _unknown(stored: Mapping[str, Any], fields: Sequence[Field], path: Path) -> list[str]:
+    names = [field.name for field in fields]
+    return [
+        f"unknown setting {key!r} in {str(path)!r}; {_did_you_mean(key, names)}"
+        for key in stored
+        if key not in names
+    ]
+
+
+def _misplaced_secrets(stored: Mapping[str, Any], fields: Sequence[Field], path: Path) -> list[str]:
+    return [
+        f"{field.name!r} is a secret and is not read from {str(path)!r}; move it to .env as {field.env}"
+        for field in fields
+        if field.secret and field.name in stored
+    ]
+
+
+def _did_you_mean(key: str, names: Sequence[str] | Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(key, list(names), n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else f"the settings are {', '.join(names)}"
+
+
+def _convert(field: Field, raw: Any, where: str) -> Any:
+    """The value in the field's type. Raises `ConfigError` with the place, the key and what to write."""
+    shown = "***" if field.secret else repr(raw)
+    try:
+        value = _CONVERTERS[field.type](raw)
+    except (ValueError, TypeError, OverflowError) as exc:
+        noun = _NOUNS[field.type]
+        raise ConfigError(f"{field.name!r} in {where} is {shown}", f"write {noun}") from exc
+    if field.choices and value not in field.choices:
+        options = ", ".join(map(repr, field.choices))
+        raise ConfigError(f"{field.name!r} in {where} is {shown}", f"write one of {options}")
+    low, high = field.minimum, field.maximum
+    if (low is not None and value < low) or (high is not None and value > high):
+        bounds = f"from {low:g}" if low is not None else ""
+        bounds += f" up to {high:g}" if high is not None else ""
+        raise ConfigError(f"{field.name!r} in {where} is {shown}", f"write a number {bounds.strip()}")
+    return value
+
+
+def _to_str(raw: Any) -> str:
+    if isinstance(raw, str):
+        return raw
+    # Account numbers and the like are often written without quotes.
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        return str(raw)
+    raise ValueError("not a text")
+
+
+def _to_float(raw: Any) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+        raise ValueError("not a number")
+    number = float(raw)
+    if not math.isfinite(number):
+        raise ValueError("not finite")
+    return number
+
+
+def _to_int(raw: Any) -> int:
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        return raw
+    number = _to_float(raw)
+    if not number.is_integer():
+        raise ValueError("not whole")
+    return int(number)
+
+
+_CONVERTERS: dict[Any, Callable[[Any], Any]] = {
+    str: _to_str,
+    int: _to_int,
+    float: _to_float,
+    bool: parse_bool,
+}

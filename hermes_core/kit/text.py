@@ -1,0 +1,82 @@
+"""Small rules about text that every provider needs: white space, length, bullets, and what is not worth a recall."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+
+# Words of agreement, greeting and thanks in the languages our users write most. A message made of nothing else asks
+# for nothing that memory could answer.
+_TRIVIAL_WORDS = """
+ah alright and awesome bye cheers cool fine go good goodbye got great hello hey hi hmm it k kk lol makes morning
+night nice nah no nope ok okay oh perfect please proceed right sense sounds sure thank thanks that thx ty very
+welcome well wow yeah yep yes you your continue much so done agreed exactly correct yup again ahead
+danke hallo ja nein tschüss bitte gracias hola sí adiós vale merci bonjour oui non salut obrigado olá sim grazie
+ciao 好 好的 谢谢 你好 是 不 嗯 はい いいえ ありがとう こんにちは 네 아니요 спасибо привет да нет
+"""
+_TRIVIAL = frozenset(_TRIVIAL_WORDS.split())
+_LONGEST_TRIVIAL = 6
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+
+
+def fold_space(text: str) -> str:
+    """All runs of white space made one space, none at the ends.
+
+    >>> fold_space("  two\\n\\twords ")
+    'two words'
+    """
+    return " ".join(text.split())
+
+
+def clip(text: str, limit: int) -> str:
+    """`text` in at most `limit` characters, cut between words where one is near, with "…" for what was cut.
+
+    >>> clip("a sentence about tea", 12)
+    'a sentence…'
+    """
+    if len(text) <= limit:
+        return text
+    if limit <= 1:
+        return "…"[:limit]
+    head = text[: limit - 1]
+    cut_inside_word = not text[limit - 1].isspace() and not head[-1].isspace()
+    space = head.rfind(" ")
+    if cut_inside_word and space > limit // 2:
+        head = head[:space]
+    return f"{head.rstrip()}…"
+
+
+def bullet_list(lines: Iterable[str], budget: int, measure: Callable[[str], int] = len) -> str:
+    """The first `lines` that fit in `budget`, one bullet each, in order; a line that does not fit is passed over.
+
+    `measure` gives a bullet's cost, in characters unless told otherwise. Blank lines and repeats are left out.
+
+    >>> print(bullet_list(["tea", "", "tea", "much too long", "milk"], budget=14))
+    - tea
+    - milk
+    """
+    taken: list[str] = []
+    spent = 0
+    for line in dict.fromkeys(fold_space(line) for line in lines):
+        bullet = f"- {line}"
+        cost = measure(f"{bullet}\n")
+        if line and spent + cost <= budget:
+            taken.append(bullet)
+            spent += cost
+    return "\n".join(taken)
+
+
+def is_trivial(text: str) -> bool:
+    """Whether a message asks for nothing that memory could answer: "ok, thanks!", "👍", "/help", "".
+
+    >>> is_trivial("Sounds good, thanks!"), is_trivial("Where does Mel live?")
+    (True, False)
+    """
+    stripped = text.strip()
+    if stripped.startswith("/") and " " not in stripped:
+        return True
+    words = _WORD.findall(unicodedata.normalize("NFC", stripped).casefold())
+    if not words:
+        return True
+    return len(words) <= _LONGEST_TRIVIAL and all(word in _TRIVIAL for word in words)

@@ -1,0 +1,300 @@
+"""Tools from typed functions: one declaration gives the schema, the validation and the dispatch.
+
+    @tool(description="Find facts.")
+    def find(self, query: Annotated[str, "words to look for"], limit: Annotated[int, Range(1, 50)] = 10) -> JSON:
+        ...
+
+    box = ToolBox(provider.find)
+    box.schemas            # for get_tool_schemas
+    box.dispatch(call)     # for handle_tool_call
+
+A model may send anything. What it sends wrong comes back to it as `{"error": ...}` that says what to send.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar, Union
+
+from hermes_core.contract.values import Session, ToolCall
+from hermes_core.errors import ProviderInvalid, ToolInputInvalid
+
+MAX_RESULT = 50_000
+"""Characters of one result. A model that is sent more loses the thread of its own conversation."""
+
+_SPEC = "_hermes_tool"
+_JSON_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_TRUE_FALSE = {"true": True, "false": False}
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Bounds of a number, both included. A value outside is moved to the nearer bound, not refused."""
+
+    minimum: float | None = None
+    maximum: float | None = None
+
+    def clamp(self, value: float) -> float:
+        """`value` moved into the range."""
+        if self.minimum is not None:
+            value = max(value, self.minimum)
+        return value if self.maximum is None else min(value, self.maximum)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    """One argument of a tool as the model sees it."""
+
+    name: str
+    kind: Any
+    description: str
+    choices: tuple[Any, ...]
+    bounds: Range | None
+    is_list: bool
+    required: bool
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        item: dict[str, Any] = {"type": _JSON_TYPES[self.kind]}
+        if self.choices:
+            item["enum"] = list(self.choices)
+        if self.bounds is not None and self.bounds.minimum is not None:
+            item["minimum"] = self.bounds.minimum
+        if self.bounds is not None and self.bounds.maximum is not None:
+            item["maximum"] = self.bounds.maximum
+        whole = {"type": "array", "items": item} if self.is_list else item
+        return {**whole, "description": self.description} if self.description else whole
+
+    @property
+    def wanted(self) -> str:
+        if self.choices:
+            return f"one of {', '.join(map(repr, self.choices))}"
+        noun = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}[self.kind]
+        return f"a list, each item {noun}" if self.is_list else noun
+
+    def read(self, value: Any) -> Any:
+        """The value as the function wants it. Raises `ToolInputInvalid`."""
+        if not self.is_list:
+            return self._read_one(value)
+        if not isinstance(value, list | tuple):
+            raise self._refusal(value)
+        return [self._read_one(item) for item in value]
+
+    def _read_one(self, value: Any) -> Any:
+        read = _READERS[self.kind](value)
+        if read is None or (self.choices and read not in self.choices):
+            raise self._refusal(value)
+        return read if self.bounds is None else self.kind(self.bounds.clamp(read))
+
+    def _refusal(self, value: Any) -> ToolInputInvalid:
+        shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:79]}…"
+        return ToolInputInvalid(f"{self.name} can't be {shown}", f"send {self.wanted}")
+
+
+def _read_str(value: Any) -> str | None:
+    if not isinstance(value, str):
+        return None
+    # A lone surrogate is legal in JSON's escapes and in no file or database.
+    return value.encode("utf-8", "replace").decode("utf-8")
+
+
+def _read_number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _read_int(value: Any) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    number = _read_number(value)
+    return int(number) if number is not None and number.is_integer() else None
+
+
+def _read_bool(value: Any) -> bool | None:
+    if isinstance(value, str):
+        return _TRUE_FALSE.get(value.strip().lower())
+    return value if isinstance(value, bool) else None
+
+
+_READERS: dict[Any, Callable[[Any], Any]] = {
+    str: _read_str,
+    int: _read_int,
+    float: _read_number,
+    bool: _read_bool,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Spec:
+    name: str
+    description: str
+    parameters: tuple[_Parameter, ...]
+    session_argument: str
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "description": self.description,
+            "parameters": {
+                "type": "object",
+                "properties": {p.name: p.schema for p in self.parameters},
+                "required": [p.name for p in self.parameters if p.required],
+            },
+        }
+
+    def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the function wants them. Raises `ToolInputInvalid`."""
+        known = {p.name: p for p in self.parameters}
+        unknown = [str(name) for name in arguments if name not in known]
+        if unknown:
+            raise ToolInputInvalid(
+                f"{self.name} takes no {', '.join(map(repr, unknown))}", f"send only {', '.join(known)}"
+            )
+        # Models send null for what they leave out.
+        given = {name: value for name, value in arguments.items() if value is not None}
+        missing = [p for p in self.parameters if p.required and p.name not in given]
+        if missing:
+            raise ToolInputInvalid(f"{missing[0].name} is missing", f"send {missing[0].wanted}")
+        return {name: known[name].read(value) for name, value in given.items()}
+
+
+def tool(name: str = "", *, description: str = "") -> Callable[[Function], Function]:
+    """Mark a function or method as a tool, named after it and described by its docstring unless told otherwise.
+
+    Parameters are `str`, `int`, `float`, `bool`, a `Literal` of them, or a `list` of one of these; `| None` and a
+    default make them optional; `Annotated` carries a description and a `Range`. A parameter annotated `Session` is
+    filled with the caller's and not shown to the model. Raises `ProviderInvalid` for any other annotation.
+    """
+
+    def mark(function: Function) -> Function:
+        setattr(function, _SPEC, _spec_of(function, name or function.__name__, description))
+        return function
+
+    return mark
+
+
+class ToolBox:
+    """Tools by name: their schemas, and the dispatch of what a model calls. Holds no state of its own."""
+
+    def __init__(self, *functions: Callable[..., Any], max_result: int = MAX_RESULT) -> None:
+        self._functions = {_spec(function).name: function for function in functions}
+        self._max_result = max_result
+        if len(self._functions) != len(functions):
+            names = [_spec(function).name for function in functions]
+            raise ProviderInvalid(f"two tools share a name in {names!r}", "give each its own")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tools, in the order given."""
+        return tuple(self._functions)
+
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        """What `get_tool_schemas` returns."""
+        return [_spec(function).schema for function in self._functions.values()]
+
+    def dispatch(self, call: ToolCall, session: Session | None = None) -> str:
+        """Run the tool that `call` names; JSON text, an object with `error` for whatever the model sent wrong.
+
+        Errors of the backend (`BackendUnavailable` and its like) pass to the manager.
+        """
+        function = self._functions.get(call.name)
+        if function is None:
+            return _error(f"there is no tool {call.name!r}; call one of {', '.join(self._functions)}")
+        spec = _spec(function)
+        try:
+            if not isinstance(call.arguments, Mapping):
+                raise ToolInputInvalid(f"arguments can't be {call.arguments!r}", "send an object")
+            arguments = spec.read(call.arguments)
+            if spec.session_argument:
+                arguments[spec.session_argument] = session
+            return self._answer(function(**arguments))
+        except ToolInputInvalid as exc:
+            return _error(str(exc))
+
+    def _answer(self, result: Any) -> str:
+        data = {"result": result} if isinstance(result, str) else result
+        text = json.dumps(data, ensure_ascii=False)
+        if len(text) <= self._max_result:
+            return text
+        return _error(f"the result has {len(text)} characters, over {self._max_result}; ask for less")
+
+
+def _error(message: str) -> str:
+    return json.dumps({"error": message}, ensure_ascii=False)
+
+
+def _spec(function: Callable[..., Any]) -> _Spec:
+    spec = getattr(function, _SPEC, None)
+    if not isinstance(spec, _Spec):
+        raise ProviderInvalid(f"{function!r} is no tool", "write @tool() above it")
+    return spec
+
+
+def _spec_of(function: Callable[..., Any], name: str, description: str) -> _Spec:
+    hints = typing.get_type_hints(function, include_extras=True)
+    parameters: list[_Parameter] = []
+    session_argument = ""
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name == "self":
+            continue
+        hint = hints.get(parameter.name)
+        if hint in (Session, Session | None):
+            session_argument = parameter.name
+        else:
+            required = parameter.default is parameter.empty
+            parameters.append(_parameter(name, parameter.name, hint, required))
+    text = description or inspect.getdoc(function) or ""
+    return _Spec(name, " ".join(text.split()), tuple(parameters), session_argument)
+
+
+def _parameter(tool_name: str, name: str, hint: Any, required: bool) -> _Parameter:
+    kind, notes = _peel(hint)
+    is_list = typing.get_origin(kind) is list
+    if is_list:
+        kind, more = _peel(typing.get_args(kind)[0])
+        notes = [*notes, *more]
+    choices: tuple[Any, ...] = ()
+    if typing.get_origin(kind) is Literal:
+        choices = typing.get_args(kind)
+        kind = type(choices[0])
+    if kind not in _JSON_TYPES:
+        raise ProviderInvalid(
+            f"tool {tool_name!r} annotates {name!r} as {hint!r}",
+            "use str, int, float, bool, a Literal, or a list of one of these",
+        )
+    said = " ".join(note for note in notes if isinstance(note, str))
+    bounds = next((note for note in notes if isinstance(note, Range)), None)
+    return _Parameter(name, kind, said, choices, bounds, is_list, required)
+
+
+def _peel(hint: Any) -> tuple[Any, list[Any]]:
+    """The bare type under `Annotated` and `| None`, and the notes found on the way."""
+    notes: list[Any] = []
+    while True:
+        origin = typing.get_origin(hint)
+        if origin is Annotated:
+            hint, *found = typing.get_args(hint)
+            notes.extend(found)
+        elif origin in (Union, types.UnionType) and len(_some(hint)) == 1:
+            hint = _some(hint)[0]
+        else:
+            return hint, notes
+
+
+def _some(union: Any) -> list[Any]:
+    return [argument for argument in typing.get_args(union) if argument is not type(None)]

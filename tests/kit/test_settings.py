@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from hermes_core import Field
+from hermes_core.errors import ConfigError
+from hermes_core.kit import Settings, load_settings, parse_bool, save_settings
+
+FIELDS = (
+    Field("mode", default="local", choices=("local", "cloud")),
+    Field("url", default="https://example.test", env="DEMO_URL", identity=True),
+    Field(
+        "api_key", secret=True, required=True, env="DEMO_KEY", when={"mode": "cloud"}, url="https://k.test"
+    ),
+    Field("limit", int, 10, minimum=1, maximum=50),
+    Field("weight", float, 0.5, minimum=0.0),
+    Field("auto", bool, False),
+)
+
+
+def load(home: Path, environ: dict[str, str] | None = None, **overrides: object) -> Settings:
+    return load_settings(FIELDS, home, "demo", {}, overrides, (environ or {}).get)
+
+
+def write(home: Path, data: object) -> Path:
+    path = home / "demo.json"
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    return path
+
+
+def test_without_a_file_every_setting_is_its_default(tmp_path: Path) -> None:
+    settings = load(tmp_path)
+    assert (settings.mode, settings.limit, settings.weight, settings.auto) == ("local", 10, 0.5, False)
+    assert settings.source("limit") == "default"
+
+
+def test_environment_comes_before_the_file_and_the_file_before_the_default(tmp_path: Path) -> None:
+    write(tmp_path, {"url": "https://file.test", "limit": 20})
+    from_file = load(tmp_path)
+    from_env = load(tmp_path, {"DEMO_URL": "https://env.test"})
+    assert (from_file.url, from_file.source("url")) == ("https://file.test", "file")
+    assert (from_env.url, from_env.source("url")) == ("https://env.test", "env")
+    assert load(tmp_path, {"DEMO_URL": "x"}, url="given").url == "given"
+
+
+def test_an_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
+    assert load(tmp_path, {"DEMO_URL": ""}).source("url") == "default"
+
+
+def test_a_variable_is_found_in_the_homes_env_file(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("DEMO_KEY=k-123456\n")
+    assert load_settings(FIELDS, tmp_path, "demo", {}).api_key == "k-123456"
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [(raw, True) for raw in ("true", "Yes", "ON", "1", 1, True)]
+    + [(raw, False) for raw in ("false", "no", "off", "0", 0, False)],
+)
+def test_one_reading_of_truth_values(tmp_path: Path, raw: object, value: bool) -> None:
+    write(tmp_path, {"auto": raw})
+    assert parse_bool(raw) is value
+    assert load(tmp_path).auto is value
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        *({"auto": wrong} for wrong in ("n", 2, [])),
+        *({"limit": wrong} for wrong in ("ten", 1.5, True, 0, 51)),
+        *({"weight": wrong} for wrong in ("nan", -1)),
+        {"mode": "both"},
+        {"url": ["x"]},
+    ],
+)
+def test_a_wrong_value_names_file_key_and_what_to_write(tmp_path: Path, stored: dict[str, object]) -> None:
+    path = write(tmp_path, stored)
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path)
+    (key, value), *_ = stored.items()
+    assert all(part in str(caught.value) for part in (str(path), repr(key), repr(value), "write"))
+
+
+def test_numbers_that_a_wizard_stored_as_text_are_read(tmp_path: Path) -> None:
+    write(tmp_path, {"limit": "20", "weight": "0.25"})
+    assert (load(tmp_path).limit, load(tmp_path).weight) == (20, 0.25)
+
+
+def test_an_unknown_key_is_warned_about_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path, {"limt": 20})
+    with caplog.at_level(logging.WARNING):
+        (warning,) = load(tmp_path).warnings
+    assert "'limt'" in warning
+    assert "did you mean 'limit'?" in warning
+    assert warning in caplog.text
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '"text"', ""])
+def test_a_file_that_is_no_json_object_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError, match=path.name):
+        load(tmp_path)
+
+
+def test_a_secret_is_not_read_from_the_file_and_the_warning_says_where_it_belongs(tmp_path: Path) -> None:
+    write(tmp_path, {"api_key": "k-123456"})
+    settings = load(tmp_path)
+    assert settings.api_key is None
+    assert ".env as DEMO_KEY" in settings.warnings[0]
+    assert "k-123456" not in settings.warnings[0]
+
+
+def test_a_secret_shows_nowhere(tmp_path: Path) -> None:
+    settings = load(tmp_path, {"DEMO_KEY": "k-123456"})
+    assert settings.api_key == "k-123456"
+    assert "k-123456" not in repr(settings) + repr(settings.as_dict())
+
+
+def test_what_is_required_is_missing_only_when_other_settings_ask_for_it(tmp_path: Path) -> None:
+    assert load(tmp_path).availability
+    cloud = load(tmp_path, mode="cloud")
+    assert [field.name for field in cloud.missing] == ["api_key"]
+    assert cloud.availability.reason == "'api_key' is not set"
+    assert cloud.availability.remedy == "set DEMO_KEY in the environment or .env (https://k.test)"
+    assert load(tmp_path, {"DEMO_KEY": "k"}, mode="cloud").availability
+
+
+def test_the_fingerprint_changes_with_identity_and_with_nothing_else(tmp_path: Path) -> None:
+    before = load(tmp_path).fingerprint
+    assert before
+    assert load(tmp_path, limit=20).fingerprint == before
+    assert load(tmp_path, url="https://other.test").fingerprint != before
+    assert load_settings(FIELDS[:1], tmp_path, "demo", {}).fingerprint == ""
+
+
+def test_an_undeclared_name_is_an_attribute_error(tmp_path: Path) -> None:
+    with pytest.raises(AttributeError, match="'demo' declares no setting 'limt'"):
+        _ = load(tmp_path).limt
+
+
+def test_saved_settings_read_back_and_keep_what_else_the_file_holds(tmp_path: Path) -> None:
+    path = write(tmp_path, {"later": 1, "mode": "cloud"})
+    assert save_settings(FIELDS, tmp_path, "demo", {"limit": "20", "mode": None}) == path
+    assert json.loads(path.read_text()) == {"later": 1, "limit": 20}
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert load(tmp_path).limit == 20
+
+
+@pytest.mark.parametrize("values", [{"api_key": "k"}, {"limit": 99}, {"limt": 2}])
+def test_what_must_not_be_saved_changes_nothing(tmp_path: Path, values: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        save_settings(FIELDS, tmp_path, "demo", {"mode": "cloud", **values})
+    assert not (tmp_path / "demo.json").exists()

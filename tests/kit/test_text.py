@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_core.kit import bullet_list, clip, fold_space, is_trivial
+
+
+@given(st.text(), st.integers(0, 40))
+def test_clipped_text_is_never_longer_than_the_limit(text: str, limit: int) -> None:
+    assert len(clip(text, limit)) <= limit or len(text) <= limit
+
+
+def test_short_text_is_not_clipped() -> None:
+    assert clip("tea", 3) == "tea"
+    assert clip("green tea", 8) == "green…"
+
+
+@given(st.lists(st.text(), max_size=8), st.integers(0, 60))
+def test_bullets_stay_within_the_budget_and_are_one_line_each(lines: list[str], budget: int) -> None:
+    text = bullet_list(lines, budget)
+    assert len(f"{text}\n") <= budget or not text
+    assert all(line.startswith("- ") for line in text.split("\n") if text)
+
+
+def test_a_measure_other_than_characters_can_be_given() -> None:
+    assert (
+        bullet_list(["one two", "three"], 1, measure=lambda line: line.count(" ") - 1) == "- one two\n- three"
+    )
+
+
+def test_white_space_of_any_kind_folds() -> None:
+    assert fold_space("\ta \u00a0\n b\r\n") == "a b"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "  ", "ok", "Thanks!", "ok, sounds good", "👍", "...", "/new", "好的", "Danke!"]
+)
+def test_small_talk_is_trivial(text: str) -> None:
+    assert is_trivial(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["Where is Mel?", "thanks, and which tea?", "/deploy to staging", "你住在哪里"]
+)
+def test_a_question_is_not_trivial(text: str) -> None:
+    assert not is_trivial(text)

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_core import Session, ToolCall
+from hermes_core.errors import BackendUnavailable, ProviderInvalid, ToolInputInvalid
+from hermes_core.kit import Range, ToolBox, tool
+
+
+class Shelf:
+    @tool()
+    def find(
+        self,
+        query: Annotated[str, "words to look for"],
+        kind: Literal["book", "film"] = "book",
+        limit: Annotated[int, Range(1, 50), "how many"] = 10,
+        tags: Annotated[list[str] | None, "any of these"] = None,
+        weight: float = 0.5,
+        strict: bool = False,
+        session: Session | None = None,
+    ) -> dict[str, Any]:
+        """Find things
+        on the shelf."""
+        asked_by = session.id if session else ""
+        return {"query": query, "kind": kind, "limit": limit, "tags": tags, "strict": strict, "by": asked_by}
+
+    @tool("shelf_close", description="Close it.")
+    def close(self) -> str:
+        return "closed"
+
+    @tool()
+    def down(self) -> str:
+        raise BackendUnavailable("the shelf is away")
+
+    @tool()
+    def choosy(self, word: str) -> str:
+        raise ToolInputInvalid(f"{word!r} is no word", "send another")
+
+
+def call(name: str = "find", **arguments: Any) -> Any:
+    shelf = Shelf()
+    box = ToolBox(shelf.find, shelf.close, shelf.down, shelf.choosy)
+    return json.loads(box.dispatch(ToolCall(name, arguments), Session("s1")))
+
+
+def test_the_schema_says_types_choices_bounds_and_what_is_required() -> None:
+    schema, other = ToolBox(Shelf().find, Shelf().close).schemas
+    assert (schema["name"], schema["description"]) == ("find", "Find things on the shelf.")
+    assert schema["parameters"]["required"] == ["query"]
+    assert schema["parameters"]["properties"] == {
+        "query": {"type": "string", "description": "words to look for"},
+        "kind": {"type": "string", "enum": ["book", "film"]},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 50, "description": "how many"},
+        "tags": {"type": "array", "items": {"type": "string"}, "description": "any of these"},
+        "weight": {"type": "number"},
+        "strict": {"type": "boolean"},
+    }
+    assert (other["name"], other["description"]) == ("shelf_close", "Close it.")
+
+
+def test_a_call_reaches_the_function_with_its_session_and_answers_json() -> None:
+    assert call(query="tea", tags=["a"], limit="20") == {
+        "query": "tea",
+        "kind": "book",
+        "limit": 20,
+        "tags": ["a"],
+        "strict": False,
+        "by": "s1",
+    }
+    assert call("shelf_close") == {"result": "closed"}
+
+
+def test_numbers_out_of_range_are_moved_to_the_bound() -> None:
+    assert call(query="x", limit=9999)["limit"] == 50
+    assert call(query="x", limit=-3)["limit"] == 1
+
+
+def test_null_means_left_out() -> None:
+    assert call(query="x", kind=None, limit=None)["kind"] == "book"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "query is missing; send a string"),
+        ({"query": None}, "query is missing; send a string"),
+        ({"query": ["x"]}, "query can't be ['x']; send a string"),
+        ({"query": "x", "limit": "many"}, "limit can't be 'many'; send a whole number"),
+        ({"query": "x", "limit": True}, "limit can't be True; send a whole number"),
+        ({"query": "x", "limit": 1.5}, "limit can't be 1.5; send a whole number"),
+        ({"query": "x", "weight": "nan"}, "weight can't be 'nan'; send a number"),
+        ({"query": "x", "kind": "song"}, "kind can't be 'song'; send one of 'book', 'film'"),
+        ({"query": "x", "kind": ["book"]}, "kind can't be ['book']; send one of 'book', 'film'"),
+        ({"query": "x", "tags": "a"}, "tags can't be 'a'; send a list, each item a string"),
+        ({"query": "x", "tags": [1]}, "tags can't be 1; send a list, each item a string"),
+        ({"query": "x", "strict": "perhaps"}, "strict can't be 'perhaps'; send true or false"),
+        ({"query": "x", "session": "s2"}, "find takes no 'session'"),
+        ({"query": "x", "limt": 3}, "find takes no 'limt'; send only query, kind"),
+    ],
+)
+def test_what_a_model_sends_wrong_comes_back_with_what_to_send(arguments: dict[str, Any], said: str) -> None:
+    assert call(**arguments)["error"].startswith(said)
+
+
+def test_a_tool_refuses_its_input_by_an_error_of_ours() -> None:
+    assert call("choosy", word="x") == {"error": "'x' is no word; send another"}
+
+
+def test_an_unknown_tool_is_answered_with_the_names() -> None:
+    assert call("burn")["error"] == "there is no tool 'burn'; call one of find, shelf_close, down, choosy"
+
+
+def test_arguments_that_are_no_object_are_answered() -> None:
+    box = ToolBox(Shelf().close)
+    assert "send an object" in box.dispatch(ToolCall("shelf_close", ["x"]))  # type: ignore[arg-type]
+
+
+def test_an_error_of_the_backend_passes_to_the_manager() -> None:
+    with pytest.raises(BackendUnavailable):
+        call("down")
+
+
+def test_a_result_that_would_flood_the_model_is_refused() -> None:
+    @tool()
+    def much() -> str:
+        return "x" * 200
+
+    assert "ask for less" in ToolBox(much, max_result=100).dispatch(ToolCall("much", {}))
+
+
+def test_annotations_that_no_schema_can_say_are_refused_when_declared() -> None:
+    with pytest.raises(ProviderInvalid, match="'when' as"):
+
+        @tool()
+        def wrong(when: dict[str, str]) -> str:
+            return ""
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(ProviderInvalid, match="share a name"):
+        ToolBox(Shelf().close, Shelf().close)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["query", "kind", "limit", "tags", "weight", "strict", "x"]), json_values)
+)
+def test_whatever_a_model_sends_the_answer_is_json_and_never_an_exception(arguments: dict[str, Any]) -> None:
+    assert isinstance(call(**arguments), dict)
