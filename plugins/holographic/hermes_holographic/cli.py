@@ -1,0 +1,113 @@
+"""Commands of the provider, under `hermes holographic`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hermes_core import HermesHome
+
+if TYPE_CHECKING:
+    from hermes_holographic.provider import HolographicProvider
+    from hermes_holographic.retrieval import FactMemory
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_LIMIT = click.option(
+    "-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many."
+)
+
+
+def add_commands(group: click.Group, provider: HolographicProvider) -> None:
+    """Add facts, probe, related, reason, contradictions and stats to `group`.
+
+    The home is the `HermesHome` in click's context, else HERMES_HOME.
+    """
+
+    def facts() -> FactMemory:
+        found = click.get_current_context().find_object(HermesHome)
+        memory = provider.open((found or HermesHome.resolve()).path)
+        click.get_current_context().call_on_close(memory.store.db.close)
+        return memory
+
+    @group.command("facts")
+    @click.argument("words", nargs=-1)
+    @_LIMIT
+    @_JSON
+    def list_facts(words: tuple[str, ...], limit: int, as_json: bool) -> None:
+        """List facts by trust, or search for WORDS."""
+        memory = facts()
+        found = (
+            memory.search(" ".join(words), limit=limit) if words else memory.store.listing(None, 0.0, limit)
+        )
+        _show(found, as_json)
+
+    @group.command()
+    @click.argument("entity")
+    @_LIMIT
+    @_JSON
+    def probe(entity: str, limit: int, as_json: bool) -> None:
+        """All about one person, project or thing."""
+        _show(facts().probe(entity, limit=limit), as_json)
+
+    @group.command()
+    @click.argument("entity")
+    @_LIMIT
+    @_JSON
+    def related(entity: str, limit: int, as_json: bool) -> None:
+        """What connects to ENTITY."""
+        _show(facts().related(entity, limit=limit), as_json)
+
+    @group.command()
+    @click.argument("entities", nargs=-1, required=True)
+    @_LIMIT
+    @_JSON
+    def reason(entities: tuple[str, ...], limit: int, as_json: bool) -> None:
+        """Facts about all ENTITIES at once."""
+        _show(facts().reason(entities, limit=limit), as_json)
+
+    @group.command()
+    @_LIMIT
+    @_JSON
+    def contradictions(limit: int, as_json: bool) -> None:
+        """Facts that disagree, the newer one first."""
+        _show(facts().contradictions(limit=limit), as_json, _pair)
+
+    @group.command()
+    @_JSON
+    def stats(as_json: bool) -> None:
+        """How many facts, entities and vectors there are, and where."""
+        memory = facts()
+        told = {"path": str(memory.store.db.path), **memory.store.stats()}
+        _show(
+            [told],
+            as_json,
+            lambda row: "\n".join(f"{key}: {value}" for key, value in row.items()),
+            whole=told,
+        )
+
+
+def _show(
+    rows: Sequence[dict[str, Any]],
+    as_json: bool,
+    line: Callable[[dict[str, Any]], str] | None = None,
+    whole: Any = None,
+) -> None:
+    if as_json:
+        click.echo(json.dumps(rows if whole is None else whole, ensure_ascii=False, indent=2))
+    elif not rows:
+        click.echo("nothing found", err=True)
+    for row in () if as_json else rows:
+        click.echo((line or _fact)(row))
+
+
+def _fact(fact: dict[str, Any]) -> str:
+    sure = f"  ({fact['confidence']} sigma)" if "confidence" in fact else ""
+    return f"{fact['fact_id']:>5}  [{fact['trust_score']:.2f}] {fact['content']}{sure}"
+
+
+def _pair(pair: dict[str, Any]) -> str:
+    about = f"{pair['subject']}: {pair['attribute']} ({pair['contradiction_score']:.2f})"
+    return f"{about}\n{_fact(pair['fact_a'])}\n{_fact(pair['fact_b'])}"

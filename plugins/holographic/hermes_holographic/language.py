@@ -1,0 +1,370 @@
+"""What a sentence says, by rules: whom it names, which attribute it gives which value, what is worth keeping.
+
+The rules read English. Names in any script are found when they are quoted, capitalised, or known already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hermes_core.recall.tokens import bare, fold, grams, is_stop_word, words
+
+USER = "user"
+"""The subject of what people say about themselves."""
+
+_SENTENCE = re.compile(r"[^.!?\n。！？]+(?:\.(?=\S)[^.!?\n。！？]+)*[.!?。！？]*")
+_TOKEN = re.compile(r"[^\W_]+(?:[-'’&.][^\W_]+)*[+#]*")
+_QUOTED = re.compile(
+    r'"([^"\n]{2,60})"|“([^”\n]{2,60})”|«([^»\n]{2,60})»|「([^」\n]{1,60})」|『([^』\n]{1,60})』'
+    r"|(?<![^\s(\[])'([^'\n]{2,60})'(?![^\s.,;:!?)\]])"
+)
+_AKA = re.compile(r"\W*\b(?:aka|a\.k\.a\.?|also known as)\W*", re.IGNORECASE)
+_JOINERS = frozenset({"of", "de", "da", "di", "del", "la", "van", "von", "der", "den"})
+_LONGEST_NAME = 5
+_LONGEST_QUOTE = 6
+
+_NO_NAME_WORDS = """
+january february march april may june july august september october november december monday tuesday wednesday
+thursday friday saturday sunday today yesterday tomorrow tonight now then also however maybe perhaps please thanks
+currently recently sometimes often never always note yes no ok okay hello hi dear every everyone someone nobody user
+"""
+_NO_NAME = frozenset(_NO_NAME_WORDS.split())
+
+# What may follow a single capitalised word at the start of a sentence when it is a name and not just the first word:
+# a verb of the third person or of the past, an adverb, another name.
+_VERBS = """
+is was has had are were does did will can could would should says and or aka also never always usually often really
+just still isn't wasn't doesn't didn't hasn't won't can't met went got made bought told took left came saw wrote said
+ran built won lost kept felt found gave knew thought sent spent sold read put set began became brought chose drove ate
+fell flew grew held led paid rode sang slept spoke stood swam taught threw wore
+"""
+_AFTER_NAME = re.compile(rf"(?:{'|'.join(_VERBS.split())}|\w{{2,}}(?:s|ed))$")
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Entities of a text as written, in order, and pairs (name, other name) of what is the same."""
+
+    names: tuple[str, ...]
+    aliases: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A subject's attribute and its value, folded. Two facts with one slot and different values contradict."""
+
+    subject: str
+    attribute: str
+    value: str
+
+
+def name_key(name: str) -> str:
+    """How an entity is looked up: folded, without an article, a possessive or marks around it.
+
+    >>> name_key("The Bob's  "), name_key("“O'Neill”")
+    ("bob", "o'neill")
+    """
+    text = " ".join(fold(name).split()).strip(" .,;:!?\"'“”‘«»「」『』()[]")
+    return bare(text.removeprefix("the ")) or text
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, each on one line."""
+    return [line for match in _SENTENCE.finditer(text) if (line := " ".join(match.group().split()))]
+
+
+def index_words(text: str) -> list[str]:
+    """The words of a text that tell what it is about, with plurals folded; pairs of characters of dense scripts."""
+    _, pairs = grams(text)
+    return [*(_singular(bare(w)) for w in words(text) if not is_stop_word(w)), *pairs]
+
+
+def named_entities(text: str) -> Named:
+    """Whom and what a text names: quoted, capitalised (also one word), of mixed case; "X aka Y" is one entity."""
+    spans = sorted({*_quoted(text), *_capitalised(text)})
+    kept: list[tuple[int, int, str]] = []
+    for start, end, name in spans:
+        if not kept or start >= kept[-1][1]:
+            kept.append((start, end, name))
+    aliases = [
+        (left[2], right[2]) for left, right in pairwise(kept) if _AKA.fullmatch(text[left[1] : right[0]])
+    ]
+    return Named(tuple(dict.fromkeys(name for _, _, name in kept)), tuple(aliases))
+
+
+def _quoted(text: str) -> Iterator[tuple[int, int, str]]:
+    for match in _QUOTED.finditer(text):
+        name = next(group for group in match.groups() if group)
+        if len(name.split()) <= _LONGEST_QUOTE and name_key(name):
+            yield match.start(), match.end(), name.strip()
+
+
+def _capitalised(text: str) -> Iterator[tuple[int, int, str]]:
+    for sentence in _SENTENCE.finditer(text):
+        tokens = list(_TOKEN.finditer(text, sentence.start(), sentence.end()))
+        shouted = sum(token.group().isupper() for token in tokens) > len(tokens) / 2 and len(tokens) > 2
+        if not shouted:
+            yield from _runs(text, tokens)
+
+
+def _runs(text: str, tokens: list[re.Match[str]]) -> Iterator[tuple[int, int, str]]:
+    """Runs of capitalised words, joined over "of" and its like, ended by a possessive or any mark."""
+    position = 0
+    while position < len(tokens):
+        first = position
+        while position < len(tokens) and _continues(text, tokens, first, position):
+            position += 1
+        run = tokens[first:position]
+        while run and run[-1].group().lower() in _JOINERS:
+            run.pop()
+        if run and len(run) <= _LONGEST_NAME and (first > 0 or _opens_with_name(run, tokens)):
+            end = run[0].start() + len(bare(_plain_apostrophe(text[run[0].start() : run[-1].end()])))
+            yield run[0].start(), end, text[run[0].start() : end]
+        position = max(position, first + 1)
+
+
+def _plain_apostrophe(text: str) -> str:
+    """The text with a plain apostrophe, of the same length."""
+    return text.replace("’", "'")
+
+
+def _continues(text: str, tokens: list[re.Match[str]], first: int, position: int) -> bool:
+    word = tokens[position].group()
+    if position == first:
+        return _name_like(word)
+    before = tokens[position - 1]
+    if text[before.end() : tokens[position].start()] != " " or _plain_apostrophe(before.group()).endswith(
+        "'s"
+    ):
+        return False
+    if word.lower() in _JOINERS:
+        return position + 1 < len(tokens) and _name_like(tokens[position + 1].group())
+    return _name_like(word) or (word.isdigit() and len(word) <= 4)
+
+
+def _name_like(word: str) -> bool:
+    folded = fold(word)
+    if is_stop_word(folded) or folded in _NO_NAME:
+        return False
+    return word[0].isupper() or any(letter.isupper() for letter in word[1:])
+
+
+def _opens_with_name(run: list[re.Match[str]], tokens: list[re.Match[str]]) -> bool:
+    """Whether a run at the start of a sentence is a name, where any word has a capital."""
+    first = run[0].group()
+    if (
+        len(run) > 1
+        or _plain_apostrophe(first).endswith("'s")
+        or any(c.isupper() or c.isdigit() for c in first[1:])
+    ):
+        return True
+    return len(tokens) == 1 or _AFTER_NAME.match(_plain_apostrophe(tokens[1].group())) is not None
+
+
+def _singular(word: str) -> str:
+    """English plurals folded, the three rules of Harman (1991), "How effective is suffixing?"."""
+    if len(word) > 4 and word.endswith("ies") and word[-4] not in "ae":
+        return f"{word[:-3]}y"
+    if len(word) > 3 and word.endswith("es") and word[-3] not in "aeo":
+        return word[:-1]
+    if len(word) > 3 and word.endswith("s") and word[-2] not in "us":
+        return word[:-1]
+    return word
+
+
+# ---------------------------------------------------------------------- slots
+
+_NOT = r"(?P<no>(?:does not|doesn't|do not|don't|no longer|never|is not|isn't|not) )?"
+_SUBJECT = (
+    r"(?:(?:currently|now|today),? )?(?P<subject>(?:[^\s,]+ ){1,5}?)(?:now |currently |still |really |also )?"
+)
+
+# A subject has one of each at a time.
+_ONE_VALUE = {
+    "lives in": r"(?:lives?|living|resides?|based|moved|relocated) (?:in|to)",
+    "works at": r"works? (?:at|for|in)",
+    "works as": r"works? as",
+    "prefers": r"prefers?",
+    "born": r"(?:was |is )?born (?:in|on)",
+    "married to": r"(?:is )?married to",
+    "reports to": r"reports? to|is (?:managed|led|run) by",
+    "owned by": r"is owned by|belongs to",
+    "located": r"is (?:located|based|hosted|headquartered) (?:in|at|on)",
+    "written in": r"is (?:written|implemented|built) (?:in|with|on)",
+    "runs on": r"runs on|is deployed (?:on|to)|deploys to",
+    "due": r"is due(?: on| in| by)?|(?:starts|ends|ships|launches|closes|opens) (?:on|in|at)",
+    "named": r"is (?:called|named)",
+    "costs": r"costs?",
+}
+_MANY_VALUES = r"(?P<likes>likes?|loves?|enjoys?)|(?P<hates>hates?|dislikes?|avoids?)|(?P<uses>uses?)|speaks?|plays?|owns?|eats?|drinks?|supports?|wants?|needs?"
+_NUMBERS = {
+    word: str(number)
+    for number, word in enumerate(
+        [
+            "zero",
+            "one",
+            "two",
+            "three",
+            "four",
+            "five",
+            "six",
+            "seven",
+            "eight",
+            "nine",
+            "ten",
+            "eleven",
+            "twelve",
+        ]
+    )
+}
+
+_RELATIONS = [
+    (attribute, re.compile(rf"{_SUBJECT}{_NOT}(?:{verb}) (?P<value>.+)"))
+    for attribute, verb in _ONE_VALUE.items()
+]
+_MANY = re.compile(rf"{_SUBJECT}{_NOT}(?:{_MANY_VALUES}) (?P<value>.+)")
+_COUNT = re.compile(
+    rf"{_SUBJECT}(?P<verb>has|have|takes?|weighs?|needs?|requires?|employs?|supports?|contains?|holds?|owns?|is|earns?)"
+    rf" (?P<value>\d[\d.,:]*|{'|'.join(_NUMBERS)}) (?P<unit>[^\W\d]+(?: old)?)"
+)
+_POSSESSED = re.compile(
+    r"(?:(?P<owner>(?:[^\s,]+ ){0,4}[^\s,]+)'s|(?P<mine>my|our)) (?P<attribute>(?:[^\W\d_][\w-]* ?){1,4}?)"
+    r" ?(?:is|are|=|:) (?P<no>not )?(?P<value>.+)"
+)
+_THE_OF = re.compile(
+    r"the (?P<attribute>[\w -]{2,40}?) (?:of|for) (?P<owner>[\w' -]{2,60}?) (?:is|are|=|:) (?P<no>not )?(?P<value>.+)"
+)
+_QUALIFIED = re.compile(r"(?P<value>.+?) (?P<what>(?:as (?:its|his|her|their|a|an|the)|for) .+)")
+_TRAILING = re.compile(r"(?:,? (?:now|currently|today|these days|any ?more|since .+|as of .+))+$")
+_FIRST_PERSON = {"i", "we", "user", "the user", "my", "our"}
+
+
+def slots(sentence: str) -> list[Slot]:
+    """What one sentence states about one subject, as slots; empty when no rule reads it.
+
+    >>> slots("Mel lives in Berlin.")
+    [Slot(subject='mel', attribute='lives in', value='berlin'), Slot(subject='mel', attribute='lives in berlin', value='yes')]
+    """
+    text = " ".join(fold(sentence[:_LONGEST]).split()).rstrip(" .!")
+    if text.endswith("?"):
+        return []
+    found = _possessed(text) or _counted(text) or _related(text) or _many(text)
+    return [slot for slot in found if slot.subject and slot.value]
+
+
+def _possessed(text: str) -> list[Slot]:
+    match = _POSSESSED.match(text) or _THE_OF.match(text)
+    if match is None:
+        return []
+    groups = match.groupdict()
+    owner = USER if groups.get("mine") else _subject(groups["owner"])
+    return _one_value(owner, groups["attribute"].strip(), groups["value"], bool(groups["no"]))
+
+
+def _counted(text: str) -> list[Slot]:
+    match = _COUNT.match(text)
+    if match is None:
+        return []
+    value = _NUMBERS.get(match["value"], match["value"].rstrip(".,:"))
+    verb = "have" if match["verb"] == "has" else _singular(match["verb"])
+    attribute = f"{verb} {_singular(match['unit'])}"
+    return [Slot(_subject(match["subject"]), attribute, value)]
+
+
+def _related(text: str) -> list[Slot]:
+    for attribute, pattern in _RELATIONS:
+        match = pattern.match(text)
+        if match is not None:
+            value = match["value"]
+            if attribute == "prefers":
+                attribute, value = _preference(value)
+            return _one_value(_subject(match["subject"]), attribute, value, bool(match["no"]))
+    return []
+
+
+def _preference(value: str) -> tuple[str, str]:
+    """Preferences contradict only about one thing: "... for X", "X over Y", or the same kind ("dark mode")."""
+    chosen, over, other = _value(value).partition(" over ")
+    if over:
+        return f"prefers {' or '.join(sorted((chosen, other)))}", chosen
+    qualified = _QUALIFIED.fullmatch(chosen)
+    if qualified is not None:
+        return f"prefers {qualified['what']}", qualified["value"]
+    *more, kind = chosen.split() or [""]
+    return (f"prefers {kind}", chosen) if more else ("prefers", chosen)
+
+
+def _many(text: str) -> list[Slot]:
+    match = _MANY.match(text)
+    if match is None:
+        return []
+    subject, value, no = _subject(match["subject"]), _value(match["value"]), bool(match["no"])
+    qualified = _QUALIFIED.fullmatch(value) if match["uses"] else None
+    if qualified is not None:
+        return _one_value(subject, f"uses {qualified['what']}", qualified["value"], no)
+    if match["likes"] or match["hates"]:
+        return [Slot(subject, f"likes {value}", "no" if no != bool(match["hates"]) else "yes")]
+    verb = text[match.start("value") - 1 :: -1].split()[0][::-1].removesuffix("s")
+    return [Slot(subject, f"{verb} {value}", "no" if no else "yes")]
+
+
+def _one_value(subject: str, attribute: str, value: str, no: bool) -> list[Slot]:
+    value = _value(value)
+    exact = Slot(subject, f"{attribute} {value}", "no" if no else "yes")
+    return [exact] if no else [Slot(subject, attribute, value), exact]
+
+
+def _subject(text: str) -> str:
+    text = text.strip()
+    return USER if text in _FIRST_PERSON else name_key(text)
+
+
+def _value(text: str) -> str:
+    text = _TRAILING.sub("", text.strip(" .,;:!\"'"))
+    return re.sub(r"^(?:a|an|the) ", "", text)
+
+
+# -------------------------------------------------------------------- capture
+
+_PREFERENCE = re.compile(
+    r"(?:i|we) (?:really |usually |always |never |also |much |do not |don't |still )*"
+    r"(?:prefer|like|love|enjoy|hate|dislike|use|avoid)\b"
+    r"|(?:my|our) (?:favou?rite|preferred|default) .+ (?:is|are) "
+    r"|i (?:always|never|usually) "
+)
+_DECISION = re.compile(
+    r"we(?:'ve| have)? (?:decided|agreed|chose|chosen)\b|(?:the|our) project (?:uses|needs|requires|runs) "
+)
+
+# Words by which a message speaks to an assistant rather than about its author.
+_ADDRESSED = re.compile(
+    r"\b(?:you|your|please|ignore|disregard|instructions?|system|assistant|prompt|password|from now on|must|reveal|pretend)\b"
+    r"|[<>{}\[\]`|]|https?:|^\W*(?:system|assistant|user|human)\s*:"
+)
+_CODE = re.compile(
+    r"```.*?(?:```|\Z)|^[ \t]*>[^\n]*|<[^<>]{1,80}>.{0,4000}?</[^<>]{1,80}>", re.DOTALL | re.MULTILINE
+)
+_SHORTEST, _LONGEST = 10, 240
+_READ = 20_000
+"""Characters of one message that are read; more is a pasted document, not a person speaking."""
+
+
+def statements(message: str) -> list[tuple[str, str]]:
+    """What a person's own message states about them or their project: (sentence, category), nothing else of it.
+
+    Code, quotations, tagged text, questions, and sentences that address an assistant are left out: what is captured
+    comes back in later conversations, where an instruction would be obeyed again.
+    """
+    found: list[tuple[str, str]] = []
+    for match in _SENTENCE.finditer(_CODE.sub("\n", message[:_READ])):
+        sentence = " ".join(match.group().split()).strip("-*• ")
+        text = fold(sentence)
+        if not _SHORTEST <= len(sentence) <= _LONGEST or sentence.endswith("?") or _ADDRESSED.search(text):
+            continue
+        if _DECISION.match(text):
+            found.append((sentence, "project"))
+        elif _PREFERENCE.match(text):
+            found.append((sentence, "user_pref"))
+    return found

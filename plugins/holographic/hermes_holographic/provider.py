@@ -1,0 +1,353 @@
+"""The provider: settings, hooks and the two tools that the model sees."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from hermes_core import (
+    Availability,
+    Check,
+    Field,
+    HermesHome,
+    MemoryProvider,
+    MemoryWrite,
+    Query,
+    Recall,
+    RecallItem,
+    Session,
+    ToolCall,
+)
+from hermes_core.contract.hooks import TranscriptReader
+from hermes_core.errors import ToolInputInvalid
+from hermes_core.kit import Range, Settings, ToolBox, fold_space, is_trivial, load_settings, tool
+
+if TYPE_CHECKING:
+    from hermes_holographic.retrieval import FactMemory
+
+log = logging.getLogger(__name__)
+
+NAME = "holographic"
+SETTINGS = (
+    Field(
+        "auto_extract", bool, False, "Keep what you state about yourself and the project when a session ends."
+    ),
+    Field("default_trust", float, 0.5, "Trust of a new fact.", minimum=0.0, maximum=1.0),
+    Field("min_trust_threshold", float, 0.3, "Facts below it are not recalled.", minimum=0.0, maximum=1.0),
+    Field("hrr_dim", int, 1024, "Dimensions of a vector, also its bytes.", minimum=128, maximum=16384),
+    Field("hrr_weight", float, 0.1, "Share of the vectors in a search's score.", minimum=0.0, maximum=1.0),
+    Field(
+        "temporal_decay_half_life", float, 0.0, "Days until an old fact counts half; 0: never.", minimum=0.0
+    ),
+    Field("db_path", str, "$HERMES_HOME/memory_store.db", "Where the facts are."),
+)
+
+RECALLED = 10
+LONGEST_FACT = 4000
+_CHARACTERS_A_TOKEN = 4
+
+Action = Literal["add", "search", "probe", "related", "reason", "contradict", "update", "remove", "list"]
+Category = Literal["user_pref", "project", "tool", "general"]
+Given = TypeVar("Given")
+FactId = Annotated[int, Range(0, 2**63 - 1), "id of a fact, from an earlier result"]
+
+FACT_STORE = """Long-term memory of facts, with trust. Actions: add (content) a fact; search (query) by words; probe
+(entity) all about someone or something; related (entity) what connects to it; reason (entities) facts about all of
+them at once; contradict finds facts that disagree; update (fact_id) and remove (fact_id); list by trust. Search or
+probe before you answer about the person or their projects; add what will matter in later conversations."""
+FACT_FEEDBACK = """Say whether a recalled fact was right and useful (helpful) or wrong or outdated (unhelpful); its trust
+rises or falls."""
+PROMPT = """# Holographic memory
+Facts you stored with `fact_store` are recalled by themselves when they fit the message. Use `fact_store` to add lasting
+facts and to look further: probe one name, reason over several, contradict to find what disagrees. Rate facts you used
+with `fact_feedback`."""
+
+
+class HolographicProvider(MemoryProvider):
+    """Facts in `memory_store.db` of the home, shared by all its sessions. No network, no key.
+
+    `clock` gives seconds since the epoch; trust decays by it.
+    """
+
+    name = NAME
+    settings = SETTINGS
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
+        self._tools = ToolBox(self.fact_store, self.fact_feedback)
+        self._options: Settings | None = None
+        self._memory: FactMemory | None = None
+
+    # -------------------------------------------------------------- setup
+
+    def is_available(self) -> Availability:
+        """Numpy is all that is needed; looked for, not imported."""
+        if importlib.util.find_spec("numpy") is None:
+            return Availability.no("numpy is not installed", "pip install hermes-memory-holographic")
+        return Availability()
+
+    def open(self, home: Path) -> FactMemory:
+        """The facts of a home, by its settings; `initialize` without a session, for commands."""
+        from hermes_holographic.retrieval import FactMemory
+        from hermes_holographic.store import FactStore
+
+        self.shutdown()
+        options = load_settings(SETTINGS, home, NAME)
+        path = database_path(options, home)
+        store = FactStore(path, options.hrr_dim, options.default_trust, self.clock)
+        self._options = options
+        self._memory = FactMemory(
+            store, hrr_weight=options.hrr_weight, half_life_days=options.temporal_decay_half_life
+        )
+        return self._memory
+
+    def initialize(self, session: Session) -> None:
+        """Open the file and load its vectors: about 1 ms a thousand facts."""
+        self.open(Path(session.home)).refresh()
+
+    def backup_paths(self) -> Sequence[str]:
+        """The database, when settings put it outside the home."""
+        home = HermesHome.resolve().path
+        path = database_path(load_settings(SETTINGS, home, NAME), home)
+        return [] if path.is_relative_to(home) else [str(path)]
+
+    def check(self) -> Sequence[Check]:
+        """Add a fact, find it by word and by name, forget it."""
+        store = self._facts.store
+        word = f"check{uuid.uuid4().hex}"
+        fact_id, _ = store.add(
+            f"{word} is what the self-test wrote.", "general", entities=[word], source="check"
+        )
+        try:
+            by_word = [fact["fact_id"] for fact in self._facts.search(word, limit=1)]
+            by_name = [fact["fact_id"] for fact in self._facts.probe(word, limit=1)]
+        finally:
+            store.remove(fact_id)
+        where = str(store.db.path)
+        damage = store.db.integrity()
+        return [
+            Check("write and forget", store.get(fact_id) is None, where),
+            Check("recall by word", by_word == [fact_id], where),
+            Check("recall by name", by_name == [fact_id], where),
+            Check("database", not damage, "; ".join(damage) or where, "restore a backup" if damage else ""),
+        ]
+
+    def register_cli(self, group: Any) -> None:
+        """`hermes holographic facts|probe|related|reason|contradictions|stats`."""
+        from hermes_holographic.cli import add_commands
+
+        add_commands(group, self)
+
+    # --------------------------------------------------------------- turn
+
+    def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
+        """`fact_store` and `fact_feedback`."""
+        return self._tools.schemas
+
+    def system_prompt_block(self) -> str:
+        """What the two tools are for."""
+        return PROMPT
+
+    def prefetch(self, query: Query) -> Recall:
+        """Trusted facts that fit the message, best first, within its budget; none for small talk."""
+        if is_trivial(query.text):
+            return Recall()
+        trust = self._setting.min_trust_threshold
+        found = self._facts.search(query.text, limit=RECALLED, min_trust=trust, unasked=True)
+        items: list[RecallItem] = []
+        left = query.budget * _CHARACTERS_A_TOKEN
+        for fact in found:
+            item = RecallItem(
+                fold_space(fact["content"]),
+                fact["score"],
+                str(fact["fact_id"]),
+                when=_day(fact["confirmed_at"]),
+            )
+            left -= len(Recall((item,)).render()) + 1
+            if left >= 0:
+                items.append(item)
+        return Recall(tuple(items))
+
+    def handle_tool_call(self, call: ToolCall) -> str:
+        """Run `fact_store` or `fact_feedback`."""
+        return self._tools.dispatch(call)
+
+    def on_memory_write(self, write: MemoryWrite) -> None:
+        """Keep one fact for each entry of MEMORY.md and USER.md. A write that was seen before changes nothing."""
+        self._facts.store.apply_once(write.id, lambda: self._mirror(write))
+
+    def on_session_end(self, reader: TranscriptReader, session: Session) -> None:
+        """With `auto_extract`, keep what the person stated; said again, it is only confirmed."""
+        if not self._setting.auto_extract:
+            return
+        from hermes_holographic.language import statements
+
+        for message in reader.messages():
+            if message.get("role") == "user":
+                for sentence, category in statements(message.get("content", "")):
+                    self._facts.store.add(sentence, category, source=f"session:{session.id}")
+
+    def shutdown(self) -> None:
+        """Close the file."""
+        if self._memory is not None:
+            self._memory.store.db.close()
+
+    # -------------------------------------------------------------- tools
+
+    @tool(description=FACT_STORE)
+    def fact_store(
+        self,
+        action: Action,
+        content: Annotated[str | None, "the fact, one sentence that stands alone (add, update)"] = None,
+        query: Annotated[str | None, "words to search for"] = None,
+        entity: Annotated[str | None, "name of a person, project or thing (probe, related)"] = None,
+        entities: Annotated[list[str] | None, "names (reason); who the fact is about (add)"] = None,
+        fact_id: FactId | None = None,
+        category: Category | None = None,
+        tags: Annotated[str | None, "comma-separated"] = None,
+        trust_delta: Annotated[float, Range(-1, 1), "change of trust (update)"] = 0.0,
+        min_trust: Annotated[float | None, Range(0, 1), "leave out facts below; 0.3, for list 0"] = None,
+        limit: Annotated[int, Range(1, 50)] = 10,
+    ) -> dict[str, Any]:
+        """The tool of nine actions."""
+        facts, store = self._facts, self._facts.store
+        scope: dict[str, Any] = {
+            "limit": limit,
+            "min_trust": self._setting.min_trust_threshold if min_trust is None else min_trust,
+            "category": category,
+        }
+        match action:
+            case "add":
+                return self._add(_needed("content", content), category, tags, entities)
+            case "update":
+                return self._update(_needed("fact_id", fact_id), content, category, tags, trust_delta)
+            case "remove":
+                return {"removed": store.remove(_needed("fact_id", fact_id))}
+            case "list":
+                return _answer("facts", store.listing(category, min_trust or 0.0, limit))
+            case "contradict":
+                return _answer("results", facts.contradictions(limit=limit, category=category))
+            case "search":
+                found = facts.search(_needed("query", query), **scope)
+            case "probe":
+                found = facts.probe(_needed("entity", entity), **scope)
+            case "related":
+                found = facts.related(_needed("entity", entity), **scope)
+            case "reason":
+                found = facts.reason(_needed("entities", entities), **scope)
+        store.count_retrievals([fact["fact_id"] for fact in found])
+        return _answer("results", found)
+
+    @tool(description=FACT_FEEDBACK)
+    def fact_feedback(self, action: Literal["helpful", "unhelpful"], fact_id: FactId) -> dict[str, Any]:
+        """Trust by use."""
+        result = self._facts.store.feedback(fact_id, action == "helpful")
+        if result is None:
+            raise ToolInputInvalid(f"there is no fact {fact_id}", "send an id from a result")
+        return result
+
+    def _add(
+        self, content: str, category: str | None, tags: str | None, entities: list[str] | None
+    ) -> dict[str, Any]:
+        text = _fact_text(content)
+        fact_id, _ = self._facts.store.add(text, category or "general", tags or "", entities or ())
+        return {"fact_id": fact_id, "status": "added"}
+
+    def _update(
+        self, fact_id: int, content: str | None, category: str | None, tags: str | None, trust_delta: float
+    ) -> dict[str, Any]:
+        if content is None and category is None and tags is None and not trust_delta:
+            raise ToolInputInvalid("nothing to update", "send content, tags, category or trust_delta")
+        text = None if content is None else _fact_text(content)
+        try:
+            done = self._facts.store.update(
+                fact_id, content=text, tags=tags, category=category, trust_delta=trust_delta
+            )
+        except sqlite3.IntegrityError:
+            other = self._facts.store.find(text or "")
+            raise ToolInputInvalid(
+                f"fact {other} says that already", f"remove fact {fact_id} instead"
+            ) from None
+        return {"updated": done}
+
+    # ------------------------------------------------------------- mirror
+
+    def _mirror(self, write: MemoryWrite) -> None:
+        store = self._facts.store
+        old = self._mirrored(write)
+        if write.action == "remove":
+            if old is not None:
+                store.remove(old)
+            return
+        same = store.find(write.content)
+        if old is not None and same in (None, old):
+            store.update(old, content=write.content)
+            return
+        if old is not None:
+            store.remove(old)
+        category = "user_pref" if write.target == "user" else "general"
+        store.add(write.content, category, source=f"mirror:{write.target}")
+
+    def _mirrored(self, write: MemoryWrite) -> int | None:
+        """The fact that holds the entry which this write replaces or removes."""
+        store = self._facts.store
+        if write.action == "add":
+            return None
+        if write.previous and (known := store.find(write.previous)) is not None:
+            return known
+        fragment = write.old_text or write.previous
+        found = store.containing(fragment, f"mirror:{write.target}") if fragment else []
+        if len(found) == 1:
+            return found[0]
+        log.warning("%d mirrored facts hold the text that write %s %ss", len(found), write.id, write.action)
+        return None
+
+    @property
+    def _facts(self) -> FactMemory:
+        if self._memory is None:
+            raise RuntimeError("HolographicProvider is used before initialize()")
+        return self._memory
+
+    @property
+    def _setting(self) -> Settings:
+        if self._options is None:
+            raise RuntimeError("HolographicProvider is used before initialize()")
+        return self._options
+
+
+def database_path(options: Settings, home: Path) -> Path:
+    """Where the facts are: `db_path` with $HERMES_HOME and ~ filled in, relative to the home."""
+    return home / Path(options.db_path.replace("$HERMES_HOME", str(home))).expanduser()
+
+
+def _fact_text(content: str) -> str:
+    text = fold_space(content)
+    if not text:
+        raise ToolInputInvalid("content is empty", "send the fact as a sentence")
+    if len(text) > LONGEST_FACT:
+        raise ToolInputInvalid(
+            f"content has {len(text)} characters, over {LONGEST_FACT}", "send one fact at a time"
+        )
+    return text
+
+
+def _needed(name: str, value: Given | None) -> Given:
+    """The argument of an action that can't do without it."""
+    if value is None or value in ("", []):
+        raise ToolInputInvalid(f"{name} is missing", f"this action needs {name}")
+    return value
+
+
+def _answer(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: found, "count": len(found)}
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).date().isoformat()

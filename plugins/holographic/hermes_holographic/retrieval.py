@@ -1,0 +1,272 @@
+"""The questions that facts answer: search, probe, related, reason, contradict; and what a turn is reminded of.
+
+Names are looked up exactly first, in the entity index. Vectors are asked beside it: they say how sure a match is, and
+with exact-name atoms they find nothing that the index does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hermes_core.errors import ToolInputInvalid
+from hermes_core.recall.tokens import fold
+from hermes_holographic import hrr
+from hermes_holographic.language import index_words, name_key
+from hermes_holographic.store import FactStore, Row, idf
+
+CANDIDATES = 60
+"""Facts that each index may propose for one question."""
+
+MOST_TERMS = 40
+RELEVANT = 0.15
+"""Share of a question's weight that a fact must hold to be recalled unasked, when it names none of its entities."""
+
+WORTH = 0.4
+"""Share of the best score below which a fact is not recalled unasked: it stands beside an answer, and is none."""
+
+WEIGHTS = {"text": 0.5, "coverage": 0.3, "entity": 0.2}
+"""Of a fact's relevance without vectors: BM25 against the best, share of the question held, entities in common."""
+
+_NEIGHBOURS = 8
+_SAME_WORD = 4
+_DAY = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A fact that may answer, with its features from 0 to 1 (`decay` too)."""
+
+    fact_id: int
+    trust: float
+    text: float = 0.0
+    coverage: float = 0.0
+    entity: float = 0.0
+    vector: float = 0.0
+    decay: float = 1.0
+
+    @property
+    def relevant(self) -> bool:
+        """Whether the fact is worth showing to someone who did not ask for it."""
+        return self.entity > 0 or self.coverage >= RELEVANT
+
+
+def rank(candidates: Iterable[Candidate], hrr_weight: float) -> list[tuple[int, float]]:
+    """Candidates as (fact id, score), best first: relevance, scaled by trust (0.5 leaves it as it is) and decay."""
+    scored = []
+    for candidate in candidates:
+        words = sum(weight * getattr(candidate, name) for name, weight in WEIGHTS.items())
+        relevance = (1 - hrr_weight) * words + hrr_weight * candidate.vector
+        scored.append((candidate.fact_id, relevance * (0.5 + candidate.trust) * candidate.decay))
+    return sorted(scored, key=lambda pair: (-pair[1], -pair[0]))
+
+
+class FactMemory:
+    """A store and the matrix of its entity vectors, which catches up with every process's writes when it is asked."""
+
+    def __init__(self, store: FactStore, *, hrr_weight: float, half_life_days: float) -> None:
+        self.store = store
+        self.hrr_weight = hrr_weight
+        self.half_life = half_life_days * _DAY
+        self.matrix = hrr.PhaseMatrix(store.dim)
+        self._seen = 0
+
+    def refresh(self) -> None:
+        """Take in vectors written since the last time, by any process, and make some outdated ones anew."""
+        self.store.encode_stale()
+        for rev, fact_id, phases in self.store.vectors_since(self._seen):
+            self._seen = rev
+            if phases is None:
+                self.matrix.drop(fact_id)
+            else:
+                self.matrix.put(fact_id, phases)
+
+    # ---------------------------------------------------------- questions
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int,
+        min_trust: float = 0.0,
+        category: str | None = None,
+        unasked: bool = False,
+    ) -> list[Row]:
+        """Facts that answer a question in words, best first; with `unasked`, only those worth interrupting for."""
+        terms = list(dict.fromkeys(index_words(query)))[:MOST_TERMS]
+        matched = self.store.match(terms, CANDIDATES, min_trust, category)
+        shared = self._named_in(query)
+        facts = self.store.facts({**matched, **shared}, min_trust, category)
+        candidates = self._candidates(facts, terms, matched, shared)
+        ranked = rank((c for c in candidates if c.relevant or not unasked), self.hrr_weight)
+        if unasked and ranked:
+            ranked = [(i, score) for i, score in ranked if score >= WORTH * ranked[0][1]]
+        return [{**facts[i], "score": round(score, 4)} for i, score in ranked[:limit]]
+
+    def probe(
+        self, entity: str, *, limit: int, min_trust: float = 0.0, category: str | None = None
+    ) -> list[Row]:
+        """Facts about one entity; none when nobody of that name is known."""
+        return self.reason([entity], limit=limit, min_trust=min_trust, category=category)
+
+    def reason(
+        self, entities: Sequence[str], *, limit: int, min_trust: float = 0.0, category: str | None = None
+    ) -> list[Row]:
+        """Facts about all of these entities at once; the confidence is that of the weakest."""
+        names = [key for key in map(name_key, entities) if key]
+        if not names:
+            raise ToolInputInvalid(f"{list(entities)!r} names no entity", "send a name")
+        self.refresh()
+        known = self.store.resolve(names)
+        keys = list(dict.fromkeys(known.get(name, name) for name in names))
+        exact = set.intersection(*(set(self.store.about(key)) for key in keys))
+        vectors = [hrr.entity_key(key, self.store.dim) for key in keys]
+        sure = self.matrix.matches(vectors) | self.matrix.confidence(exact, vectors)
+        facts = self.store.facts(exact | sure.keys(), min_trust, category)
+        scores = {i: self._strength(sure.get(i, 0.0)) * self._standing(fact) for i, fact in facts.items()}
+        best = sorted(facts, key=lambda i: (i not in exact, -scores[i], -i))
+        return [
+            {**facts[i], "score": round(scores[i], 4), "confidence": round(sure.get(i, 0.0), 1)}
+            for i in best[:limit]
+        ]
+
+    def related(
+        self, entity: str, *, limit: int, min_trust: float = 0.0, category: str | None = None
+    ) -> list[Row]:
+        """Facts about an entity, then facts about those that share facts with it, the closest first."""
+        direct = self.probe(entity, limit=limit, min_trust=min_trust, category=category)
+        found = {fact["fact_id"]: {**fact, "via": None} for fact in direct}
+        own = self.store.resolve([entity]).get(name_key(entity), name_key(entity))
+        ties = self.store.neighbours(own, _NEIGHBOURS)
+        most = max((shared for _, shared in ties), default=1)
+        for key, shared in ties:
+            facts = self.store.facts(self.store.about(key)[:limit], min_trust, category)
+            for fact_id, fact in facts.items():
+                score = 0.5 * shared / most * self._standing(fact)
+                found.setdefault(fact_id, {**fact, "score": round(score, 4), "via": key})
+        return sorted(found.values(), key=lambda f: (f["via"] is not None, -f["score"]))[:limit]
+
+    def contradictions(self, *, limit: int, category: str | None = None) -> list[Row]:
+        """Pairs of facts that give one attribute of one subject different values, newer first.
+
+        The newest fact of each attribute is set against the older ones: one pass over an index, not all pairs.
+        """
+        pairs: dict[tuple[int, int], tuple[str, str]] = {}
+        for newest, older, attribute in _clashes(self.store.open_slots()):
+            pairs.setdefault((newest[1], older[1]), (newest[0], attribute))
+        ids = {fact_id for pair in pairs for fact_id in pair}
+        facts, contents = self.store.facts(ids, category=category), self.store.contents(ids)
+        found = [
+            self._contradiction(facts[a], facts[b], contents, about)
+            for (a, b), about in pairs.items()
+            if a in facts and b in facts
+        ]
+        return sorted(found, key=lambda pair: -float(pair["contradiction_score"]))[:limit]
+
+    # ------------------------------------------------------------ features
+
+    def _named_in(self, query: str) -> dict[int, float]:
+        """Facts about entities that the question names, with the share of those entities that each is about."""
+        keys = self.store.mentioned(query)
+        counts: dict[int, int] = {}
+        for key in keys:
+            for fact_id in self.store.about(key)[:CANDIDATES]:
+                counts[fact_id] = counts.get(fact_id, 0) + 1
+        return {fact_id: count / len(keys) for fact_id, count in counts.items()}
+
+    def _candidates(
+        self,
+        facts: Mapping[int, Row],
+        terms: Sequence[str],
+        matched: Mapping[int, float],
+        shared: Mapping[int, float],
+    ) -> list[Candidate]:
+        weights = idf(self.store.frequencies(terms), self.store.count())
+        vectors = self._vector_features(facts, weights)
+        best = max(matched.values(), default=0.0) or 1.0
+        return [
+            Candidate(
+                fact_id=i,
+                trust=fact["trust_score"],
+                text=matched.get(i, 0.0) / best,
+                coverage=_coverage(f"{fact['content']} {fact['tags']}", weights),
+                entity=shared.get(i, 0.0),
+                vector=vectors.get(i, 0.0),
+                decay=self._decay(fact),
+            )
+            for i, fact in facts.items()
+        ]
+
+    def _vector_features(self, facts: Iterable[int], weights: Mapping[str, float]) -> dict[int, float]:
+        contents = self.store.contents(facts) if weights and self.hrr_weight > 0 else {}
+        if not contents:
+            return {}
+        found = hrr.question_similarity(weights, np.stack(list(contents.values())), self.store.dim)
+        top = max(float(found.max()), 1e-6)
+        return {i: max(0.0, float(s)) / top for i, s in zip(contents, found, strict=True)}
+
+    def _strength(self, confidence: float) -> float:
+        """A z-score as similarity, at most 1."""
+        return min(1.0, confidence / float(np.sqrt(2 * self.store.dim)))
+
+    def _standing(self, fact: Row) -> float:
+        return (0.5 + float(fact["trust_score"])) * self._decay(fact)
+
+    def _decay(self, fact: Row) -> float:
+        """Halves with every half-life since the fact was last said or found helpful; 1 when no half-life is set."""
+        if self.half_life <= 0:
+            return 1.0
+        age = max(0.0, self.store.clock() - float(fact["confirmed_at"]))
+        return float(0.5 ** (age / self.half_life))
+
+    def _contradiction(
+        self, newer: Row, older: Row, contents: Mapping[int, hrr.Phases], about: tuple[str, str]
+    ) -> dict[str, Any]:
+        a, b = newer["fact_id"], older["fact_id"]
+        left, right = ({name_key(n): n for n in self.store.entities_of(i)} for i in (a, b))
+        shared = left.keys() & right.keys()
+        both = left.keys() | right.keys()
+        alike = float(hrr.similarity(contents[a], contents[b])) if a in contents and b in contents else 0.0
+        return {
+            "fact_a": newer,
+            "fact_b": older,
+            "subject": about[0],
+            "attribute": about[1],
+            "entity_overlap": round(len(shared) / len(both), 4) if both else 0.0,
+            "content_similarity": round(alike, 4),
+            "contradiction_score": round((1 + max(0.0, alike)) / 2, 4),
+            "shared_entities": sorted(left[key] for key in shared),
+        }
+
+
+def _clashes(
+    rows: Iterable[tuple[str, str, str, int]],
+) -> Iterable[tuple[tuple[str, int], tuple[str, int], str]]:
+    """For each slot, the newest (subject, fact) against each older one whose value is another."""
+    slot: tuple[str, str] | None = None
+    newest: tuple[str, int] = ("", 0)
+    for subject, attribute, value, fact_id in rows:
+        if (subject, attribute) != slot:
+            slot, newest = (subject, attribute), (value, fact_id)
+        elif _differ(newest[0], value) and fact_id != newest[1]:
+            yield (subject, newest[1]), (subject, fact_id), attribute
+
+
+def _differ(left: str, right: str) -> bool:
+    """Whether two values exclude one another; "berlin" and "berlin, germany" do not."""
+    a, b = set(fold(left).replace(",", " ").split()), set(fold(right).replace(",", " ").split())
+    return not (a <= b or b <= a)
+
+
+def _coverage(text: str, weights: Mapping[str, float]) -> float:
+    """The share of the question's weight whose words the text holds, endings aside."""
+    total = sum(weights.values())
+    if not total:
+        return 0.0
+    held = set(index_words(text))
+    stems = {word[:_SAME_WORD] for word in held if len(word) > _SAME_WORD}
+    found = (w for t, w in weights.items() if t in held or (len(t) > _SAME_WORD and t[:_SAME_WORD] in stems))
+    return sum(found) / total

@@ -1,0 +1,469 @@
+"""Facts in one SQLite file: text with full-text search, entities, slots, trust, and vectors with their revisions.
+
+Every change of a fact is one transaction. `fact_vectors.rev` grows with each change of any vector, also a removal, so
+that a reader of any process catches up by reading what is newer than it has seen.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hermes_core.kit import Database, Migration
+from hermes_core.recall.tokens import fold, grams
+from hermes_holographic import hrr
+from hermes_holographic.language import index_words, name_key, named_entities, sentences, slots
+
+HELPFUL, UNHELPFUL = 0.05, -0.10
+"""What one word of feedback does to trust. Losing it is twice as quick as winning it."""
+
+MOST_ENTITIES = 16
+_MOST_SENTENCES = 8
+_LONGEST_KNOWN_NAME = 4
+_STALE_BATCH = 2000
+
+Row = dict[str, Any]
+
+_FACT = "f.fact_id, content, category, tags, trust AS trust_score, retrieval_count, helpful_count, created_at, updated_at, confirmed_at"
+
+_SCHEMA = (
+    """CREATE TABLE facts (
+        fact_id INTEGER PRIMARY KEY AUTOINCREMENT,
+        content TEXT NOT NULL,
+        content_key TEXT NOT NULL UNIQUE,
+        category TEXT NOT NULL,
+        tags TEXT NOT NULL,
+        source TEXT NOT NULL,
+        trust REAL NOT NULL,
+        retrieval_count INTEGER NOT NULL DEFAULT 0,
+        helpful_count INTEGER NOT NULL DEFAULT 0,
+        unhelpful_count INTEGER NOT NULL DEFAULT 0,
+        created_at REAL NOT NULL,
+        updated_at REAL NOT NULL,
+        confirmed_at REAL NOT NULL
+    ) STRICT""",
+    "CREATE INDEX facts_by_trust ON facts (trust DESC)",
+    "CREATE INDEX facts_by_source ON facts (source)",
+    "CREATE VIRTUAL TABLE facts_fts USING fts5(words, tags, tokenize='porter unicode61 remove_diacritics 2')",
+    "CREATE TABLE entities (entity_id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, name TEXT NOT NULL) STRICT",
+    "CREATE TABLE entity_names (key TEXT PRIMARY KEY, entity_id INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+    """CREATE TABLE fact_entities (
+        entity_id INTEGER NOT NULL, fact_id INTEGER NOT NULL, given INTEGER NOT NULL,
+        PRIMARY KEY (entity_id, fact_id)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX entities_by_fact ON fact_entities (fact_id)",
+    """CREATE TABLE fact_slots (
+        subject TEXT NOT NULL, attribute TEXT NOT NULL, value TEXT NOT NULL, fact_id INTEGER NOT NULL,
+        PRIMARY KEY (subject, attribute, value, fact_id)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX slots_by_fact ON fact_slots (fact_id)",
+    """CREATE TABLE fact_vectors (
+        fact_id INTEGER PRIMARY KEY, rev INTEGER NOT NULL UNIQUE, dim INTEGER NOT NULL, encoder TEXT NOT NULL,
+        content BLOB, entity BLOB
+    ) STRICT""",
+    "CREATE INDEX vectors_by_encoder ON fact_vectors (encoder, dim)",
+    "CREATE TABLE applied_writes (write_id TEXT PRIMARY KEY, applied_at REAL NOT NULL) STRICT, WITHOUT ROWID",
+)
+
+
+def _facts(connection: sqlite3.Connection) -> None:
+    for statement in _SCHEMA:
+        connection.execute(statement)
+
+
+MIGRATIONS: tuple[Migration, ...] = (("facts", _facts),)
+
+
+def content_key(text: str) -> str:
+    """What makes two facts the same: letters folded, white space and closing marks aside."""
+    return " ".join(fold(text).split()).rstrip(" .!;,")
+
+
+class FactStore:
+    """The facts of one home. Times are seconds since the epoch, trust is from 0 to 1."""
+
+    def __init__(self, path: Path, dim: int, default_trust: float, clock: Callable[[], float]) -> None:
+        self.db = Database(path, MIGRATIONS)
+        self.dim = dim
+        self.default_trust = default_trust
+        self.clock = clock
+
+    # ------------------------------------------------------------ changes
+
+    def add(
+        self, content: str, category: str, tags: str = "", entities: Sequence[str] = (), source: str = "tool"
+    ) -> tuple[int, bool]:
+        """Store a fact; (its id, whether it is new). The same fact again confirms the old one."""
+        now = self.clock()
+        with self.db.transaction() as tx:
+            known = self.find(content)
+            if known is not None:
+                tx.execute("UPDATE facts SET confirmed_at = ? WHERE fact_id = ?", (now, known))
+                return known, False
+            cursor = tx.execute(
+                "INSERT INTO facts (content, content_key, category, tags, source, trust, created_at, updated_at,"
+                " confirmed_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (content, content_key(content), category, tags, source, self.default_trust, now, now, now),
+            )
+            fact_id = int(cursor.lastrowid or 0)
+            self._index(fact_id, content, tags, entities)
+        return fact_id, True
+
+    def update(
+        self,
+        fact_id: int,
+        *,
+        content: str | None = None,
+        tags: str | None = None,
+        category: str | None = None,
+        trust_delta: float = 0.0,
+    ) -> bool:
+        """Change what is given; False when there is no such fact. New text replaces entities, slots and vectors.
+
+        Raises `sqlite3.IntegrityError` when another fact already says `content`.
+        """
+        with self.db.transaction() as tx:
+            old = self.get(fact_id)
+            if old is None:
+                return False
+            text, words = content or old["content"], tags if tags is not None else old["tags"]
+            now = self.clock()
+            tx.execute(
+                "UPDATE facts SET content = ?, content_key = ?, tags = ?, category = ?, updated_at = ?,"
+                " confirmed_at = ?, trust = max(0.0, min(1.0, trust + ?)) WHERE fact_id = ?",
+                (text, content_key(text), words, category or old["category"], now,
+                 now if content else old["confirmed_at"], trust_delta, fact_id),
+            )  # fmt: skip
+            if (text, words) != (old["content"], old["tags"]):
+                given = self._entity_names(fact_id, given=True)
+                self._unindex(fact_id)
+                self._index(fact_id, text, words, given)
+        return True
+
+    def remove(self, fact_id: int) -> bool:
+        """Forget a fact; False when there is none of that id."""
+        with self.db.transaction() as tx:
+            gone = tx.execute("DELETE FROM facts WHERE fact_id = ?", (fact_id,)).rowcount > 0
+            if gone:
+                self._unindex(fact_id)
+                self._put_vectors(fact_id, None, None)
+        return gone
+
+    def feedback(self, fact_id: int, helpful: bool) -> Row | None:
+        """Raise or lower a fact's trust; old and new values, or None when there is no such fact."""
+        column = "helpful_count" if helpful else "unhelpful_count"
+        with self.db.transaction() as tx:
+            old = self.get(fact_id)
+            if old is None:
+                return None
+            tx.execute(
+                f"UPDATE facts SET trust = max(0.0, min(1.0, trust + ?)), {column} = {column} + 1,"  # noqa: S608  # one of two names above
+                " confirmed_at = CASE WHEN ? THEN ? ELSE confirmed_at END WHERE fact_id = ?",
+                (HELPFUL if helpful else UNHELPFUL, helpful, self.clock(), fact_id),
+            )
+            new = self.get(fact_id) or old
+        return {
+            "fact_id": fact_id,
+            "old_trust": round(old["trust_score"], 4),
+            "new_trust": round(new["trust_score"], 4),
+            "helpful_count": new["helpful_count"],
+        }
+
+    def count_retrievals(self, fact_ids: Sequence[int]) -> None:
+        """Note that these facts were given to the model on its request."""
+        if fact_ids:
+            marks = ",".join("?" * len(fact_ids))
+            with self.db.transaction() as tx:
+                tx.execute(
+                    f"UPDATE facts SET retrieval_count = retrieval_count + 1 WHERE fact_id IN ({marks})",  # noqa: S608  # marks only
+                    fact_ids,
+                )
+
+    def apply_once(self, write_id: str, change: Callable[[], object]) -> bool:
+        """Run `change` in one transaction with a note of `write_id`; nothing when it is noted already."""
+        with self.db.transaction() as tx:
+            if tx.execute("SELECT 1 FROM applied_writes WHERE write_id = ?", (write_id,)).fetchone():
+                return False
+            change()
+            tx.execute("INSERT INTO applied_writes VALUES (?, ?)", (write_id, self.clock()))
+        return True
+
+    # ------------------------------------------------------------ reading
+
+    def get(self, fact_id: int) -> Row | None:
+        """One fact, or None."""
+        return next(iter(self.facts([fact_id]).values()), None)
+
+    def find(self, content: str) -> int | None:
+        """The id of the fact that says this."""
+        row = self.db.execute(
+            "SELECT fact_id FROM facts WHERE content_key = ?", (content_key(content),)
+        ).fetchone()
+        return None if row is None else int(row[0])
+
+    def containing(self, fragment: str, source: str) -> list[int]:
+        """Facts of this source whose text holds `fragment`, letter for letter."""
+        sql = "SELECT fact_id FROM facts WHERE source = ? AND instr(content, ?) > 0 ORDER BY fact_id"
+        return [row[0] for row in self.db.execute(sql, (source, fragment))]
+
+    def facts(
+        self, fact_ids: Iterable[int], min_trust: float = 0.0, category: str | None = None
+    ) -> dict[int, Row]:
+        """These facts by id, in the order asked for, without those that trust or category leave out."""
+        wanted = list(fact_ids)
+        found: dict[int, Row] = {}
+        for part in _parts(wanted):
+            sql = f"SELECT {_FACT} FROM facts f WHERE f.fact_id IN ({_marks(part)})"  # noqa: S608  # marks only
+            found.update((row["fact_id"], dict(row)) for row in self.db.execute(sql, part))
+        kept = (found[i] for i in wanted if i in found)
+        return {
+            f["fact_id"]: f
+            for f in kept
+            if f["trust_score"] >= min_trust and (category is None or f["category"] == category)
+        }
+
+    def listing(self, category: str | None, min_trust: float, limit: int) -> list[Row]:
+        """Facts by trust, best first, then newest first."""
+        sql = f"""SELECT {_FACT} FROM facts f WHERE trust >= ? AND (? IS NULL OR category = ?)
+            ORDER BY trust DESC, f.fact_id DESC LIMIT ?"""  # noqa: S608  # a constant
+        return [dict(row) for row in self.db.execute(sql, (min_trust, category, category, limit))]
+
+    def match(
+        self, terms: Sequence[str], limit: int, min_trust: float, category: str | None
+    ) -> dict[int, float]:
+        """Facts that hold any of the terms, by id, with their BM25 (higher is better), best first."""
+        if not terms:
+            return {}
+        sql = """SELECT f.fact_id, -bm25(facts_fts, 1.0, 0.5) AS score FROM facts_fts
+            JOIN facts f ON f.fact_id = facts_fts.rowid
+            WHERE facts_fts MATCH ? AND trust >= ? AND (? IS NULL OR category = ?) ORDER BY score DESC LIMIT ?"""
+        question = " OR ".join(map(_quoted, terms))
+        rows = self.db.execute(sql, (question, min_trust, category, category, limit))
+        return {row[0]: row[1] for row in rows}
+
+    def frequencies(self, terms: Iterable[str]) -> dict[str, int]:
+        """In how many facts each term stands."""
+        sql = "SELECT count(*) FROM facts_fts WHERE facts_fts MATCH ?"
+        return {term: self.db.execute(sql, (_quoted(term),)).fetchone()[0] for term in terms}
+
+    def count(self) -> int:
+        """How many facts there are."""
+        return int(self.db.execute("SELECT count(*) FROM facts").fetchone()[0])
+
+    def resolve(self, names: Iterable[str]) -> dict[str, str]:
+        """Entities known by these names or aliases: name key to the entity's own key."""
+        wanted = list(dict.fromkeys(filter(None, map(name_key, names))))
+        found: dict[str, str] = {}
+        for part in _parts(wanted):
+            sql = f"""SELECT n.key, e.key FROM entity_names n JOIN entities e USING (entity_id)
+                WHERE n.key IN ({_marks(part)})"""  # noqa: S608  # marks only
+            found.update((row[0], row[1]) for row in self.db.execute(sql, part))
+        return {key: found[key] for key in wanted if key in found}
+
+    def mentioned(self, text: str) -> list[str]:
+        """Keys of known entities that a text names, in any case, longest names first."""
+        tokens = fold(text).replace("?", " ").replace(",", " ").split()[:200]
+        spans = [
+            " ".join(tokens[i : i + size])
+            for size in range(_LONGEST_KNOWN_NAME, 0, -1)
+            for i in range(len(tokens) - size + 1)
+        ]
+        return list(dict.fromkeys(self.resolve([*named_entities(text).names, *spans]).values()))
+
+    def about(self, key: str) -> list[int]:
+        """Facts about the entity of this key, newest first: the exact index."""
+        sql = """SELECT fact_id FROM fact_entities JOIN entities USING (entity_id) WHERE key = ?
+            ORDER BY fact_id DESC"""
+        return [row[0] for row in self.db.execute(sql, (key,))]
+
+    def neighbours(self, key: str, limit: int) -> list[tuple[str, int]]:
+        """Entities that share facts with this one, (key, number of facts), most first."""
+        sql = """SELECT other.key, count(*) AS shared FROM entities e
+            JOIN fact_entities mine ON mine.entity_id = e.entity_id
+            JOIN fact_entities theirs ON theirs.fact_id = mine.fact_id AND theirs.entity_id != mine.entity_id
+            JOIN entities other ON other.entity_id = theirs.entity_id
+            WHERE e.key = ? GROUP BY other.key ORDER BY shared DESC, other.key LIMIT ?"""
+        return [(row[0], row[1]) for row in self.db.execute(sql, (key, limit))]
+
+    def entities_of(self, fact_id: int) -> list[str]:
+        """Names of the entities of a fact."""
+        return self._entity_names(fact_id, given=None)
+
+    def open_slots(self) -> Iterator[tuple[str, str, str, int]]:
+        """Rows (subject, attribute, value, fact id) of slots with more than one value, the latest confirmed first."""
+        sql = """SELECT s.subject, s.attribute, s.value, s.fact_id FROM fact_slots s JOIN facts f USING (fact_id)
+            WHERE (s.subject, s.attribute) IN
+                (SELECT subject, attribute FROM fact_slots GROUP BY 1, 2 HAVING count(DISTINCT value) > 1)
+            ORDER BY 1, 2, f.confirmed_at DESC, s.fact_id DESC"""
+        for row in self.db.execute(sql):
+            yield row[0], row[1], row[2], row[3]
+
+    def contents(self, fact_ids: Iterable[int]) -> dict[int, hrr.Phases]:
+        """Content vectors of these facts, those that this encoder made."""
+        found: dict[int, hrr.Phases] = {}
+        for part in _parts(list(fact_ids)):
+            sql = f"""SELECT fact_id, content FROM fact_vectors WHERE content IS NOT NULL
+                AND dim = ? AND encoder = ? AND fact_id IN ({_marks(part)})"""  # noqa: S608  # marks only
+            rows = self.db.execute(sql, [self.dim, hrr.ENCODER, *part])
+            found.update((row[0], np.frombuffer(row[1], np.uint8)) for row in rows)
+        return found
+
+    def vectors_since(self, rev: int) -> Iterator[tuple[int, int, hrr.Phases | None]]:
+        """(rev, fact id, entity vector) of all that changed after `rev`, oldest first; None: no vector any more."""
+        sql = "SELECT rev, fact_id, dim, encoder, entity FROM fact_vectors WHERE rev > ? ORDER BY rev"
+        for row in self.db.execute(sql, (rev,)):
+            usable = row["entity"] is not None and (row["dim"], row["encoder"]) == (self.dim, hrr.ENCODER)
+            yield row["rev"], row["fact_id"], np.frombuffer(row["entity"], np.uint8) if usable else None
+
+    def encode_stale(self) -> int:
+        """Make anew vectors of another dimension or encoder, a batch of them; how many there were."""
+        # Two ranges of one index instead of "not equal", which would read every row.
+        sql = """SELECT f.fact_id, f.content FROM fact_vectors v JOIN facts f USING (fact_id)
+            WHERE encoder < :encoder OR encoder > :encoder OR (encoder = :encoder AND (dim < :dim OR dim > :dim))
+            LIMIT :limit"""
+        parameters = {"encoder": hrr.ENCODER, "dim": self.dim, "limit": _STALE_BATCH}
+        rows = self.db.execute(sql, parameters).fetchall()
+        if rows:
+            with self.db.transaction():
+                for fact_id, content in rows:
+                    self._encode(fact_id, content)
+        return len(rows)
+
+    def stats(self) -> Row:
+        """Counts for status: facts by category, entities, mean trust, vectors."""
+        categories = self.db.execute("SELECT category, count(*) FROM facts GROUP BY 1 ORDER BY 1").fetchall()
+        one = self.db.execute(
+            "SELECT (SELECT count(*) FROM entities), (SELECT avg(trust) FROM facts),"
+            " (SELECT count(*) FROM fact_vectors WHERE entity IS NOT NULL)"
+        ).fetchone()
+        return {
+            "facts": self.count(),
+            "categories": {row[0]: row[1] for row in categories},
+            "entities": one[0],
+            "mean_trust": None if one[1] is None else round(one[1], 4),
+            "entity_vectors": one[2],
+            "dim": self.dim,
+            "encoder": hrr.ENCODER,
+        }
+
+    # ------------------------------------------------------------ indexes
+
+    def _index(self, fact_id: int, content: str, tags: str, given: Sequence[str]) -> None:
+        ones, pairs = grams(content)
+        self.db.execute(
+            "INSERT INTO facts_fts (rowid, words, tags) VALUES (?, ?, ?)",
+            (fact_id, "\n".join((content, " ".join([*ones, *pairs]))), tags),
+        )
+        named = named_entities(content)
+        for name in given[:MOST_ENTITIES]:
+            self._link(fact_id, name, given=True)
+        for name in named.names[:MOST_ENTITIES]:
+            self._link(fact_id, name, given=False)
+        for key in self.mentioned(content)[:MOST_ENTITIES]:
+            self._link(fact_id, key, given=False)
+        for name, alias in named.aliases:
+            self._merge(name, alias)
+        self._put_slots(fact_id, content)
+        self._encode(fact_id, content)
+
+    def _unindex(self, fact_id: int) -> None:
+        for table, column in (
+            ("facts_fts", "rowid"),
+            ("fact_entities", "fact_id"),
+            ("fact_slots", "fact_id"),
+        ):
+            self.db.execute(f"DELETE FROM {table} WHERE {column} = ?", (fact_id,))  # noqa: S608  # names above
+
+    def _link(self, fact_id: int, name: str, given: bool) -> None:
+        key = name_key(name)
+        if key:
+            self.db.execute(
+                "INSERT INTO fact_entities VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+                (self._entity(key, name), fact_id, given),
+            )
+
+    def _entity(self, key: str, name: str) -> int:
+        row = self.db.execute("SELECT entity_id FROM entity_names WHERE key = ?", (key,)).fetchone()
+        if row is not None:
+            return int(row[0])
+        cursor = self.db.execute(
+            "INSERT INTO entities (key, name) VALUES (?, ?)", (key, " ".join(name.split()))
+        )
+        self.db.execute("INSERT INTO entity_names VALUES (?, ?)", (key, cursor.lastrowid))
+        return int(cursor.lastrowid or 0)
+
+    def _merge(self, name: str, alias: str) -> None:
+        """Make two names one entity. Facts of the second get their vectors anew when they are next read."""
+        keep, drop = (self._entity(name_key(n), n) for n in (name, alias))
+        if keep == drop:
+            return
+        old, new = (
+            self.db.execute("SELECT key FROM entities WHERE entity_id = ?", (i,)).fetchone()[0]
+            for i in (drop, keep)
+        )
+        self.db.execute(
+            "UPDATE fact_vectors SET encoder = '' WHERE fact_id IN"
+            " (SELECT fact_id FROM fact_entities WHERE entity_id = ?)",
+            (drop,),
+        )
+        self.db.execute("UPDATE OR IGNORE fact_entities SET entity_id = ? WHERE entity_id = ?", (keep, drop))
+        self.db.execute("DELETE FROM fact_entities WHERE entity_id = ?", (drop,))
+        self.db.execute("UPDATE entity_names SET entity_id = ? WHERE entity_id = ?", (keep, drop))
+        self.db.execute("UPDATE OR IGNORE fact_slots SET subject = ? WHERE subject = ?", (new, old))
+        self.db.execute("DELETE FROM entities WHERE entity_id = ?", (drop,))
+
+    def _entity_names(self, fact_id: int, given: bool | None) -> list[str]:
+        sql = """SELECT name FROM fact_entities JOIN entities USING (entity_id)
+            WHERE fact_id = ? AND (? IS NULL OR given = ?) ORDER BY entity_id"""
+        return [row[0] for row in self.db.execute(sql, (fact_id, given, given))]
+
+    def _put_slots(self, fact_id: int, content: str) -> None:
+        found = [slot for sentence in sentences(content)[:_MOST_SENTENCES] for slot in slots(sentence)]
+        own = self.resolve(slot.subject for slot in found)
+        for slot in found:
+            self.db.execute(
+                "INSERT OR IGNORE INTO fact_slots VALUES (?, ?, ?, ?)",
+                (own.get(slot.subject, slot.subject), slot.attribute, slot.value, fact_id),
+            )
+
+    def _encode(self, fact_id: int, content: str) -> None:
+        sql = "SELECT key FROM fact_entities JOIN entities USING (entity_id) WHERE fact_id = ? ORDER BY key"
+        keys = [row[0] for row in self.db.execute(sql, (fact_id,))]
+        self._put_vectors(
+            fact_id, hrr.content_vector(index_words(content), self.dim), hrr.entity_vector(keys, self.dim)
+        )
+
+    def _put_vectors(self, fact_id: int, content: hrr.Phases | None, entity: hrr.Phases | None) -> None:
+        self.db.execute(
+            "INSERT OR REPLACE INTO fact_vectors VALUES"
+            " (?, (SELECT coalesce(max(rev), 0) + 1 FROM fact_vectors), ?, ?, ?, ?)",
+            (fact_id, self.dim, hrr.ENCODER, _blob(content), _blob(entity)),
+        )
+
+
+def idf(frequencies: Mapping[str, int], total: int) -> dict[str, float]:
+    """How much each term tells: log(1 + N / (n + 0.5)), positive also for a term of every fact."""
+    return {term: float(np.log1p(total / (n + 0.5))) for term, n in frequencies.items()}
+
+
+def _blob(phases: hrr.Phases | None) -> bytes | None:
+    return None if phases is None else phases.tobytes()
+
+
+def _quoted(term: str) -> str:
+    """One term as FTS5 reads it literally."""
+    return '"' + term.replace('"', '""') + '"'
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ",".join("?" * len(values))
+
+
+def _parts(values: list[Any], size: int = 900) -> Iterator[list[Any]]:
+    """Pieces below SQLite's oldest bound of 999 parameters."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
