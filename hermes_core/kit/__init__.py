@@ -7,7 +7,7 @@ SQLite with a connection a thread and named migrations.
 from __future__ import annotations
 
 from hermes_core.kit.settings import Settings, load_settings, parse_bool, save_settings
-from hermes_core.kit.text import bullet_list, clip, fold_space, is_trivial
+from hermes_core.kit.text import bullet_list, clip, fold_space, is_trivial, storable
 from hermes_core.kit.tools import Range, ToolBox, tool
 from hermes_core.storage.sqlite import Database, Migration
 
@@ -24,5 +24,6 @@ __all__ = [
     "load_settings",
     "parse_bool",
     "save_settings",
+    "storable",
     "tool",
 ]

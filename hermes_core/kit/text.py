@@ -29,6 +29,15 @@ def fold_space(text: str) -> str:
     return " ".join(text.split())
 
 
+def storable(text: str) -> str:
+    """The text with lone surrogates, which JSON's escapes allow and no file or database takes, made "?".
+
+    >>> storable("half \\ud83d")
+    'half ?'
+    """
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def clip(text: str, limit: int) -> str:
     """`text` in at most `limit` characters, cut between words where one is near, with "…" for what was cut.
 

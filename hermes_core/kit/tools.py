@@ -24,6 +24,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union
 
 from hermes_core.contract.values import Session, ToolCall
 from hermes_core.errors import ProviderInvalid, ToolInputInvalid
+from hermes_core.kit.text import storable
 
 MAX_RESULT = 50_000
 """Characters of one result. A model that is sent more loses the thread of its own conversation."""
@@ -100,10 +101,7 @@ class _Parameter:
 
 
 def _read_str(value: Any) -> str | None:
-    if not isinstance(value, str):
-        return None
-    # A lone surrogate is legal in JSON's escapes and in no file or database.
-    return value.encode("utf-8", "replace").decode("utf-8")
+    return storable(value) if isinstance(value, str) else None
 
 
 def _read_number(value: Any) -> float | None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core.kit import bullet_list, clip, fold_space, is_trivial
+from hermes_core.kit import bullet_list, clip, fold_space, is_trivial, storable
 
 
 @given(st.text(), st.integers(0, 40))
@@ -46,3 +46,10 @@ def test_small_talk_is_trivial(text: str) -> None:
 )
 def test_a_question_is_not_trivial(text: str) -> None:
     assert not is_trivial(text)
+
+
+@given(st.text(st.characters()))
+def test_storable_text_can_be_written_and_is_else_as_it_was(text: str) -> None:
+    storable(text).encode()
+    assert len(storable(text)) == len(text)
+    assert storable(storable(text)) == storable(text)

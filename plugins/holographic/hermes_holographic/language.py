@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from hermes_core.kit import fold_space, storable
 from hermes_core.recall.tokens import bare, fold, grams, is_stop_word, words
 
 USER = "user"
@@ -29,7 +30,7 @@ _LONGEST_QUOTE = 6
 _NO_NAME_WORDS = """
 january february march april may june july august september october november december monday tuesday wednesday
 thursday friday saturday sunday today yesterday tomorrow tonight now then also however maybe perhaps please thanks
-currently recently sometimes often never always note yes no ok okay hello hi dear every everyone someone nobody user
+aka currently recently sometimes often never always note yes no ok okay hello hi dear every everyone someone nobody user
 """
 _NO_NAME = frozenset(_NO_NAME_WORDS.split())
 
@@ -42,6 +43,7 @@ ran built won lost kept felt found gave knew thought sent spent sold read put se
 fell flew grew held led paid rode sang slept spoke stood swam taught threw wore
 """
 _AFTER_NAME = re.compile(rf"(?:{'|'.join(_VERBS.split())}|\w{{2,}}(?:s|ed))$")
+
 
 @dataclass(frozen=True, slots=True)
 class Named:
@@ -64,15 +66,15 @@ def name_key(name: str) -> str:
     """How an entity is looked up: folded, without an article, a possessive or marks around it.
 
     >>> name_key("The Bob's  "), name_key("“O'Neill”")
-    ("bob", "o'neill")
+    ('bob', "o'neill")
     """
-    text = " ".join(fold(name).split()).strip(" .,;:!?\"'“”‘«»「」『』()[]")
+    text = fold_space(storable(fold(name))).strip(" .,;:!?\"'“”‘«»「」『』()[]")
     return bare(text.removeprefix("the ")) or text
 
 
 def sentences(text: str) -> list[str]:
     """The sentences of a text, each on one line."""
-    return [line for match in _SENTENCE.finditer(text) if (line := " ".join(match.group().split()))]
+    return [line for match in _SENTENCE.finditer(text) if (line := fold_space(match.group()))]
 
 
 def index_words(text: str) -> list[str]:
@@ -247,7 +249,7 @@ def slots(sentence: str) -> list[Slot]:
     >>> slots("Mel lives in Berlin.")
     [Slot(subject='mel', attribute='lives in', value='berlin'), Slot(subject='mel', attribute='lives in berlin', value='yes')]
     """
-    text = " ".join(fold(sentence[:_LONGEST]).split()).rstrip(" .!")
+    text = fold_space(fold(sentence[:_LONGEST])).rstrip(" .!")
     if text.endswith("?"):
         return []
     found = _possessed(text) or _counted(text) or _related(text) or _many(text)
@@ -358,8 +360,8 @@ def statements(message: str) -> list[tuple[str, str]]:
     comes back in later conversations, where an instruction would be obeyed again.
     """
     found: list[tuple[str, str]] = []
-    for match in _SENTENCE.finditer(_CODE.sub("\n", message[:_READ])):
-        sentence = " ".join(match.group().split()).strip("-*• ")
+    for line in sentences(_CODE.sub("\n", message[:_READ])):
+        sentence = line.strip("-*• ")
         text = fold(sentence)
         if not _SHORTEST <= len(sentence) <= _LONGEST or sentence.endswith("?") or _ADDRESSED.search(text):
             continue

@@ -25,7 +25,7 @@ MOST_TERMS = 40
 RELEVANT = 0.15
 """Share of a question's weight that a fact must hold to be recalled unasked, when it names none of its entities."""
 
-WORTH = 0.4
+WORTH = 0.5
 """Share of the best score below which a fact is not recalled unasked: it stands beside an answer, and is none."""
 
 WEIGHTS = {"text": 0.5, "coverage": 0.3, "entity": 0.2}

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hermes_core.kit import Database, Migration
+from hermes_core.kit import Database, Migration, fold_space, storable
 from hermes_core.recall.tokens import fold, grams
 from hermes_holographic import hrr
 from hermes_holographic.language import index_words, name_key, named_entities, sentences, slots
@@ -55,6 +55,7 @@ _SCHEMA = (
         entity_id INTEGER NOT NULL, fact_id INTEGER NOT NULL, given INTEGER NOT NULL,
         PRIMARY KEY (entity_id, fact_id)
     ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX names_by_entity ON entity_names (entity_id)",
     "CREATE INDEX entities_by_fact ON fact_entities (fact_id)",
     """CREATE TABLE fact_slots (
         subject TEXT NOT NULL, attribute TEXT NOT NULL, value TEXT NOT NULL, fact_id INTEGER NOT NULL,
@@ -80,7 +81,7 @@ MIGRATIONS: tuple[Migration, ...] = (("facts", _facts),)
 
 def content_key(text: str) -> str:
     """What makes two facts the same: letters folded, white space and closing marks aside."""
-    return " ".join(fold(text).split()).rstrip(" .!;,")
+    return fold_space(storable(fold(text))).rstrip(" .!;,")
 
 
 class FactStore:
@@ -98,7 +99,7 @@ class FactStore:
         self, content: str, category: str, tags: str = "", entities: Sequence[str] = (), source: str = "tool"
     ) -> tuple[int, bool]:
         """Store a fact; (its id, whether it is new). The same fact again confirms the old one."""
-        now = self.clock()
+        now, content, tags = self.clock(), storable(content), storable(tags)
         with self.db.transaction() as tx:
             known = self.find(content)
             if known is not None:
@@ -130,7 +131,8 @@ class FactStore:
             old = self.get(fact_id)
             if old is None:
                 return False
-            text, words = content or old["content"], tags if tags is not None else old["tags"]
+            text = storable(content or old["content"])
+            words = storable(old["tags"] if tags is None else tags)
             now = self.clock()
             tx.execute(
                 "UPDATE facts SET content = ?, content_key = ?, tags = ?, category = ?, updated_at = ?,"
@@ -208,7 +210,7 @@ class FactStore:
     def containing(self, fragment: str, source: str) -> list[int]:
         """Facts of this source whose text holds `fragment`, letter for letter."""
         sql = "SELECT fact_id FROM facts WHERE source = ? AND instr(content, ?) > 0 ORDER BY fact_id"
-        return [row[0] for row in self.db.execute(sql, (source, fragment))]
+        return [row[0] for row in self.db.execute(sql, (source, storable(fragment)))]
 
     def facts(
         self, fact_ids: Iterable[int], min_trust: float = 0.0, category: str | None = None
@@ -371,12 +373,23 @@ class FactStore:
         self._encode(fact_id, content)
 
     def _unindex(self, fact_id: int) -> None:
+        """Take a fact out of all indexes, and out of the world the entities that no other fact names."""
+        was_about = [
+            row[0]
+            for row in self.db.execute("SELECT entity_id FROM fact_entities WHERE fact_id = ?", (fact_id,))
+        ]
         for table, column in (
             ("facts_fts", "rowid"),
             ("fact_entities", "fact_id"),
             ("fact_slots", "fact_id"),
         ):
             self.db.execute(f"DELETE FROM {table} WHERE {column} = ?", (fact_id,))  # noqa: S608  # names above
+        for entity_id in was_about:
+            if not self.db.execute(
+                "SELECT 1 FROM fact_entities WHERE entity_id = ?", (entity_id,)
+            ).fetchone():
+                self.db.execute("DELETE FROM entity_names WHERE entity_id = ?", (entity_id,))
+                self.db.execute("DELETE FROM entities WHERE entity_id = ?", (entity_id,))
 
     def _link(self, fact_id: int, name: str, given: bool) -> None:
         key = name_key(name)

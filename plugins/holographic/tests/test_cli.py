@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from hermes_core import HermesHome
+
+
+@pytest.fixture
+def run(agent: Any) -> Any:
+    agent.add("Bob lives in Berlin")
+    agent.add("Bob moved to Tokyo with Eve")
+    agent.add("Eve likes tea")
+    group = click.Group("holographic")
+    agent.provider.register_cli(group)
+
+    def invoke(*arguments: str) -> Result:
+        return CliRunner().invoke(group, arguments, obj=HermesHome(agent.home), catch_exceptions=False)
+
+    return invoke
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first", "count"),
+    [
+        (["facts"], "Eve likes tea", 3),
+        (["facts", "-n", "1"], "Eve likes tea", 1),
+        (["facts", "tea"], "Eve likes tea", 1),
+        (["probe", "bob"], "Bob lives in Berlin", 2),
+        (["related", "bob"], "Bob lives in Berlin", 3),
+        (["reason", "Bob", "Eve"], "Bob moved to Tokyo with Eve", 1),
+    ],
+)
+def test_facts_are_listed_as_lines_and_as_json(
+    run: Any, arguments: list[str], first: str, count: int
+) -> None:
+    data = json.loads(run(*arguments, "--json").stdout)
+    lines = run(*arguments).stdout.splitlines()
+    assert (data[0]["content"], len(data), len(lines)) == (first, count, count)
+    assert first in lines[0]
+
+
+def test_contradictions_show_both_facts(run: Any) -> None:
+    (pair,) = json.loads(run("contradictions", "--json").stdout)
+    assert pair["fact_a"]["content"] == "Bob moved to Tokyo with Eve"
+    assert "Bob lives in Berlin" in run("contradictions").stdout
+
+
+def test_stats_say_where_and_how_many(run: Any, agent: Any) -> None:
+    stats = json.loads(run("stats", "--json").stdout)
+    assert (stats["facts"], stats["path"]) == (3, str(agent.home / "memory_store.db"))
+    assert "facts: 3" in run("stats").stdout
+
+
+def test_nothing_found_is_said_beside_the_output(run: Any) -> None:
+    result = run("probe", "Nobody")
+    assert (result.stdout, result.stderr, result.exit_code) == ("", "nothing found\n", 0)

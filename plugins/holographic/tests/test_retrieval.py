@@ -1,0 +1,162 @@
+"""The algebra on 200 facts of eight people and four projects, as an agent asks it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hermes_holographic import hrr
+from hermes_holographic.language import name_key
+from hermes_holographic.retrieval import Candidate, FactMemory, rank
+
+PEOPLE = ["Alice Smith", "Bob", "Carol Jones", "David Lee", "Eve", "Frank Moore", "Grace", "Henry Ford"]
+PROJECTS = ["Project Orion", "Project Vega", "Project Lyra", "Project Draco"]
+EVENTS = [
+    "{} reviewed milestone {} of {}",
+    "{} wrote design note {} for {}",
+    "{} fixed bug {} in {}",
+    "{} met room {} of {}",
+]
+CONTRADICTIONS = [
+    ("Bob lives in Berlin", "Bob moved to Tokyo"),
+    ("Alice Smith prefers tea", "Alice Smith prefers coffee"),
+    ("Project Orion is written in Rust", "Project Orion is written in Go"),
+    ("Eve's birthday is May 5", "Eve's birthday is June 6"),
+    ("Grace likes jazz", "Grace does not like jazz"),
+    ("Project Vega has 5 engineers", "Project Vega has 7 engineers"),
+    ("The deadline of Project Lyra is March 3", "The deadline of Project Lyra is April 9"),
+    ("Henry Ford works at Acme", "Henry Ford works for Initech"),
+    ("Carol Jones uses vim for Python", "Carol Jones uses emacs for Python"),
+    ("David Lee is married to Ann", "David Lee is married to Sue"),
+]
+
+
+def synthetic(count: int) -> list[tuple[str, str, str]]:
+    chance = random.Random(0)
+    found = []
+    for number in range(count):
+        person, project = chance.choice(PEOPLE), chance.choice(PROJECTS)
+        found.append((chance.choice(EVENTS).format(person, number, project), person, project))
+    return found
+
+
+FACTS = synthetic(200)
+
+
+@pytest.fixture
+def memory(agent: Any) -> FactMemory:
+    found: FactMemory = agent.provider.open(agent.home)
+    with found.store.db.transaction():
+        for content, _, _ in FACTS:
+            found.store.add(content, "general")
+    return found
+
+
+@pytest.mark.parametrize("person", PEOPLE)
+def test_probe_finds_only_facts_about_the_entity(memory: FactMemory, person: str) -> None:
+    found = memory.probe(person, limit=10)
+    assert len(found) == 10
+    assert all(person in fact["content"] for fact in found)
+    assert all(fact["confidence"] > hrr.SIGMAS for fact in found)
+
+
+@pytest.mark.parametrize("person", PEOPLE)
+def test_the_vectors_alone_find_every_fact_about_the_entity(memory: FactMemory, person: str) -> None:
+    memory.refresh()
+    found = memory.matrix.matches([hrr.entity_key(name_key(person), memory.store.dim)])
+    contents = {fact["content"] for fact in memory.store.facts(found).values()}
+    assert contents == {content for content, who, _ in FACTS if who == person}
+
+
+@pytest.mark.parametrize("person", PEOPLE)
+def test_reason_finds_exactly_the_facts_about_both(memory: FactMemory, person: str) -> None:
+    both = {content for content, who, what in FACTS if (who, what) == (person, "Project Orion")}
+    assert {fact["content"] for fact in memory.reason([person, "Project Orion"], limit=50)} == both
+
+
+@pytest.mark.parametrize("person", PEOPLE)
+def test_related_gives_the_entitys_own_facts_first_then_its_neighbours(
+    memory: FactMemory, person: str
+) -> None:
+    found = memory.related(person, limit=50)
+    own = [person in fact["content"] for fact in found]
+    assert own == sorted(own, reverse=True)
+    assert all(own[:10])
+    assert found[-1]["via"] in {name.casefold() for name in PROJECTS}
+
+
+def test_an_unknown_entity_finds_nothing(memory: FactMemory) -> None:
+    assert memory.probe("Zelda Unknown", limit=10) == []
+    assert memory.related("Zelda Unknown", limit=10) == []
+    assert memory.reason(["Alice Smith", "Zelda Unknown"], limit=10) == []
+
+
+def test_facts_that_do_not_disagree_are_not_said_to(memory: FactMemory) -> None:
+    for content in (
+        "Bob likes tea",
+        "Bob likes coffee",
+        "Eve uses Postgres",
+        "Eve uses Redis",
+        "Eve is tall",
+    ):
+        memory.store.add(content, "general")
+    assert memory.contradictions(limit=50) == []
+
+
+def test_planted_contradictions_are_found_newer_first_and_nothing_else(memory: FactMemory) -> None:
+    for older, newer in CONTRADICTIONS:
+        memory.store.add(older, "general")
+        memory.store.add(newer, "general")
+    found = memory.contradictions(limit=50)
+    pairs = {(pair["fact_b"]["content"], pair["fact_a"]["content"]) for pair in found}
+    assert pairs == set(CONTRADICTIONS)
+    assert all(pair["shared_entities"] and 0.5 <= pair["contradiction_score"] <= 1 for pair in found)
+
+
+def test_a_value_said_more_exactly_is_no_contradiction(agent: Any) -> None:
+    agent.add("Bob lives in Berlin")
+    agent.add("Bob lives in Berlin, Germany")
+    assert agent.fact("contradict")["count"] == 0
+
+
+def test_an_alias_is_the_same_entity_also_for_facts_from_before(agent: Any) -> None:
+    everything = [
+        agent.add("Bobby lives in Berlin"),
+        agent.add("Robert Smith paints"),
+        agent.add("Robert Smith aka Bobby sings"),
+        agent.add("Robert Smith lives in Tokyo"),
+    ]
+    for name in ("bobby", "Robert Smith"):
+        found = agent.fact("probe", entity=name)["results"]
+        assert sorted(fact["fact_id"] for fact in found) == everything
+        assert all(fact["confidence"] > hrr.SIGMAS for fact in found)
+    assert agent.fact("contradict")["count"] == 1
+
+
+def test_a_known_name_is_found_in_lower_case(agent: Any) -> None:
+    agent.add("Caroline plays chess")
+    agent.add("met caroline at the station")
+    assert len(agent.texts("probe", entity="CAROLINE")) == 2
+
+
+def test_search_finds_any_word_form_and_any_writing_of_a_name(agent: Any) -> None:
+    agent.add("Mel enjoys hiking in the Alps")
+    agent.add("Mel works at a bank")
+    agent.add("Zoë enjoys painting")
+    assert agent.texts("search", query="does Mel like to hike?")[0] == "Mel enjoys hiking in the Alps"
+    assert agent.texts("search", query="zoë")[0] == "Zoë enjoys painting"
+    assert agent.texts("search", query="zoe paints")[0] == "Zoë enjoys painting"
+
+
+def test_search_finds_text_that_writes_no_spaces(agent: Any) -> None:
+    agent.add("李雷喜欢喝龙井茶")
+    agent.add("明天去北京开会")
+    assert agent.texts("search", query="龙井") == ["李雷喜欢喝龙井茶"]
+    assert agent.texts("search", query="他喜欢喝什么茶？")[0] == "李雷喜欢喝龙井茶"
+
+
+def test_ranking_puts_relevance_first_and_lets_trust_and_age_decide_between_equals() -> None:
+    strong, weak = Candidate(1, 0.5, text=1, coverage=1), Candidate(2, 0.9, text=0.3, coverage=0.2)
+    trusted, aged = Candidate(3, 0.6, text=1, coverage=1), Candidate(4, 0.5, text=1, coverage=1, decay=0.5)
+    assert [fact_id for fact_id, _ in rank([weak, aged, strong, trusted], 0.1)] == [3, 1, 4, 2]

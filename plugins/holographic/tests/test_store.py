@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hermes_holographic import hrr
+from hermes_holographic.store import FactStore
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_core.kit import Database
+
+ADD_FOREVER = """
+import sys, itertools
+from pathlib import Path
+from hermes_holographic.store import FactStore
+store = FactStore(Path(sys.argv[1]), 1024, 0.5, lambda: 1.0)
+for number in itertools.count():
+    fact_id, _ = store.add(f"Mel saw comet {number} with {sys.argv[2]}", "general")
+    print(fact_id, number, flush=True)
+"""
+
+
+def child(path: Path, name: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", ADD_FOREVER, str(path), name], stdout=subprocess.PIPE, text=True
+    )
+
+
+def read(process: subprocess.Popen[str], count: int) -> list[str]:
+    assert process.stdout is not None
+    return [process.stdout.readline() for _ in range(count)]
+
+
+@pytest.fixture
+def store(agent: Any) -> FactStore:
+    found: FactStore = agent.provider.open(agent.home).store
+    return found
+
+
+def test_the_same_fact_again_is_the_old_one_confirmed(store: FactStore, agent: Any) -> None:
+    first = store.add("Mel likes tea.", "general")
+    agent.clock.now += 10
+    assert first == (1, True)
+    assert store.add("  mel  LIKES tea ", "project") == (1, False)
+    fact = store.get(1)
+    assert fact is not None
+    assert (fact["content"], fact["category"]) == ("Mel likes tea.", "general")
+    assert fact["confirmed_at"] == fact["created_at"] + 10
+
+
+def test_new_text_replaces_all_that_the_old_one_was_found_by(store: FactStore) -> None:
+    fact_id, _ = store.add("Bob lives in Berlin", "general", entities=["The Climbers"])
+    assert store.update(fact_id, content="Zoë lives in Tokyo")
+    assert (store.about("bob"), store.about("zoë"), store.about("climbers")) == ([], [fact_id], [fact_id])
+    assert store.match(["berlin"], 9, 0, None) == {}
+    assert set(store.match(["tokyo"], 9, 0, None)) == {fact_id}
+
+
+def test_a_removed_fact_leaves_nothing_and_its_id_is_not_given_again(store: FactStore) -> None:
+    store.add("Bob lives in Berlin", "general")
+    fact_id, _ = store.add("Bob's boat is called Vega", "general")
+    assert store.remove(fact_id)
+    assert not store.remove(fact_id)
+    assert store.about("vega") == []
+    assert store.match(["boat"], 9, 0, None) == {}
+    assert store.add("Bob's boat is called Vega", "general") == (fact_id + 1, True)
+
+
+def test_an_add_costs_the_same_among_thousands_of_facts(store: FactStore) -> None:
+    def cost(number: int) -> tuple[int, int]:
+        statements: list[str] = []
+        steps: list[int] = []
+        store.db.connection.set_trace_callback(statements.append)
+        store.db.connection.set_progress_handler(lambda: steps.append(1), 10)
+        store.add(f"Bob met Eve at comet {number}", "general")
+        store.db.connection.set_trace_callback(None)
+        store.db.connection.set_progress_handler(None, 0)
+        return len(statements), len(steps)
+
+    with store.db.transaction():
+        store.add("Bob met Eve", "general")
+        statements, steps = cost(1)
+        for number in range(2, 5000):
+            store.add(f"Bob met Eve at comet {number}", "general")
+        later_statements, later_steps = cost(5000)
+    assert later_statements == statements
+    assert later_steps < 1.5 * steps
+
+
+def test_facts_of_another_process_are_found_as_soon_as_they_are_written(agent: Any) -> None:
+    agent.add("Mel plays chess")
+    process = child(agent.home / "memory_store.db", "Ann")
+    try:
+        ids = [int(line.split()[0]) for line in read(process, 20)]
+        found = agent.provider.open(agent.home).probe("Ann", limit=50)
+        assert set(ids) <= {fact["fact_id"] for fact in found}
+        assert all(fact["confidence"] > hrr.SIGMAS for fact in found)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_two_processes_add_to_one_file_and_lose_nothing(agent: Any) -> None:
+    processes = [child(agent.home / "memory_store.db", name) for name in ("Ann", "Ben")]
+    told = {name: read(p, 100) for name, p in zip(("Ann", "Ben"), processes, strict=True)}
+    for process in processes:
+        process.kill()
+        process.communicate()
+    for name, lines in told.items():
+        found = agent.provider.open(agent.home).probe(name, limit=10_000)
+        assert {int(line.split()[0]) for line in lines} <= {fact["fact_id"] for fact in found}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no SIGKILL")
+@pytest.mark.parametrize("acknowledged", [1, 7, 40])
+def test_what_was_added_before_a_kill_is_there_and_whole(tmp_path: Path, acknowledged: int) -> None:
+    process = child(tmp_path / "facts.db", "Ann")
+    lines = read(process, acknowledged)
+    process.send_signal(signal.SIGKILL)
+    lines += process.communicate()[0].splitlines()
+    store = FactStore(tmp_path / "facts.db", 1024, 0.5, lambda: 1.0)
+    about = set(store.about("ann"))
+    assert {int(line.split()[0]) for line in lines if " " in line} <= about
+    assert store.db.integrity() == []
+    assert set(store.match(["comet"], 10_000, 0, None)) == about
+    assert {fact_id for _, fact_id, _ in store.vectors_since(0)} == about
+    store.db.close()
+
+
+def test_another_dimension_reads_the_old_file_and_makes_its_vectors_anew(
+    start: Callable[..., Any],
+) -> None:
+    start(hrr_dim=256).add("Bob lives in Berlin")
+    for dim in (1024, 512):
+        agent = start(hrr_dim=dim)
+        (fact,) = agent.fact("probe", entity="Bob")["results"]
+        assert fact["confidence"] > hrr.SIGMAS
+        assert agent.provider.open(agent.home).store.encode_stale() == 0
+
+
+def test_vectors_of_another_encoder_are_made_anew(start: Callable[..., Any]) -> None:
+    agent = start()
+    agent.add("Bob lives in Berlin")
+    Database(agent.home / "memory_store.db").execute(
+        "UPDATE fact_vectors SET encoder = 'older', entity = x'00'"
+    )
+    (fact,) = start().fact("probe", entity="Bob")["results"]
+    assert fact["confidence"] > hrr.SIGMAS
+
+
+@given(st.lists(st.text(min_size=1, max_size=60).filter(str.strip), min_size=1, max_size=8))
+def test_any_text_is_stored_found_by_its_own_words_and_removed(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str]
+) -> None:
+    clean = [text.encode("utf-8", "replace").decode() for text in texts]
+    store = FactStore(tmp_path_factory.mktemp("facts") / "f.db", 128, 0.5, lambda: 1.0)
+    ids = {store.add(text, "general")[0] for text in clean}
+    assert all(store.find(text) in ids for text in clean)
+    assert all(store.remove(fact_id) for fact_id in ids)
+    assert store.count() == 0
+    assert store.db.execute("SELECT count(*) FROM facts_fts").fetchone()[0] == 0
+    store.db.close()
