@@ -101,9 +101,13 @@ def question_similarity(weights: Mapping[str, float], contents: Phases, dim: int
     The question keeps its amplitudes, which a bundle gives up: a place where its words cancel out has no say.
     """
     scale = np.asarray(list(weights.values()), np.float32)
-    total = scale @ _PHASORS[np.stack([atom(f"word:{word}", dim) for word in weights])]
+    words = _PHASORS[np.stack([atom(f"word:{word}", dim) for word in weights])]
+    total = (scale[:, np.newaxis] * words).sum(axis=0)
     power = np.float32(np.sqrt(np.mean(np.abs(total) ** 2)) or 1.0)
-    projected = _COS[contents] @ total.real + _SIN[contents] @ total.imag
+    # Not by BLAS: its threads cost more than they bring at this size, and milliseconds on a busy machine.
+    projected = np.einsum("ij,j->i", _COS[contents], total.real) + np.einsum(
+        "ij,j->i", _SIN[contents], total.imag
+    )
     return np.asarray(projected / (power * dim), dtype=np.float32)
 
 

@@ -1,4 +1,4 @@
-"""What a sentence says, by rules: whom it names, which attribute it gives which value, what is worth keeping.
+"""What a sentence says, by rules: whom it names, and which attribute it gives which value.
 
 The rules read English. Names in any script are found when they are quoted, capitalised, or known already.
 """
@@ -26,6 +26,7 @@ _AKA = re.compile(r"\W*\b(?:aka|a\.k\.a\.?|also known as)\W*", re.IGNORECASE)
 _JOINERS = frozenset({"of", "de", "da", "di", "del", "la", "van", "von", "der", "den"})
 _LONGEST_NAME = 5
 _LONGEST_QUOTE = 6
+_LONGEST_STATEMENT = 240
 
 _NO_NAME_WORDS = """
 january february march april may june july august september october november december monday tuesday wednesday
@@ -249,7 +250,7 @@ def slots(sentence: str) -> list[Slot]:
     >>> slots("Mel lives in Berlin.")
     [Slot(subject='mel', attribute='lives in', value='berlin'), Slot(subject='mel', attribute='lives in berlin', value='yes')]
     """
-    text = fold_space(fold(sentence[:_LONGEST])).rstrip(" .!")
+    text = fold_space(fold(sentence[:_LONGEST_STATEMENT])).rstrip(" .!")
     if text.endswith("?"):
         return []
     found = _possessed(text) or _counted(text) or _related(text) or _many(text)
@@ -326,47 +327,3 @@ def _subject(text: str) -> str:
 def _value(text: str) -> str:
     text = _TRAILING.sub("", text.strip(" .,;:!\"'"))
     return re.sub(r"^(?:a|an|the) ", "", text)
-
-
-# -------------------------------------------------------------------- capture
-
-_PREFERENCE = re.compile(
-    r"(?:i|we) (?:really |usually |always |never |also |much |do not |don't |still )*"
-    r"(?:prefer|like|love|enjoy|hate|dislike|use|avoid)\b"
-    r"|(?:my|our) (?:favou?rite|preferred|default) .+ (?:is|are) "
-    r"|i (?:always|never|usually) "
-)
-_DECISION = re.compile(
-    r"we(?:'ve| have)? (?:decided|agreed|chose|chosen)\b|(?:the|our) project (?:uses|needs|requires|runs) "
-)
-
-# Words by which a message speaks to an assistant rather than about its author.
-_ADDRESSED = re.compile(
-    r"\b(?:you|your|please|ignore|disregard|instructions?|system|assistant|prompt|password|from now on|must|reveal|pretend)\b"
-    r"|[<>{}\[\]`|]|https?:|^\W*(?:system|assistant|user|human)\s*:"
-)
-_CODE = re.compile(
-    r"```.*?(?:```|\Z)|^[ \t]*>[^\n]*|<[^<>]{1,80}>.{0,4000}?</[^<>]{1,80}>", re.DOTALL | re.MULTILINE
-)
-_SHORTEST, _LONGEST = 10, 240
-_READ = 20_000
-"""Characters of one message that are read; more is a pasted document, not a person speaking."""
-
-
-def statements(message: str) -> list[tuple[str, str]]:
-    """What a person's own message states about them or their project: (sentence, category), nothing else of it.
-
-    Code, quotations, tagged text, questions, and sentences that address an assistant are left out: what is captured
-    comes back in later conversations, where an instruction would be obeyed again.
-    """
-    found: list[tuple[str, str]] = []
-    for line in sentences(_CODE.sub("\n", message[:_READ])):
-        sentence = line.strip("-*• ")
-        text = fold(sentence)
-        if not _SHORTEST <= len(sentence) <= _LONGEST or sentence.endswith("?") or _ADDRESSED.search(text):
-            continue
-        if _DECISION.match(text):
-            found.append((sentence, "project"))
-        elif _PREFERENCE.match(text):
-            found.append((sentence, "user_pref"))
-    return found

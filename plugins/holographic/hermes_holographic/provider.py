@@ -187,7 +187,7 @@ class HolographicProvider(MemoryProvider):
         """With `auto_extract`, keep what the person stated; said again, it is only confirmed."""
         if not self._setting.auto_extract:
             return
-        from hermes_holographic.language import statements
+        from hermes_holographic.capture import statements
 
         for message in reader.messages():
             if message.get("role") == "user":

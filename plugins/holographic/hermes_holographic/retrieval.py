@@ -120,9 +120,9 @@ class FactMemory:
         if not names:
             raise ToolInputInvalid(f"{list(entities)!r} names no entity", "send a name")
         self.refresh()
-        known = self.store.resolve(names)
+        known = self.store.entities.resolve(names)
         keys = list(dict.fromkeys(known.get(name, name) for name in names))
-        exact = set.intersection(*(set(self.store.about(key)) for key in keys))
+        exact = set.intersection(*(set(self.store.entities.about(key)) for key in keys))
         vectors = [hrr.entity_key(key, self.store.dim) for key in keys]
         sure = self.matrix.matches(vectors) | self.matrix.confidence(exact, vectors)
         facts = self.store.facts(exact | sure.keys(), min_trust, category)
@@ -139,11 +139,11 @@ class FactMemory:
         """Facts about an entity, then facts about those that share facts with it, the closest first."""
         direct = self.probe(entity, limit=limit, min_trust=min_trust, category=category)
         found = {fact["fact_id"]: {**fact, "via": None} for fact in direct}
-        own = self.store.resolve([entity]).get(name_key(entity), name_key(entity))
-        ties = self.store.neighbours(own, _NEIGHBOURS)
+        own = self.store.entities.resolve([entity]).get(name_key(entity), name_key(entity))
+        ties = self.store.entities.neighbours(own, _NEIGHBOURS)
         most = max((shared for _, shared in ties), default=1)
         for key, shared in ties:
-            facts = self.store.facts(self.store.about(key)[:limit], min_trust, category)
+            facts = self.store.facts(self.store.entities.about(key)[:limit], min_trust, category)
             for fact_id, fact in facts.items():
                 score = 0.5 * shared / most * self._standing(fact)
                 found.setdefault(fact_id, {**fact, "score": round(score, 4), "via": key})
@@ -170,10 +170,10 @@ class FactMemory:
 
     def _named_in(self, query: str) -> dict[int, float]:
         """Facts about entities that the question names, with the share of those entities that each is about."""
-        keys = self.store.mentioned(query)
+        keys = self.store.entities.mentioned(query)
         counts: dict[int, int] = {}
         for key in keys:
-            for fact_id in self.store.about(key)[:CANDIDATES]:
+            for fact_id in self.store.entities.about(key)[:CANDIDATES]:
                 counts[fact_id] = counts.get(fact_id, 0) + 1
         return {fact_id: count / len(keys) for fact_id, count in counts.items()}
 
@@ -226,7 +226,7 @@ class FactMemory:
         self, newer: Row, older: Row, contents: Mapping[int, hrr.Phases], about: tuple[str, str]
     ) -> dict[str, Any]:
         a, b = newer["fact_id"], older["fact_id"]
-        left, right = ({name_key(n): n for n in self.store.entities_of(i)} for i in (a, b))
+        left, right = ({name_key(n): n for n in self.store.entities.names_of(i)} for i in (a, b))
         shared = left.keys() & right.keys()
         both = left.keys() | right.keys()
         alike = float(hrr.similarity(contents[a], contents[b])) if a in contents and b in contents else 0.0

@@ -16,14 +16,13 @@ import numpy as np
 from hermes_core.kit import Database, Migration, fold_space, storable
 from hermes_core.recall.tokens import fold, grams
 from hermes_holographic import hrr
-from hermes_holographic.language import index_words, name_key, named_entities, sentences, slots
+from hermes_holographic.entities import EntityIndex, in_parts, marks
+from hermes_holographic.language import index_words, named_entities, sentences, slots
 
 HELPFUL, UNHELPFUL = 0.05, -0.10
 """What one word of feedback does to trust. Losing it is twice as quick as winning it."""
 
-MOST_ENTITIES = 16
 _MOST_SENTENCES = 8
-_LONGEST_KNOWN_NAME = 4
 _STALE_BATCH = 2000
 
 Row = dict[str, Any]
@@ -89,6 +88,7 @@ class FactStore:
 
     def __init__(self, path: Path, dim: int, default_trust: float, clock: Callable[[], float]) -> None:
         self.db = Database(path, MIGRATIONS)
+        self.entities = EntityIndex(self.db)
         self.dim = dim
         self.default_trust = default_trust
         self.clock = clock
@@ -141,7 +141,7 @@ class FactStore:
                  now if content else old["confirmed_at"], trust_delta, fact_id),
             )  # fmt: skip
             if (text, words) != (old["content"], old["tags"]):
-                given = self._entity_names(fact_id, given=True)
+                given = self.entities.names_of(fact_id, given=True)
                 self._unindex(fact_id)
                 self._index(fact_id, text, words, given)
         return True
@@ -178,10 +178,9 @@ class FactStore:
     def count_retrievals(self, fact_ids: Sequence[int]) -> None:
         """Note that these facts were given to the model on its request."""
         if fact_ids:
-            marks = ",".join("?" * len(fact_ids))
             with self.db.transaction() as tx:
                 tx.execute(
-                    f"UPDATE facts SET retrieval_count = retrieval_count + 1 WHERE fact_id IN ({marks})",  # noqa: S608  # marks only
+                    f"UPDATE facts SET retrieval_count = retrieval_count + 1 WHERE fact_id IN ({marks(fact_ids)})",  # noqa: S608  # marks only
                     fact_ids,
                 )
 
@@ -218,8 +217,8 @@ class FactStore:
         """These facts by id, in the order asked for, without those that trust or category leave out."""
         wanted = list(fact_ids)
         found: dict[int, Row] = {}
-        for part in _parts(wanted):
-            sql = f"SELECT {_FACT} FROM facts f WHERE f.fact_id IN ({_marks(part)})"  # noqa: S608  # marks only
+        for part in in_parts(wanted):
+            sql = f"SELECT {_FACT} FROM facts f WHERE f.fact_id IN ({marks(part)})"  # noqa: S608  # marks only
             found.update((row["fact_id"], dict(row)) for row in self.db.execute(sql, part))
         kept = (found[i] for i in wanted if i in found)
         return {
@@ -256,45 +255,6 @@ class FactStore:
         """How many facts there are."""
         return int(self.db.execute("SELECT count(*) FROM facts").fetchone()[0])
 
-    def resolve(self, names: Iterable[str]) -> dict[str, str]:
-        """Entities known by these names or aliases: name key to the entity's own key."""
-        wanted = list(dict.fromkeys(filter(None, map(name_key, names))))
-        found: dict[str, str] = {}
-        for part in _parts(wanted):
-            sql = f"""SELECT n.key, e.key FROM entity_names n JOIN entities e USING (entity_id)
-                WHERE n.key IN ({_marks(part)})"""  # noqa: S608  # marks only
-            found.update((row[0], row[1]) for row in self.db.execute(sql, part))
-        return {key: found[key] for key in wanted if key in found}
-
-    def mentioned(self, text: str) -> list[str]:
-        """Keys of known entities that a text names, in any case, longest names first."""
-        tokens = fold(text).replace("?", " ").replace(",", " ").split()[:200]
-        spans = [
-            " ".join(tokens[i : i + size])
-            for size in range(_LONGEST_KNOWN_NAME, 0, -1)
-            for i in range(len(tokens) - size + 1)
-        ]
-        return list(dict.fromkeys(self.resolve([*named_entities(text).names, *spans]).values()))
-
-    def about(self, key: str) -> list[int]:
-        """Facts about the entity of this key, newest first: the exact index."""
-        sql = """SELECT fact_id FROM fact_entities JOIN entities USING (entity_id) WHERE key = ?
-            ORDER BY fact_id DESC"""
-        return [row[0] for row in self.db.execute(sql, (key,))]
-
-    def neighbours(self, key: str, limit: int) -> list[tuple[str, int]]:
-        """Entities that share facts with this one, (key, number of facts), most first."""
-        sql = """SELECT other.key, count(*) AS shared FROM entities e
-            JOIN fact_entities mine ON mine.entity_id = e.entity_id
-            JOIN fact_entities theirs ON theirs.fact_id = mine.fact_id AND theirs.entity_id != mine.entity_id
-            JOIN entities other ON other.entity_id = theirs.entity_id
-            WHERE e.key = ? GROUP BY other.key ORDER BY shared DESC, other.key LIMIT ?"""
-        return [(row[0], row[1]) for row in self.db.execute(sql, (key, limit))]
-
-    def entities_of(self, fact_id: int) -> list[str]:
-        """Names of the entities of a fact."""
-        return self._entity_names(fact_id, given=None)
-
     def open_slots(self) -> Iterator[tuple[str, str, str, int]]:
         """Rows (subject, attribute, value, fact id) of slots with more than one value, the latest confirmed first."""
         sql = """SELECT s.subject, s.attribute, s.value, s.fact_id FROM fact_slots s JOIN facts f USING (fact_id)
@@ -307,9 +267,9 @@ class FactStore:
     def contents(self, fact_ids: Iterable[int]) -> dict[int, hrr.Phases]:
         """Content vectors of these facts, those that this encoder made."""
         found: dict[int, hrr.Phases] = {}
-        for part in _parts(list(fact_ids)):
+        for part in in_parts(list(fact_ids)):
             sql = f"""SELECT fact_id, content FROM fact_vectors WHERE content IS NOT NULL
-                AND dim = ? AND encoder = ? AND fact_id IN ({_marks(part)})"""  # noqa: S608  # marks only
+                AND dim = ? AND encoder = ? AND fact_id IN ({marks(part)})"""  # noqa: S608  # marks only
             rows = self.db.execute(sql, [self.dim, hrr.ENCODER, *part])
             found.update((row[0], np.frombuffer(row[1], np.uint8)) for row in rows)
         return found
@@ -361,82 +321,35 @@ class FactStore:
             (fact_id, "\n".join((content, " ".join([*ones, *pairs]))), tags),
         )
         named = named_entities(content)
-        for name in given[:MOST_ENTITIES]:
-            self._link(fact_id, name, given=True)
-        for name in named.names[:MOST_ENTITIES]:
-            self._link(fact_id, name, given=False)
-        for key in self.mentioned(content)[:MOST_ENTITIES]:
-            self._link(fact_id, key, given=False)
+        self.entities.link(fact_id, given, given=True)
+        self.entities.link(fact_id, named.names, given=False)
+        self.entities.link(fact_id, self.entities.mentioned(content), given=False)
         for name, alias in named.aliases:
-            self._merge(name, alias)
+            self._same(name, alias)
         self._put_slots(fact_id, content)
         self._encode(fact_id, content)
 
     def _unindex(self, fact_id: int) -> None:
-        """Take a fact out of all indexes, and out of the world the entities that no other fact names."""
-        was_about = [
-            row[0]
-            for row in self.db.execute("SELECT entity_id FROM fact_entities WHERE fact_id = ?", (fact_id,))
-        ]
-        for table, column in (
-            ("facts_fts", "rowid"),
-            ("fact_entities", "fact_id"),
-            ("fact_slots", "fact_id"),
-        ):
+        for table, column in (("facts_fts", "rowid"), ("fact_slots", "fact_id")):
             self.db.execute(f"DELETE FROM {table} WHERE {column} = ?", (fact_id,))  # noqa: S608  # names above
-        for entity_id in was_about:
-            if not self.db.execute(
-                "SELECT 1 FROM fact_entities WHERE entity_id = ?", (entity_id,)
-            ).fetchone():
-                self.db.execute("DELETE FROM entity_names WHERE entity_id = ?", (entity_id,))
-                self.db.execute("DELETE FROM entities WHERE entity_id = ?", (entity_id,))
+        self.entities.unlink(fact_id)
 
-    def _link(self, fact_id: int, name: str, given: bool) -> None:
-        key = name_key(name)
-        if key:
-            self.db.execute(
-                "INSERT INTO fact_entities VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                (self._entity(key, name), fact_id, given),
-            )
-
-    def _entity(self, key: str, name: str) -> int:
-        row = self.db.execute("SELECT entity_id FROM entity_names WHERE key = ?", (key,)).fetchone()
-        if row is not None:
-            return int(row[0])
-        cursor = self.db.execute(
-            "INSERT INTO entities (key, name) VALUES (?, ?)", (key, " ".join(name.split()))
-        )
-        self.db.execute("INSERT INTO entity_names VALUES (?, ?)", (key, cursor.lastrowid))
-        return int(cursor.lastrowid or 0)
-
-    def _merge(self, name: str, alias: str) -> None:
+    def _same(self, name: str, alias: str) -> None:
         """Make two names one entity. Facts of the second get their vectors anew when they are next read."""
-        keep, drop = (self._entity(name_key(n), n) for n in (name, alias))
-        if keep == drop:
-            return
-        old, new = (
-            self.db.execute("SELECT key FROM entities WHERE entity_id = ?", (i,)).fetchone()[0]
-            for i in (drop, keep)
-        )
-        self.db.execute(
-            "UPDATE fact_vectors SET encoder = '' WHERE fact_id IN"
-            " (SELECT fact_id FROM fact_entities WHERE entity_id = ?)",
-            (drop,),
-        )
-        self.db.execute("UPDATE OR IGNORE fact_entities SET entity_id = ? WHERE entity_id = ?", (keep, drop))
-        self.db.execute("DELETE FROM fact_entities WHERE entity_id = ?", (drop,))
-        self.db.execute("UPDATE entity_names SET entity_id = ? WHERE entity_id = ?", (keep, drop))
-        self.db.execute("UPDATE OR IGNORE fact_slots SET subject = ? WHERE subject = ?", (new, old))
-        self.db.execute("DELETE FROM entities WHERE entity_id = ?", (drop,))
-
-    def _entity_names(self, fact_id: int, given: bool | None) -> list[str]:
-        sql = """SELECT name FROM fact_entities JOIN entities USING (entity_id)
-            WHERE fact_id = ? AND (? IS NULL OR given = ?) ORDER BY entity_id"""
-        return [row[0] for row in self.db.execute(sql, (fact_id, given, given))]
+        merged = self.entities.merge(name, alias)
+        if merged is not None:
+            self.db.execute(
+                "UPDATE fact_vectors SET encoder = '' WHERE fact_id IN"
+                " (SELECT fact_id FROM fact_entities JOIN entities USING (entity_id) WHERE key = ?)",
+                (merged.into,),
+            )
+            self.db.execute(
+                "UPDATE OR IGNORE fact_slots SET subject = ? WHERE subject = ?", (merged.into, merged.gone)
+            )
 
     def _put_slots(self, fact_id: int, content: str) -> None:
         found = [slot for sentence in sentences(content)[:_MOST_SENTENCES] for slot in slots(sentence)]
-        own = self.resolve(slot.subject for slot in found)
+        own = self.entities.resolve(slot.subject for slot in found)
         for slot in found:
             self.db.execute(
                 "INSERT OR IGNORE INTO fact_slots VALUES (?, ?, ?, ?)",
@@ -444,8 +357,7 @@ class FactStore:
             )
 
     def _encode(self, fact_id: int, content: str) -> None:
-        sql = "SELECT key FROM fact_entities JOIN entities USING (entity_id) WHERE fact_id = ? ORDER BY key"
-        keys = [row[0] for row in self.db.execute(sql, (fact_id,))]
+        keys = self.entities.keys_of(fact_id)
         self._put_vectors(
             fact_id, hrr.content_vector(index_words(content), self.dim), hrr.entity_vector(keys, self.dim)
         )
@@ -470,13 +382,3 @@ def _blob(phases: hrr.Phases | None) -> bytes | None:
 def _quoted(term: str) -> str:
     """One term as FTS5 reads it literally."""
     return '"' + term.replace('"', '""') + '"'
-
-
-def _marks(values: Sequence[object]) -> str:
-    return ",".join("?" * len(values))
-
-
-def _parts(values: list[Any], size: int = 900) -> Iterator[list[Any]]:
-    """Pieces below SQLite's oldest bound of 999 parameters."""
-    for start in range(0, len(values), size):
-        yield values[start : start + size]

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from hermes_holographic.language import index_words, name_key, named_entities, slots, statements
+from hermes_holographic.capture import statements
+from hermes_holographic.language import index_words, name_key, named_entities, slots
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -58,7 +58,11 @@ def test_the_same_fact_again_is_the_old_one_confirmed(store: FactStore, agent: A
 def test_new_text_replaces_all_that_the_old_one_was_found_by(store: FactStore) -> None:
     fact_id, _ = store.add("Bob lives in Berlin", "general", entities=["The Climbers"])
     assert store.update(fact_id, content="Zoë lives in Tokyo")
-    assert (store.about("bob"), store.about("zoë"), store.about("climbers")) == ([], [fact_id], [fact_id])
+    assert (store.entities.about("bob"), store.entities.about("zoë"), store.entities.about("climbers")) == (
+        [],
+        [fact_id],
+        [fact_id],
+    )
     assert store.match(["berlin"], 9, 0, None) == {}
     assert set(store.match(["tokyo"], 9, 0, None)) == {fact_id}
 
@@ -68,7 +72,7 @@ def test_a_removed_fact_leaves_nothing_and_its_id_is_not_given_again(store: Fact
     fact_id, _ = store.add("Bob's boat is called Vega", "general")
     assert store.remove(fact_id)
     assert not store.remove(fact_id)
-    assert store.about("vega") == []
+    assert store.entities.about("vega") == []
     assert store.match(["boat"], 9, 0, None) == {}
     assert store.add("Bob's boat is called Vega", "general") == (fact_id + 1, True)
 
@@ -126,7 +130,7 @@ def test_what_was_added_before_a_kill_is_there_and_whole(tmp_path: Path, acknowl
     process.send_signal(signal.SIGKILL)
     lines += process.communicate()[0].splitlines()
     store = FactStore(tmp_path / "facts.db", 1024, 0.5, lambda: 1.0)
-    about = set(store.about("ann"))
+    about = set(store.entities.about("ann"))
     assert {int(line.split()[0]) for line in lines if " " in line} <= about
     assert store.db.integrity() == []
     assert set(store.match(["comet"], 10_000, 0, None)) == about

@@ -1,0 +1,130 @@
+"""Whom facts are about: entities by any of their names, and the facts of each. The exact index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from hermes_core.kit import Database, fold_space
+from hermes_core.recall.tokens import fold
+from hermes_holographic.language import name_key, named_entities
+
+MOST_ENTITIES = 16
+"""Entities of one fact. Each more lowers what its vector says of the others; 16 stay at ten sigma."""
+
+_LONGEST_NAME = 4
+_MOST_WORDS = 200
+
+
+class Merged(NamedTuple):
+    """Keys of two entities that became one."""
+
+    into: str
+    gone: str
+
+
+class EntityIndex:
+    """The tables entities, entity_names and fact_entities of one database. Names are compared by `name_key`."""
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+
+    def resolve(self, names: Iterable[str]) -> dict[str, str]:
+        """Entities known by these names or aliases: name key to the entity's own key."""
+        wanted = list(dict.fromkeys(filter(None, map(name_key, names))))
+        found: dict[str, str] = {}
+        for part in in_parts(wanted):
+            sql = f"""SELECT n.key, e.key FROM entity_names n JOIN entities e USING (entity_id)
+                WHERE n.key IN ({marks(part)})"""  # noqa: S608  # marks only
+            found.update((row[0], row[1]) for row in self.db.execute(sql, part))
+        return {key: found[key] for key in wanted if key in found}
+
+    def mentioned(self, text: str) -> list[str]:
+        """Keys of known entities that a text names, in any case, longest names first."""
+        tokens = fold(text).replace("?", " ").replace(",", " ").split()[:_MOST_WORDS]
+        spans = [
+            " ".join(tokens[i : i + size])
+            for size in range(_LONGEST_NAME, 0, -1)
+            for i in range(len(tokens) - size + 1)
+        ]
+        return list(dict.fromkeys(self.resolve([*named_entities(text).names, *spans]).values()))
+
+    def about(self, key: str) -> list[int]:
+        """Facts about the entity of this key, newest first: the exact index."""
+        sql = """SELECT fact_id FROM fact_entities JOIN entities USING (entity_id) WHERE key = ?
+            ORDER BY fact_id DESC"""
+        return [row[0] for row in self.db.execute(sql, (key,))]
+
+    def neighbours(self, key: str, limit: int) -> list[tuple[str, int]]:
+        """Entities that share facts with this one, (key, number of facts), most first."""
+        sql = """SELECT other.key, count(*) AS shared FROM entities e
+            JOIN fact_entities mine ON mine.entity_id = e.entity_id
+            JOIN fact_entities theirs ON theirs.fact_id = mine.fact_id AND theirs.entity_id != mine.entity_id
+            JOIN entities other ON other.entity_id = theirs.entity_id
+            WHERE e.key = ? GROUP BY other.key ORDER BY shared DESC, other.key LIMIT ?"""
+        return [(row[0], row[1]) for row in self.db.execute(sql, (key, limit))]
+
+    def names_of(self, fact_id: int, given: bool | None = None) -> list[str]:
+        """Names of the entities of a fact; only those that were given with it, or only those read from its text."""
+        sql = """SELECT name FROM fact_entities JOIN entities USING (entity_id)
+            WHERE fact_id = ? AND (? IS NULL OR given = ?) ORDER BY entity_id"""
+        return [row[0] for row in self.db.execute(sql, (fact_id, given, given))]
+
+    def keys_of(self, fact_id: int) -> list[str]:
+        """Keys of the entities of a fact."""
+        sql = "SELECT key FROM fact_entities JOIN entities USING (entity_id) WHERE fact_id = ? ORDER BY key"
+        return [row[0] for row in self.db.execute(sql, (fact_id,))]
+
+    def link(self, fact_id: int, names: Sequence[str], given: bool) -> None:
+        """Say that a fact is about these entities, making those that are new."""
+        for name in names[:MOST_ENTITIES]:
+            if name_key(name):
+                self.db.execute(
+                    "INSERT INTO fact_entities VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+                    (self._id(name), fact_id, given),
+                )
+
+    def unlink(self, fact_id: int) -> None:
+        """Take back what a fact is about, and the entities that no other fact names."""
+        rows = self.db.execute("SELECT entity_id FROM fact_entities WHERE fact_id = ?", (fact_id,)).fetchall()
+        self.db.execute("DELETE FROM fact_entities WHERE fact_id = ?", (fact_id,))
+        for row in rows:
+            if not self.db.execute("SELECT 1 FROM fact_entities WHERE entity_id = ?", tuple(row)).fetchone():
+                self.db.execute("DELETE FROM entity_names WHERE entity_id = ?", tuple(row))
+                self.db.execute("DELETE FROM entities WHERE entity_id = ?", tuple(row))
+
+    def merge(self, name: str, alias: str) -> Merged | None:
+        """Make two names one entity, under the first; None when they are already."""
+        keep, drop = self._id(name), self._id(alias)
+        if keep == drop:
+            return None
+        into, gone = (
+            self.db.execute("SELECT key FROM entities WHERE entity_id = ?", (i,)).fetchone()[0]
+            for i in (keep, drop)
+        )
+        self.db.execute("UPDATE OR IGNORE fact_entities SET entity_id = ? WHERE entity_id = ?", (keep, drop))
+        self.db.execute("DELETE FROM fact_entities WHERE entity_id = ?", (drop,))
+        self.db.execute("UPDATE entity_names SET entity_id = ? WHERE entity_id = ?", (keep, drop))
+        self.db.execute("DELETE FROM entities WHERE entity_id = ?", (drop,))
+        return Merged(into, gone)
+
+    def _id(self, name: str) -> int:
+        key = name_key(name)
+        row = self.db.execute("SELECT entity_id FROM entity_names WHERE key = ?", (key,)).fetchone()
+        if row is not None:
+            return int(row[0])
+        sql = "INSERT INTO entities (key, name) VALUES (?, ?)"
+        entity_id = int(self.db.execute(sql, (key, fold_space(name))).lastrowid or 0)
+        self.db.execute("INSERT INTO entity_names VALUES (?, ?)", (key, entity_id))
+        return entity_id
+
+
+def marks(values: Sequence[object]) -> str:
+    """Question marks for so many parameters."""
+    return ",".join("?" * len(values))
+
+
+def in_parts(values: list[Any], size: int = 900) -> Iterator[list[Any]]:
+    """Pieces below SQLite's oldest bound of 999 parameters."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
