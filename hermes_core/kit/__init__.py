@@ -1,28 +1,47 @@
 """What an author of a provider imports instead of writing it again: settings, tools, text and a database.
 
 `load_settings` reads the fields that a provider declares, `ToolBox` turns typed functions into tools, `Database` is
-SQLite with a connection a thread and named migrations.
+SQLite with a connection a thread and named migrations. The errors that a provider raises stand here too.
 """
 
 from __future__ import annotations
 
+from hermes_core.contract.hooks import TranscriptReader
+from hermes_core.errors import (
+    BackendAuthError,
+    BackendRefused,
+    BackendUnavailable,
+    ConfigError,
+    ProviderUnavailable,
+    ToolInputInvalid,
+)
+from hermes_core.kit.commands import command_home
 from hermes_core.kit.settings import Settings, load_settings, parse_bool, save_settings
-from hermes_core.kit.text import bullet_list, clip, fold_space, is_trivial, storable
+from hermes_core.kit.text import bullet_list, clip, fold_space, is_trivial, printable, storable
 from hermes_core.kit.tools import Range, ToolBox, tool
 from hermes_core.storage.sqlite import Database, Migration
 
 __all__ = [
+    "BackendAuthError",
+    "BackendRefused",
+    "BackendUnavailable",
+    "ConfigError",
     "Database",
     "Migration",
+    "ProviderUnavailable",
     "Range",
     "Settings",
     "ToolBox",
+    "ToolInputInvalid",
+    "TranscriptReader",
     "bullet_list",
     "clip",
+    "command_home",
     "fold_space",
     "is_trivial",
     "load_settings",
     "parse_bool",
+    "printable",
     "save_settings",
     "storable",
     "tool",

@@ -38,6 +38,17 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+def printable(text: str) -> str:
+    """The text without control characters, so that what was stored can't drive a terminal.
+
+    >>> printable("red \\x1b[31m")
+    'red \N{REPLACEMENT CHARACTER}[31m'
+    """
+    return "".join(
+        c if c in "\n\t" or unicodedata.category(c) != "Cc" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+
+
 def clip(text: str, limit: int) -> str:
     """`text` in at most `limit` characters, cut between words where one is near, with "…" for what was cut.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_core import HermesHome
+from hermes_core.kit import command_home, printable
 
 if TYPE_CHECKING:
     from hermes_holographic.provider import HolographicProvider
@@ -23,13 +23,13 @@ _LIMIT = click.option(
 def add_commands(group: click.Group, provider: HolographicProvider) -> None:
     """Add facts, probe, related, reason, contradictions and stats to `group`.
 
-    The home is the `HermesHome` in click's context, else HERMES_HOME.
+    Each opens the facts of the home that the command line names.
     """
 
     def facts() -> FactMemory:
-        found = click.get_current_context().find_object(HermesHome)
-        memory = provider.open((found or HermesHome.resolve()).path)
-        click.get_current_context().call_on_close(memory.store.db.close)
+        context = click.get_current_context()
+        memory = provider.open(command_home(context).path)
+        context.call_on_close(memory.store.db.close)
         return memory
 
     @group.command("facts")
@@ -100,7 +100,7 @@ def _show(
     elif not rows:
         click.echo("nothing found", err=True)
     for row in () if as_json else rows:
-        click.echo((line or _fact)(row))
+        click.echo(printable((line or _fact)(row)))
 
 
 def _fact(fact: dict[str, Any]) -> str:

@@ -69,7 +69,7 @@ def name_key(name: str) -> str:
     >>> name_key("The Bob's  "), name_key("“O'Neill”")
     ('bob', "o'neill")
     """
-    text = fold_space(storable(fold(name))).strip(" .,;:!?\"'“”‘«»「」『』()[]")
+    text = fold_space(storable(fold(name).casefold())).strip(" .,;:!?\"'“”‘«»「」『』()[]")
     return bare(text.removeprefix("the ")) or text
 
 

@@ -25,9 +25,18 @@ from hermes_core import (
     Session,
     ToolCall,
 )
-from hermes_core.contract.hooks import TranscriptReader
-from hermes_core.errors import ToolInputInvalid
-from hermes_core.kit import Range, Settings, ToolBox, fold_space, is_trivial, load_settings, tool
+from hermes_core.kit import (
+    Range,
+    Settings,
+    ToolBox,
+    ToolInputInvalid,
+    TranscriptReader,
+    fold_space,
+    is_trivial,
+    load_settings,
+    tool,
+)
+from hermes_core.recall.rank import count_tokens
 
 if TYPE_CHECKING:
     from hermes_holographic.retrieval import FactMemory
@@ -51,7 +60,6 @@ SETTINGS = (
 
 RECALLED = 10
 LONGEST_FACT = 4000
-_CHARACTERS_A_TOKEN = 4
 
 Action = Literal["add", "search", "probe", "related", "reason", "contradict", "update", "remove", "list"]
 Category = Literal["user_pref", "project", "tool", "general"]
@@ -162,7 +170,7 @@ class HolographicProvider(MemoryProvider):
         trust = self._setting.min_trust_threshold
         found = self._facts.search(query.text, limit=RECALLED, min_trust=trust, unasked=True)
         items: list[RecallItem] = []
-        left = query.budget * _CHARACTERS_A_TOKEN
+        left = query.budget
         for fact in found:
             item = RecallItem(
                 fold_space(fact["content"]),
@@ -170,7 +178,7 @@ class HolographicProvider(MemoryProvider):
                 str(fact["fact_id"]),
                 when=_day(fact["confirmed_at"]),
             )
-            left -= len(Recall((item,)).render()) + 1
+            left -= count_tokens(Recall((item,)).render())
             if left >= 0:
                 items.append(item)
         return Recall(tuple(items))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hermes_core.errors import ToolInputInvalid
+from hermes_core.kit import ToolInputInvalid
 from hermes_core.recall.tokens import fold
 from hermes_holographic import hrr
 from hermes_holographic.language import index_words, name_key

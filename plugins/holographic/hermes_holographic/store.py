@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hermes_core.kit import Database, Migration, fold_space, storable
-from hermes_core.recall.tokens import fold, grams
+from hermes_core.recall.tokens import fold, grams, without_dense_runs
 from hermes_holographic import hrr
 from hermes_holographic.entities import EntityIndex, in_parts, marks
 from hermes_holographic.language import index_words, named_entities, sentences, slots
@@ -318,7 +318,7 @@ class FactStore:
         ones, pairs = grams(content)
         self.db.execute(
             "INSERT INTO facts_fts (rowid, words, tags) VALUES (?, ?, ?)",
-            (fact_id, "\n".join((content, " ".join([*ones, *pairs]))), tags),
+            (fact_id, " ".join([without_dense_runs(content), *ones, *pairs]), tags),
         )
         named = named_entities(content)
         self.entities.link(fact_id, given, given=True)

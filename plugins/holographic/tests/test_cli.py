@@ -7,19 +7,21 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from hermes_core import HermesHome
-
 
 @pytest.fixture
 def run(agent: Any) -> Any:
     agent.add("Bob lives in Berlin")
     agent.add("Bob moved to Tokyo with Eve")
     agent.add("Eve likes tea")
+    agent.add("Mel typed \x1b[31mred")
     group = click.Group("holographic")
     agent.provider.register_cli(group)
+    root = click.Group("hermes", {"holographic": group}, params=[click.Option(["--home"])])
 
     def invoke(*arguments: str) -> Result:
-        return CliRunner().invoke(group, arguments, obj=HermesHome(agent.home), catch_exceptions=False)
+        return CliRunner().invoke(
+            root, ["--home", str(agent.home), "holographic", *arguments], catch_exceptions=False
+        )
 
     return invoke
 
@@ -27,8 +29,8 @@ def run(agent: Any) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "first", "count"),
     [
-        (["facts"], "Eve likes tea", 3),
-        (["facts", "-n", "1"], "Eve likes tea", 1),
+        (["facts"], "Mel typed \x1b[31mred", 4),
+        (["facts", "eve", "-n", "1"], "Eve likes tea", 1),
         (["facts", "tea"], "Eve likes tea", 1),
         (["probe", "bob"], "Bob lives in Berlin", 2),
         (["related", "bob"], "Bob lives in Berlin", 3),
@@ -41,7 +43,7 @@ def test_facts_are_listed_as_lines_and_as_json(
     data = json.loads(run(*arguments, "--json").stdout)
     lines = run(*arguments).stdout.splitlines()
     assert (data[0]["content"], len(data), len(lines)) == (first, count, count)
-    assert first in lines[0]
+    assert first.replace("\x1b", "\N{REPLACEMENT CHARACTER}") in lines[0]
 
 
 def test_contradictions_show_both_facts(run: Any) -> None:
@@ -52,8 +54,8 @@ def test_contradictions_show_both_facts(run: Any) -> None:
 
 def test_stats_say_where_and_how_many(run: Any, agent: Any) -> None:
     stats = json.loads(run("stats", "--json").stdout)
-    assert (stats["facts"], stats["path"]) == (3, str(agent.home / "memory_store.db"))
-    assert "facts: 3" in run("stats").stdout
+    assert (stats["facts"], stats["path"]) == (4, str(agent.home / "memory_store.db"))
+    assert "facts: 4" in run("stats").stdout
 
 
 def test_nothing_found_is_said_beside_the_output(run: Any) -> None:
