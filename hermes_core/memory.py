@@ -10,7 +10,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
@@ -30,12 +30,15 @@ from hermes_core.contract.values import (
 )
 from hermes_core.curated.provider import CuratedProvider
 from hermes_core.curated.store import MemoryStore
-from hermes_core.errors import HermesError, ProviderError
+from hermes_core.errors import ProviderError
 from hermes_core.home import HermesHome
-from hermes_core.loader.catalog import ProviderEntry, discover_providers
-from hermes_core.loader.load import LoadControl, load_provider
+from hermes_core.kit.settings import load_settings
+from hermes_core.loader.catalog import discover_providers
+from hermes_core.loader.entry import LoadControl, ProviderEntry
+from hermes_core.loader.load import Loaded, load_provider
 from hermes_core.manager.manager import MemoryManager, RecallResult
-from hermes_core.recall.rank import count_tokens, within_budget
+from hermes_core.manager.prefetch import within
+from hermes_core.recall.rank import count_tokens
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SearchHit
@@ -128,7 +131,8 @@ class Memory:
         )
         self._search = SessionSearchTool(self.sessions)
         self._selected = config.memory.provider if provider is None else provider
-        self._load_error: HermesError | None = None
+        self._external = ""
+        self._load_error: ProviderError | None = None
         self.manager.add_provider(CuratedProvider(self.curated), builtin=True)
         if self._selected:
             self._add_external(self._selected)
@@ -282,6 +286,8 @@ class Memory:
 
     def close(self, timeout: float = 15.0) -> None:
         """Shut the providers down and close the databases. What was not sent stays in the outbox."""
+        if self._external:
+            self._recover()
         self.manager.shutdown_all(timeout)
         self.curated.close()
         self.sessions.close()
@@ -297,25 +303,55 @@ class Memory:
     # ----------------------------------------------------------------- private
 
     def _control(self) -> LoadControl:
-        allow = self.config.providers.allow
-        return LoadControl(
-            None if allow is None else frozenset(allow), frozenset(self.config.providers.block)
-        )
+        return LoadControl.of(self.config.providers.allow, self.config.providers.block)
 
     def _add_external(self, name: str) -> None:
+        """Load the selected provider and hand it to the manager, with the writes that a crash kept from it."""
         try:
-            loaded = load_provider(name, self.home, control=self._control())
+            loaded = load_provider(name, self.home, self._control())
         except ProviderError as exc:
             self._load_error = exc
-        else:
-            self.manager.add_provider(loaded.factory, name=name)
+            return
+        self._external = loaded.entry.name
+        if self.manager.add_provider(loaded.factory, name=self._external, fingerprint=self._account(loaded)):
+            self._recover()
+            self.curated.mirror_missing()
+
+    def _account(self, loaded: Loaded) -> Callable[[], str]:
+        """Whose data the provider holds, told by those of its settings that say so."""
+
+        def fingerprint() -> str:
+            settings = load_settings(loaded.settings, self.home.path, loaded.entry.name)
+            return settings.fingerprint if loaded.settings else ""
+
+        return fingerprint
+
+    def _recover(self) -> None:
+        """Hand the provider those turns that were stored and, through a kill in between, not put in the outbox.
+
+        The key up to which that is known is kept for each provider; one that is new here starts with the next turn.
+        """
+        mark, newest = f"handed:{self._external}", self.sessions.last_turn_key()
+        handed = self.sessions.get_meta(mark)
+        if handed is not None and int(handed) < newest:
+            outbox, since = self.manager.outbox, self.manager.recover_since()
+            missing = self.sessions.complete_turns(
+                int(handed),
+                stored_after=since,
+                unless=lambda turn_id: outbox.knows(self._external, "sync_turn", turn_id),
+            )
+            self.manager.recover(
+                (one.turn, Session.from_dict(one.identity)) for one in missing if one.identity
+            )
+        if handed != str(newest):
+            self.sessions.set_meta(mark, str(newest))
 
     def _observed(self, entry: ProviderEntry) -> ProviderEntry:
         """A catalog entry that this memory loaded, with the manager's word on how it does."""
-        if entry.name != self._selected or entry.state == "shadowed":
+        if entry.state == "shadowed" or entry.name not in (self._external, self._selected):
             return entry
         if self._load_error:
-            return dataclasses.replace(entry, state="failed", reason=self._load_error.message)
+            return entry.failed(self._load_error, "failed" if entry.state == "active" else entry.state)
         for health in self.manager.health():
             if health.name == entry.name:
                 return dataclasses.replace(entry, state=health.state, reason=health.reason)
@@ -333,7 +369,7 @@ class Memory:
             exclude_sessions=tuple(self.sessions.lineage(session.id)),
             user=session.user_id or None,
         )
-        text = Recall(within_budget([_item(hit) for hit in hits], query.budget)).render()
+        text = within(Recall(tuple(map(_item, hits))), query.budget).render()
         return [(SESSIONS_LABEL, text)] if text else []
 
     def _prompt_entries(self) -> list[str]:

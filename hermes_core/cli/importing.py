@@ -21,7 +21,9 @@ from hermes_core.memory import Memory, open_memory
 
 @click.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--format", "file_format", type=click.Choice(FORMATS), default="auto", show_default=True)
+@click.option(
+    "--format", "file_format", type=click.Choice(FORMATS), default="auto", show_default=True, help="Of FILE."
+)
 @json_option
 @click.pass_context
 def import_command(ctx: click.Context, file: Path, file_format: Format, as_json: bool) -> None:

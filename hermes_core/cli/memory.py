@@ -73,7 +73,9 @@ def remove(ctx: click.Context, old_text: str, target: str, as_json: bool) -> Non
 
 
 @memory.command()
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many."
+)
 @json_option
 @click.pass_context
 def history(ctx: click.Context, limit: int, as_json: bool) -> None:
@@ -139,12 +141,18 @@ def off(ctx: click.Context) -> None:
 
 
 @memory.command()
-@click.option("--target", type=click.Choice(["all", *TARGETS]), default="all", show_default=True)
+@click.option(
+    "--target",
+    type=click.Choice(["all", *TARGETS]),
+    default="all",
+    show_default=True,
+    help="Which of the two files.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
 def reset(ctx: click.Context, target: str, yes: bool) -> None:
     """Remove every entry of curated memory; hermes memory undo brings them back."""
-    targets = TARGETS if target == "all" else (target,)
+    targets = [one for one in TARGETS if target in (one, "all")]
     with open_memory(home_of(ctx)) as opened:
         counts = {name: len(opened.curated.entries(name)) for name in targets}
         if not any(counts.values()):

@@ -7,11 +7,14 @@ import sys
 from typing import Any
 
 import click
+from rich.text import Text
 
 from hermes_core.cli import home_of
-from hermes_core.cli.output import console, json_option, print_json, print_table, warn
+from hermes_core.cli.output import console, json_option, print_json, printable, warn
 from hermes_core.errors import ImportFailed
-from hermes_core.memory import Memory, RecallReport, open_memory
+from hermes_core.memory import Memory, Recalled, RecallReport, open_memory
+
+HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "past sessions"}
 
 
 @click.command()
@@ -28,7 +31,7 @@ def recall(ctx: click.Context, query: str | None, limit: int, batch: bool, as_js
     """What a turn with the message QUERY would be given, by source.
 
     Sources are curated memory (always in the prompt), the active provider, and past sessions, which a turn is given
-    when it asks for them or when recall.sessions is auto; the column "given" says which.
+    when it asks for them or when recall.sessions is auto.
     """
     if batch == (query is not None):
         raise click.UsageError("give a QUERY or --batch, one of the two")
@@ -70,18 +73,23 @@ def _question(line: str, number: int, limit: int) -> tuple[str, int]:
 
 
 def _show(report: RecallReport) -> None:
-    rows = [
-        (
-            result.source,
-            "yes" if result.injected else "on request",
-            result.when,
-            result.speaker,
-            result.ref,
-            "" if result.score is None else f"{result.score:.2f}",
-            result.text,
-        )
-        for result in report.results
-    ]
-    columns = ("source", "given", "when", "speaker", "ref", "score", "text")
-    print_table("", columns, rows, "Nothing is remembered for this message.")
-    console().print(f"\n{report.tokens} tokens given, {report.elapsed_ms:.1f} ms", style="dim")
+    out = console()
+    for source, heading in HEADINGS.items():
+        found = [result for result in report.results if result.source == source]
+        if found:
+            given = "given to the turn" if found[0].injected else "when the model asks"
+            out.print(Text.assemble((heading, "bold"), (f"  {given}", "dim")))
+            for result in found:
+                out.print(_line(result), soft_wrap=True)
+    if not report.results:
+        out.print("Nothing is remembered for this message.")
+    out.print(Text(f"{report.tokens} tokens given, {report.elapsed_ms:.1f} ms", style="dim"))
+
+
+def _line(result: Recalled) -> Text:
+    score = "      " if result.score is None else f"{result.score:6.2f}"
+    origin = ", ".join(filter(None, (result.when, result.speaker)))
+    ref = f" ({result.ref})" if result.ref else ""
+    return Text.assemble(
+        (f"{score}  ", "dim"), (f"{origin}{ref}: " if origin else "", "cyan"), printable(result.text)
+    )

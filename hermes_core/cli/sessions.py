@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any
+
 import click
 
 from hermes_core.cli import home_of
@@ -16,7 +19,9 @@ def sessions() -> None:
 
 
 @sessions.command("list")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many."
+)
 @click.option("--source", help="Only sessions of this source.")
 @json_option
 @click.pass_context
@@ -44,7 +49,9 @@ def list_sessions(ctx: click.Context, limit: int, source: str | None, as_json: b
 
 @sessions.command()
 @click.argument("query")
-@click.option("-k", "--limit", type=click.IntRange(1, 1000), default=10, show_default=True)
+@click.option(
+    "-k", "--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="At most so many."
+)
 @click.option("--source", help="Only sessions of this source.")
 @click.option(
     "--role", type=click.Choice(["user", "assistant", "tool", "system"]), help="Only messages of this role."
@@ -53,14 +60,12 @@ def list_sessions(ctx: click.Context, limit: int, source: str | None, as_json: b
 @click.option("--until", type=click.DateTime(), help="Only messages before this moment.")
 @click.option("--sort", type=click.Choice(["newest", "oldest"]), help="By time instead of by relevance.")
 @json_option
-@click.pass_context
-def search(ctx: click.Context, query: str, as_json: bool, **filters: object) -> None:
+def search(query: str, as_json: bool, since: datetime | None, until: datetime | None, **filters: Any) -> None:
     """Find messages by QUERY: a question as you would ask it, "a phrase", AND, OR, NOT, prefix*."""
-    for bound in ("since", "until"):
-        value = filters[bound]
-        filters[bound] = value.timestamp() if hasattr(value, "timestamp") else None
-    with open_memory(home_of(ctx), provider="") as memory:
-        hits = memory.sessions.search(query, **filters)  # type: ignore[arg-type]  # click gives the types named above
+    filters["since"] = since.timestamp() if since else None
+    filters["until"] = until.timestamp() if until else None
+    with open_memory(home_of(click.get_current_context()), provider="") as memory:
+        hits = memory.sessions.search(query, **filters)
     if as_json:
         print_json(hits)
         return

@@ -26,6 +26,7 @@ import pluggy
 
 from hermes_core.contract.hooks import PROJECT, ProviderHooks
 from hermes_core.contract.provider import MemoryProvider, validate_provider
+from hermes_core.contract.values import Field
 from hermes_core.errors import (
     ProviderBlocked,
     ProviderError,
@@ -51,11 +52,12 @@ _lock = threading.RLock()
 class Loaded:
     """A provider that can be made: `factory` gives a new object each time, by `entry.name` in every listing.
 
-    `notes` says what it registered that has no effect here.
+    `settings` are the fields that it declares; `notes` says what it registered that has no effect here.
     """
 
     entry: ProviderEntry
     factory: Callable[[], object]
+    settings: tuple[Field, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -126,7 +128,12 @@ def _load(place: Found, home: HermesHome, name: str, control: LoadControl) -> Lo
         recipe, made = _resolve(place, value)
         _refuse_foreign_name(place, made.provider, name)
         factory = _Factory(place, home, recipe, made)
-    return Loaded(ProviderEntry.of(place), factory, made.registrations.notes())
+    return Loaded(ProviderEntry.of(place), factory, _settings(made.provider), made.registrations.notes())
+
+
+def _settings(provider: object) -> tuple[Field, ...]:
+    declared = attempt(lambda: tuple(getattr(provider, "settings", ())))
+    return () if isinstance(declared, Failure) else tuple(one for one in declared if isinstance(one, Field))
 
 
 def _surroundings(place: Found, home: HermesHome) -> AbstractContextManager[None]:

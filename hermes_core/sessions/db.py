@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
@@ -72,11 +73,13 @@ class SessionDB:
         model_config: Mapping[str, Any] | None = None,
         system_prompt: str = "",
         cwd: str = "",
+        identity: Mapping[str, Any] | None = None,
         started_at: float | None = None,
     ) -> str:
         """Make a session, or fill what an existing one of that id leaves open; returns the id.
 
-        `user` says whose session it is and is what `search(user=...)` compares. A `title` in use gets a number.
+        `user` says whose session it is and is what `search(user=...)` compares; `identity` is the contract's `Session`
+        as data, for who goes on with it. A `title` in use gets a number.
         Raises `SessionError` when the id belongs to another user.
         """
         session_id = records.storable(session_id)
@@ -92,6 +95,7 @@ class SessionDB:
             "model_config": records.as_json(dict(model_config or {})),
             "system_prompt": system_prompt,
             "cwd": cwd,
+            "identity": records.as_json(dict(identity or {})),
         }
         with self._database.transaction() as connection:
             writes.create_session(connection, session_id, source, at, details)
@@ -247,7 +251,7 @@ class SessionDB:
         at = self._clock() if at is None else at
         with self._database.transaction() as connection:
             key = writes.key_of(connection, session_id)
-            return writes.append_turn(connection, key, messages, turn_id, number, author, at)
+            return writes.append_turn(connection, key, messages, turn_id, number, author, at, self._clock())
 
     def get_message(self, message_id: int) -> StoredMessage | None:
         """One message, None when there is no such or it was rewound."""
@@ -326,20 +330,52 @@ class SessionDB:
                 (writes.key_of(connection, session_id), last_message_id),
             ).rowcount
 
-    def complete_turns(self, since: int = 0, *, session_id: str | None = None) -> Iterator[CompletedTurn]:
-        """Completed turns whose key is higher than `since`, oldest first, without those taken back."""
+    def has_turn(self, turn_id: str) -> bool:
+        """Whether this turn was stored, also if it was taken back since."""
+        return self._database.execute("SELECT 1 FROM turns WHERE id = ?", (turn_id,)).fetchone() is not None
+
+    def turn_count(self, session_id: str) -> int:
+        """How many completed turns the session has, without those taken back."""
+        sql = "SELECT count(*) FROM turns t JOIN sessions s ON s.key = t.session_key WHERE s.id = ? AND t.state = 0"
+        return int(self._database.execute(sql, (records.storable(session_id),)).fetchone()[0])
+
+    def last_turn_key(self) -> int:
+        """The key of the newest completed turn, 0 when there is none."""
+        return int(self._database.execute("SELECT coalesce(max(key), 0) FROM turns").fetchone()[0])
+
+    def counts(self) -> dict[str, int]:
+        """How many sessions, and how many messages that are not rewound, there are."""
+        row = self._database.execute(
+            "SELECT count(*), coalesce(sum(message_count), 0) FROM sessions"
+        ).fetchone()
+        return {"sessions": row[0], "messages": row[1]}
+
+    def complete_turns(
+        self,
+        since: int = 0,
+        *,
+        session_id: str | None = None,
+        stored_after: float = 0.0,
+        unless: Callable[[str], bool] | None = None,
+    ) -> Iterator[CompletedTurn]:
+        """Completed turns whose key is higher than `since`, oldest first, without those taken back.
+
+        Only those stored after a moment (epoch seconds), and for whose id `unless` says no.
+        """
         rows = self._database.execute(
-            "SELECT t.*, s.id AS session_id FROM turns t JOIN sessions s ON s.key = t.session_key"
-            " WHERE t.key > ? AND t.state = 0 AND (?2 IS NULL OR s.id = ?2) ORDER BY t.key",
-            (since, session_id),
+            "SELECT t.*, s.id AS session_id, s.identity FROM turns t JOIN sessions s ON s.key = t.session_key"
+            " WHERE t.key > ? AND t.state = 0 AND (?2 IS NULL OR s.id = ?2) AND t.stored_at >= ?3 ORDER BY t.key",
+            (since, session_id, stored_after),
         ).fetchall()
         for row in rows:
+            if unless is not None and unless(row["id"]):
+                continue
             found = self._database.execute(
                 f"{_MESSAGES} WHERE m.session_key = ? AND m.state < 2 AND m.id BETWEEN ? AND ? ORDER BY m.id",
                 (row["session_key"], row["first_message_id"], row["last_message_id"]),
             )
             turn = records.turn_of(row, [records.message_of(message) for message in found])
-            yield CompletedTurn(row["key"], row["session_id"], turn)
+            yield CompletedTurn(row["key"], row["session_id"], turn, json.loads(row["identity"] or "{}"))
 
     # ------------------------------------------------------------------ search
 

@@ -27,6 +27,7 @@ _TABLES = (
         model_config TEXT NOT NULL DEFAULT '',
         system_prompt TEXT NOT NULL DEFAULT '',
         cwd TEXT NOT NULL DEFAULT '',
+        identity TEXT NOT NULL DEFAULT '',
         started_at REAL NOT NULL,
         last_active REAL NOT NULL,
         ended_at REAL,
@@ -79,7 +80,8 @@ _TABLES = (
         last_message_id INTEGER NOT NULL,
         state INTEGER NOT NULL DEFAULT 0,
         author TEXT NOT NULL DEFAULT '',
-        at REAL NOT NULL
+        at REAL NOT NULL,
+        stored_at REAL NOT NULL
     ) STRICT
     """,
     "CREATE INDEX turns_by_session ON turns (session_key, last_message_id)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Literal
 
@@ -97,11 +97,15 @@ class ListedSession:
 
 @dataclass(frozen=True, slots=True)
 class CompletedTurn:
-    """A turn that was stored whole. `key` grows with each; `complete_turns(since=key)` goes on after it."""
+    """A turn that was stored whole. `key` grows with each; `complete_turns(since=key)` goes on after it.
+
+    `identity` is the contract's `Session` as data, empty when the session was made without.
+    """
 
     key: int
     session_id: str
     turn: Turn
+    identity: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,15 +89,16 @@ def append_turn(
     number: int,
     author: str,
     at: float,
+    stored_at: float,
 ) -> list[int]:
     """Insert a turn's messages and its mark of completeness, unless the turn is there already."""
     known = connection.execute("SELECT * FROM turns WHERE id = ?", (turn_id,)).fetchone()
     if known is None:
         ids = [append(connection, key, message, at) for message in messages]
         connection.execute(
-            "INSERT INTO turns (id, session_key, number, first_message_id, last_message_id, author, at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (turn_id, key, number, min(ids), max(ids), storable(author), at),
+            "INSERT INTO turns (id, session_key, number, first_message_id, last_message_id, author, at, stored_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (turn_id, key, number, min(ids), max(ids), storable(author), at, stored_at),
         )
         return ids
     if known["session_key"] != key:

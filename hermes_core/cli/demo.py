@@ -1,0 +1,123 @@
+"""`hermes demo`."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.panel import Panel
+from rich.text import Text
+
+from hermes_core.cli import Failure
+from hermes_core.cli.importing import import_with_progress
+from hermes_core.cli.output import console, moment, print_table, warn
+from hermes_core.config import set_value
+from hermes_core.home import HermesHome
+from hermes_core.importers import read_file
+from hermes_core.importers.sample import SampleQuestion, sample_path, sample_questions
+from hermes_core.memory import Memory, Recalled, open_memory
+
+REMEMBERED = "Nadia can't eat cashews or pistachios."
+QUESTION = "Which nuts must I leave out when I cook for Nadia?"
+
+SHOWN = 3
+"""Results of each question that are looked at for its evidence."""
+
+
+@click.command()
+@click.option(
+    "--keep", type=click.Path(path_type=Path), help="Leave the demo's home in this folder, to look around."
+)
+def demo(keep: Path | None) -> None:
+    """Import a sample conversation and recall facts from it. Uses a home of its own, never yours."""
+    with _home(keep) as home:
+        # A turn of the demo is given past sessions unasked; in a home of your own the model asks for them.
+        set_value(home, "recall.sessions", "auto")
+        if importlib.util.find_spec("hermes_holographic") is not None:
+            set_value(home, "memory.provider", "holographic")
+        with open_memory(home) as memory:
+            _bring_in(memory)
+            found = [_ask(memory, asked) for asked in sample_questions() if asked.demo]
+            _show_turn(memory)
+            problems = memory.problems()
+    warn(problems)
+    _whats_next(keep)
+    if not all(found):
+        raise Failure("the evidence of a question was not found; please report this")
+
+
+@contextmanager
+def _home(keep: Path | None) -> Iterator[HermesHome]:
+    if keep is not None:
+        yield HermesHome(keep.absolute())
+        return
+    with tempfile.TemporaryDirectory(prefix="hermes-demo-") as folder:
+        yield HermesHome(Path(folder))
+
+
+def _bring_in(memory: Memory) -> None:
+    sessions = read_file(sample_path())
+    done = import_with_progress(memory, sessions)
+    memory.flush(timeout=60)
+    console().rule("[bold]1. A conversation comes in[/bold]", align="left")
+    console().print(
+        f"{done.messages} messages of {done.sessions} sessions, stored and searchable"
+        + (f" ({done.known} turns were here already)" if done.known else "")
+    )
+    print_table("", ("session", "when", "begins with"), _listing(memory), "")
+    console().rule("[bold]2. Facts are recalled, with their evidence[/bold]", align="left")
+
+
+def _listing(memory: Memory) -> Iterator[tuple[str, str, str]]:
+    for listed in reversed(memory.sessions.list_sessions(limit=100)):
+        number = listed.session.id.rpartition("-session-")[2]
+        yield number, moment(listed.session.started_at), listed.preview
+
+
+def _ask(memory: Memory, asked: SampleQuestion) -> bool:
+    """Whether the evidence is among the first results, which are shown."""
+    results = [one for one in memory.recall(asked.question).results if one.source == "sessions"][:SHOWN]
+    hit = next((one for one in results if one.ref in asked.evidence), None)
+    mark = "[green]✓[/green]" if hit else "[red]✗[/red]"
+    console().print(f"{mark} [bold]{asked.question}[/bold]")
+    console().print(Text(f"  {_said(hit)}" if hit else f"  not found; expected: {asked.answer}"))
+    return hit is not None
+
+
+def _said(one: Recalled) -> str:
+    return f"{one.when}, {one.speaker}: {one.text}  ({one.ref})"
+
+
+def _show_turn(memory: Memory) -> None:
+    """What one turn would send to a model: curated memory in the prompt, recall fenced into the message."""
+    console().rule("[bold]3. What a turn is given[/bold]", align="left")
+    session = memory.start_session(platform="demo")
+    memory.change_memory(session=session, action="add", target="user", content=REMEMBERED)
+    memory.flush()
+    later = memory.start_session(platform="demo")
+    prompt = memory.system_prompt(later).split("\n# ")[0].strip()
+    message = memory.begin_turn(QUESTION, later).inject(QUESTION)
+    console().print(
+        Panel(Text(prompt), title="in the system prompt, frozen for the session", title_align="left")
+    )
+    console().print(
+        Panel(Text(message), title="the user message of this request only", title_align="left"),
+        soft_wrap=False,
+    )
+
+
+def _whats_next(keep: Path | None) -> None:
+    console().rule("[bold]Try next[/bold]", align="left")
+    home = f"--home {keep} " if keep else ""
+    hint = "" if keep else "  (hermes demo --keep DIR leaves this home for you to look around)"
+    for line in (
+        f'hermes {home}recall "your question"{hint}',
+        f'hermes {home}memory add "a fact worth keeping"',
+        f"hermes {home}import chats.json",
+        f"hermes {home}memory status",
+    ):
+        console().print(Text(f"  {line}"))
