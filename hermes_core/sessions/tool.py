@@ -169,11 +169,11 @@ class _Call:
         for hit in hits:
             best.setdefault(self._db.lineage_root(hit.session_id), hit)
         titled = self._titled(query)
-        results = [self._result(hit) for root, hit in best.items() if titled is None or titled[0] != root]
-        if titled is not None:
-            results.insert(0, titled[1])
-        answer: dict[str, Any] = {"mode": "discover", "query": query, "results": results[:limit]}
-        answer |= {"count": len(results[:limit]), "sessions_searched": len(best)}
+        results = [titled[1]] if titled is not None else []
+        others = [hit for root, hit in best.items() if titled is None or titled[0] != root]
+        results += [self._result(hit) for hit in others[: limit - len(results)]]
+        answer: dict[str, Any] = {"mode": "discover", "query": query, "results": results}
+        answer |= {"count": len(results), "sessions_searched": len(best)}
         return answer if results else answer | {"message": "No matching sessions found."}
 
     def _titled(self, query: str) -> tuple[str, dict[str, Any]] | None:

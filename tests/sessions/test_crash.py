@@ -58,7 +58,8 @@ def test_killed_at_any_moment_no_acknowledged_turn_is_lost(tmp_path: Path) -> No
         turns = [completed.turn for completed in db.complete_turns(session_id=name)]
         assert len(acknowledged) <= len(turns) <= len(acknowledged) + 1
         assert all(len(turn.messages) == 2 for turn in turns)
-        assert not db.search('"taken back"', session=name)
+        # Killed between the append and the rewind, the message is there, as it should be.
+        assert len(db.search('"taken back"', session=name)) <= len(turns) - len(acknowledged)
         if turns:
             last = turns[-1].number
             assert len(db.search(f"turn{last} AND 部署{last}", session=name)) == 2
