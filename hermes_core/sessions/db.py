@@ -112,6 +112,11 @@ class SessionDB:
         found = lineage.resolve(self._database.connection, records.storable(text))
         return self.get_session(found) if found else None
 
+    def find_titled(self, title: str) -> StoredSession | None:
+        """The session of this title (the newest "#N"), None when there is no such."""
+        found = lineage.titled(self._database.connection, title)
+        return self.get_session(found) if found else None
+
     def end_session(self, session_id: str, reason: str, *, at: float | None = None) -> None:
         """Mark it as ended; the first reason stays."""
         with self._database.transaction() as connection:

@@ -200,7 +200,13 @@ def resolve(connection: sqlite3.Connection, text: str) -> str | None:
     ).fetchall()
     if len(begun) == 1:
         return str(begun[0][0])
-    numbers = _numbers(connection, clean_title(text))
+    return titled(connection, text)
+
+
+def titled(connection: sqlite3.Connection, title: str) -> str | None:
+    """The session of this title, the one with the highest number when there are several."""
+    base = clean_title(title)
+    numbers = _numbers(connection, base) if base else {}
     return numbers[max(numbers)] if numbers else None
 
 

@@ -178,7 +178,7 @@ class _Call:
 
     def _titled(self, query: str) -> tuple[str, dict[str, Any]] | None:
         """The session whose title is the query, with its root: it comes first."""
-        found = self._db.find_session(query.strip("\"'` "))
+        found = self._db.find_titled(query.strip("\"'` "))
         hidden = found is None or found.id in self._current or found.source in HIDDEN_SOURCES
         if found is None or hidden or (self._user is not None and found.user != self._user):
             return None

@@ -77,6 +77,10 @@ def test_a_title_comes_first(past: SessionDB) -> None:
     assert answer["results"][0]["matched_role"] == "session_title"
 
 
+def test_a_query_that_happens_to_be_an_id_is_no_title(past: SessionDB) -> None:
+    assert call(past, query="walnut")["results"][0]["matched_role"] != "session_title"
+
+
 def test_the_current_lineage_and_tool_sessions_are_left_out(past: SessionDB) -> None:
     past.create_session("child", parent_id="now", relation="delegation")
     past.append_message("child", "user", "walnut in the child")

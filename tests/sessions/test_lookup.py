@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from hermes_core.recall.query import analyse
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.filters import Filters
+from hermes_core.sessions.lookup import RARE, Lookup
+from hermes_core.storage.sqlite import Database
+
+MANY = RARE + 100
+
+
+@pytest.fixture
+def large(db: SessionDB) -> SessionDB:
+    """A store where "plan" stands in more messages than are looked up whole."""
+    turn = [{"role": "user", "content": f"plan {number}"} for number in range(MANY)]
+    db.append_turn("s1", turn, "bulk", 1)
+    return db
+
+
+def animals(db: SessionDB, name: str, before: str) -> int:
+    db.create_session(name)
+    db.append_message(name, "user", before)
+    return db.append_message(name, "assistant", "a zebra was seen")
+
+
+def test_a_common_word_weighs_what_rare_ones_bring_also_from_beside(large: SessionDB) -> None:
+    animals(large, "a", "nothing")
+    wanted = animals(large, "b", "the plan")
+    animals(large, "c", "something")
+
+    hits = large.search("zebra plan", limit=3)
+
+    assert hits[0].message_id == wanted
+    assert {hit.session_id for hit in hits} <= {"a", "b", "c"}
+
+
+def test_a_common_word_alone_is_answered_and_by_time_if_wanted(large: SessionDB) -> None:
+    newest = large.append_message("s1", "user", "another plan")
+
+    assert len(large.search("plan", limit=50)) == 50
+    assert large.search("plan", sort="newest")[0].message_id == newest
+
+
+def test_common_words_in_a_boolean_query_are_ranked_among_what_fulfils_it(large: SessionDB) -> None:
+    assert [hit.text for hit in large.search("plan AND 7")] == ["plan 7"]
+    assert len(large.search("plan NOT 7", limit=1_000, sort="oldest")) == MANY - 1
+
+
+def test_how_often_a_common_word_stands_is_estimated_from_how_thick_it_lies(large: SessionDB) -> None:
+    for number in range(MANY):
+        large.append_message("s1", "user", f"other {number}")
+    database = Database(large.path)
+    lookup = Lookup(database, Filters())
+
+    (plan,) = analyse("plan").terms
+    found = lookup._find(plan)
+
+    assert not found.whole
+    assert MANY * 0.3 < found.frequency < MANY * 1.2
+    database.close()
