@@ -37,4 +37,4 @@ def open_manager(hermes_home: HermesHome, clock: Clock) -> Iterator[Callable[...
     for provider in hanging:
         provider.release()
     for manager in opened:
-        manager.shutdown_all(timeout=3.0)
+        manager.shutdown_all(timeout=1.5)

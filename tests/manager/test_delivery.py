@@ -110,8 +110,8 @@ def test_a_failing_row_holds_its_own_session_only(open_manager: OpenManager, clo
     manager.sync_all(make_turn("a1", "refused"), A)
     manager.sync_all(make_turn("a2"), A)
     manager.sync_all(make_turn("b1"), B)
-    assert until(lambda: provider.taken == ["b1"])
-    assert manager.outbox.depth == 2
+    assert until(lambda: manager.outbox.depth == 2)
+    assert provider.taken == ["b1"]
 
 
 def test_a_poison_row_is_parked_and_shown_and_the_session_goes_on(

@@ -199,7 +199,7 @@ class HolographicProvider(MemoryProvider):
 
         for message in reader.messages():
             if message.get("role") == "user":
-                for sentence, category in statements(message.get("content", "")):
+                for sentence, category in statements(message.get("content") or ""):
                     self._facts.store.add(sentence, category, source=f"session:{session.id}")
 
     def shutdown(self) -> None:

@@ -73,6 +73,20 @@ def test_an_unknown_key_finds_nothing() -> None:
     assert matrix(700).matches([hrr.entity_key("nobody", DIM)]) == {}
 
 
+def test_five_sigma_keep_chance_out_of_twenty_thousand_facts() -> None:
+    whole = hrr.PhaseMatrix(256)
+    for i, row in enumerate(np.random.default_rng(0).integers(0, 256, (20_000, 256), dtype=np.uint8), 1):
+        whole.put(i, row)
+    assert whole.matches([hrr.entity_key("nobody", 256)]) == {}
+
+
+def test_the_confidence_is_that_of_the_weakest_key() -> None:
+    known, unknown = hrr.entity_key("person 3", DIM), hrr.entity_key("nobody", DIM)
+    whole = matrix(10)
+    assert whole.confidence([3], [known])[3] > 20
+    assert whole.confidence([3], [known, unknown]) == whole.confidence([3], [unknown])
+
+
 def test_a_row_that_was_dropped_or_replaced_is_not_found_again() -> None:
     whole = matrix(60)
     whole.drop(3)

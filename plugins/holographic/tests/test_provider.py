@@ -219,6 +219,15 @@ def test_a_message_that_no_fact_fits_recalls_nothing(agent: Any, text: str) -> N
     assert not agent.provider.prefetch(Query(text))
 
 
+def test_one_word_in_common_with_a_long_question_is_not_enough(agent: Any) -> None:
+    agent.add("The weekend rota is in the drawer")
+    question = (
+        "Which railway museum near the harbour did Anna visit with Tom on the weekend before the storm?"
+    )
+    assert recalled(agent, question) == []
+    assert agent.texts("search", query=question) == ["The weekend rota is in the drawer"]
+
+
 def test_recall_stays_within_the_budget(agent: Any) -> None:
     for number in range(20):
         agent.add(f"Mel planted tree {number} by the long river road")

@@ -147,6 +147,8 @@ def test_search_finds_any_word_form_and_any_writing_of_a_name(agent: Any) -> Non
     assert agent.texts("search", query="does Mel like to hike?")[0] == "Mel enjoys hiking in the Alps"
     assert agent.texts("search", query="zoë")[0] == "Zoë enjoys painting"
     assert agent.texts("search", query="zoe paints")[0] == "Zoë enjoys painting"
+    agent.add("A boat waits for O'Neill")
+    assert agent.texts("search", query="is o'neill's boat there?")[0] == "A boat waits for O'Neill"
 
 
 def test_search_finds_text_that_writes_no_spaces(agent: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hermes_holographic import hrr
 from hermes_holographic.store import FactStore
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_core.kit import Database
@@ -159,6 +159,7 @@ def test_vectors_of_another_encoder_are_made_anew(start: Callable[..., Any]) -> 
     assert fact["confidence"] > hrr.SIGMAS
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(min_size=1, max_size=60).filter(str.strip), min_size=1, max_size=8))
 def test_any_text_is_stored_found_by_its_own_words_and_removed(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str]

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from hermes_core.contract.values import Query, Recall, RecallItem, Session, SessionSwitch
+from hermes_core.manager.manager import MemoryManager, RecallPart
+from hermes_core.manager.prefetch import WARM_FOR, RecallResult, within
+from hermes_core.testing.fakes import Clock, RaisingProvider, RecordingProvider, make_session
+
+OpenManager = Callable[..., MemoryManager]
+
+A, B = make_session("a"), make_session("b")
+
+
+def start(manager: MemoryManager) -> MemoryManager:
+    manager.initialize_all(A)
+    return manager
+
+
+def part(result: RecallResult) -> RecallPart:
+    (only,) = result.parts
+    return only
+
+
+def text(result: RecallResult) -> str:
+    return part(result).recall.render()
+
+
+def eventually(condition: Callable[[], object]) -> bool:
+    end = time.monotonic() + 10
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.002)
+    return bool(condition())
+
+
+def warmed(manager: MemoryManager, session: Session) -> bool:
+    """Whether a result has come for the session's next turn."""
+    return eventually(lambda: manager._prefetch._warmed[("fake", session.id)]._recall)
+
+
+def test_the_current_question_is_asked_first(open_manager: OpenManager) -> None:
+    manager = start(open_manager(RecordingProvider()))
+    result = manager.prefetch_all(Query("tea?"), A)
+    assert text(result) == "- a: tea?"
+    assert (part(result).origin, part(result).state, part(result).reason) == ("fresh", "active", "")
+    assert result.contexts == [("fake", "- a: tea?")]
+
+
+def test_a_fresh_answer_wins_over_the_warmed_one(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    manager = start(open_manager(provider))
+    manager.queue_prefetch_all(Query("old"), A)
+    assert provider.wait_for("queue_prefetch")
+    assert text(manager.prefetch_all(Query("new"), A)) == "- a: new"
+
+
+def test_a_late_answer_gives_way_to_the_warmed_one_which_is_taken_once(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    manager = start(open_manager(provider, deadlines={"prefetch": 0.05}))
+    manager.queue_prefetch_all(Query("warm"), A)
+    assert warmed(manager, A)
+    gate = provider.gates["prefetch"] = threading.Event()
+    result = manager.prefetch_all(Query("now"), A)
+    assert (text(result), part(result).origin) == ("- a: warm", "warmed")
+    assert part(result).state == "degraded"
+    assert "prefetch late" in part(result).reason
+    assert part(manager.prefetch_all(Query("again"), A)).origin == "none"
+    gate.set()
+
+
+def test_a_late_answer_becomes_the_warmed_one_of_its_session(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    gate = provider.gates["prefetch"] = threading.Event()
+    manager = start(open_manager(provider, deadlines={"prefetch": 0.05}))
+    assert part(manager.prefetch_all(Query("late"), A)).origin == "none"
+    gate.set()
+    del provider.gates["prefetch"]
+    assert warmed(manager, A)
+    provider.results["prefetch"] = RuntimeError("down")
+    assert part(manager.prefetch_all(Query("now"), B)).origin == "none"
+    result = manager.prefetch_all(Query("now"), A)
+    assert (text(result), part(result).origin) == ("- a: late", "warmed")
+
+
+def test_a_warmed_answer_that_is_too_old_is_none(open_manager: OpenManager, clock: Clock) -> None:
+    provider = RecordingProvider()
+    manager = start(open_manager(provider))
+    manager.queue_prefetch_all(Query("warm"), A)
+    assert warmed(manager, A)
+    clock.advance(WARM_FOR + 1)
+    provider.results["prefetch"] = RuntimeError("down")
+    result = manager.prefetch_all(Query("now"), A)
+    assert (part(result).origin, text(result)) == ("none", "")
+    assert part(result).reason == "prefetch failed: RuntimeError: down"
+
+
+def test_what_was_warmed_for_a_session_that_switched_is_dropped(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    manager = start(open_manager(provider))
+    manager.queue_prefetch_all(Query("warm"), A)
+    assert warmed(manager, A)
+    manager.on_session_switch(SessionSwitch("x", A, B, "new", reset=True))
+    provider.results["prefetch"] = RuntimeError("down")
+    assert part(manager.prefetch_all(Query("now"), A)).origin == "none"
+    assert part(manager.prefetch_all(Query("now"), B)).origin == "none"
+
+
+def test_a_result_under_way_at_the_switch_is_dropped(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    gate = provider.gates["queue_prefetch"] = threading.Event()
+    manager = start(open_manager(provider))
+    manager.queue_prefetch_all(Query("warm"), A)
+    assert provider.wait_for("queue_prefetch")
+    manager.on_session_switch(SessionSwitch("x", A, A, "rewind"))
+    gate.set()
+    manager.on_turn_start(1, "after it on the same lane", A)
+    assert provider.wait_for("on_turn_start")
+    provider.results["prefetch"] = RuntimeError("down")
+    assert part(manager.prefetch_all(Query("now"), A)).origin == "none"
+
+
+def test_a_preparation_that_has_not_begun_gives_way_to_a_newer_one(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    gate = provider.gates["on_turn_start"] = threading.Event()
+    manager = start(open_manager(provider))
+    manager.on_turn_start(1, "hi", A)
+    for question in ("one", "two", "three"):
+        manager.queue_prefetch_all(Query(question), A)
+    gate.set()
+    assert provider.wait_for("queue_prefetch")
+    assert manager.flush(1)
+    assert [call["query"].text for call in provider.of("queue_prefetch")] == ["three"]
+
+
+def test_turn_start_comes_before_prefetch_of_the_same_turn(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    manager = start(open_manager(provider))
+    for number in range(10):
+        manager.on_turn_start(number, "hi", A)
+        manager.prefetch_all(Query("hi"), A)
+    assert provider.hooks[3:] == ["on_turn_start", "prefetch"] * 10
+
+
+def test_two_interleaved_sessions_never_see_each_others_recall(open_manager: OpenManager) -> None:
+    manager = start(open_manager(RecordingProvider()))
+    wrong: list[str] = []
+
+    def talk(name: str) -> None:
+        session = make_session(name)
+        for n in range(100):
+            manager.on_turn_start(n, "hi", session)
+            result = manager.prefetch_all(Query(f"q{n}"), session)
+            if text(result) != f"- {name}: q{n}":
+                wrong.append(f"{name}: {result}")
+            manager.queue_prefetch_all(Query(f"w{n}"), session)
+
+    threads = [threading.Thread(target=talk, args=(name,)) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_two_interleaved_sessions_never_see_each_others_warmed_results(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    manager = start(open_manager(provider))
+    for session in (A, B):
+        manager.queue_prefetch_all(Query("warm"), session)
+    assert warmed(manager, A)
+    assert warmed(manager, B)
+    provider.results["prefetch"] = RuntimeError("down")
+    assert text(manager.prefetch_all(Query("now"), B)) == "- b: warm"
+    assert text(manager.prefetch_all(Query("now"), A)) == "- a: warm"
+
+
+def test_providers_are_asked_in_parallel_and_one_that_fails_takes_nothing_from_the_other(
+    open_manager: OpenManager,
+) -> None:
+    builtin = RecordingProvider()
+    builtin.name = "builtin"  # type: ignore[misc]
+    builtin.results["get_tool_schemas"] = []
+    manager = open_manager()
+    assert manager.add_provider(builtin, builtin=True)
+    assert manager.add_provider(RaisingProvider())
+    manager.initialize_all(A)
+    result = manager.prefetch_all(Query("tea"), A)
+    assert [(part.provider, part.origin) for part in result.parts] == [
+        ("builtin", "fresh"),
+        ("raising", "none"),
+    ]
+    assert builtin.threads["prefetch"] == {threading.current_thread().name}
+
+
+def test_a_provider_that_is_not_ready_is_not_waited_for(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    gate = provider.gates["initialize"] = threading.Event()
+    manager = start(open_manager(provider, start_wait=0.01))
+    result = manager.prefetch_all(Query("tea"), A)
+    assert result.elapsed_ms < 500
+    assert part(result).state == "degraded"
+    assert "initialize has run" in part(result).reason
+    gate.set()
+    assert eventually(lambda: manager.health()[0].state == "active")
+    assert part(manager.prefetch_all(Query("tea"), A)).origin == "fresh"
+
+
+def test_a_breaker_that_opened_costs_no_more_waiting(open_manager: OpenManager, clock: Clock) -> None:
+    provider = RecordingProvider()
+    provider.results["prefetch"] = OSError("unreachable")
+    manager = start(open_manager(provider))
+    for _ in range(10):
+        result = manager.prefetch_all(Query("tea"), A)
+    assert len(provider.of("prefetch")) == 5
+    assert "prefetch open: left alone for 60 s more" in part(result).reason
+    provider.results.clear()
+    manager.on_turn_start(1, "hi", A)
+    clock.advance(60)
+    manager.on_turn_start(2, "hi", A)
+    assert part(manager.prefetch_all(Query("tea"), A)).origin == "fresh"
+    assert manager.health()[0].breakers["read"] == "closed"
+
+
+def test_nothing_relevant_is_no_failure(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    provider.results["prefetch"] = None
+    manager = start(open_manager(provider))
+    result = manager.prefetch_all(Query("tea"), A)
+    assert (part(result).origin, part(result).state, result.contexts) == ("none", "active", [])
+
+
+def test_a_provider_cannot_flood_the_turn(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    provider.results["prefetch"] = "x" * 1_000_000
+    manager = start(open_manager(provider))
+    assert len(text(manager.prefetch_all(Query("tea", budget=100), A))) == 400
+
+
+@pytest.mark.parametrize(("budget", "kept"), [(100, ["aaaa", "bbbb"]), (1, ["aaaa"]), (0, [])])
+def test_the_best_items_are_kept_within_the_budget(budget: int, kept: list[str]) -> None:
+    recall = Recall((RecallItem("aaaa"), RecallItem("bbbb")))
+    assert [item.text for item in within(recall, budget).items] == kept
+
+
+def test_a_first_item_that_is_too_long_is_cut() -> None:
+    assert within(Recall((RecallItem("a" * 10), RecallItem("b"))), 1).items == (RecallItem("aaaa"),)
+
+
+def test_a_host_can_add_a_source_of_its_own() -> None:
+    result = RecallResult().with_part("sessions", Recall(text="we talked"))
+    assert result.contexts == [("sessions", "we talked")]
