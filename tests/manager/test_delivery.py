@@ -90,7 +90,7 @@ def test_writes_arrive_in_order_with_their_ids(open_manager: OpenManager) -> Non
     assert provider.taken == [f"t{n}" for n in range(20)]
     assert provider.hooks[-2:] == ["on_memory_write", "on_session_end"]
     assert provider.of("on_memory_write")[0]["write"].id == "w1"
-    assert list(provider.of("on_session_end")[0]["reader"].messages())[0]["content"] == "hi"
+    assert next(iter(provider.of("on_session_end")[0]["reader"].messages()))["content"] == "hi"
 
 
 def test_a_failed_row_is_tried_again_with_the_same_id(open_manager: OpenManager, clock: Clock) -> None:
