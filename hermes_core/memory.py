@@ -138,6 +138,11 @@ class Memory:
             self._add_external(self._selected)
 
     @property
+    def local_session(self) -> Session:
+        """The session of a person at this machine who is in no conversation; it is not stored."""
+        return Session(id=f"local-{self.home.profile}", identity=self.home.profile, home=str(self.home.path))
+
+    @property
     def selected(self) -> str:
         """The name of the external provider that this memory should have; "" for built-in only."""
         return self._selected
@@ -239,9 +244,21 @@ class Memory:
         self.manager.queue_prefetch_all(self._query(user, stored), session)
         return turn
 
-    def change_memory(self, *, session: Session, **arguments: Any) -> dict[str, Any]:
-        """Change curated memory as the `memory` tool does (action, target, content, old_text); the tool's result."""
-        result: dict[str, Any] = json.loads(self.call_tool("memory", arguments, session))
+    def change_memory(
+        self,
+        action: str,
+        target: str = "memory",
+        content: str = "",
+        old_text: str = "",
+        *,
+        session: Session | None = None,
+    ) -> dict[str, Any]:
+        """Change curated memory as the `memory` tool does; its result. Without a session a person at home asks."""
+        who = session or self.local_session
+        self.manager.initialize_all(who)
+        arguments = {"action": action, "target": target, "content": content, "old_text": old_text}
+        given = {name: value for name, value in arguments.items() if value}
+        result: dict[str, Any] = json.loads(self.call_tool("memory", given, who))
         return result
 
     # ------------------------------------------------------------------ report
@@ -249,7 +266,8 @@ class Memory:
     def recall(self, text: str, *, limit: int = 10, session: Session | None = None) -> RecallReport:
         """What a turn with this message would be given, by source, and what searching past sessions finds."""
         began = time.perf_counter()
-        here = session or Session(id="", identity=self.home.profile, home=str(self.home.path))
+        here = session or self.local_session
+        self.manager.initialize_all(here)
         query = self._query(text)
         auto = self.config.recall.sessions == "auto"
         results = [

@@ -96,7 +96,7 @@ def _show_turn(memory: Memory) -> None:
     """What one turn would send to a model: curated memory in the prompt, recall fenced into the message."""
     console().rule("[bold]3. What a turn is given[/bold]", align="left")
     session = memory.start_session(platform="demo")
-    memory.change_memory(session=session, action="add", target="user", content=REMEMBERED)
+    memory.change_memory("add", "user", REMEMBERED, session=session)
     memory.flush()
     later = memory.start_session(platform="demo")
     prompt = memory.system_prompt(later).split("\n# ")[0].strip()

@@ -9,11 +9,10 @@ import click
 from hermes_core.cli import DEGRADED, Failure, home_of
 from hermes_core.cli.output import console, json_option, moment, print_json, print_table, printable, warn
 from hermes_core.config import set_value
-from hermes_core.contract.values import MemoryTarget, Session
+from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.edits import clip
 from hermes_core.curated.journal import Version
 from hermes_core.curated.store import TARGETS, MemoryStore
-from hermes_core.home import HermesHome
 from hermes_core.loader.load import load_provider
 from hermes_core.memory import Memory, open_memory
 
@@ -95,7 +94,8 @@ def history(ctx: click.Context, limit: int, as_json: bool) -> None:
 def undo(ctx: click.Context, change: int | None) -> None:
     """Undo the latest change, or the one with the id CHANGE."""
     with open_memory(home_of(ctx)) as opened:
-        result = opened.curated.undo(change, session=_own_session(opened))
+        opened.manager.initialize_all(opened.local_session)
+        result = opened.curated.undo(change, session=opened.local_session)
         opened.flush()
     _say(result)
 
@@ -106,7 +106,7 @@ def undo(ctx: click.Context, change: int | None) -> None:
 def status(ctx: click.Context, as_json: bool) -> None:
     """Say what memory there is and whether it works. Exits with 3 when something configured does not."""
     with open_memory(home_of(ctx)) as opened:
-        opened.manager.initialize_all(_own_session(opened))
+        opened.manager.initialize_all(opened.local_session)
         report = status_report(opened)
     if as_json:
         print_json(report)
@@ -161,8 +161,9 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
         if not yes:
             what = " and ".join(f"{count} in {name}" for name, count in counts.items() if count)
             click.confirm(f"Remove all entries ({what})?", abort=True)
+        opened.manager.initialize_all(opened.local_session)
         for name in targets:
-            opened.curated.reset(name, session=_own_session(opened))
+            opened.curated.reset(name, session=opened.local_session)
         opened.flush()
     click.echo(f"{sum(counts.values())} entries removed")
 
@@ -234,7 +235,7 @@ def _show_status(report: dict[str, Any]) -> None:
 
 def _change(ctx: click.Context, as_json: bool, **arguments: str) -> None:
     with open_memory(home_of(ctx)) as opened:
-        result = opened.change_memory(session=_own_session(opened), **arguments)
+        result = opened.change_memory(**arguments)
         opened.flush()
         problems = opened.problems()
     if as_json:
@@ -248,9 +249,3 @@ def _say(result: dict[str, Any]) -> None:
     if not result.get("success"):
         raise Failure(str(result.get("error", "the change was refused")))
     click.echo(f"{result['message']} {result.get('usage', '')}".strip())
-
-
-def _own_session(opened: Memory) -> Session:
-    """The command line's own session: not stored, a person at the keyboard."""
-    home: HermesHome = opened.home
-    return Session(id=f"cli-{home.profile}", identity=home.profile, home=str(home.path))

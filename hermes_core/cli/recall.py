@@ -37,8 +37,7 @@ def recall(ctx: click.Context, query: str | None, limit: int, batch: bool, as_js
         raise click.UsageError("give a QUERY or --batch, one of the two")
     with open_memory(home_of(ctx)) as memory:
         if batch:
-            _answer_lines(memory, limit)
-            return
+            ctx.exit(0 if _answer_lines(memory, limit) else 1)
         report = memory.recall(query or "", limit=limit)
         warn(report.problems)
         if as_json:
@@ -47,12 +46,20 @@ def recall(ctx: click.Context, query: str | None, limit: int, batch: bool, as_js
             _show(report)
 
 
-def _answer_lines(memory: Memory, limit: int) -> None:
+def _answer_lines(memory: Memory, limit: int) -> bool:
+    """Answer each line, a bad one with an `error`; whether all were good."""
+    good = True
     for number, line in enumerate(sys.stdin, 1):
-        if line.strip():
+        if not line.strip():
+            continue
+        try:
             query, k = _question(line, number, limit)
             print_json(memory.recall(query, limit=k), compact=True)
-            sys.stdout.flush()
+        except ImportFailed as exc:
+            good = False
+            print_json({"error": str(exc)}, compact=True)
+        sys.stdout.flush()
+    return good
 
 
 def _question(line: str, number: int, limit: int) -> tuple[str, int]:
