@@ -233,9 +233,11 @@ def _show_status(report: dict[str, Any]) -> None:
     print_table("", ("what", "state", "remark"), rows, "")
 
 
-def _change(ctx: click.Context, as_json: bool, **arguments: str) -> None:
+def _change(
+    ctx: click.Context, as_json: bool, *, action: str, target: str, content: str = "", old_text: str = ""
+) -> None:
     with open_memory(home_of(ctx)) as opened:
-        result = opened.change_memory(**arguments)
+        result = opened.change_memory(action, target, content, old_text)
         opened.flush()
         problems = opened.problems()
     if as_json:

@@ -21,82 +21,91 @@ _LIMIT = click.option(
 
 
 def add_commands(group: click.Group, provider: HolographicProvider) -> None:
-    """Add facts, probe, related, reason, contradictions and stats to `group`.
+    """Add facts, probe, related, reason, contradictions and stats to `group`."""
+    group.context_settings["obj"] = provider
+    for command in (facts, probe, related, reason, contradictions, stats):
+        group.add_command(command)
 
-    Each opens the facts of the home that the command line names.
-    """
 
-    def facts() -> FactMemory:
-        context = click.get_current_context()
-        memory = provider.open(command_home(context).path)
-        context.call_on_close(memory.store.db.close)
-        return memory
+@click.command()
+@click.argument("words", nargs=-1)
+@_LIMIT
+@_JSON
+@click.pass_context
+def facts(context: click.Context, words: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """List facts by trust, or search for WORDS."""
+    memory = _open(context)
+    _show(
+        memory.search(" ".join(words), limit=limit) if words else memory.store.listing(None, 0.0, limit),
+        as_json,
+    )
 
-    @group.command("facts")
-    @click.argument("words", nargs=-1)
-    @_LIMIT
-    @_JSON
-    def list_facts(words: tuple[str, ...], limit: int, as_json: bool) -> None:
-        """List facts by trust, or search for WORDS."""
-        memory = facts()
-        found = (
-            memory.search(" ".join(words), limit=limit) if words else memory.store.listing(None, 0.0, limit)
-        )
-        _show(found, as_json)
 
-    @group.command()
-    @click.argument("entity")
-    @_LIMIT
-    @_JSON
-    def probe(entity: str, limit: int, as_json: bool) -> None:
-        """All about one person, project or thing."""
-        _show(facts().probe(entity, limit=limit), as_json)
+@click.command()
+@click.argument("entity")
+@_LIMIT
+@_JSON
+@click.pass_context
+def probe(context: click.Context, entity: str, limit: int, as_json: bool) -> None:
+    """All about one person, project or thing."""
+    _show(_open(context).probe(entity, limit=limit), as_json)
 
-    @group.command()
-    @click.argument("entity")
-    @_LIMIT
-    @_JSON
-    def related(entity: str, limit: int, as_json: bool) -> None:
-        """What connects to ENTITY."""
-        _show(facts().related(entity, limit=limit), as_json)
 
-    @group.command()
-    @click.argument("entities", nargs=-1, required=True)
-    @_LIMIT
-    @_JSON
-    def reason(entities: tuple[str, ...], limit: int, as_json: bool) -> None:
-        """Facts about all ENTITIES at once."""
-        _show(facts().reason(entities, limit=limit), as_json)
+@click.command()
+@click.argument("entity")
+@_LIMIT
+@_JSON
+@click.pass_context
+def related(context: click.Context, entity: str, limit: int, as_json: bool) -> None:
+    """What connects to ENTITY."""
+    _show(_open(context).related(entity, limit=limit), as_json)
 
-    @group.command()
-    @_LIMIT
-    @_JSON
-    def contradictions(limit: int, as_json: bool) -> None:
-        """Facts that disagree, the newer one first."""
-        _show(facts().contradictions(limit=limit), as_json, _pair)
 
-    @group.command()
-    @_JSON
-    def stats(as_json: bool) -> None:
-        """How many facts, entities and vectors there are, and where."""
-        memory = facts()
-        told = {"path": str(memory.store.db.path), **memory.store.stats()}
-        _show(
-            [told],
-            as_json,
-            lambda row: "\n".join(f"{key}: {value}" for key, value in row.items()),
-            whole=told,
-        )
+@click.command()
+@click.argument("entities", nargs=-1, required=True)
+@_LIMIT
+@_JSON
+@click.pass_context
+def reason(context: click.Context, entities: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """Facts about all ENTITIES at once."""
+    _show(_open(context).reason(entities, limit=limit), as_json)
+
+
+@click.command()
+@_LIMIT
+@_JSON
+@click.pass_context
+def contradictions(context: click.Context, limit: int, as_json: bool) -> None:
+    """Facts that disagree, the newer one first."""
+    _show(_open(context).contradictions(limit=limit), as_json, _pair)
+
+
+@click.command()
+@_JSON
+@click.pass_context
+def stats(context: click.Context, as_json: bool) -> None:
+    """How many facts, entities and vectors there are, and where."""
+    memory = _open(context)
+    told = {"path": str(memory.store.db.path), **memory.store.stats()}
+    click.echo(
+        json.dumps(told, ensure_ascii=False, indent=2)
+        if as_json
+        else "\n".join(f"{key}: {value}" for key, value in told.items())
+    )
+
+
+def _open(context: click.Context) -> FactMemory:
+    """The facts of the home that the command line names, closed when the command ends."""
+    memory: FactMemory = context.obj.open(command_home(context).path)
+    context.call_on_close(memory.store.db.close)
+    return memory
 
 
 def _show(
-    rows: Sequence[dict[str, Any]],
-    as_json: bool,
-    line: Callable[[dict[str, Any]], str] | None = None,
-    whole: Any = None,
+    rows: Sequence[dict[str, Any]], as_json: bool, line: Callable[[dict[str, Any]], str] | None = None
 ) -> None:
     if as_json:
-        click.echo(json.dumps(rows if whole is None else whole, ensure_ascii=False, indent=2))
+        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
     elif not rows:
         click.echo("nothing found", err=True)
     for row in () if as_json else rows:

@@ -314,7 +314,7 @@ class HolographicProvider(MemoryProvider):
         found = store.containing(fragment, f"mirror:{write.target}") if fragment else []
         if len(found) == 1:
             return found[0]
-        log.info("%d mirrored facts hold the text that write %s %ss", len(found), write.id, write.action)
+        log.warning("%d mirrored facts hold the text that write %s %ss", len(found), write.id, write.action)
         return None
 
     @property

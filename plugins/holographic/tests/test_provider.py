@@ -64,6 +64,24 @@ def test_importing_it_and_asking_for_its_tools_loads_no_numpy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_without_numpy_it_says_what_to_install() -> None:
+    code = """if True:
+        import sys
+        from importlib.machinery import PathFinder
+        from hermes_holographic import HolographicProvider
+
+        class WithoutNumpy(PathFinder):
+            @classmethod
+            def find_spec(cls, name, path=None, target=None):
+                return None if name == "numpy" else super().find_spec(name, path, target)
+
+        sys.meta_path[:] = [WithoutNumpy]
+        answer = HolographicProvider().is_available()
+        print(answer.ok, answer.reason, answer.remedy, sep="; ")"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "False; numpy is not installed; pip install hermes-memory-holographic"
+
+
 def test_the_tool_offers_nine_actions() -> None:
     store, feedback = HolographicProvider().get_tool_schemas()
     actions = store["parameters"]["properties"]["action"]["enum"]

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hermes_holographic.store import FactStore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermes_core import MemoryWrite
 from hermes_core.kit import Database
 
 ADD_FOREVER = """
@@ -109,6 +111,24 @@ def test_facts_of_another_process_are_found_as_soon_as_they_are_written(agent: A
     finally:
         process.kill()
         process.communicate()
+
+
+def test_one_thread_reads_while_another_writes(agent: Any) -> None:
+    def write() -> None:
+        for number in range(150):
+            agent.provider.on_memory_write(
+                MemoryWrite(f"w{number}", "add", "memory", f"Ann saw comet {number}")
+            )
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = [agent.fact("probe", entity="Ann", limit=50)["count"]]
+    while writer.is_alive():
+        seen.append(agent.fact("probe", entity="Ann", limit=50)["count"])
+    writer.join()
+    assert seen == sorted(seen)
+    memory = agent.provider.open(agent.home)
+    assert len(memory.probe("Ann", limit=500)) == len(memory.matrix) == 150
 
 
 def test_two_processes_add_to_one_file_and_lose_nothing(agent: Any) -> None:
