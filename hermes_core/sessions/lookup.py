@@ -20,7 +20,7 @@ from hermes_core.recall.rank import (
     score_places,
 )
 from hermes_core.recall.tokens import words
-from hermes_core.sessions.filters import Filters, match_of, quoted, table_of
+from hermes_core.sessions.filters import Filters, Order, match_of, quoted, table_of
 from hermes_core.storage.sqlite import Database
 
 RARE = 400
@@ -39,7 +39,7 @@ PHRASE_WORDS = range(2, 13)
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A term's look-up: its newest places, whether these are all, and in how many messages it stands, roughly."""
+    """A term's look-up: its places, whether these are all, and in how many messages it stands, roughly."""
 
     kind: str
     expression: str
@@ -55,10 +55,12 @@ class _Found:
 class Lookup:
     """Looks up the terms of one question in one store, among the sessions in scope.
 
-    Afterwards `holding` are the places found to hold a term themselves, and `asked` the expressions that were matched.
+    Of a term's many messages the newest are looked at, or the oldest when the answer is to begin with them.
+    Afterwards `holding` are the places found to hold a term themselves, with their message's id, and `asked` the
+    expressions that were matched.
     """
 
-    def __init__(self, database: Database, filters: Filters) -> None:
+    def __init__(self, database: Database, filters: Filters, order: Order | None = None) -> None:
         self._database = database
         condition, self._parameters = filters.scope().sql()
         scoped = bool(filters.sessions) or filters.user is not None
@@ -66,7 +68,8 @@ class Lookup:
         if not scoped:
             self._parameters = []
         self._sizes: dict[Place, int] = {}
-        self.holding: set[Place] = set()
+        self._direction = "ASC" if order == "oldest" else "DESC"
+        self.holding: dict[Place, int] = {}
         self._newest = int(database.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0])
         self.asked: list[str] = []
 
@@ -100,12 +103,13 @@ class Lookup:
         near = " OR ".join(map(quoted, term.near))
         weak = dict.fromkeys(self._places("word", near, RARE)[0], NEAR_WORD_WEIGHT) if near else {}
         expression = match_of(term)
-        strong, oldest = self._places(term.kind, expression, RARE + 1)
+        strong, last = self._places(term.kind, expression, RARE + 1)
         places = weak | dict.fromkeys(strong, 1.0)
         if len(strong) <= RARE:
             return _Found(term.kind, expression, places, True, len(places))
-        # The newest hits tell how thick they lie: counting all would mean to read them all.
-        frequency = len(strong) * self._newest // max(self._newest - oldest + 1, 1)
+        # These hits tell how thick they lie: counting all would mean to read them all.
+        span = last if self._direction == "ASC" else self._newest - last + 1
+        frequency = len(strong) * self._newest // max(span, 1)
         return _Found(term.kind, expression, places, False, max(frequency, len(places)))
 
     def _widened(self, term: _Found) -> _Found:
@@ -124,16 +128,16 @@ class Lookup:
         return [_Found("word", expression, dict.fromkeys(places, 1.0), True, len(places))] if places else []
 
     def _places(self, kind: str, expression: str, limit: int) -> tuple[list[Place], int]:
-        """The newest places where an expression matches, and the id of the oldest of them."""
+        """The newest places where an expression matches (or the oldest), and the id of the last of them."""
         table = table_of(kind)
         rows = self._database.execute(
             f"""SELECT m.session_key, m.position, m.size, m.id FROM {table} f JOIN messages m ON m.id = f.rowid
-                {self._scope} {table} MATCH ? ORDER BY f.rowid DESC LIMIT ?""",
+                {self._scope} {table} MATCH ? ORDER BY f.rowid {self._direction} LIMIT ?""",
             (*self._parameters, expression, limit),
         ).fetchall()
         self._sizes.update(((key, position), size) for key, position, size, _ in rows)
         places = [(row[0], row[1]) for row in rows]
-        self.holding.update(places)
+        self.holding.update(((key, position), message_id) for key, position, _, message_id in rows)
         return places, rows[-1][3] if rows else 0
 
     def _among(self, term: _Found, ids: dict[int, Place]) -> _Found:
@@ -147,8 +151,9 @@ class Lookup:
                 AND +rowid IN (SELECT value FROM json_each(?))""",
             (term.expression, min(ids), max(ids), json.dumps(list(ids))),
         )
-        places = {ids[row[0]]: 1.0 for row in rows}
-        self.holding.update(places)
+        found = [row[0] for row in rows]
+        places = {ids[message_id]: 1.0 for message_id in found}
+        self.holding.update((ids[message_id], message_id) for message_id in found)
         return _Found(term.kind, term.expression, places, True, term.frequency or len(places))
 
     def _ids(self, places: Collection[Place]) -> dict[int, Place]:

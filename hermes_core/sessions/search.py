@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, tzinfo
 
 from hermes_core.recall.dates import When
 from hermes_core.recall.query import Analysis, Expression, named_in
-from hermes_core.recall.rank import Candidate, Place, Ranked, rank
+from hermes_core.recall.rank import Candidate, Place, rank
 from hermes_core.recall.tokens import dense_runs
 from hermes_core.sessions.filters import Filters, Order, condition_sql
 from hermes_core.sessions.lookup import Lookup
@@ -58,13 +58,13 @@ def search(
     """The messages that answer, best first, or by time among the relevant ones."""
     if limit < 1 or not analysis:
         return []
-    lookup, reader = Lookup(database, filters), _Reader(database, filters, max(POOL, limit))
+    lookup, reader = Lookup(database, filters, order), _Reader(database, filters, max(POOL, limit))
     rows, scores = _candidates(lookup, reader, analysis, order, _spans(analysis.dates, now, zone))
     by_id = {row["id"]: row for row in rows}
     candidates = [_candidate(row, scores) for row in rows]
     ranked = rank(analysis, candidates, limit=len(candidates) if order else limit, zone=zone)
     if order:
-        ranked = _in_time(ranked, order, 0.0 if analysis.condition else RELEVANT)
+        ranked.sort(key=lambda one: (one.candidate.timestamp, one.candidate.id), reverse=order == "newest")
     return [
         _hit(by_id[one.candidate.id], one.score, reader.snippet(by_id[one.candidate.id], lookup.asked))
         for one in ranked[:limit]
@@ -87,18 +87,18 @@ def _candidates(
     scores = lookup.scores(analysis)
     if not scores:
         return reader.between(spans), scores
-    return reader.rows(_by_score(lookup.holding if order else scores, scores)), scores
+    return reader.rows(_relevant(lookup, scores, order) if order else _by_score(scores, scores)), scores
 
 
 def _by_score(places: Iterable[Place], scores: Mapping[Place, float]) -> list[Place]:
     return sorted(places, key=lambda place: -scores.get(place, 0.0))
 
 
-def _in_time(ranked: list[Ranked], order: Order, relevant: float) -> list[Ranked]:
-    """By time, without those whose words are worth less than the `relevant` share of the best."""
-    least = relevant * max((one.candidate.score for one in ranked), default=0.0)
-    kept = [one for one in ranked if one.candidate.score >= least]
-    return sorted(kept, key=lambda one: one.candidate.timestamp or 0.0, reverse=order == "newest")
+def _relevant(lookup: Lookup, scores: Mapping[Place, float], order: Order) -> list[Place]:
+    """Places that hold a term and are worth something beside the best, by time; ids grow with time."""
+    least = RELEVANT * max(scores.get(place, 0.0) for place in lookup.holding)
+    kept = [place for place in lookup.holding if scores.get(place, 0.0) >= least]
+    return sorted(kept, key=lookup.holding.__getitem__, reverse=order == "newest")
 
 
 def known_names(database: Database, query: str, filters: Filters) -> list[str]:

@@ -41,6 +41,7 @@ def test_a_common_word_alone_is_answered_and_by_time_if_wanted(large: SessionDB)
 
     assert len(large.search("plan", limit=50)) == 50
     assert large.search("plan", sort="newest")[0].message_id == newest
+    assert large.search("plan", sort="oldest")[0].text == "plan 0"
 
 
 def test_common_words_in_a_boolean_query_are_ranked_among_what_fulfils_it(large: SessionDB) -> None:
