@@ -13,6 +13,8 @@ from hermes_core.loader.discover import discover, select
 from hermes_core.loader.entry import BUNDLED, Found, LoadControl, ProviderEntry
 from hermes_core.loader.load import Failure, attempt, load_provider
 
+__all__ = ["LoadControl", "ProviderEntry", "discover_providers"]
+
 _NOT_INSTALLED = "it is not installed"
 
 

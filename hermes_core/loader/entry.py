@@ -77,7 +77,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class LoadControl:
-    """Which providers may be loaded. Each word is a provider's name or that of its distribution.
+    """Which providers may be loaded. Each word is a provider's name or that of its distribution, in any case.
 
     `allow` None means all, an empty set none; `block` is stronger than `allow`.
     """
@@ -85,15 +85,14 @@ class LoadControl:
     allow: frozenset[str] | None = None
     block: frozenset[str] = frozenset()
 
-    @classmethod
-    def of(cls, allow: Iterable[str] | None = None, block: Iterable[str] = ()) -> LoadControl:
-        """Read the two lists of a configuration: names in any case, with spaces around them."""
-        return cls(None if allow is None else _words(allow), _words(block))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "allow", None if self.allow is None else _words(self.allow))
+        object.__setattr__(self, "block", _words(self.block))
 
     @classmethod
     def only(cls, *names: str) -> LoadControl:
         """Nothing but these."""
-        return cls(allow=_words(names))
+        return cls(allow=frozenset(names))
 
     def refusal(self, found: Found) -> str:
         """Why this one may not be loaded, "" when it may."""

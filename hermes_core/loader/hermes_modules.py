@@ -413,9 +413,10 @@ class HostModules:
     """The finder. It sits at the end of `sys.meta_path`, so it is asked only for what nobody else has."""
 
     def find_spec(
-        self, name: str, _path: object = None, _target: object = None
+        self, name: str, path: object = None, target: object = None
     ) -> importlib.machinery.ModuleSpec | None:
         """A module of ours for a name of the host, None for every other name."""
+        del path, target
         if name not in HOST_NAMES:
             return None
         return importlib.machinery.ModuleSpec(name, _ViewLoader(), is_package=name in _PACKAGES)  # type: ignore[arg-type]

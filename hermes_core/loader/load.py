@@ -39,6 +39,8 @@ from hermes_core.loader.discover import discover, select
 from hermes_core.loader.entry import BUNDLED, Found, LoadControl, ProviderEntry, normalised, owner_of
 from hermes_core.loader.registration import Registrations
 
+__all__ = ["Failure", "LoadControl", "Loaded", "attempt", "load_provider"]
+
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")

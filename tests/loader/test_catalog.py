@@ -11,10 +11,10 @@ from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site
 
 
 def listed(
-    site: Site, active: str = "", *, probe: bool = False, **control: list[str]
+    site: Site, active: str = "", *, probe: bool = False, **control: frozenset[str]
 ) -> dict[str, ProviderEntry]:
     entries = discover_providers(
-        site.home, control=LoadControl.of(**control), active=active, probe=probe, entry_points=[]
+        site.home, control=LoadControl(**control), active=active, probe=probe, entry_points=[]
     )
     return {entry.name: entry for entry in entries}
 
@@ -63,8 +63,8 @@ def test_a_configured_provider_of_ours_that_is_not_installed_is_listed_once(site
 
 def test_a_blocked_provider_says_by_which_list(site: Site) -> None:
     site.plugin("notes", NATIVE)
-    assert "block list" in listed(site, "notes", block=["notes"])["notes"].reason
-    assert listed(site, "notes", allow=["duck"])["notes"].state == "blocked"
+    assert "block list" in listed(site, "notes", block=frozenset({"notes"}))["notes"].reason
+    assert listed(site, "notes", allow=frozenset({"duck"}))["notes"].state == "blocked"
 
 
 def test_a_shadowed_folder_is_listed_beside_what_it_imitates(site: Site) -> None:

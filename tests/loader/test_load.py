@@ -239,12 +239,12 @@ def test_a_bundled_name_that_is_not_installed_says_what_to_install(site: Site) -
     ("control", "loads"),
     [
         (LoadControl(), True),
-        (LoadControl.of(allow=[]), False),
-        (LoadControl.of(allow=["notes"]), True),
-        (LoadControl.of(allow=["Under_Test"]), True),
-        (LoadControl.of(allow=["others"]), False),
-        (LoadControl.of(block=["under-test"]), False),
-        (LoadControl.of(allow=["notes"], block=["notes"]), False),
+        (LoadControl(frozenset()), False),
+        (LoadControl(frozenset({"notes"})), True),
+        (LoadControl(frozenset({"Under_Test"})), True),
+        (LoadControl(frozenset({"others"})), False),
+        (LoadControl(block=frozenset({"under-test"})), False),
+        (LoadControl(frozenset({"notes"}), frozenset({"notes"})), False),
         (LoadControl.only("notes"), True),
     ],
 )
