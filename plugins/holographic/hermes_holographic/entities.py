@@ -76,8 +76,8 @@ class EntityIndex:
         return [row[0] for row in self.db.execute(sql, (fact_id,))]
 
     def link(self, fact_id: int, names: Sequence[str], given: bool) -> None:
-        """Say that a fact is about these entities, making those that are new."""
-        for name in names[:MOST_ENTITIES]:
+        """Say that a fact is about these entities, making those that are new, as long as it has room for more."""
+        for name in names[: max(0, MOST_ENTITIES - len(self.keys_of(fact_id)))]:
             if name_key(name):
                 self.db.execute(
                     "INSERT INTO fact_entities VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
