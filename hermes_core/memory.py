@@ -36,6 +36,7 @@ from hermes_core.kit.settings import load_settings
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.entry import LoadControl, ProviderEntry
 from hermes_core.loader.load import Loaded, load_provider
+from hermes_core.loader.observers import load_observers
 from hermes_core.manager.manager import MemoryManager, RecallResult
 from hermes_core.manager.prefetch import within
 from hermes_core.recall.rank import count_tokens
@@ -116,8 +117,12 @@ class Memory:
         self.home = home
         self.config = config
         self.sessions = SessionDB(home.state_db, journal_mode=config.sessions.journal_mode)
+        observers, self._observer_problems = load_observers(self._control())
         self.manager = MemoryManager(
-            home, deadlines={"prefetch": config.recall.deadline}, transcripts=self.sessions.transcript
+            home,
+            deadlines={"prefetch": config.recall.deadline},
+            transcripts=self.sessions.transcript,
+            observers=observers,
         )
         self.curated = MemoryStore(
             home,
@@ -289,6 +294,7 @@ class Memory:
     def problems(self) -> list[str]:
         """What is configured and does not work, a sentence each; empty when all is well."""
         found = [str(self._load_error)] if self._load_error else []
+        found += self._observer_problems
         found += [str(conflict) for conflict in self.curated.problems().values()]
         return found + [
             f"memory provider {health.name!r} is {health.state}: {health.reason}"
@@ -321,7 +327,8 @@ class Memory:
     # ----------------------------------------------------------------- private
 
     def _control(self) -> LoadControl:
-        return LoadControl.of(self.config.providers.allow, self.config.providers.block)
+        rules = self.config.providers
+        return LoadControl(None if rules.allow is None else frozenset(rules.allow), frozenset(rules.block))
 
     def _add_external(self, name: str) -> None:
         """Load the selected provider and hand it to the manager, with the writes that a crash kept from it."""

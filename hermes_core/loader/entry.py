@@ -96,12 +96,16 @@ class LoadControl:
 
     def refusal(self, found: Found) -> str:
         """Why this one may not be loaded, "" when it may."""
-        names = {found.name.casefold(), normalised(found.distribution)} - {""}
+        return self.refuses(found.name, found.distribution)
+
+    def refuses(self, name: str, distribution: str) -> str:
+        """Why what `distribution` offers under `name` may not be loaded, "" when it may."""
+        names = {name.casefold(), normalised(distribution)} - {""}
         blocked = names & self.block
         if blocked:
             return f"{min(blocked)!r} is on the block list"
         if self.allow is not None and not names & self.allow:
-            return f"{found.name!r} is not on the allow list"
+            return f"{name!r} is not on the allow list"
         return ""
 
 

@@ -1,0 +1,45 @@
+"""Observers that packages bring: audit logs, redaction, metrics. Any number of them, each loaded by itself."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+from collections.abc import Iterable
+from functools import partial
+
+from hermes_core.loader.entry import LoadControl, normalised
+from hermes_core.loader.load import Failure, attempt
+
+log = logging.getLogger(__name__)
+
+GROUP = "hermes_core.observers"
+
+
+def load_observers(
+    control: LoadControl | None = None, entry_points: Iterable[importlib.metadata.EntryPoint] | None = None
+) -> tuple[list[object], list[str]]:
+    """The observers that are installed, and a sentence for each that does not load.
+
+    An entry point names an object with hooks marked `@hookimpl`, or a class without arguments. The block and allow
+    lists of providers hold for observers too.
+    """
+    rules = control or LoadControl()
+    points = importlib.metadata.entry_points(group=GROUP) if entry_points is None else entry_points
+    loaded: list[object] = []
+    problems: list[str] = []
+    for point in points:
+        distribution = normalised(point.dist.name) if point.dist else ""
+        if rules.refuses(point.name, distribution):
+            continue
+        made = attempt(partial(_made, point))
+        if isinstance(made, Failure):
+            problems.append(f"observer {point.name!r} is not active: {made}")
+            log.warning("%s", problems[-1])
+        else:
+            loaded.append(made)
+    return loaded, problems
+
+
+def _made(point: importlib.metadata.EntryPoint) -> object:
+    value = point.load()
+    return value() if isinstance(value, type) else value

@@ -1,0 +1,56 @@
+"""Observers are loaded one by one; one that fails is named and hides no other."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from hermes_core.loader.entry import LoadControl
+from hermes_core.loader.observers import GROUP, load_observers
+
+MODULE = """
+from hermes_core import hookimpl
+
+class Audit:
+    @hookimpl
+    def on_event(self, event):
+        pass
+
+ready = Audit()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "audit_trail.py").write_text(MODULE)
+    (tmp_path / "audit_broken.py").write_text("raise RuntimeError('no licence')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("audit_trail", "audit_broken"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def points(*values: str) -> list[EntryPoint]:
+    return [EntryPoint(f"o{i}", value, GROUP) for i, value in enumerate(values)]
+
+
+def test_a_class_and_an_object_both_become_observers() -> None:
+    loaded, problems = load_observers(entry_points=points("audit_trail:Audit", "audit_trail:ready"))
+
+    assert [type(one).__name__ for one in loaded] == ["Audit", "Audit"]
+    assert problems == []
+
+
+def test_one_that_fails_is_named_with_its_reason_and_hides_no_other() -> None:
+    loaded, problems = load_observers(entry_points=points("audit_broken:Audit", "audit_trail:Audit"))
+
+    assert len(loaded) == 1
+    assert problems == ["observer 'o0' is not active: RuntimeError: no licence"]
+
+
+def test_the_block_list_holds_for_observers_too() -> None:
+    loaded, problems = load_observers(LoadControl(block=frozenset({"O0"})), points("audit_trail:Audit"))
+
+    assert (loaded, problems) == ([], [])
