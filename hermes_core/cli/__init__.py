@@ -7,7 +7,6 @@ something that is configured does not work. A command's module is imported when 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -96,8 +95,9 @@ def main(ctx: click.Context, home: str | None, profile: str | None) -> None:
 
 def home_of(ctx: click.Context) -> HermesHome:
     """The home that the options before the command name."""
-    options: Mapping[str, Any] = ctx.find_root().params
-    return HermesHome.resolve(options.get("home"), options.get("profile"))
+    from hermes_core.kit.commands import command_home
+
+    return command_home(ctx)
 
 
 def _active_provider(ctx: click.Context) -> tuple[str, ...]:

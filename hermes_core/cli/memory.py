@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from hermes_core.cli import DEGRADED, Failure, home_of
-from hermes_core.cli.output import console, json_option, moment, print_json, print_table, printable, warn
+from hermes_core.cli.output import console, json_option, moment, print_json, print_table, warn
 from hermes_core.config import set_value
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.edits import clip
 from hermes_core.curated.journal import Version
 from hermes_core.curated.store import TARGETS, MemoryStore
+from hermes_core.kit.text import printable
 from hermes_core.loader.load import load_provider
 from hermes_core.memory import Memory, open_memory
 

@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hermes_core.kit.text import printable
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
@@ -39,13 +41,6 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     for row in rows:
         table.add_row(*(Text(printable(str(cell))) for cell in row))
     console().print(table if table.row_count else empty)
-
-
-def printable(text: str) -> str:
-    """Text without control characters, so that stored text can't drive the terminal."""
-    return "".join(
-        c if c in "\n\t" or (c.isprintable() or ord(c) > 0x9F) else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
 
 
 def moment(seconds: float | None) -> str:

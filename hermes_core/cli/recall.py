@@ -10,8 +10,9 @@ import click
 from rich.text import Text
 
 from hermes_core.cli import home_of
-from hermes_core.cli.output import console, json_option, print_json, printable, warn
+from hermes_core.cli.output import console, json_option, print_json, warn
 from hermes_core.errors import ImportFailed
+from hermes_core.kit.text import printable
 from hermes_core.memory import Memory, Recalled, RecallReport, open_memory
 
 HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "past sessions"}

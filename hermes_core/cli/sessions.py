@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from hermes_core.cli import home_of
-from hermes_core.cli.output import console, json_option, moment, print_json, print_table, printable
+from hermes_core.cli.output import console, json_option, moment, print_json, print_table
 from hermes_core.errors import SessionError
+from hermes_core.kit.text import printable
 from hermes_core.memory import open_memory
 
 
