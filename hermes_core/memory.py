@@ -99,12 +99,13 @@ def open_memory(
     home: str | os.PathLike[str] | HermesHome | None = None,
     *,
     profile: str | None = None,
-    provider: str | None = None,
+    provider: object = None,
 ) -> Memory:
     """Open the memory of a home (default: HERMES_HOME, else ~/.hermes); use it in a `with` block or close it.
 
-    `provider` stands in for `memory.provider` of config.yaml; "" means built-in memory only. Raises `ConfigError` for
-    a config.yaml that is wrong; a provider that does not load is no error here but one of `Memory.problems()`.
+    `provider` stands in for `memory.provider` of config.yaml: a name, "" for built-in memory only, or a provider
+    object, class or factory of your own. Raises `ConfigError` for a config.yaml that is wrong; a provider that does not
+    load is no error here but one of `Memory.problems()`.
     """
     where = home if isinstance(home, HermesHome) else HermesHome.resolve(home, profile)
     return Memory(where, load_config(where), provider=provider)
@@ -113,7 +114,7 @@ def open_memory(
 class Memory:
     """The memory of one home. Safe to share between threads, agents and sessions; lives as long as the process."""
 
-    def __init__(self, home: HermesHome, config: Config, *, provider: str | None = None) -> None:
+    def __init__(self, home: HermesHome, config: Config, *, provider: object = None) -> None:
         self.home = home
         self.config = config
         self.sessions = SessionDB(home.state_db, journal_mode=config.sessions.journal_mode)
@@ -135,12 +136,15 @@ class Memory:
             on_write=self.manager.on_memory_write,
         )
         self._search = SessionSearchTool(self.sessions)
-        self._selected = config.memory.provider if provider is None else provider
+        chosen = config.memory.provider if provider is None else provider
+        self._selected = chosen if isinstance(chosen, str) else str(getattr(chosen, "name", ""))
         self._external = ""
         self._load_error: ProviderError | None = None
         self.manager.add_provider(CuratedProvider(self.curated), builtin=True)
-        if self._selected:
-            self._add_external(self._selected)
+        if not isinstance(chosen, str):
+            self._hold(chosen, self._selected)
+        elif chosen:
+            self._load(chosen)
 
     @property
     def local_session(self) -> Session:
@@ -184,13 +188,33 @@ class Memory:
         return session
 
     def end_session(self, session: Session, reason: EndReason = "close") -> None:
-        """Mark the session as ended and let the provider learn from the whole of it, durably."""
+        """Mark the session as ended and let the provider learn from the whole of it, durably.
+
+        The provider is told once for each last message, however often this is called.
+        """
         self.sessions.end_session(session.id, reason)
-        self.manager.on_session_end(session, reason)
+        last = self.sessions.last_message_id(session.id)
+        if last is not None:
+            self.manager.on_session_end(session, reason, last)
 
     def switch_session(self, switch: SessionSwitch) -> None:
         """Go on under another session id; providers hear of it after the old session's writes."""
         self.manager.on_session_switch(switch)
+
+    def rewind(self, session: Session, message_id: int) -> list[str]:
+        """Take back this message and all after it; ids of the turns that go with them.
+
+        What was not sent yet never reaches the provider; it is told of the rest, to forget it.
+        """
+        turns = self.sessions.rewind(session.id, message_id)
+        switch = SessionSwitch(uuid.uuid4().hex, session, session, "rewind")
+        self.manager.on_session_switch(switch, turns)
+        return turns
+
+    def delete_session(self, session_id: str) -> None:
+        """Delete a session and what of it waits for the provider; what the provider has already is its own."""
+        self.sessions.delete_session(session_id)
+        self.manager.forget_session(session_id)
 
     # -------------------------------------------------------------------- turn
 
@@ -330,15 +354,18 @@ class Memory:
         rules = self.config.providers
         return LoadControl(None if rules.allow is None else frozenset(rules.allow), frozenset(rules.block))
 
-    def _add_external(self, name: str) -> None:
-        """Load the selected provider and hand it to the manager, with the writes that a crash kept from it."""
+    def _load(self, name: str) -> None:
         try:
             loaded = load_provider(name, self.home, self._control())
         except ProviderError as exc:
             self._load_error = exc
-            return
-        self._external = loaded.entry.name
-        if self.manager.add_provider(loaded.factory, name=self._external, fingerprint=self._account(loaded)):
+        else:
+            self._hold(loaded.factory, loaded.entry.name, self._account(loaded))
+
+    def _hold(self, source: object, name: str, fingerprint: Callable[[], str] | None = None) -> None:
+        """Hand the provider to the manager, with the writes that a crash kept from it."""
+        self._external = name
+        if self.manager.add_provider(source, name=name, fingerprint=fingerprint):
             self._recover()
             self.curated.mirror_missing()
 

@@ -45,8 +45,7 @@ def import_sessions(
         counts = [
             _import_turn(memory, session, index, turn, on_turn) for index, turn in enumerate(imported.turns)
         ]
-        if any(counts):
-            memory.end_session(session, "import")
+        memory.end_session(session, "import")
         new = sum(1 for count in counts if count)
         total = Imported(
             total.sessions + 1,

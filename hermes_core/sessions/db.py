@@ -344,6 +344,15 @@ class SessionDB:
         sql = "SELECT count(*) FROM turns t JOIN sessions s ON s.key = t.session_key WHERE s.id = ? AND t.state = 0"
         return int(self._database.execute(sql, (records.storable(session_id),)).fetchone()[0])
 
+    def last_message_id(self, session_id: str) -> int | None:
+        """The id of the session's newest message that is not rewound; None when it has none."""
+        sql = (
+            "SELECT max(m.id) FROM messages m JOIN sessions s ON s.key = m.session_key"
+            " WHERE s.id = ? AND m.position IS NOT NULL"
+        )
+        found = self._database.execute(sql, (records.storable(session_id),)).fetchone()[0]
+        return None if found is None else int(found)
+
     def last_turn_key(self) -> int:
         """The key of the newest completed turn, 0 when there is none."""
         return int(self._database.execute("SELECT coalesce(max(key), 0) FROM turns").fetchone()[0])
