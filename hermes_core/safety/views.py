@@ -198,7 +198,7 @@ _BASE64 = r"[A-Za-z0-9+/_-]{16,}={0,2}"
 _HEX = r"(?:[0-9a-fA-F]{2}){8,}|(?:(?:\\x|0x|%)[0-9a-fA-F]{2}[\s,]?){6,}|(?:[0-9a-fA-F]{2}[ :]){8,}[0-9a-fA-F]{2}"
 _ESCAPES = r"(?:\\u[0-9a-fA-F]{4}){4,}|(?:&#x?[0-9a-fA-F]{1,6};?){4,}"
 _NUMBERS = r"(?:\b\d{2,3}[,;\s]{1,2}){7,}\d{2,3}\b|(?:[01]{8}\s?){6,}"
-_CODE = re.compile(r"&#x([0-9a-f]+)|&#(\d+)|\\u([0-9a-f]{4})", re.IGNORECASE)
+_CODE = r"(?i)&#x([0-9a-f]+)|&#(\d+)|\\u([0-9a-f]{4})"
 
 
 def decoded(text: str) -> Iterator[str]:
@@ -217,7 +217,7 @@ def _candidates(text: str) -> Iterator[str]:
     for match in re.finditer(_HEX, text):
         yield from _readable(bytes.fromhex(re.sub(r"\\x|0x|[^0-9a-fA-F]", "", match[0])))
     for match in re.finditer(_ESCAPES, text):
-        yield "".join(_from_code(code) for code in _CODE.finditer(match[0]))
+        yield "".join(_from_code(code) for code in re.finditer(_CODE, match[0]))
     for match in re.finditer(_NUMBERS, text):
         yield from _readable(_from_numbers(match[0]))
     hidden = "".join(filter(None, map(_smuggled, text))) if not text.isascii() else ""
