@@ -1,6 +1,6 @@
 """Score recall on conversations with known evidence: any file of the LoCoMo format.
 
-    python bench/recall.py --data FILE [--system NAME ...] [-k 10] [--json] [--plot FILE]
+    python bench/recall.py --data FILE [--system NAME ...] [-k 10] [--json] [--plot FILE] [--ablate]
 
 Each message is one row; a question is asked as it stands; what counts is which messages come back, no judge and no
 model. Figures are means over the questions whose evidence exists in the file: recall@k is the share of a question's
@@ -30,8 +30,9 @@ from rich.table import Table
 
 from hermes_core.importers.locomo import read_locomo
 from hermes_core.importers.values import ImportedSession
-from hermes_core.recall.rank import count_tokens
+from hermes_core.recall import rank
 from hermes_core.recall.tokens import is_stop_word, words
+from hermes_core.sessions import lookup
 from hermes_core.sessions.db import SessionDB
 
 DEPTHS = (1, 5, 10, 20)
@@ -217,7 +218,50 @@ def _session_recall(session_of: Mapping[str, str], question: Question, refs: Seq
 
 def _tokens(result: Result, k: int) -> float:
     texts = {id(c): c.text_of() for c, _, _ in result.answers}
-    return fmean(sum(count_tokens(texts[id(c)][ref]) for ref in refs[:k]) for c, _, refs in result.answers)
+    return fmean(
+        sum(rank.count_tokens(texts[id(c)][ref]) for ref in refs[:k]) for c, _, refs in result.answers
+    )
+
+
+NEUTRAL: dict[str, float | tuple[float, ...]] = {
+    "CONTEXT_BEFORE": (),
+    "CONTEXT_AFTER": (),
+    "SPEAKER_WEIGHT": 0.0,
+    "SELF_WEIGHT": 0.0,
+    "DATE_WEIGHT": 0.0,
+    "TIME_WORD_WEIGHT": 0.0,
+    "NUMBER_WEIGHT": 0.0,
+    "QUESTION_WEIGHT": 0.0,
+    "LENGTH_WEIGHT": 0.0,
+    "NEIGHBOUR_WEIGHT": 0.0,
+    "LEAST_DEVIATION": 0.0,
+}
+"""Each ingredient of the ranking by its constant, and the value that takes it out."""
+
+
+@contextmanager
+def without(constant: str) -> Iterator[None]:
+    """Rank without one ingredient, by setting its constant."""
+    users = [module for module in (rank, lookup) if hasattr(module, constant)]
+    kept = getattr(rank, constant)
+    for module in users:
+        setattr(module, constant, NEUTRAL[constant])
+    try:
+        yield
+    finally:
+        for module in users:
+            setattr(module, constant, kept)
+
+
+def ablate(conversations: Sequence[Conversation], k: int, console: Console) -> list[dict[str, Any]]:
+    """The scores of our search, whole and then with each ingredient out."""
+    scores = [score(run("ours", conversations, console), k)]
+    for constant in NEUTRAL:
+        with without(constant):
+            result = run("ours", conversations, console)
+        result.system = f"without {constant}"
+        scores.append(score(result, k))
+    return scores
 
 
 # ---------------------------------------------------------------------- showing
@@ -283,10 +327,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print figures as JSON")
     parser.add_argument("--plot", type=Path, help="draw recall over k into this file (needs matplotlib)")
+    parser.add_argument(
+        "--ablate", action="store_true", help="score our search with each ingredient left out"
+    )
     options = parser.parse_args(arguments)
     conversations = read(options.data)
     progress = Console(stderr=True)
-    scores = [score(run(name, conversations, progress), options.k) for name in options.system or SYSTEMS]
+    if options.ablate:
+        scores = ablate(conversations, options.k, progress)
+    else:
+        scores = [score(run(name, conversations, progress), options.k) for name in options.system or SYSTEMS]
     if options.json:
         print(json.dumps(scores, indent=2))
     else:

@@ -1,7 +1,7 @@
 """Other forms that an English word takes, where a stemmer can't know: went for go, children for child, mom for mother.
 
-Used on the question's side only, so that the index stays as people wrote it. Measured with `bench/recall.py` on five
-LoCoMo conversations; see `EVERYDAY_WEIGHT` in `rank`.
+Used on the question's side only, so that the index stays as people wrote it. What they are worth stands in `rank`, at
+`NEAR_WORD_WEIGHT`.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Two steps, because they need different things. `score_places` knows only where w
 places; `rank` reads the few best candidates themselves.
 
 Each constant carries what recall@10 falls to without it, in per cent, on the five development conversations of LoCoMo
-(759 questions of categories 1 to 4; `bench/recall.py`), where all together reach 80.3 +- 1.4. Little hangs on their
-exact values: forty random settings within half and one and a half times these have a median of 78.8, and choosing
-among them on four conversations to score the fifth gives 78.5.
+(759 questions of categories 1 to 4; `bench/recall.py --ablate`), where all together reach 80.2 +- 1.4. Little hangs on
+their exact values: forty random settings within half and one and a half times these have a median of 79.3, and choosing
+among them on four conversations to score the fifth gives 79.8.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ Place = tuple[int, int]
 
 CONTEXT_BEFORE = (0.6, 0.5, 0.3, 0.2)
 CONTEXT_AFTER = (0.4, 0.3, 0.1)
-"""What a word counts that stands in one of the four messages before (71.4), or of the three after (77.5); 67.7
-without both. Weighed when the question is asked; nothing of it is stored.
+"""What a word counts that stands in one of the four messages before (71.3), or of the three after (77.2). Weighed when the question is asked; nothing of it is stored.
 """
 
 NEAR_WORD_WEIGHT = 0.5
-"""What a word counts that merely may stand for the one asked, film for movie (80.1). Irregular forms, ran for run,
-count in full (79.4).
+"""What a word counts that merely may stand for the one asked, film for movie (80.0). Irregular forms, ran for run,
+count in full (79.3).
 """
 
 TERM_SATURATION = 1.2
@@ -41,37 +40,37 @@ TERM_SATURATION = 1.2
 
 LENGTH_WEIGHT = 0.3
 TYPICAL_SIZE = 130
-"""b of BM25 (79.4), and the length in characters that is neither long nor short: the mean message of LoCoMo. Lengths
+"""b of BM25 (79.2), and the length in characters that is neither long nor short: the mean message of LoCoMo. Lengths
 are compared by their square root, since an agent's answer is long for other reasons than repeating itself.
 """
 
 # The following are in standard deviations of the candidates' scores.
 
 SPEAKER_WEIGHT = 1.0
-"""For a message of the one person whom the question names (77.7). Twice as much would win a point more here, and lose
-ten at the top of the list where the question names the wrong person: recall@1 of category 5 is 38 so, 51 without.
+"""For a message of the one person whom the question names (77.4). More of it would win half a point here and lose
+more where the question names the wrong person: recall@1 of category 5 is 37 with it, and 50 without.
 """
 
 SELF_WEIGHT = 0.2
-"""For a message in which that person says "I" or "my" (80.1)."""
+"""For a message in which that person says "I" or "my" (79.6)."""
 
 DATE_WEIGHT = 2.0
-"""For a message of a time that the question names (79.0)."""
+"""For a message of a time that the question names (78.9)."""
 
 TIME_WORD_WEIGHT = 0.6
-"""For a word of time when the question asks for one (80.3; recall@1 falls from 46.6 to 45.2)."""
+"""For a word of time when the question asks for one (80.1; recall@1 falls from 46.4 to 45.2)."""
 
 NUMBER_WEIGHT = 0.5
-"""For a number when the question asks how many (80.1)."""
+"""For a number when the question asks how many (80.0)."""
 
 QUESTION_WEIGHT = 0.6
-"""Against a message that ends with a question mark (79.7; recall@1 of category 5 falls from 38.6 to 31.9)."""
+"""Against a message that ends with a question mark (79.6; recall@1 of category 5 falls from 37 to 31)."""
 
 EXACT_WEIGHT = 2.0
 """For a piece of the question with its signs, as C# or --verbose; LoCoMo has none."""
 
 NEIGHBOUR_WEIGHT = 0.25
-"""Against the messages beside each one chosen, which owe part of their score to it (80.0)."""
+"""Against the messages beside each one chosen, which owe part of their score to it (79.7)."""
 
 LEAST_DEVIATION = 0.1
 """The deviation is at least this share of the best score, so that two nearly equal candidates stay so (80.1)."""
