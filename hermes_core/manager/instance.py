@@ -272,7 +272,7 @@ class Instance:
         phase = self._begin_close()
         if phase in ("closed", "starting"):
             return phase == "closed"
-        clean = self.write.stop(timeout / 2) if self.write is not self.read else True
+        clean = self.write.stop(timeout / 4) if self.write is not self.read else True
         if phase == "ready" and "shutdown" in self.hooks:
             if clean:
                 clean = self.submit("shutdown", {}).wait(until - time.monotonic()).ok

@@ -307,8 +307,8 @@ class MemoryManager:
                 return
             self._shut_down = True
         until = time.monotonic() + timeout
-        self._writes.flush(timeout / 3)
-        self._writes.stop(timeout / 5)
+        self._writes.flush(timeout / 5)
+        self._writes.stop(timeout / 15)
         instances = [held_one for held in self._roster for held_one in held.instances()][::-1]
         for position, instance in enumerate(instances):
             left = max(0.0, until - time.monotonic())

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from hermes_core.contract.values import Session
 from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.testing.fakes import Clock, HangingProvider
+from hermes_core.manager.outbox import Outbox
+from hermes_core.manager.payload import pack
+from hermes_core.testing.fakes import Clock, HangingProvider, make_turn
 
 
 @pytest.fixture
@@ -38,3 +41,16 @@ def open_manager(hermes_home: HermesHome, clock: Clock) -> Iterator[Callable[...
         provider.release()
     for manager in opened:
         manager.shutdown_all(timeout=1.5)
+
+
+@pytest.fixture
+def left_behind(hermes_home: HermesHome, clock: Clock) -> Callable[..., None]:
+    """Leave a turn in the outbox, as a process does that died."""
+
+    def leave(provider: str, turn: str, session: Session, fingerprint: str = "") -> None:
+        outbox = Outbox(hermes_home, wall=clock)
+        row = pack("sync_turn", make_turn(turn), session, lambda value: value)
+        outbox.append(provider, [row], fingerprint)
+        outbox.close()
+
+    return leave

@@ -90,7 +90,7 @@ def test_writes_arrive_in_order_with_their_ids(open_manager: OpenManager) -> Non
     assert provider.taken == [f"t{n}" for n in range(20)]
     assert provider.hooks[-2:] == ["on_memory_write", "on_session_end"]
     assert provider.of("on_memory_write")[0]["write"].id == "w1"
-    assert next(iter(provider.of("on_session_end")[0]["reader"].messages()))["content"] == "hi"
+    assert provider.of("on_session_end")[0]["reader"].messages()[0]["content"] == "hi"
 
 
 def test_a_failed_row_is_tried_again_with_the_same_id(open_manager: OpenManager, clock: Clock) -> None:
@@ -207,15 +207,12 @@ def test_a_late_write_that_failed_in_the_end_is_tried_again(open_manager: OpenMa
 
 
 def test_rows_of_an_earlier_process_are_sent_with_their_session(
-    open_manager: OpenManager, hermes_home: HermesHome
+    open_manager: OpenManager, left_behind: Callable[..., None]
 ) -> None:
-    first = open_manager(Backend())
     told = make_session("a", user_id="42", platform="telegram")
-    first.sync_all(make_turn("t1"), told)
-    first._writes.stop(1)
+    left_behind("fake", "t1", told)
     provider = Backend()
-    second = start(open_manager(provider))
-    assert second.flush(5)
+    assert start(open_manager(provider)).flush(5)
     assert provider.of("sync_turn")[0]["session"] == told
 
 
@@ -265,42 +262,43 @@ def test_the_lock_is_free_when_nothing_waits(open_manager: OpenManager, hermes_h
     assert free()
 
 
-def test_rows_of_another_account_are_parked_until_a_person_decides(open_manager: OpenManager) -> None:
-    first = open_manager()
-    first.add_provider(Backend(), fingerprint=lambda: "url-1")
-    first.sync_all(make_turn("t1"), A)
-    first._writes.stop(1)
+def test_rows_of_another_account_are_parked_until_a_person_decides(
+    open_manager: OpenManager, left_behind: Callable[..., None]
+) -> None:
+    left_behind("fake", "t1", A, "url-1")
     provider = Backend()
-    second = open_manager()
-    second.add_provider(provider, fingerprint=lambda: "url-2")
-    second.initialize_all(A)
-    assert second.flush(5)
-    assert [row.error for row in second.outbox.parked()] == ["recorded for another account"]
+    manager = open_manager()
+    manager.add_provider(provider, fingerprint=lambda: "url-2")
+    manager.initialize_all(A)
+    assert manager.flush(5)
+    assert [row.error for row in manager.outbox.parked()] == ["recorded for another account"]
     assert provider.taken == []
-    second.outbox.retry()
-    assert second.flush(5)
+    manager.outbox.retry()
+    assert manager.flush(5)
     assert provider.taken == ["t1"]
 
 
-def test_a_row_of_a_hook_that_the_provider_has_no_more_is_parked(open_manager: OpenManager) -> None:
-    class Old(MemoryProvider):
-        name = "fake"
+def test_an_account_that_cannot_be_told_is_a_failed_provider(open_manager: OpenManager) -> None:
+    def fingerprint() -> str:
+        raise ValueError("no url")
 
-        def on_delegation(self) -> None: ...
+    manager = open_manager()
+    assert not manager.add_provider(Backend(), fingerprint=fingerprint)
+    assert "its account can't be told: ValueError: no url" in manager.health()[0].reason
 
-        def sync_turn(self, turn: Turn) -> None: ...
 
+def test_a_row_of_a_hook_that_the_provider_has_no_more_is_parked(
+    open_manager: OpenManager, left_behind: Callable[..., None]
+) -> None:
     class New(MemoryProvider):
         name = "fake"
 
         def on_delegation(self) -> None: ...
 
-    first = open_manager(Old())
-    first.sync_all(make_turn("t1"), A)
-    first._writes.stop(1)
-    second = start(open_manager(New()))
-    assert second.flush(5)
-    assert [row.error for row in second.outbox.parked()] == ["fake has no sync_turn()"]
+    left_behind("fake", "t1", A)
+    manager = start(open_manager(New()))
+    assert manager.flush(5)
+    assert [row.error for row in manager.outbox.parked()] == ["fake has no sync_turn()"]
 
 
 def test_a_session_end_is_read_from_the_host_when_it_is_delivered(open_manager: OpenManager) -> None:

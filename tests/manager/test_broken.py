@@ -1,0 +1,349 @@
+"""Providers that are broken in one way or another: each is shown with its reason, and the turn goes on."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from hermes_core.contract.hooks import hookimpl
+from hermes_core.contract.provider import MemoryProvider
+from hermes_core.contract.values import Delegation, MemoryWrite, Message, Query, SessionSwitch, ToolCall, Turn
+from hermes_core.home import HermesHome
+from hermes_core.manager.manager import MemoryManager, ProviderHealth
+from hermes_core.storage.sqlite import Database
+from hermes_core.testing.fakes import (
+    Clock,
+    HangingProvider,
+    MisspeltProvider,
+    RaisingProvider,
+    RecordingProvider,
+    UnconstructableProvider,
+    WrongTypesProvider,
+    make_session,
+    make_turn,
+)
+
+OpenManager = Callable[..., MemoryManager]
+
+A, B = make_session("a"), make_session("b")
+SHORT = dict.fromkeys(
+    [
+        "is_available",
+        "get_tool_schemas",
+        "initialize",
+        "system_prompt_block",
+        "on_turn_start",
+        "prefetch",
+        "queue_prefetch",
+        "handle_tool_call",
+        "on_pre_compress",
+        "sync_turn",
+        "on_memory_write",
+        "on_delegation",
+        "on_session_end",
+        "on_session_switch",
+        "shutdown",
+    ],
+    0.05,
+)
+
+
+def whole_life(manager: MemoryManager) -> dict[str, Any]:
+    """Call everything once, as a host does; what the host gets to see."""
+    manager.initialize_all(A)
+    manager.on_turn_start(1, "hi", A)
+    seen = {
+        "prompt": manager.build_system_prompt(A),
+        "recall": manager.prefetch_all(Query("tea"), A),
+        "tool": manager.handle_tool_call(ToolCall("fake_remember", {"fact": "tea"}), A),
+        "compress": manager.on_pre_compress([Message(role="user", content="hi")], 0, A),
+    }
+    manager.sync_all(make_turn(), A)
+    manager.queue_prefetch_all(Query("tea"), A)
+    manager.on_memory_write(MemoryWrite("w1", "add", "memory", "tea"), A)
+    manager.on_delegation(Delegation("d1", "task", "result"), A)
+    manager.on_session_end(A, "new", messages=[])
+    manager.on_session_switch(SessionSwitch("x1", A, B, "new"))
+    return seen
+
+
+def only(manager: MemoryManager) -> ProviderHealth:
+    (health,) = manager.health()
+    return health
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), SystemExit(1), KeyboardInterrupt()])
+def test_a_provider_that_raises_in_every_hook_breaks_nothing(
+    open_manager: OpenManager, error: BaseException
+) -> None:
+    manager = open_manager(RaisingProvider(error))
+    seen = whole_life(manager)
+    assert (seen["prompt"], seen["compress"], seen["recall"].contexts) == ("", "", [])
+    assert type(error).__name__ in json.loads(seen["tool"])["error"]
+    assert type(error).__name__ in only(manager).last_error
+    manager.flush(0.1)
+    assert only(manager).depth == 5
+    assert only(manager).failed >= 4
+
+
+def test_a_provider_that_hangs_in_every_hook_holds_no_turn(open_manager: OpenManager) -> None:
+    provider = HangingProvider()
+    manager = open_manager(provider, deadlines=SHORT, clock=time.monotonic)
+    began = time.monotonic()
+    seen = whole_life(manager)
+    assert time.monotonic() - began < 2
+    assert (seen["prompt"], seen["compress"], seen["recall"].contexts) == ("", "", [])
+    assert "error" in json.loads(seen["tool"])
+    assert "prefetch" in seen["recall"].parts[0].reason
+    assert only(manager).state == "degraded"
+    assert only(manager).depth == 5
+    provider.release()
+    assert manager.flush(5)
+
+
+def test_a_provider_of_wrong_types_everywhere_breaks_nothing(open_manager: OpenManager) -> None:
+    manager = open_manager(WrongTypesProvider())
+    seen = whole_life(manager)
+    assert (seen["prompt"], seen["compress"], seen["recall"].contexts) == ("", "", [])
+    assert "returned a object" in json.loads(seen["tool"])["error"]
+    assert manager.flush(5)
+    assert only(manager).breakers == {"read": "closed", "write": "closed"}
+
+
+@pytest.mark.parametrize(
+    ("provider", "reason"),
+    [
+        (RaisingProvider(well=frozenset()), "is_available: RuntimeError: broken on purpose"),
+        (HangingProvider(well=frozenset()), "is_available: no answer within 0.05 s"),
+        (WrongTypesProvider(3, well=frozenset()), "is_available: returned a int"),
+        (UnconstructableProvider, "could not be constructed: ImportError: no module named 'vendor_sdk'"),
+        (MisspeltProvider, "prefech() is no hook: did you mean prefetch()?"),
+        (lambda: object(), "it has no name"),
+        (lambda: None, "it has no name"),
+    ],
+)
+def test_a_provider_that_cannot_be_held_is_shown_with_its_reason(
+    open_manager: OpenManager, provider: object, reason: str
+) -> None:
+    manager = open_manager(deadlines=SHORT)
+    assert not manager.add_provider(provider, name="chosen")
+    assert (only(manager).name, only(manager).state) == ("chosen", "failed")
+    assert reason in only(manager).reason
+    assert manager.prefetch_all(Query("tea"), A).parts == ()
+    assert manager.add_provider(RecordingProvider())
+    if isinstance(provider, HangingProvider):
+        provider.release()
+
+
+def test_a_wrong_parameter_is_refused_by_name(open_manager: OpenManager) -> None:
+    class Wrong(MemoryProvider):
+        name = "wrong"
+
+        def prefetch(self, question: str) -> str:
+            return question
+
+    manager = open_manager(Wrong())
+    assert only(manager).state == "failed"
+    assert "question" in only(manager).reason
+
+
+def test_a_keyword_only_parameter_is_refused_with_what_to_write(open_manager: OpenManager) -> None:
+    class Legacy(MemoryProvider):
+        name = "legacy"
+
+        def prefetch(self, query: Query, *, session_id: str = "") -> str:
+            return session_id
+
+    assert "remove the *" in only(open_manager(Legacy())).reason
+
+
+def test_an_unmarked_hook_of_a_plain_object_is_refused(open_manager: OpenManager) -> None:
+    class Plain:
+        name = "plain"
+
+        @hookimpl
+        def sync_turn(self, turn: Turn) -> None: ...
+
+        def prefetch(self, query: Query) -> str:
+            return query.text
+
+    assert "write @hookimpl above it" in only(open_manager(Plain())).reason
+
+
+def test_capabilities_of_a_wrong_type_are_refused(open_manager: OpenManager) -> None:
+    class Wrong(MemoryProvider):
+        name = "wrong"
+        capabilities = "serial"  # type: ignore[assignment]
+
+    assert "set it to Capabilities" in only(open_manager(Wrong())).reason
+
+
+def test_schemas_that_fail_cost_the_tools_not_the_provider(open_manager: OpenManager) -> None:
+    manager = open_manager(RaisingProvider(well=frozenset({"is_available", "initialize"})))
+    manager.initialize_all(A)
+    assert manager.get_all_tool_schemas() == []
+    assert only(manager).state == "active"
+    assert "offers no tools" in only(manager).warnings[0]
+
+
+def test_a_failed_initialize_is_shown_and_writes_wait(open_manager: OpenManager, clock: Clock) -> None:
+    provider = RaisingProvider(well=frozenset({"is_available", "get_tool_schemas"}))
+    manager = open_manager(provider)
+    seen = whole_life(manager)
+    assert only(manager).state == "failed"
+    assert "initialize: RuntimeError: broken on purpose" in only(manager).reason
+    assert "broken on purpose" in json.loads(seen["tool"])["error"]
+    assert only(manager).depth == 5
+
+
+def test_an_initialize_that_failed_is_tried_again_after_a_while(
+    open_manager: OpenManager, clock: Clock
+) -> None:
+    provider = RecordingProvider()
+    provider.results["initialize"] = OSError("unreachable")
+    manager = open_manager(provider)
+    manager.initialize_all(A)
+    provider.results.clear()
+    manager.prefetch_all(Query("tea"), A)
+    assert provider.hooks.count("initialize") == 1
+    clock.advance(60)
+    manager.prefetch_all(Query("tea"), A)
+    assert provider.wait_for("initialize", 2)
+    manager.initialize_all(A)
+    assert only(manager).state == "active"
+
+
+def test_an_initialize_that_ends_after_the_shutdown_is_shut_down(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    gate = provider.gates["initialize"] = threading.Event()
+    manager = open_manager(provider, start_wait=0.01)
+    manager.initialize_all(A)
+    manager.shutdown_all(1)
+    assert "shutdown" not in provider.hooks
+    gate.set()
+    assert provider.wait_for("shutdown")
+    assert provider.hooks.count("shutdown") == 1
+
+
+def test_a_sqlite_connection_of_initialize_works_in_prefetch(open_manager: OpenManager) -> None:
+    class Local(MemoryProvider):
+        name = "local"
+
+        def initialize(self) -> None:
+            self.connection = sqlite3.connect(":memory:")
+            self.connection.execute("CREATE TABLE facts (text)")
+
+        def prefetch(self) -> str:
+            self.connection.execute("INSERT INTO facts VALUES ('tea')")
+            return str(self.connection.execute("SELECT text FROM facts").fetchone()[0])
+
+        def shutdown(self) -> None:
+            self.connection.close()
+
+    manager = open_manager(Local())
+    manager.initialize_all(A)
+    assert manager.prefetch_all(Query("tea"), A).contexts == [("local", "tea")]
+    manager.shutdown_all(5)
+    assert only(manager).failed == 0
+
+
+def test_a_sqlite_connection_of_initialize_is_refused_on_the_write_lane_with_what_to_do(
+    open_manager: OpenManager,
+) -> None:
+    class Local(MemoryProvider):
+        name = "local"
+
+        def initialize(self) -> None:
+            self.connection = sqlite3.connect(":memory:")
+
+        def sync_turn(self) -> None:
+            self.connection.execute("SELECT 1")
+
+        def shutdown(self) -> None:
+            self.connection.close()
+
+    manager = open_manager(Local())
+    manager.initialize_all(A)
+    manager.sync_all(make_turn(), A)
+    manager.flush(0.1)
+    assert "hermes_core.kit.Database" in only(manager).last_error
+
+
+def test_a_database_of_the_kit_works_on_both_lanes(
+    open_manager: OpenManager, hermes_home: HermesHome
+) -> None:
+    class Local(MemoryProvider):
+        name = "local"
+
+        def initialize(self) -> None:
+            self.db = Database(hermes_home.path / "local.db")
+            self.db.execute("CREATE TABLE facts (text)")
+
+        def sync_turn(self, turn: Turn) -> None:
+            with self.db.transaction() as connection:
+                connection.execute("INSERT INTO facts VALUES (?)", (turn.user,))
+
+        def prefetch(self) -> str:
+            return str(self.db.execute("SELECT text FROM facts").fetchone()[0])
+
+        def shutdown(self) -> None:
+            self.db.close()
+
+    manager = open_manager(Local())
+    manager.initialize_all(A)
+    manager.sync_all(make_turn("t1", "likes tea"), A)
+    assert manager.flush(5)
+    assert manager.prefetch_all(Query("tea"), A).contexts == [("local", "likes tea")]
+
+
+HANGS = """
+import sys
+from pathlib import Path
+from hermes_core.contract.values import Query, ToolCall
+from hermes_core.home import HermesHome
+from hermes_core.manager.manager import MemoryManager
+from hermes_core.testing.fakes import HangingProvider, make_session, make_turn
+
+well, shut_down = sys.argv[2].split(","), sys.argv[3] == "shutdown"
+manager = MemoryManager(
+    HermesHome(Path(sys.argv[1])), redact=lambda value: value, deadlines={"prefetch": 0.2, "handle_tool_call": 0.2}
+)
+manager.add_provider(HangingProvider(frozenset(well)))
+session = make_session()
+manager.initialize_all(session)
+manager.on_turn_start(1, "hi", session)
+manager.prefetch_all(Query("hi"), session)
+manager.handle_tool_call(ToolCall("fake_remember", {}), session)
+manager.sync_all(make_turn(), session)
+if shut_down:
+    manager.shutdown_all()
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("well", "end", "seconds"),
+    [
+        ("is_available,get_tool_schemas,initialize", "shutdown", 15),
+        ("is_available,get_tool_schemas", "shutdown", 15),
+        ("is_available,get_tool_schemas,initialize", "leave", 8),
+        ("", "shutdown", 15),
+    ],
+)
+def test_a_process_with_a_provider_that_hangs_everywhere_ends(
+    hermes_home: HermesHome, well: str, end: str, seconds: float
+) -> None:
+    began = time.monotonic()
+    command: Sequence[str] = [sys.executable, "-c", HANGS, str(hermes_home.path), well, end]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
+    assert time.monotonic() - began < seconds

@@ -1,0 +1,508 @@
+from __future__ import annotations
+
+import contextvars
+import json
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hermes_core.contract.provider import MemoryProvider
+from hermes_core.contract.values import (
+    Availability,
+    Capabilities,
+    Delegation,
+    MemoryWrite,
+    Message,
+    Query,
+    Session,
+    SessionSwitch,
+    ToolCall,
+    Turn,
+)
+from hermes_core.errors import ConfigError
+from hermes_core.home import HermesHome
+from hermes_core.manager.held import MAX_INSTANCES
+from hermes_core.manager.manager import MemoryManager
+from hermes_core.manager.tools import RESERVED
+from hermes_core.testing.fakes import EveryHook, RecordingProvider, make_session, make_turn
+
+OpenManager = Callable[..., MemoryManager]
+
+A, B = make_session("a"), make_session("b")
+
+
+class Named(RecordingProvider):
+    def __init__(self, name: str, tools: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.name = name  # type: ignore[misc]
+        self.results["get_tool_schemas"] = [{"name": tool} for tool in tools]
+        self.results["system_prompt_block"] = f"block of {name}"
+
+
+# ---------------------------------------------------------------- providers
+
+
+def test_the_second_external_provider_is_refused_with_a_warning(
+    open_manager: OpenManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = open_manager(Named("first"))
+    assert not manager.add_provider(Named("second"))
+    assert "only one external provider at a time, and 'first' is active" in caplog.text
+    assert [(health.name, health.state) for health in manager.health()] == [
+        ("first", "idle"),
+        ("second", "idle"),
+    ]
+    assert "only one" in manager.health()[1].reason
+
+
+def test_builtin_and_one_external_live_together(open_manager: OpenManager) -> None:
+    manager = open_manager()
+    assert manager.add_provider(Named("builtin"), builtin=True)
+    assert manager.add_provider(Named("external"))
+    manager.initialize_all(A)
+    assert manager.build_system_prompt(A) == "block of builtin\n\nblock of external"
+
+
+@pytest.mark.parametrize(
+    ("provider", "name"), [(Named("builtin"), ""), (Named("other"), "builtin"), (Named("builtin"), "other")]
+)
+def test_a_stranger_cannot_impersonate_builtin(
+    open_manager: OpenManager, provider: object, name: str
+) -> None:
+    manager = open_manager()
+    assert not manager.add_provider(provider, name=name)
+    assert "belongs to the curated memory" in manager.health()[0].reason
+
+
+def test_builtin_is_added_once_and_stays(open_manager: OpenManager) -> None:
+    manager = open_manager()
+    manager.add_provider(Named("builtin"), builtin=True)
+    assert not manager.add_provider(Named("builtin"), builtin=True)
+    assert not manager.add_provider(Named("builtin"))
+    manager.initialize_all(A)
+    assert manager.build_system_prompt(A) == "block of builtin"
+
+
+def test_builtin_takes_no_mirror_and_needs_no_thread(open_manager: OpenManager) -> None:
+    manager = open_manager()
+    provider = Named("builtin", ("memory",))
+    manager.add_provider(provider, builtin=True)
+    before = threading.active_count()
+    manager.initialize_all(A)
+    manager.on_turn_start(1, "hi", A)
+    manager.handle_tool_call(ToolCall("memory", {}), A)
+    manager.sync_all(make_turn(), A)
+    manager.on_memory_write(MemoryWrite("w1", "add", "memory", "tea"), A)
+    assert threading.active_count() == before
+    assert "sync_turn" not in provider.hooks
+    assert "on_memory_write" not in provider.hooks
+    assert not manager.outbox.path.exists()
+
+
+@pytest.mark.parametrize("source", [RecordingProvider, RecordingProvider(), lambda: RecordingProvider()])
+def test_an_instance_a_class_or_a_factory_can_be_added(open_manager: OpenManager, source: object) -> None:
+    manager = open_manager()
+    assert manager.add_provider(source)
+    assert manager.health()[0].name == "fake"
+    manager.initialize_all(A)
+    assert manager.prefetch_all(Query("tea"), A).contexts == [("fake", "- a: tea")]
+
+
+def test_a_provider_that_is_not_available_is_shown_with_reason_and_remedy(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    provider.results["is_available"] = Availability.no("FAKE_KEY is not set", "run hermes memory setup")
+    manager = open_manager(provider)
+    (health,) = manager.health()
+    assert (health.state, health.reason) == (
+        "unavailable",
+        "FAKE_KEY is not set; run hermes memory setup",
+    )
+    manager.initialize_all(A)
+    assert provider.hooks == ["is_available"]
+
+
+def test_a_hook_that_nobody_has_costs_no_thread_and_no_file(open_manager: OpenManager) -> None:
+    class Quiet(MemoryProvider):
+        name = "quiet"
+
+    manager = open_manager(Quiet())
+    manager.initialize_all(A)
+    threads = {thread.name for thread in threading.enumerate()}
+    manager.on_turn_start(1, "hi", A)
+    assert manager.prefetch_all(Query("tea"), A).parts == ()
+    manager.queue_prefetch_all(Query("tea"), A)
+    manager.sync_all(make_turn(), A)
+    assert {thread.name for thread in threading.enumerate()} == threads
+    assert not manager.outbox.path.exists()
+
+
+def test_the_whole_life_comes_in_order(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    manager = open_manager(provider)
+    manager.initialize_all(A)
+    manager.build_system_prompt(A)
+    for number in (1, 2):
+        manager.on_turn_start(number, "hi", A)
+        manager.prefetch_all(Query("hi"), A)
+        manager.handle_tool_call(ToolCall("fake_remember", {}), A)
+        manager.sync_all(make_turn(f"t{number}"), A)
+        assert manager.flush(5)
+    manager.on_pre_compress([Message(role="user", content="hi")], 0, A)
+    manager.on_session_end(A, "compression", messages=[])
+    manager.on_session_switch(SessionSwitch("x", A, B, "compression"))
+    assert manager.flush(5)
+    manager.shutdown_all()
+    turn = ["on_turn_start", "prefetch", "handle_tool_call", "sync_turn"]
+    assert provider.hooks == [
+        *("is_available", "get_tool_schemas", "initialize", "system_prompt_block"),
+        *turn,
+        *turn,
+        *("on_pre_compress", "on_session_end", "on_session_switch", "shutdown"),
+    ]
+
+
+def test_a_deadline_of_no_hook_is_refused(hermes_home: HermesHome) -> None:
+    with pytest.raises(ConfigError, match="'prefech' is no hook"):
+        MemoryManager(hermes_home, deadlines={"prefech": 1}, redact=str)
+    with pytest.raises(ConfigError, match="above 0"):
+        MemoryManager(hermes_home, deadlines={"prefetch": 0}, redact=str)
+
+
+def test_a_start_does_not_wait_for_a_slow_provider(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    gate = provider.gates["initialize"] = threading.Event()
+    manager = open_manager(provider, start_wait=0.02)
+    manager.initialize_all(A)
+    assert "initialize has run" in manager.health()[0].reason
+    assert manager.build_system_prompt(A) == ""
+    assert "error" in json.loads(manager.handle_tool_call(ToolCall("fake_remember", {}), A))
+    assert manager.get_all_tool_names() == {"fake_remember"}
+    gate.set()
+    manager.initialize_all(A)
+    assert provider.hooks.count("initialize") == 1
+    assert manager.build_system_prompt(A) == ""
+    assert manager.rebuild_system_prompt(A) == "The fake remembers."
+
+
+def test_the_callers_contextvars_are_seen_by_the_hook(open_manager: OpenManager) -> None:
+    profile = contextvars.ContextVar("profile", default="none")
+
+    class Seeing(MemoryProvider):
+        name = "seeing"
+
+        def prefetch(self) -> str:
+            return profile.get()
+
+    manager = open_manager(Seeing())
+    manager.initialize_all(A)
+    profile.set("work")
+    assert manager.prefetch_all(Query("tea"), A).contexts == [("seeing", "work")]
+
+
+# ------------------------------------------------------------ prompt and tools
+
+
+def test_the_system_prompt_is_frozen_for_the_session(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    manager = open_manager(provider)
+    manager.initialize_all(A)
+    first = manager.build_system_prompt(A)
+    provider.results["system_prompt_block"] = "changed"
+    assert manager.build_system_prompt(A) == first
+    assert manager.build_system_prompt(B) == "changed"
+    assert manager.rebuild_system_prompt(A) == "changed"
+    assert manager.build_system_prompt(A) == "changed"
+
+
+def test_tools_of_reserved_names_are_refused_and_shown(open_manager: OpenManager) -> None:
+    manager = open_manager(Named("external", ("memory", "fact_store", "session_search")))
+    assert manager.get_all_tool_names() == {"fact_store"}
+    assert len(manager.health()[0].warnings) == 2
+    assert {"memory", "session_search", "todo", "delegate_task", "skill_manage"} <= RESERVED
+
+
+def test_the_first_provider_of_a_tool_keeps_it(open_manager: OpenManager) -> None:
+    manager = open_manager()
+    manager.add_provider(Named("builtin", ("memory", "shared")), builtin=True)
+    external = Named("external", ("shared", "own"))
+    manager.add_provider(external)
+    assert [schema["name"] for schema in manager.get_all_tool_schemas()] == ["memory", "shared", "own"]
+    assert "'builtin' offers it" in manager.health()[1].warnings[0]
+    manager.initialize_all(A)
+    manager.handle_tool_call(ToolCall("shared", {}), A)
+    assert "handle_tool_call" not in external.hooks
+
+
+def test_capabilities_limit_the_tools(open_manager: OpenManager) -> None:
+    class Limited(Named):
+        capabilities = Capabilities(tool_names=frozenset({"one"}))
+
+    assert open_manager(Limited("x", ("one", "two"))).get_all_tool_names() == {"one"}
+
+
+def test_changing_the_schemas_that_were_given_changes_nothing(open_manager: OpenManager) -> None:
+    manager = open_manager(RecordingProvider())
+    manager.get_all_tool_schemas()[0]["parameters"]["properties"].clear()
+    assert manager.get_all_tool_schemas()[0]["parameters"]["properties"] == {"fact": {"type": "string"}}
+
+
+def test_a_tool_that_nobody_has_answers_an_error(open_manager: OpenManager) -> None:
+    answer = json.loads(open_manager().handle_tool_call(ToolCall("nothing", {}), A))
+    assert answer == {"error": "no memory provider handles tool 'nothing'"}
+
+
+@pytest.mark.parametrize("arguments", [None, [], "text", 3])
+def test_type_confused_arguments_answer_an_error(open_manager: OpenManager, arguments: Any) -> None:
+    manager = open_manager(RecordingProvider())
+    manager.initialize_all(A)
+    answer = json.loads(manager.handle_tool_call(ToolCall("fake_remember", arguments), A))
+    assert "must be an object" in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("suppresses", "memory", "user"),
+    [(True, True, True), ({"user": True}, False, True), (False, False, False)],
+)
+def test_a_provider_may_keep_a_target_to_itself(
+    open_manager: OpenManager, suppresses: Any, memory: bool, user: bool
+) -> None:
+    class Keeping(RecordingProvider):
+        capabilities = Capabilities(suppresses_local_writes=suppresses)
+
+    manager = open_manager(Keeping())
+    assert manager.suppresses_local_writes("memory") is memory
+    assert manager.suppresses_local_writes("user") is user
+
+
+# ------------------------------------------------------------------- secrets
+
+
+def planted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: planted(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [planted(entry) for entry in value]
+    return value.replace("sk-planted", "[redacted]") if isinstance(value, str) else value
+
+
+def test_no_hook_is_given_a_secret(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    manager = open_manager(provider, redact=planted)
+    secret = "my key is sk-planted"
+    message = Message(role="user", content=secret)
+    manager.initialize_all(A)
+    manager.on_turn_start(1, secret, A)
+    manager.prefetch_all(Query(secret, recent=(message,)), A)
+    manager.queue_prefetch_all(Query(secret), A)
+    manager.handle_tool_call(ToolCall("fake_remember", {"fact": [secret]}), A)
+    manager.sync_all(Turn("t1", 1, secret, secret, (message,)), A)
+    manager.on_memory_write(MemoryWrite("w1", "replace", "memory", secret, secret, secret), A)
+    manager.on_delegation(Delegation("d1", secret, secret), A)
+    manager.on_pre_compress([message], 0, A)
+    manager.on_session_end(A, "close", messages=[message])
+    assert manager.flush(5)
+    told = provider.calls + [
+        ("", {"reader": call["reader"].messages()}) for call in provider.of("on_session_end")
+    ]
+    assert "[redacted]" in str(told)
+    assert "sk-planted" not in str(told)
+    expected = {
+        *("on_turn_start", "prefetch", "queue_prefetch", "handle_tool_call", "sync_turn", "on_memory_write"),
+        *("on_delegation", "on_pre_compress", "on_session_end"),
+    }
+    assert expected <= set(provider.hooks)
+
+
+def test_the_file_of_the_outbox_holds_no_secret(open_manager: OpenManager, hermes_home: HermesHome) -> None:
+    manager = open_manager(RecordingProvider(), redact=planted)
+    manager.sync_all(make_turn("t1", "sk-planted"), A)
+    files = [path.read_bytes() for path in hermes_home.path.glob("outbox.db*")]
+    assert b"[redacted]" in b"".join(files)
+    assert b"sk-planted" not in b"".join(files)
+
+
+# ----------------------------------------------------------- session instances
+
+
+class PerSession(EveryHook):
+    """Keeps its session on itself, as providers of other hosts do."""
+
+    name = "per-session"
+    capabilities = Capabilities(scope="session")
+    made: list[PerSession]
+
+    def __init__(self) -> None:
+        self.session = ""
+        self.seen: list[tuple[str, str]] = []
+        type(self).made.append(self)
+
+    def answer(self, hook: str, **arguments: Any) -> Any:
+        if hook == "initialize":
+            assert self.session == ""
+            self.session = arguments["session"].id
+        self.seen.append((hook, arguments["session"].id if "session" in arguments else ""))
+        return {"is_available": True, "get_tool_schemas": [], "prefetch": self.session}.get(hook)
+
+
+@pytest.fixture
+def per_session() -> type[PerSession]:
+    class Fresh(PerSession):
+        made: list[PerSession] = []  # noqa: RUF012  one list for each test
+
+    return Fresh
+
+
+def test_each_session_has_an_instance_of_its_own(
+    open_manager: OpenManager, per_session: type[PerSession]
+) -> None:
+    manager = open_manager(per_session)
+    for session in (A, B):
+        manager.initialize_all(session)
+    for session in (A, B, A):
+        assert manager.prefetch_all(Query("tea"), session).contexts == [("per-session", session.id)]
+        manager.sync_all(make_turn(session.id + "1"), session)
+    assert manager.flush(5)
+    assert [instance.session for instance in per_session.made] == ["a", "b"]
+    for instance in per_session.made:
+        assert {session for _, session in instance.seen if session} == {instance.session}
+
+
+def test_the_least_recently_used_instance_is_closed_but_not_before_its_writes_are_sent(
+    open_manager: OpenManager, per_session: type[PerSession]
+) -> None:
+    manager = open_manager(per_session)
+    for n in range(MAX_INSTANCES + 4):
+        session = make_session(f"s{n}")
+        manager.initialize_all(session)
+        manager.sync_all(make_turn(f"t{n}"), session)
+        assert manager.flush(5)
+    closed = [instance for instance in per_session.made if ("shutdown", "") in instance.seen]
+    assert [instance.session for instance in closed] == ["s0", "s1", "s2", "s3"]
+    assert all(instance.seen[-2] == ("sync_turn", instance.session) for instance in closed)
+
+
+def test_an_instance_ends_when_its_session_goes_on_under_another_id(
+    open_manager: OpenManager, per_session: type[PerSession]
+) -> None:
+    manager = open_manager(per_session)
+    manager.initialize_all(A)
+    manager.sync_all(make_turn("t1"), A)
+    manager.on_session_switch(SessionSwitch("x", A, B, "compression"))
+    assert manager.flush(5)
+    manager.initialize_all(B)
+    first, second = per_session.made
+    hooks = [hook for hook, _ in first.seen]
+    assert hooks[-3:] == ["sync_turn", "on_session_switch", "shutdown"]
+    assert second.session == "b"
+
+
+def test_rows_of_an_earlier_process_get_an_instance_of_their_session(
+    open_manager: OpenManager, per_session: type[PerSession], left_behind: Callable[..., None]
+) -> None:
+    left_behind("per-session", "t1", A)
+    left_behind("per-session", "t2", B)
+    assert open_manager(per_session).flush(10)
+    assert [instance.session for instance in per_session.made] == ["a", "b"]
+
+
+# ------------------------------------------------------------------------ end
+
+
+def test_shutdown_comes_in_reverse_order_and_once(open_manager: OpenManager) -> None:
+    order: list[str] = []
+
+    class Ending(Named):
+        def answer(self, hook: str, **arguments: Any) -> Any:
+            if hook == "shutdown":
+                order.append(self.name)
+            return super().answer(hook, **arguments)
+
+    manager = open_manager()
+    manager.add_provider(Ending("builtin"), builtin=True)
+    manager.add_provider(Ending("external"))
+    manager.initialize_all(A)
+    manager.shutdown_all()
+    manager.shutdown_all()
+    assert order == ["external", "builtin"]
+
+
+def test_no_thread_is_left_after_a_shutdown(open_manager: OpenManager) -> None:
+    manager = open_manager(RecordingProvider(), on_event=lambda event: None)
+    manager.initialize_all(A)
+    manager.prefetch_all(Query("tea"), A)
+    manager.sync_all(make_turn(), A)
+    manager.shutdown_all()
+    for thread in threading.enumerate():
+        if thread.name.startswith("hermes-"):
+            thread.join(5)
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("hermes-")] == []
+
+
+def test_what_was_synced_just_before_the_end_is_still_sent(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    manager = open_manager(provider)
+    manager.initialize_all(A)
+    for n in range(20):
+        manager.sync_all(make_turn(f"t{n}"), A)
+    manager.shutdown_all()
+    assert len(provider.of("sync_turn")) == 20
+    assert provider.hooks[-1] == "shutdown"
+
+
+def test_two_interleaved_sessions_keep_their_turns_and_ids(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    manager = open_manager(provider)
+    manager.initialize_all(A)
+
+    def talk(session: Session) -> None:
+        for n in range(30):
+            manager.sync_all(make_turn(f"{session.id}{n}", session.id), session)
+
+    threads = [threading.Thread(target=talk, args=(session,)) for session in (A, B)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert manager.flush(10)
+    for session in (A, B):
+        turns = [call["turn"] for call in provider.of("sync_turn") if call["session"] == session]
+        assert [turn.id for turn in turns] == [f"{session.id}{n}" for n in range(30)]
+        assert {turn.user for turn in turns} == {session.id}
+
+
+def test_a_host_can_ask_one_provider_one_thing(open_manager: OpenManager) -> None:
+    manager = open_manager(RecordingProvider())
+    assert manager.ask("fake", "backup_paths").value == ()
+    assert manager.ask("fake", "check", session=A).error == "not initialized yet"
+    manager.initialize_all(A)
+    assert manager.ask("fake", "check", session=A).ok
+    assert manager.ask("nobody", "check", session=A).status == "skipped"
+
+
+def test_a_deleted_session_leaves_nothing_behind(
+    open_manager: OpenManager, left_behind: Callable[..., None]
+) -> None:
+    left_behind("fake", "t1", A)
+    left_behind("fake", "t2", B)
+    manager = open_manager()
+    manager.build_system_prompt(A)
+    assert manager.forget_session("a") == 1
+    assert "a" not in manager._prompts
+    assert [row.event for row in manager.outbox.pending()] == ["t2"]
+
+
+def test_a_failure_is_logged_once_a_call_and_never_silently(
+    open_manager: OpenManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = RecordingProvider()
+    provider.results["prefetch"] = OSError("unreachable")
+    manager = open_manager(provider)
+    manager.initialize_all(A)
+    with caplog.at_level(logging.WARNING):
+        manager.prefetch_all(Query("tea"), A)
+    assert [record.getMessage() for record in caplog.records] == [
+        "fake: prefetch failed: OSError: unreachable"
+    ]
