@@ -78,7 +78,6 @@ _FIRST_TABLES = (
     ) STRICT
     """,
     "CREATE INDEX rows_in_order ON rows (provider, state, number)",
-    "CREATE INDEX rows_of_session ON rows (session_id)",
     """
     CREATE TABLE settled (
         provider TEXT NOT NULL,

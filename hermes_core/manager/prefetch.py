@@ -65,33 +65,26 @@ class RecallResult:
 class Warmed:
     """The result that waits for one session of one provider: taken once, and not when it is old.
 
-    A call under way holds on to the object; after `drop` what it brings goes nowhere.
+    A call under way holds on to the object. Once `Prefetch.forget` has let go of it, what that call brings goes nowhere.
     """
 
-    __slots__ = ("_at", "_dropped", "_lock", "_recall")
+    __slots__ = ("_at", "_lock", "_recall")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._recall = Recall()
         self._at = 0.0
-        self._dropped = False
 
     def put(self, recall: Recall, now: float) -> None:
         """Keep `recall` instead of what was there."""
         with self._lock:
-            if not self._dropped:
-                self._recall, self._at = recall, now
+            self._recall, self._at = recall, now
 
     def take(self, now: float) -> Recall:
         """What was warmed, once; empty when nothing was or it is too old."""
         with self._lock:
             recall, self._recall = self._recall, Recall()
             return recall if now - self._at <= WARM_FOR else Recall()
-
-    def drop(self) -> None:
-        """The session went on under another id, or was rewound."""
-        with self._lock:
-            self._dropped, self._recall = True, Recall()
 
 
 class Prefetch:
@@ -127,10 +120,8 @@ class Prefetch:
     def forget(self, session_id: str) -> None:
         """Drop what was warmed for a session, and what is still under way for it."""
         with self._lock:
-            gone = [key for key in self._warmed if key[1] == session_id]
-            dropped = [self._warmed.pop(key) for key in gone]
-        for warmed in dropped:
-            warmed.drop()
+            for key in [key for key in self._warmed if key[1] == session_id]:
+                del self._warmed[key]
 
     def _begin(self, held: Held, query: Query, session: Session) -> Flight:
         late = partial(self._keep, self._of(held.name, session.id))

@@ -314,7 +314,7 @@ from hermes_core.testing.fakes import HangingProvider, make_session, make_turn
 
 well, shut_down = sys.argv[2].split(","), sys.argv[3] == "shutdown"
 manager = MemoryManager(
-    HermesHome(Path(sys.argv[1])), redact=lambda value: value, deadlines={"prefetch": 0.2, "handle_tool_call": 0.2}
+    HermesHome(Path(sys.argv[1])), redact=lambda value: value, start_wait=0.2, deadlines={"prefetch": 0.2, "handle_tool_call": 0.2}
 )
 manager.add_provider(HangingProvider(frozenset(well)))
 session = make_session()

@@ -22,7 +22,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.errors import ConfigError
+from hermes_core.errors import BackendRefused, ConfigError
 from hermes_core.home import HermesHome
 from hermes_core.manager.held import MAX_INSTANCES
 from hermes_core.manager.manager import MemoryManager
@@ -382,6 +382,23 @@ def test_the_least_recently_used_instance_is_closed_but_not_before_its_writes_ar
     closed = [instance for instance in per_session.made if ("shutdown", "") in instance.seen]
     assert [instance.session for instance in closed] == ["s0", "s1", "s2", "s3"]
     assert all(instance.seen[-2] == ("sync_turn", instance.session) for instance in closed)
+
+
+def test_an_instance_with_writes_that_wait_is_not_closed(
+    open_manager: OpenManager, per_session: type[PerSession]
+) -> None:
+    class Refusing(per_session):  # type: ignore[misc,valid-type]
+        def sync_turn(self, turn: Turn, session: Session) -> None:
+            raise BackendRefused("not this one")
+
+    manager = open_manager(Refusing)
+    manager.initialize_all(A)
+    manager.sync_all(make_turn(), A)
+    for n in range(MAX_INSTANCES + 4):
+        manager.initialize_all(make_session(f"s{n}"))
+    closed = [instance.session for instance in per_session.made if ("shutdown", "") in instance.seen]
+    assert "a" not in closed
+    assert "s0" in closed
 
 
 def test_an_instance_ends_when_its_session_goes_on_under_another_id(
