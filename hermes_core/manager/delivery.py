@@ -14,6 +14,7 @@ process dies. How a row fares:
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import random
 import sqlite3
@@ -51,15 +52,25 @@ MAX_BACKOFF = 60.0
 
 
 class Drainer:
-    """Sends the rows of one provider, on one daemon thread that starts with the first of them."""
+    """Sends the rows of one provider, on one daemon thread that starts with the first of them.
+
+    `context` holds the contextvars that the hooks see: the same on every try, whoever made the write.
+    """
 
     def __init__(
-        self, held: Held, outbox: Outbox, terms: Terms, folder: Path, transcripts: Transcripts | None
+        self,
+        held: Held,
+        outbox: Outbox,
+        terms: Terms,
+        folder: Path,
+        transcripts: Transcripts | None,
+        context: contextvars.Context,
     ) -> None:
         self._held = held
         self._outbox = outbox
         self._terms = terms
         self._transcripts = transcripts
+        self._context = context.copy()
         self._breaker = held.vitals.breakers["write"]
         self._lock = _ProcessLock(folder / f"outbox.{quote(held.name, safe='')}.lock")
         self._start_lock = threading.Lock()
@@ -130,11 +141,17 @@ class Drainer:
         return ""
 
     def _start(self) -> None:
+        name = f"hermes-{self._held.name}-outbox"
+        thread = threading.Thread(target=self._context.run, args=(self._run,), name=name, daemon=True)
         with self._start_lock:
-            if self._thread is None and not self._stopping:
-                name = f"hermes-{self._held.name}-outbox"
-                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-                self._thread.start()
+            if self._thread is not None or self._stopping:
+                return
+            try:
+                thread.start()
+            except RuntimeError as exc:  # as in a lane; the rows stay where they are
+                log.warning("%s: nothing is sent: no thread can be started (%s)", self._held.name, exc)
+            else:
+                self._thread = thread
 
     def _run(self) -> None:
         while not self._stopping:

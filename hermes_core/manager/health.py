@@ -46,13 +46,14 @@ class ProviderHealth:
 class Terms:
     """What all calls have in common: clocks, deadlines in seconds by hook, redaction, and where events go.
 
-    `clock` measures, `wall` dates. `emit(kind, data)` returns at once.
+    `start_wait` is in seconds. `clock` measures ages and cooldowns, `wall` dates; waiting itself is in real time. `emit(kind, data)` returns at once.
     """
 
     clock: Callable[[], float]
     wall: Callable[[], float]
     redact: Callable[[Any], Any]
     deadlines: Mapping[str, float]
+    start_wait: float
     emit: Callable[[str, Mapping[str, Any]], None]
 
     def deadline(self, hook: str) -> float:

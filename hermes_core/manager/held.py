@@ -52,6 +52,7 @@ class Held:
         self._terms = terms
         self._by_session: OrderedDict[str, Instance] = OrderedDict()
         self._lock = threading.Lock()
+        self._closed = False
         self.vitals = Vitals(self._given_name or "provider", terms)
         self.first = self._new(self.vitals.name)
 
@@ -108,7 +109,7 @@ class Held:
 
     def instance(self, session: Session) -> Instance:
         """The instance for this session; one that is made now is started."""
-        if not self.per_session:
+        if self._closed or not self.per_session:
             return self.first
         with self._lock:
             found = self._by_session.get(session.id)
@@ -118,6 +119,18 @@ class Held:
         found.start(session)
         self._evict()
         return found
+
+    def awaited(self, session: Session) -> Instance:
+        """The instance for this session; one that is made now is waited for as a start is."""
+        found = self.instance(session)
+        if self.per_session and not self._closed:
+            found.wait_started(self._terms.start_wait)
+        return found
+
+    def close(self) -> list[Instance]:
+        """Make no more instances; those that live, the newest first, for the caller to close."""
+        self._closed = True
+        return self.instances()[::-1]
 
     def instances(self) -> list[Instance]:
         """All that live, in the order in which they were made."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Capabilities, Session
 from hermes_core.manager.breaker import Breaker
-from hermes_core.manager.call import Hook, Outcome, attempt, guarded
+from hermes_core.manager.call import Hook, Outcome, attempt, describe, guarded
 from hermes_core.manager.coroutines import Coroutines
 from hermes_core.manager.health import State, Terms, Vitals
 from hermes_core.manager.lanes import Job, Lane
@@ -346,7 +346,7 @@ class Instance:
         """`initialize` ended, on the read lane."""
         capabilities, broken = attempt(lambda: capabilities_of(self.provider)) if outcome.ok else (None, None)
         if broken is not None:
-            outcome = Outcome("failed", error=f"capabilities: {broken}")
+            outcome = Outcome("failed", error=f"capabilities: {describe(broken, self._terms.redact)}")
         with self._lock:
             closing = self._closing
             self.phase = "ready" if outcome.ok else "failed"

@@ -104,14 +104,17 @@ class Lane:
         with self._lock:
             if self._stopped:
                 return "the provider was shut down"
-            if self._worker is None:
-                self._start()
-            elif hung := self._hung():
-                if not self._can_replace():
-                    return hung
+            hung = self._hung()
+            if hung and not self._can_replace():
+                return hung
+            if hung or self._worker is None:
+                try:
+                    self._start()
+                except RuntimeError as exc:  # the system has no thread left, or the interpreter is ending
+                    return f"no thread can be started ({exc})"
+            if hung:
                 self._abandoned += 1
                 log.warning("%s: %s; a new thread takes its place", self.name, hung)
-                self._start()
         self._queue.put(job)
         return ""
 
@@ -160,9 +163,10 @@ class Lane:
         return f"{job.hook} has not returned for {self._clock() - job.started:.1f} s (deadline {job.deadline:g} s)"
 
     def _start(self) -> None:
-        worker = self._worker = _Worker()
+        worker = _Worker()
         worker.thread = threading.Thread(target=self._work, args=(worker,), name=self.name, daemon=True)
         worker.thread.start()
+        self._worker = worker
 
     def _work(self, me: _Worker) -> None:
         while (job := self._queue.get()) is not None:

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import json
 import logging
+import sqlite3
 import threading
 import time
 import uuid
@@ -28,7 +29,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.errors import ConfigError
+from hermes_core.errors import ConfigError, HermesError
 from hermes_core.home import HermesHome
 from hermes_core.manager.call import Outcome
 from hermes_core.manager.health import ProviderHealth, Terms
@@ -74,10 +75,10 @@ class MemoryManager:
         redact: Callable[[Any], Any] | None = None,
     ) -> None:
         self.home = home
-        self._start_wait = start_wait
         self._transcripts = transcripts
         self._redact = redact or _default_redact()
-        self._terms = Terms(clock, wall, self._redact, _checked_deadlines(deadlines or {}), self._emit)
+        checked = _checked_deadlines(deadlines or {})
+        self._terms = Terms(clock, wall, self._redact, checked, start_wait, self._emit)
         self._registry = Registry()
         listeners = [Listener(on_event)] if on_event else []
         self._observers = Observers([*observers, *listeners], self._registry, self._terms)
@@ -127,7 +128,7 @@ class MemoryManager:
 
     def initialize_all(self, session: Session) -> None:
         """Start what has not started, and wait for it a little; what takes longer goes on in the background."""
-        until = time.monotonic() + self._start_wait
+        until = time.monotonic() + self._terms.start_wait
         instances = [held.instance(session) for held in self._roster]
         for instance in instances:
             instance.start(session)
@@ -192,7 +193,7 @@ class MemoryManager:
         clean = call
         if not held.builtin:
             clean = dataclasses.replace(call, arguments=self._redact(plain(call.arguments)))
-        outcome = held.instance(session).call("handle_tool_call", {"call": clean, "session": session})
+        outcome = held.awaited(session).call("handle_tool_call", {"call": clean, "session": session})
         if outcome.ok:
             return str(outcome.value)
         return _error(
@@ -307,9 +308,12 @@ class MemoryManager:
                 return
             self._shut_down = True
         until = time.monotonic() + timeout
-        self._writes.flush(timeout / 5)
+        try:
+            self._writes.flush(timeout / 5)
+        except (HermesError, sqlite3.Error) as exc:
+            log.error("the outbox can't be read at the end: %s", exc)
         self._writes.stop(timeout / 15)
-        instances = [held_one for held in self._roster for held_one in held.instances()][::-1]
+        instances = [instance for held in reversed([*self._roster]) for instance in held.close()]
         for position, instance in enumerate(instances):
             left = max(0.0, until - time.monotonic())
             if not instance.close(left / (len(instances) - position)):
@@ -331,7 +335,7 @@ class MemoryManager:
 
     def _blocks(self, session: Session) -> str:
         flights = [
-            held.instance(session).submit("system_prompt_block", {"session": session})
+            held.awaited(session).submit("system_prompt_block", {"session": session})
             for held in self._roster.implementing("system_prompt_block")
         ]
         return "\n\n".join(text for flight in flights if (text := (flight.wait().value or "").strip()))

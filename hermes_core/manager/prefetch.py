@@ -125,7 +125,7 @@ class Prefetch:
 
     def _begin(self, held: Held, query: Query, session: Session) -> Flight:
         late = partial(self._keep, self._of(held.name, session.id))
-        return held.instance(session).submit("prefetch", {"query": query, "session": session}, late)
+        return held.awaited(session).submit("prefetch", {"query": query, "session": session}, late)
 
     def _land(
         self, held: Held, flight: Flight, query: Query, session: Session, began: float, until: float

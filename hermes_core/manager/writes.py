@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -17,6 +19,8 @@ from hermes_core.manager.held import Held
 from hermes_core.manager.outbox import Outbox
 from hermes_core.manager.payload import Transcripts, Write, pack, pack_switch
 from hermes_core.manager.roster import Roster
+
+log = logging.getLogger(__name__)
 
 RECOVERY_CHUNK = 200
 """Turns that a recovery stores in one transaction."""
@@ -34,13 +38,20 @@ class Writes:
         self._terms = terms
         self._transcripts = transcripts
         self._drainers: dict[str, Drainer] = {}
+        self._context = contextvars.copy_context()
         self._lock = threading.Lock()
 
     def resume(self) -> None:
         """Go on with what an earlier process left, once a provider."""
         for held in self._durable():
-            if held.name not in self._drainers:
+            if held.name in self._drainers:
+                continue
+            try:
                 self.outbox.attach(held.name)
+            except HermesError as exc:
+                # A start goes on without; each write will raise, and health shows it.
+                log.error("%s: nothing can be sent: %s", held.name, exc)
+            else:
                 self._drainer(held).wake()
 
     def store(self, hook: str, session: Session, write: Callable[[], Write]) -> None:
@@ -110,7 +121,10 @@ class Writes:
         """`health` and what waits in the outbox; waiting for no good reason is a trouble."""
         if not held.durable or not self.outbox.path.exists():
             return health
-        backlog = self.outbox.backlog(held.name)
+        try:
+            backlog = self.outbox.backlog(held.name)
+        except HermesError as exc:
+            return dataclasses.replace(health, state="failed", reason=f"its writes can't be stored: {exc}")
         drainer = self._drainers.get(held.name)
         stuck = drainer.stuck() if drainer and backlog.depth else ""
         parked = f"{backlog.parked} write(s) are parked; see `hermes outbox list`" if backlog.parked else ""
@@ -137,7 +151,9 @@ class Writes:
         with self._lock:
             found = self._drainers.get(held.name)
             if found is None:
-                found = Drainer(held, self.outbox, self._terms, self._folder, self._transcripts)
+                found = Drainer(
+                    held, self.outbox, self._terms, self._folder, self._transcripts, self._context
+                )
                 self._drainers[held.name] = found
                 held.busy, held.on_start = found.sending, found.provider_started
             return found

@@ -22,7 +22,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.errors import BackendRefused, ConfigError
+from hermes_core.errors import BackendRefused, ConfigError, DatabaseCorrupt
 from hermes_core.home import HermesHome
 from hermes_core.manager.held import MAX_INSTANCES
 from hermes_core.manager.manager import MemoryManager
@@ -456,6 +456,40 @@ def test_no_thread_is_left_after_a_shutdown(open_manager: OpenManager) -> None:
         if thread.name.startswith("hermes-"):
             thread.join(5)
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("hermes-")] == []
+
+
+def test_nothing_starts_after_a_shutdown(open_manager: OpenManager, per_session: type[PerSession]) -> None:
+    manager = open_manager(per_session)
+    manager.initialize_all(A)
+    manager.shutdown_all()
+    manager.initialize_all(B)
+    manager.on_turn_start(1, "hi", B)
+    assert manager.prefetch_all(Query("tea"), B).contexts == []
+    assert len(per_session.made) == 1
+
+
+def test_a_damaged_outbox_is_shown_and_stops_neither_start_nor_turn_nor_end(
+    open_manager: OpenManager, hermes_home: HermesHome
+) -> None:
+    hermes_home.path.mkdir(parents=True)
+    hermes_home.outbox_db.write_bytes(b"this is no database, and long enough to be told apart from one" * 99)
+    manager = open_manager(RecordingProvider())
+    manager.initialize_all(A)
+    assert manager.prefetch_all(Query("tea"), A).contexts == [("fake", "- a: tea")]
+    with pytest.raises(DatabaseCorrupt):
+        manager.sync_all(make_turn(), A)
+    assert manager.health()[0].state == "failed"
+    assert "its writes can't be stored" in manager.health()[0].reason
+    manager.shutdown_all()
+
+
+def test_a_resumed_session_of_an_instance_that_was_closed_is_started_again(
+    open_manager: OpenManager, per_session: type[PerSession]
+) -> None:
+    manager = open_manager(per_session)
+    for n in range(MAX_INSTANCES + 1):
+        manager.initialize_all(make_session(f"s{n}"))
+    assert manager.prefetch_all(Query("tea"), make_session("s0")).contexts == [("per-session", "s0")]
 
 
 def test_what_was_synced_just_before_the_end_is_still_sent(open_manager: OpenManager) -> None:
