@@ -43,7 +43,7 @@ from hermes_core.recall.rank import count_tokens
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SearchHit
-from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
+from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool, owner_of
 
 SESSIONS_LABEL = "sessions"
 """Label of past sessions in the fence, when `recall.sessions` is `auto`."""
@@ -178,7 +178,7 @@ class Memory:
         self.sessions.create_session(
             session.id,
             source or session.platform,
-            user=session.user_id,
+            user=owner_of(session),
             parent_id=session.parent_id,
             title=title,
             started_at=started_at,
@@ -419,7 +419,7 @@ class Memory:
         hits = self.sessions.search(
             query.text,
             exclude_sessions=tuple(self.sessions.lineage(session.id)),
-            user=session.user_id or None,
+            user=owner_of(session) or None,
         )
         text = within(Recall(tuple(map(_item, hits))), query.budget).render()
         return [(SESSIONS_LABEL, text)] if text else []

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -103,11 +105,20 @@ def test_a_secret_in_an_error_is_redacted(call: Call) -> None:
 
 
 def test_a_sqlite_connection_on_the_wrong_thread_is_told_what_to_do(call: Call) -> None:
-    connection: list[sqlite3.Connection] = []
-    thread = threading.Thread(target=lambda: connection.append(sqlite3.connect(":memory:")))
+    opened: SimpleQueue[sqlite3.Connection] = SimpleQueue()
+    asked = threading.Event()
+
+    def hold() -> None:
+        with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+            opened.put(connection)
+            asked.wait(10)
+
+    thread = threading.Thread(target=hold)
     thread.start()
+    connection = opened.get()
+    assert "hermes_core.kit.Database" in call(lambda: connection.execute("SELECT 1")).error
+    asked.set()
     thread.join()
-    assert "hermes_core.kit.Database" in call(lambda: connection[0].execute("SELECT 1")).error
 
 
 @pytest.mark.parametrize("value", [3, 1.5, object(), b"x", {1}])
