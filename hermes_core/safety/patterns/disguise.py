@@ -1,0 +1,204 @@
+"""What imitates the markup of a conversation, hides from the person, or hides in markup."""
+
+from __future__ import annotations
+
+from hermes_core.safety.patterns.rule import Rule
+from hermes_core.safety.patterns.words import AGENT, G2, G4, G6, G9, PERSON
+
+RULES = (
+    # --- markup of a conversation
+    Rule(
+        "chat_template",
+        "role_markup",
+        "",
+        (
+            r"<\|(?:im_start|start_header_id|start)\|>\s{0,3}(?:system|user|assistant|developer"
+            r"|tool)|<\|(?:system|user|assistant|developer)\|>\s{0,3}\S{1,30} \S"
+            r"|\[inst\][\s\S]{1,400}?(?:\[/inst\]|<<sys>>)|<<sys>>[\s\S]{1,400}?<</sys>>"
+            r"|<start_of_turn>\s{0,3}(?:user|model|system)|\[/?(?:system|sys|available_tools"
+            r"|tool_results)\][^\w\n]{0,3}\w|<\|(?:endoftext|eot_id|end_of_turn|eom_id|im_end"
+            r"|begin_of_text)\|>(?:\s{0,3}<\||\n\s{0,3}\w|[a-z\[#])|<(?:bos|s)>\s{0,2}\[inst\]"
+        ),
+    ),
+    Rule(
+        "turns",
+        "role_markup",
+        "human assistant user system ai",
+        (
+            r"(?:^|\n)[ \t#*>]{0,4}(?:human|user)\**\s?:\**[^\n]{1,400}\n{1,3}[ \t#*>]{0,4}"
+            r"(?:assistant|ai|bot|claude|model)\**\s?:|\n\n(?:human|assistant|system) ?: ?\S|(?:^"
+            r"|\n)\s{0,3}(?:assistant|ai)\s?: [^\n]{1,400}\n{1,3}\s{0,3}(?:user|human)\s?:"
+        ),
+    ),
+    Rule(
+        "instruction_heading",
+        "role_markup",
+        "",
+        (
+            r"(?:^|\n)\s{0,3}#{2,4} ?(?:system|instructions?|new instructions?|system (?:prompt"
+            r"|message|override)|developer)(?: ?:|\s{0,2}\n)\s{0,3}\S|(?:^|\n)\s{0,3}(?:system"
+            r"|developer|root) ?: ?(?:you|the assistant|ignore|from now|new|all|override|always"
+            r"|never|the user|obey|disregard|execute|run|grant)"
+        ),
+    ),
+    Rule(
+        "fake_tags",
+        "role_markup",
+        "",
+        (
+            r"<\s{0,3}/?\s{0,3}(?:memory[-_]context|system[-_](?:prompt|message|reminder|note"
+            r"|instructions?|override)|developer[-_](?:message|prompt)|system|assistant"
+            r"|function_calls|function_results|tool_(?:call|result|response|use)|user_(?:input"
+            r"|query|message)|end[-_]?of[-_]?(?:context|memory|user|prompt|instructions)"
+            r"|instructions|im_start|antml:\w{1,20})\s{0,3}>\s{0,2}(?:(?<=>)\w|(?<=\n)\S|\[)"
+            r"|</\s{0,3}(?:memory[-_]context|system[-_]?\w{0,12}|context|memor(?:y|ies)"
+            r"|user_profile|documents?|data)\s{0,3}>\s{0,6}(?:\S{1,20}\s{1,3}){0,3}(?:system"
+            r"|assistant|user|new|ignore|you|now|the|instructions?)"
+        ),
+    ),
+    Rule(
+        "system_note",
+        "role_markup",
+        "",
+        (
+            r"[\[(*]{1,2}\s{0,3}(?:system|admin|developer|assistant|end of (?:memory|context|user"
+            r"|system))[ _-]{0,2}(?:note|message|notice|instructions?|prompt|update|alert|command"
+            r"|directive|override|memory|context)?\s{0,2}\d{0,3}[\])*:]{1,3}\s{0,3}(?:you|the"
+            r"|ignore|from|all|new|now|this|always|never|user|assistant|obey|disregard|execute|run"
+            r"|grant|please|approve|treat)"
+        ),
+    ),
+    Rule(
+        "json_role",
+        "role_markup",
+        "",
+        (
+            r"[\"']role[\"']\s{0,3}:\s{0,3}[\"'](?:system"
+            r"|developer)[\"']\s{0,3},\s{0,3}[\"']content[\"']\s{0,3}:"
+            r"|[\"']content[\"']\s{0,3}:\s{0,3}[\"'][^\"']{0,300}[\"']\s{0,3},\s{0,3}[\"']role[\"']\s{0,3}:\s{0,3}[\"']"
+            r"(?:system|developer)[\"']|\|\s{0,3}role: (?:system|developer)|(?:^|\n)role: "
+            r"(?:system|developer)\s{0,3}\n\s{0,6}content:"
+        ),
+    ),
+    # --- hiding
+    Rule(
+        "do_not_tell",
+        "deception",
+        (
+            "tell mention reveal inform disclose show say let notify talk admit report speak "
+            "alert warn hint acknowledge discuss expose explain ask confess"
+        ),
+        (
+            rf"\b(?:do not|don't|dont|never|must not|mustn't|should not|shouldn't|may not|not to"
+            rf"|cannot|without|avoid|refrain from|no need to|stop|rather than|instead of)\b(?: ever"
+            rf"| to)?{G2}(?:tell(?:ing)?|mention(?:ing)?|reveal(?:ing)?|inform(?:ing)?|disclos(?:e"
+            rf"|ing)|show(?:ing)? (?:this|it|these|that|any of)|let(?:ting)?|notify(?:ing)?|admit"
+            rf"(?:ting)?|alert(?:ing)?|warn(?:ing)?|hint(?:ing)?|acknowledg(?:e|ing)|discuss"
+            rf"(?:ing)?|expos(?:e|ing)|confess(?:ing)?|talk(?:ing)?){G6}{PERSON}\b"
+        ),
+    ),
+    Rule(
+        "keep_secret",
+        "deception",
+        (
+            "secret hidden private confidential quiet silent silently covert covertly conceal "
+            "hide hidden invisible unaware unnoticed secretly quietly dark withhold cover "
+            "stealth discreetly find know notice see told nothing mum silent leave informed "
+            "aware learn realise realize discover suspect knowing noticing consent keep mask "
+            "omit suppress obscure"
+        ),
+        (
+            rf"\b(?:keep|hold|stay|remain|leave|make)\b{G6}(?:secret|hidden|private|confidential"
+            rf"|quiet|invisible|unaware|in the dark|out of sight|concealed|unnoticed|between us"
+            rf"|under wraps){G2}(?:from |about |to )?{PERSON}|\b(?:hide|conceal|withhold|obscure"
+            rf"|mask|cover up|omit|suppress)s?\b{G9}from {G2}?{PERSON}|\b(?:hide|conceal"
+            rf"|withhold)\b{G9}from (?:the |any |all |your )?(?:person|people|user|human|chat|log"
+            rf"|view|reply|replies|output|operator|conversation|sight|audit|history)"
+            rf"|\b{PERSON}\b{G2}(?:must|should|shall|may|can|need|will|does|do)(?: not|n't|n.t| "
+            rf"never)(?: (?:to|be|ever|need|have|get|made)){{0,3}} (?:know|see|notice|find out"
+            rf"|learn|be told|be informed|hear|be made aware|realise|realize|discover|suspect)|\b"
+            rf"(?:secretly|covertly|silently|quietly|stealthily|discreetly)[^\w.]{{1,3}}(?:send|run"
+            rf"|execute|upload|forward|copy|add|install|collect|record|log|insert|include|append"
+            rf"|exfiltrate|change|modify|disable|fetch|transfer|report|monitor|track|store|delete"
+            rf"|post|email)\b|\b(?:without|so that)\b{G4}{PERSON}{G4}(?:know(?:s|ing)?|notic(?:e"
+            rf"|es|ing)|realis|realiz|seeing|aware|finding out|consent|noticing)|\bleave\b{G6}out "
+            rf"of\b{G4}(?:summar(?:y|ies)|reports?|repl(?:y|ies)|logs?|answers?|transcripts?"
+            rf"|history)\b|\bsay nothing\b{G6}(?:to|in front of) {PERSON}|\btell {PERSON} "
+            rf"nothing\b|\b(?:stay|keep|remain) (?:silent|quiet|mum)\b{G6}{PERSON}|\bkeep (?:this"
+            rf"|it|these|that|everything)\b{G4}(?:away )?from {PERSON}|\bkeep (?:this|it|these"
+            rf"|that)\b{G6}(?:secret|hidden|confidential|to yourself|between us|quiet)\b"
+        ),
+    ),
+    Rule(
+        "deny_it",
+        "deception",
+        "asks asked deny lie pretend claim denies",
+        (
+            rf"\bif\b{G4}(?:asks?|asked|questioned|confronted|inquires?"
+            rf"|wonders?)\b[^.\n]{{0,60}}?\b(?:deny|lie|pretend|claim|say (?:that )?(?:you|it|there"
+            rf"|nothing|no)|answer (?:that )?(?:you|no)|change the (?:subject|topic)|act (?:as if"
+            rf"|innocent|surprised|confused)|feign|do not admit|don't admit|make up|blame|refuse "
+            rf"to (?:say|explain))\b|\b(?:deny|never admit|do not admit|don't admit)\b{G4}(?:this"
+            rf"|having|knowing|that you|existence|you have|you received|any knowledge)|\blie "
+            rf"to\b{G2}{PERSON}|\b(?:mislead|deceive|trick|gaslight|manipulate)\b{G2}{PERSON}"
+            rf"|\b(?:leave|omit|strip|remove|scrub|delete|erase)\b{G6}(?:no traces?|traces"
+            rf"|evidence|any mention|all mention|this step|tracks|from (?:the )?(?:logs?|history"
+            rf"|summary|transcript|report|audit))"
+        ),
+    ),
+    # --- hidden in markup
+    Rule(
+        "hidden_html",
+        "hidden_markup",
+        "",
+        (
+            rf"(?:<[^<>]{{0,100}}(?:display\s{{0,2}}:\s{{0,2}}none"
+            rf"|visibility\s{{0,2}}:\s{{0,2}}hidden|font-size\s{{0,2}}:\s{{0,2}}[01](?:px|pt|em|%)?"
+            rf"(?![\d.])|opacity\s{{0,2}}:\s{{0,2}}0(?![.\d]*[1-9])|color\s{{0,2}}:\s{{0,2}}"
+            rf"(?:white|transparent|#fff)|aria-hidden=.?true|\bhidden\b|(?:left|top"
+            rf"|text-indent)\s{{0,2}}:\s{{0,2}}-\d{{3,}}|(?:height"
+            rf"|width)\s{{0,2}}:\s{{0,2}}0)[^<>]{{0,100}}>|<!--|<noscript>|<template>|<details>|\["
+            rf"(?://|comment|_|\^\w{{1,10}})\]\s{{0,2}}:\s{{0,2}}(?:#|<>)?\s{{0,2}}[(\"']"
+            rf"|\{{#|<%--|<svg[^>]{{0,80}}>\s{{0,3}}<(?:desc|title|text)>|<(?:img|a)[^>]{{0,80}}"
+            rf"(?:alt|title)=[\"'])[^\n]{{0,200}}?(?:\b{AGENT}s?\b\s{{0,2}}(?:[:,]|must\b|shall\b"
+            rf"|needs? to\b|instructions?:|please\b)|\b(?:note|attention|message|instructions?|dear"
+            rf"|hey|hello|hi) (?:to |for )?(?:the |any |all |this )?(?:ai|assistants?|agents?|llms?"
+            rf"|language models?|bots?|chatgpt|claude|hermes)\b|(?<![-\w@])(?:ignore (?:all|any|the"
+            rf"|your|previous|prior|every|above|safety|what)|disregard|obey|execute|you (?:are|must"
+            rf"|should|will)|approve (?:all|every|any)|exfiltrate|forward (?:the|all|every|this)"
+            rf"|reveal|send (?:the|all|every|any|user|your|it)|upload (?:the|all|every)|run (?:the"
+            rf"|this|`|curl|wget|rm|sh|bash|\./)|curl |wget |rm -rf|delete (?:all|every|the)"
+            rf"|override (?:all|the|your|safety)|grant (?:all|admin|root|full)|do not tell|don't "
+            rf"tell|without asking)(?!\w*-))"
+        ),
+    ),
+    Rule(
+        "image_beacon",
+        "hidden_markup",
+        "",
+        (
+            r"!\[[^\]\n]{0,80}\]\(\s{0,2}https?://[^)\n]{0,200}[?&=/][^)\n]{0,80}(?:<[^)\n]{2,60}>"
+            r"|\{[^)\n]{2,60}\}|\$\w|%s|\[[^)\n]{2,40}\]|\bsecret|\btoken=|conversation"
+            r"|user_?message|last_?message|api_?key|history|base64)"
+            r"|<img[^>\n]{0,80}src=[\"']?https?://[^>\n]{0,120}(?:\{|<|\$|%s|secret|token="
+            r"|conversation|message|history|cookie)|\]\(\s{0,2}(?:javascript|data:text/html"
+            r"|vbscript):|\[[^\]\n]{0,80}\]\(\s{0,2}https?://[^)\n]{0,120}[?&]\w{1,20}="
+            r"(?:<[^)\n]{2,60}>|\{[^)\n]{2,60}\})|\b(?:render|embed|include|insert|end|add|append"
+            r"|load|show|display)\b[^.\n]{0,60}?\b(?:image|pixel|markdown|img|link"
+            r"|url)\b[^\n]{0,60}?https?://[^\s]{0,80}[?&]?[^\n]{0,40}?\b(?:encoded|containing|with"
+            r"|plus|followed by|set to|base64)\b[^.\n]{0,40}?\b(?:conversation|message|secret"
+            r"|history|key|token|reply|summary|data|prompt|answer)"
+        ),
+    ),
+    Rule(
+        "script",
+        "hidden_markup",
+        "",
+        (
+            r"<script\b[^>\n]{0,120}>[^<\n]{0,200}?(?:fetch\(|document\.cookie|localstorage|eval\("
+            r"|https?://)|\bon(?:error|load|click)\s{0,2}=\s{0,2}[\"']?[^\"'\n]{0,80}(?:fetch\("
+            r"|document\.|eval\(|location)|<(?:iframe|object|embed)[^>\n]{0,80}(?:src|data)=[\"']?"
+            r"(?:https?:|javascript:|data:)[^>\n]{0,80}(?:style|width=.?[01]\b|hidden)"
+        ),
+    ),
+)

@@ -1,0 +1,125 @@
+"""The words that the rules are made of, as fragments of patterns; the names of `*_NEEDS` are plain word lists."""
+
+from __future__ import annotations
+
+
+def _within(words: int) -> str:
+    return rf"(?:[^\w.!?;\n]{{1,4}}\w{{1,30}}){{0,{words}}}?[^\w.!?;\n]{{1,4}}"
+
+
+G2, G4, G6, G9 = _within(2), _within(4), _within(6), _within(9)
+
+NOT = r"(?<!not )(?<!never )(?<!n't )(?<!cannot )(?<!to not )(?<!to never )(?<!avoid )"
+DROP = (
+    r"(?:ignore|disregard|forget|discard|dismiss|neglect|override|overrule|bypass|abandon"
+    r"|cancel|void|drop|erase|unlearn|set aside|put aside|throw (?:out|away)|toss out|pay "
+    r"no attention to|give no weight to|do not (?:follow|obey|heed)|don't (?:follow|obey"
+    r"|heed)|stop (?:following|obeying|heeding)|no longer (?:follow|obey)|leave behind"
+    r"|wipe)"
+)
+DROP_NEEDS = (
+    "ignore disregard forget discard dismiss neglect override overrule bypass abandon "
+    "cancel void drop erase unlearn aside throw toss attention weight follow obey heed "
+    "stop longer behind wipe"
+)
+ORDERS = (
+    r"(?:instructions?|directions?|directives?|guidelines?|guidance|rules?|commands?"
+    r"|orders|prompts?|polic(?:y|ies)|constraints?|restrictions?|safeguards?|guardrails?"
+    r"|programming|training|limits?|limitations?|boundaries|principles|briefing|system "
+    r"message)"
+)
+BEFORE = (
+    r"(?:previous|prior|preceding|earlier|above|foregoing|former|past|original|initial"
+    r"|existing|current|old|system|developer|safety|aforementioned|standing|built-?in|core"
+    r"|default)"
+)
+GIVER = (
+    r"(?:developers?|system|operators?|vendor|creators?|makers?|openai|anthropic|admin"
+    r"(?:istrator)?s?|owner|company|platform|host)"
+)
+PERSON = (
+    r"(?:the |your |any |this |our |these |that )?(?:human |end )?(?:users?|humans?"
+    r"|operators?|persons?|people|owner|boss|someone|anyone|anybody|supervisors?"
+    r"|reviewers?|auditors?|developers?|admins?|administrators?|person you|whoever)"
+)
+URL = (
+    r"(?:https?://|ftp://|wss?://|\b(?:\d{1,3}\.){3}\d{1,3}\b"
+    r"|\b[\w.+-]{1,60}@[\w-]{1,60}\.\w|\b[\w-]{1,40}\.(?:example|evil|ru|cn|tk|xyz|top|io"
+    r"|com|net|org|me|sh|cc)\b|\b(?:remote|external|our|my|their|attacker'?s?) (?:server"
+    r"|host|endpoint|webhook|bucket)\b|\bwebhook\b|\bpastebin\b|\b(?:public |github "
+    r")?gist\b|\bpublic (?:bucket|channel|repo|issue|paste)\b|\bdiscord webhook\b"
+    r"|\btelegram bot\b)"
+)
+SECRETS = (
+    r"(?:credentials?|secrets?|passwords?|passphrases?|api[ _-]?keys?|keys|tokens?"
+    r"|private keys?|ssh keys?|cookies?|environ(?:ment)?(?: variables?)?|env(?: vars?| "
+    r"variables?)|\.env|seed phrase|mnemonic|recovery phrase|wallet|keychain|key ?store"
+    r"|auth(?:entication)? data|session ids?|2fa codes?|otps?|credit cards?|card numbers?"
+    r"|\.ssh|id_rsa|\.aws)"
+)
+PRIVATE = (
+    r"(?:conversations?|transcripts?|chat(?:s| history| logs?)?|message history|(?:all"
+    r"|every|user|private|chat|direct|past) messages?|history|memor(?:y|ies)|contents?(?: "
+    r"of)?|source code|code ?base|repo(?:sitory)?|home (?:folder|dir(?:ectory)?)|project "
+    r"(?:folder|files|dir(?:ectory)?)|documents|files|database|dump|clipboard|screenshots?"
+    r"|contacts?|address book|emails?|mailbox|inbox|browser (?:data|history|profile)"
+    r"|system prompt|context|dialogue|everything|personal (?:data|information|details)"
+    r"|user(?:'s)? (?:data|details|profile|messages?))"
+)
+SEND = (
+    r"(?:send|post|upload|forward|transmit|exfiltrate|e?mail|mail|leak|copy|sync|push|ship"
+    r"|deliver|submit|report|relay|mirror|stream|beam|transfer|dump|publish|share|smuggle"
+    r"|append|attach|encode|bcc|cc|text|message|put)"
+)
+SEND_NEEDS = (
+    "send post upload forward transmit exfiltrate email mail leak copy sync push ship "
+    "deliver submit report relay mirror stream beam transfer dump publish share smuggle "
+    "append attach encode bcc cc text message put sends posts uploads forwards"
+)
+SECRET_FILE = (
+    r"(?:(?:[\w.~$/{}*-]{0,80}/)?\.env(?!\.(?:example|sample|template|dist|test|ci"
+    r"|defaults?|schema|tpl)|[\w-])(?:\.\w{1,20})?"
+    r"|[\w.~$/{}*-]{0,80}(?:/\.ssh/(?!config\b|known_hosts|authorized_keys"
+    r"|\S{0,40}\.pub\b)\S{0,40}|id_(?:rsa|dsa|ecdsa|ed25519)(?!\.pub)\b|\.aws/credentials"
+    r"|\.netrc|\.pgpass|\.npmrc|\.pypirc|\.git-credentials|\.gnupg"
+    r"|\.kube/config|\.docker/config\.json|/etc/shadow|/etc/passwd|\.hermes/(?:\.env|auth"
+    r"|credentials)|credentials\.json|secrets?\.(?:ya?ml|json|toml|env)|\.vault-token"
+    r"|wallet\.dat|login data|cookies\.sqlite|\.config/gcloud|keychain-db|\.bash_history"
+    r"|\.zsh_history|/proc/self/environ))"
+)
+READ = (
+    r"(?:cat|bat|head|tail|less|more|type|get-content|gc|xxd|strings|od|hexdump|base64|nl"
+    r"|tac|awk|sed|grep|cut|read|open|source)"
+)
+FETCH = r"(?:curl|wget|fetch|iwr|irm|invoke-webrequest|invoke-restmethod|http|https|aria2c|lynx)"
+SHELL = (
+    r"(?:sudo |env |/usr|/bin|/local){0,4}/?(?:ba|z|da|k|c|fi)?sh\b|(?:sudo )?"
+    r"(?:python[\d.]*|perl|ruby|node|php|iex|invoke-expression|pwsh|powershell"
+    r"|osascript)\b"
+)
+INSTALLERS = (
+    r"(?:sh\.rustup\.rs|get\.docker\.com|install\.python-poetry\.org|astral\.sh"
+    r"|raw\.githubusercontent\.com/(?:homebrew|nvm-sh|ohmyzsh|pyenv|asdf-vm)|bun\.sh"
+    r"|deno\.land|get\.k3s\.io|get\.sdkman\.io"
+    r"|get\.helm\.sh|deb\.nodesource\.com|rpm\.nodesource\.com|get\.pnpm\.io|starship\.rs"
+    r"|mise\.run|install\.duckdb\.org|fnm\.vercel\.app|pyenv\.run|nixos\.org|sh\.brew\.sh"
+    r"|tailscale\.com|ollama\.com|cli\.github\.com|get\.volta\.sh|foundry\.paradigm\.xyz"
+    r"|install\.determinate\.systems|bootstrap\.pypa\.io)"
+)
+MEMORY_FILE = (
+    r"(?:claude|agents|soul|memory|user|gemini|copilot-instructions|skill|heartbeat|tools"
+    r"|identity)\.md|\.cursorrules|\.windsurfrules|\.clinerules|config\.ya?ml"
+    r"|settings\.json|system prompt|mcp\.json"
+)
+STARTUP = (
+    r"(?:\.(?:bash|zsh)rc|\.(?:bash_|z)?profile|\.bash_login|\.zshenv|\.bash_logout"
+    r"|/etc/profile(?:\.d)?|rc\.local|config\.fish|/etc/cron|/etc/init\.d|/etc/systemd"
+    r"|\.config/(?:autostart|systemd)|launchagents|launchdaemons|\$profile"
+    r"|/etc/ld\.so\.preload|\.git/hooks|\.vimrc|sitecustomize\.py|usercustomize\.py|start"
+    r"(?:up)? ?(?:menu|folder)\b|currentversion\\{1,2}run|shell:startup|/etc/sudoers)"
+)
+AGENT = r"(?:assistant|ai|agent|bot|model|llm|system|chatbot|copilot|hermes|claude|gpt)"
+DO = (
+    r"(?:execute|carry out|obey|follow|run|perform|do|act on|apply|comply with|implement"
+    r"|eval(?:uate)?)"
+)
