@@ -30,6 +30,7 @@ from hermes_core.contract.values import (
 )
 from hermes_core.curated.provider import CuratedProvider
 from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.tool import MEMORY_SCHEMA, MemoryTool
 from hermes_core.errors import ProviderError
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings
@@ -135,7 +136,7 @@ class Memory:
             suppresses=self.manager.suppresses_local_writes,
             on_write=self.manager.on_memory_write,
         )
-        self._search = SessionSearchTool(self.sessions)
+        self._search = SessionSearchTool(self.sessions if config.sessions.search_enabled else None)
         chosen = config.memory.provider if provider is None else provider
         self._selected = chosen if isinstance(chosen, str) else str(getattr(chosen, "name", ""))
         self._external = ""
@@ -229,8 +230,10 @@ class Memory:
 
     def call_tool(self, name: str, arguments: Any, session: Session, call_id: str = "") -> str:
         """Run a tool that the model called; the answer is text for the model, an error never an exception."""
-        if name == SESSION_SEARCH_SCHEMA["name"] and self.config.sessions.search_enabled:
+        if name == SESSION_SEARCH_SCHEMA["name"]:
             return self._search.call(arguments, session)
+        if name == MEMORY_SCHEMA["name"] and not self.curated.enabled_targets:
+            return MemoryTool(None).call(arguments, session)
         return self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
 
     def begin_turn(self, text: str, session: Session, *, recent: Sequence[Message] = ()) -> TurnRecall:

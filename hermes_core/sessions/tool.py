@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from typing import Any, get_args
@@ -98,6 +99,8 @@ class SessionSearchTool:
             return _failed(exc.message, exc.remedy)
         except HermesError as exc:
             return _failed(f"session database not available: {exc.message}", exc.remedy)
+        except sqlite3.Error as exc:
+            return _failed(f"the search failed: {exc}", "check state.db, or restore a backup of it")
 
 
 class _Call:
