@@ -23,10 +23,7 @@ from hermes_core import (
     Availability,
     HermesHome,
     Memory,
-    MemoryProvider,
-    Query,
     SessionSwitch,
-    Turn,
     open_memory,
 )
 from hermes_core.config import set_value
@@ -35,7 +32,7 @@ from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_core.sessions.migrations import MIGRATIONS
 from hermes_core.storage.files import FileSystem, locked
 from hermes_core.storage.sqlite import Database
-from hermes_core.testing.fakes import SETUP, RaisingProvider, RecordingProvider
+from hermes_core.testing.fakes import RaisingProvider, RecordingProvider
 
 ROWS = (
     "built-in memory disabled",
