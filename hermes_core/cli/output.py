@@ -14,7 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hermes_core.cli import DEGRADED
 from hermes_core.kit.text import printable
+
+_NO_LIMIT = 100_000
+"""Characters in a line of a table that goes to a file or a pipe: no cell is broken there."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
@@ -27,20 +31,35 @@ def console() -> Console:
 def warn(problems: Iterable[str]) -> None:
     """Say on standard error what is configured and does not work."""
     for problem in problems:
-        click.secho(f"warning: {problem}", fg="yellow", err=True)
+        click.secho(f"warning: {printable(problem)}", fg="yellow", err=True)
+
+
+def finish(ctx: click.Context, problems: Sequence[str], *, failed: bool = False) -> None:
+    """End a command that did its work: exit code 1 when some of it `failed`, 3 when something configured does not work."""
+    warn(problems)
+    if failed or problems:
+        ctx.exit(1 if failed else DEGRADED)
 
 
 def print_json(value: Any, *, compact: bool = False) -> None:
     """One JSON document on standard output, any script as it is."""
-    click.echo(json.dumps(_plain(value), ensure_ascii=False, indent=None if compact else 2))
+    text = json.dumps(_plain(value), ensure_ascii=False, indent=None if compact else 2)
+    # Half a surrogate pair has no bytes in UTF-8; as an escape it is what JSON says it is.
+    click.echo(text.encode("utf-8", "backslashreplace"))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
-    """A table of texts; stored text is shown literally, never read as markup."""
-    table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    """A table of texts; stored text is shown literally, never read as markup, and never cut."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        # The first column is what a person gives to the next command.
+        table.add_column(column, overflow="fold", no_wrap=column == columns[0])
     for row in rows:
         table.add_row(*(Text(printable(str(cell))) for cell in row))
-    console().print(table if table.row_count else empty)
+    out = console()
+    if not out.is_terminal:
+        out.width = _NO_LIMIT
+    out.print(table if table.row_count else empty)
 
 
 def moment(seconds: float | None) -> str:

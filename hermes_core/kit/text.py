@@ -17,6 +17,9 @@ ciao 好 好的 谢谢 你好 是 不 嗯 はい いいえ ありがとう こ�
 """
 _TRIVIAL = frozenset(_TRIVIAL_WORDS.split())
 _LONGEST_TRIVIAL = 6
+_DRIVES_TERMINAL = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
@@ -39,14 +42,12 @@ def storable(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without control characters, so that what was stored can't drive a terminal.
+    """The text without what drives a terminal: control characters, and those that turn the direction of a line.
 
-    >>> printable("red \\x1b[31m")
-    'red \N{REPLACEMENT CHARACTER}[31m'
+    >>> printable("red \\x1b[31m, back \\u202e")
+    'red \N{REPLACEMENT CHARACTER}[31m, back \N{REPLACEMENT CHARACTER}'
     """
-    return "".join(
-        c if c in "\n\t" or unicodedata.category(c) != "Cc" else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
+    return _DRIVES_TERMINAL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def clip(text: str, limit: int) -> str:
