@@ -7,6 +7,7 @@ something that is configured does not work. A command's module is imported when 
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import Any
 
 import click
@@ -45,7 +46,9 @@ class Failure(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the one line."""
-        click.secho(f"error: {self.format_message()}", fg="red", err=True, file=file)
+        from hermes_core.cli.output import printable
+
+        click.secho(f"error: {printable(self.format_message())}", fg="red", err=True, file=file)
 
 
 class LazyGroup(click.Group):
@@ -86,11 +89,13 @@ class LazyGroup(click.Group):
 @click.option(
     "--profile", metavar="NAME", help="A profile, a whole home of its own (default: $HERMES_PROFILE)."
 )
+@click.option("--debug", is_flag=True, help="Print what is logged on standard error, with tracebacks.")
 @click.version_option(package_name="hermes-memory-core", prog_name="hermes")
 @click.pass_context
-def main(ctx: click.Context, home: str | None, profile: str | None) -> None:
+def main(ctx: click.Context, home: str | None, profile: str | None, debug: bool) -> None:
     """The memory of an AI agent: curated notes, past sessions and one external provider."""
     ctx.obj = {"home": home, "profile": profile}
+    _show_log(ctx, logging.DEBUG if debug else logging.ERROR)
 
 
 def home_of(ctx: click.Context) -> HermesHome:
@@ -98,6 +103,27 @@ def home_of(ctx: click.Context) -> HermesHome:
     from hermes_core.kit.commands import command_home
 
     return command_home(ctx)
+
+
+def _show_log(ctx: click.Context, level: int) -> None:
+    """Let this command show what is logged from `level` on; what is configured and does not work, it says anyway."""
+    handler = _ToTerminal(level)
+    logger = logging.getLogger("hermes_core")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(min(level, logging.WARNING))
+    ctx.call_on_close(lambda: logger.removeHandler(handler))
+    ctx.call_on_close(lambda: logger.setLevel(before))
+
+
+class _ToTerminal(logging.Handler):
+    """Log lines on standard error; what a provider put into one can't drive the terminal."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record."""
+        from hermes_core.cli.output import printable
+
+        click.echo(printable(f"{record.levelname.lower()}: {record.name}: {self.format(record)}"), err=True)
 
 
 def _active_provider(ctx: click.Context) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hermes_core.cli import home_of
-from hermes_core.cli.output import json_option, print_json, warn
+from hermes_core.cli.output import finish, json_option, print_json
 from hermes_core.importers import FORMATS, read_file
 from hermes_core.importers.detect import Format
 from hermes_core.importers.run import Imported, import_sessions
@@ -43,9 +43,9 @@ def import_command(ctx: click.Context, file: Path, file_format: Format, as_json:
         click.echo(
             f"{done.turns} turns ({done.messages} messages) of {done.sessions} sessions imported{known}"
         )
-    warn(problems)
     if not delivered:
-        warn(["some turns still wait for the provider: hermes outbox list shows them"])
+        problems.append("some turns still wait for the provider: hermes outbox list shows them")
+    finish(ctx, problems)
 
 
 def import_with_progress(memory: Memory, sessions: Sequence[ImportedSession]) -> Imported:

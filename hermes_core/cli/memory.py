@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from hermes_core.cli import DEGRADED, Failure, home_of
-from hermes_core.cli.output import console, json_option, moment, print_json, print_table, warn
+from hermes_core.cli import Failure, home_of
+from hermes_core.cli.output import console, finish, json_option, moment, print_json, print_table
 from hermes_core.config import set_value
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.edits import clip
@@ -33,12 +33,17 @@ def memory() -> None:
 def show(ctx: click.Context, as_json: bool) -> None:
     """Print MEMORY.md and USER.md as the next session's prompt will hold them."""
     with open_memory(home_of(ctx), provider="") as opened:
-        stores = {target: opened.curated.entries(target) for target in opened.curated.enabled_targets}
-        text = opened.curated.take_snapshot().render()
+        curated, broken = opened.curated, opened.curated.problems()
+        stores = {
+            target: curated.entries(target) for target in curated.enabled_targets if target not in broken
+        }
+        text = curated.take_snapshot().render()
     if as_json:
         print_json(stores)
-        return
-    console().print(printable(text) or "Nothing is remembered yet.", markup=False)
+    elif text or not broken:
+        nothing = "Nothing is remembered yet." if stores else "Curated memory is switched off in config.yaml."
+        console().print(printable(text) or nothing, markup=False)
+    finish(ctx, [str(conflict) for conflict in broken.values()])
 
 
 @memory.command()
@@ -91,14 +96,16 @@ def history(ctx: click.Context, limit: int, as_json: bool) -> None:
 
 @memory.command()
 @click.argument("change", type=int, required=False)
+@json_option
 @click.pass_context
-def undo(ctx: click.Context, change: int | None) -> None:
+def undo(ctx: click.Context, change: int | None, as_json: bool) -> None:
     """Undo the latest change, or the one with the id CHANGE."""
     with open_memory(home_of(ctx)) as opened:
         opened.manager.initialize_all(opened.local_session)
         result = opened.curated.undo(change, session=opened.local_session)
         opened.flush()
-    _say(result)
+        problems = opened.problems()
+    _say(ctx, result, problems, as_json)
 
 
 @memory.command()
@@ -113,9 +120,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
         print_json(report)
     else:
         _show_status(report)
-    warn(report["problems"])
-    if report["problems"]:
-        ctx.exit(DEGRADED)
+    finish(ctx, report["problems"])
 
 
 @memory.command()
@@ -126,9 +131,11 @@ def use(ctx: click.Context, name: str) -> None:
     home = home_of(ctx)
     chosen = load_provider(name, home).entry.name
     with open_memory(home, provider=chosen) as opened:
-        problems = opened.problems()
-    if problems:
-        raise Failure(f"{problems[0]}; config.yaml was not changed")
+        entries = [
+            entry for entry in opened.providers() if entry.name == chosen and entry.state != "shadowed"
+        ]
+    if entries and entries[0].state not in ("idle", "active"):
+        raise Failure(f"{chosen!r} is {entries[0].state}: {entries[0].reason}; config.yaml was not changed")
     set_value(home, "memory.provider", chosen)
     click.echo(f"memory provider: {chosen}, from the next session on")
 
@@ -155,7 +162,11 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
     """Remove every entry of curated memory; hermes memory undo brings them back."""
     targets = [one for one in TARGETS if target in (one, "all")]
     with open_memory(home_of(ctx)) as opened:
-        counts = {name: len(opened.curated.entries(name)) for name in targets}
+        counts = {
+            name: len(opened.curated.entries(name))
+            for name in targets
+            if name in opened.curated.enabled_targets
+        }
         if not any(counts.values()):
             click.echo("nothing to reset")
             return
@@ -163,10 +174,12 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
             what = " and ".join(f"{count} in {name}" for name, count in counts.items() if count)
             click.confirm(f"Remove all entries ({what})?", abort=True)
         opened.manager.initialize_all(opened.local_session)
-        for name in targets:
+        for name in counts:
             opened.curated.reset(name, session=opened.local_session)
         opened.flush()
-    click.echo(f"{sum(counts.values())} entries removed")
+        problems = opened.problems()
+    click.echo(f"{sum(counts.values())} entries removed; hermes memory undo brings them back")
+    finish(ctx, problems)
 
 
 def status_report(opened: Memory) -> dict[str, Any]:
@@ -193,7 +206,7 @@ def _store_report(curated: MemoryStore, target: MemoryTarget) -> dict[str, Any]:
     if target not in curated.enabled_targets:
         return {"enabled": False, "entries": 0, "used": 0, "limit": 0, "flagged": []}
     if conflict := curated.problems().get(target):
-        return {"enabled": True, "entries": 0, "used": 0, "limit": 0, "flagged": [conflict.message]}
+        return {"enabled": True, "entries": None, "used": None, "limit": None, "flagged": [conflict.message]}
     used, limit = curated.usage(target)
     flagged = [f"{one.handle}: {one.reason}" for one in curated.flagged(target)]
     return {
@@ -214,12 +227,7 @@ def _summary(change: Version) -> str:
 def _show_status(report: dict[str, Any]) -> None:
     rows: list[tuple[object, ...]] = [("home", report["home"], f"profile {report['profile']}")]
     for target, store in report["builtin"].items():
-        state = (
-            f"{store['entries']} entries, {store['used']:,}/{store['limit']:,} chars"
-            if store["enabled"]
-            else "off"
-        )
-        rows.append((f"built-in {target}", state, "; ".join(store["flagged"])))
+        rows.append((f"built-in {target}", _store_state(store), "; ".join(store["flagged"])))
     healths = [health for health in report["health"] if health.name != "builtin"]
     rows += [(f"provider {h.name}", h.state, h.reason) for h in healths]
     if not healths:
@@ -234,6 +242,14 @@ def _show_status(report: dict[str, Any]) -> None:
     print_table("", ("what", "state", "remark"), rows, "")
 
 
+def _store_state(store: dict[str, Any]) -> str:
+    if not store["enabled"]:
+        return "off"
+    if store["entries"] is None:
+        return "can't be read"
+    return f"{store['entries']} entries, {store['used']:,}/{store['limit']:,} chars"
+
+
 def _change(
     ctx: click.Context, as_json: bool, *, action: str, target: str, content: str = "", old_text: str = ""
 ) -> None:
@@ -241,14 +257,30 @@ def _change(
         result = opened.change_memory(action, target, content, old_text)
         opened.flush()
         problems = opened.problems()
+    _say(ctx, result, problems, as_json)
+
+
+def _say(ctx: click.Context, result: dict[str, Any], problems: list[str], as_json: bool) -> None:
+    """Print what a change came to, what to do when it was refused, and end with its exit code."""
+    failed = not result.get("success")
     if as_json:
         print_json(result)
-        ctx.exit(0 if result.get("success") else 1)
-    _say(result)
-    warn(problems)
+    elif failed:
+        raise Failure(_refusal(result))
+    else:
+        noted = [
+            result["message"],
+            result.get("usage", ""),
+            result.get("notice", ""),
+            result.get("warning", ""),
+        ]
+        click.echo(printable(" ".join(filter(None, noted))))
+    finish(ctx, problems, failed=failed)
 
 
-def _say(result: dict[str, Any]) -> None:
-    if not result.get("success"):
-        raise Failure(str(result.get("error", "the change was refused")))
-    click.echo(f"{result['message']} {result.get('usage', '')}".strip())
+def _refusal(result: dict[str, Any]) -> str:
+    """Why a change was refused, what to do, and the entries that could have been meant."""
+    error, remedy = result.get("error", "the change was refused"), result.get("remediation", "")
+    told = f"{error}{' ' if error.endswith(('.', '!')) else '; '}{remedy}" if remedy else error
+    entries = result.get("matches") or result.get("current_entries") or []
+    return "\n".join([told, *(f"  {entry}" for entry in entries)])

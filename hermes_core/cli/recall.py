@@ -10,10 +10,13 @@ import click
 from rich.text import Text
 
 from hermes_core.cli import home_of
-from hermes_core.cli.output import console, json_option, print_json, warn
+from hermes_core.cli.output import console, finish, json_option, print_json
 from hermes_core.errors import ImportFailed
 from hermes_core.kit.text import printable
 from hermes_core.memory import Memory, Recalled, RecallReport, open_memory
+
+MOST = 1000
+"""Results a source that may be asked for."""
 
 HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "past sessions"}
 
@@ -21,7 +24,7 @@ HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "pas
 @click.command()
 @click.argument("query", required=False)
 @click.option(
-    "-k", "limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="Results a source."
+    "-k", "limit", type=click.IntRange(1, MOST), default=10, show_default=True, help="Results a source."
 )
 @click.option(
     "--batch", is_flag=True, help='Read {"query": ...} lines from standard input, answer a line each.'
@@ -38,13 +41,13 @@ def recall(ctx: click.Context, query: str | None, limit: int, batch: bool, as_js
         raise click.UsageError("give a QUERY or --batch, one of the two")
     with open_memory(home_of(ctx)) as memory:
         if batch:
-            ctx.exit(0 if _answer_lines(memory, limit) else 1)
-        report = memory.recall(query or "", limit=limit)
-        warn(report.problems)
-        if as_json:
-            print_json(report)
+            good = _answer_lines(memory, limit)
+            problems = memory.problems()
         else:
-            _show(report)
+            good, report = True, memory.recall(query or "", limit=limit)
+            problems = list(report.problems)
+            print_json(report) if as_json else _show(report)
+    finish(ctx, problems, failed=not good)
 
 
 def _answer_lines(memory: Memory, limit: int) -> bool:
@@ -73,7 +76,11 @@ def _question(line: str, number: int, limit: int) -> tuple[str, int]:
         ) from exc
     query = asked.get("query") if isinstance(asked, dict) else asked
     k = asked.get("k", limit) if isinstance(asked, dict) else limit
-    if not isinstance(query, str) or not isinstance(k, int) or k < 1:
+    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= MOST:
+        raise ImportFailed(
+            f"line {number} asks for {k!r} results", f"give k from 1 to {MOST}, or leave it out"
+        )
+    if not isinstance(query, str):
         raise ImportFailed(
             f"line {number} has no query: {line.strip()[:80]!r}", 'write {"query": "..."} on each line'
         )

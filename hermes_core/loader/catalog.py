@@ -127,7 +127,10 @@ def _probed(
     answer = attempt(ask) if callable(ask) else True
     if isinstance(answer, Failure):
         return replace(
-            entry, state="failed", reason=f"is_available() raised {answer}", remedy="see the debug log"
+            entry,
+            state="failed",
+            reason=f"is_available() raised {answer}",
+            remedy="hermes --debug shows the traceback",
         )
     if isinstance(answer, Availability) and not answer:
         return replace(entry, state="unavailable", reason=answer.reason, remedy=answer.remedy)

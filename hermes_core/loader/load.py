@@ -196,7 +196,7 @@ def _import_error(place: Found, failure: Failure) -> ProviderError:
         )
     return ProviderError(
         f"importing provider {place.name!r} from {place.where} raised {failure}",
-        "upgrade or reinstall it; the traceback is in the debug log",
+        "upgrade or reinstall it; hermes --debug shows the traceback",
     )
 
 
@@ -274,7 +274,7 @@ def _resolve(place: Found, value: Any) -> tuple[_Recipe, _Made]:
     if failures:
         raise ProviderError(
             f"provider {place.name!r} from {place.where} can't be made: {failures[0]}",
-            "upgrade or reinstall it; the traceback is in the debug log",
+            "upgrade or reinstall it; hermes --debug shows the traceback",
         )
     raise ProviderInvalid(
         f"{place.name!r} from {place.where} registered no provider",

@@ -270,7 +270,7 @@ def translated_errors(path: Path) -> Iterator[None]:
         if "malformed" in text or "not a database" in text or "corrupt" in text:
             raise DatabaseCorrupt(
                 f"{str(path)!r} is damaged ({exc})",
-                "it was left as it is: restore a backup or run its repair command",
+                "it was left as it is: restore a backup, or move it away to begin anew",
             ) from exc
         for sign, remedy in _UNAVAILABLE.items():
             if sign in text:
