@@ -38,16 +38,24 @@ class Zygote:
         )
 
     def start(self, **order: Any) -> int:
-        """Fork a process for this order; its id, once it is ready."""
+        """Fork a process for this order; its id in the system. Its run is the number of this call, `001` the first."""
         assert self._process.stdin is not None
         self._runs += 1
-        order = {"home": str(self.home), "run": f"{self._runs:03}", "rounds": 0, **order}
+        order = {"home": str(self.home), "run": self.run, "rounds": 0, **order}
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-        return int(self.wait("pid ").split()[1])
+        return int(self.wait(f"pid {self.run} ").split()[2])
+
+    @property
+    def run(self) -> str:
+        """The run that was started last."""
+        return f"{self._runs:03}"
 
     def wait(self, beginning: str) -> str:
-        """Read on until a line begins so."""
+        """The first line that begins so, of those heard and those to come: two processes speak in any order."""
+        for line in self.heard:
+            if line.startswith(beginning):
+                return line
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self.heard.append(line.rstrip("\n"))
@@ -57,8 +65,8 @@ class Zygote:
 
     def finish(self, **order: Any) -> None:
         """Run one process to its end: it drains what the killed ones left."""
-        self.start(**order)
-        self.wait("done")
+        self.start(flush=50.0, **order)
+        self.wait(f"done {self.run}")
 
     def stop(self) -> None:
         assert self._process.stdin is not None
@@ -119,7 +127,7 @@ def test_no_kill_loses_an_acknowledged_write(zygote: Zygote) -> None:
     chance = random.Random(2026)
     for _ in range(KILLS):
         pid = zygote.start(rounds=10_000)
-        zygote.wait("ready")
+        zygote.wait(f"ready {zygote.run}")
         time.sleep(chance.uniform(0.0, 0.12))
         kill(pid)
         gone(pid)
@@ -179,19 +187,18 @@ def test_a_kill_after_the_acknowledgement_sends_nothing_again(zygote: Zygote) ->
 
 def test_the_lock_passes_on_when_the_process_that_drained_dies(zygote: Zygote) -> None:
     slow = zygote.start(rounds=5, slow=0.2)
-    zygote.wait("ready")
     zygote.wait("ack write")
     zygote.start(rounds=1)
     kill(slow)
-    zygote.wait("done")
+    zygote.wait("done 002")
     assert {event for _, _, event in zygote.acknowledged} <= {call["id"] for call in zygote.taken}
 
 
 def test_two_processes_on_one_session_lose_nothing_and_never_send_at_once(zygote: Zygote) -> None:
     for _ in range(2):
         zygote.start(rounds=15, sessions="a", slow=0.002)
-    zygote.wait("done")
-    zygote.wait("done")
+    zygote.wait("done 001")
+    zygote.wait("done 002")
     ids = [call["id"] for call in zygote.taken]
     assert sorted(ids) == sorted(event for _, _, event in zygote.acknowledged)
     assert len(ids) == 2 * 15 * 4

@@ -111,20 +111,21 @@ def run(order: dict[str, Any]) -> None:
     )
     manager = opened(home, provider, order.get("point", ""))
     manager.initialize_all(Session("a"))
-    say("ready")
+    say(f"ready {order['run']}")
     talk(manager, order["run"], order["rounds"], order.get("sessions", "ab"))
     manager.flush(order.get("flush", 20.0))
     manager.shutdown_all()
-    say("done")
+    say(f"done {order['run']}")
 
 
 def main() -> None:
     for line in sys.stdin:
+        order = json.loads(line)
         child = os.fork()
         if child == 0:
-            run(json.loads(line))
+            run(order)
             os._exit(0)
-        say(f"pid {child}")
+        say(f"pid {order['run']} {child}")
 
 
 if __name__ == "__main__":
