@@ -42,6 +42,7 @@ from hermes_core.manager.prefetch import Prefetch, RecallPart, RecallResult
 from hermes_core.manager.registry import Registry
 from hermes_core.manager.roster import Roster
 from hermes_core.manager.writes import Writes
+from hermes_core.safety.redact import redact_value
 
 log = logging.getLogger(__name__)
 
@@ -72,11 +73,11 @@ class MemoryManager:
         transcripts: Transcripts | None = None,
         observers: Sequence[object] = (),
         on_event: Callable[[Event], None] | None = None,
-        redact: Callable[[Any], Any] | None = None,
+        redact: Callable[[Any], Any] = redact_value,
     ) -> None:
         self.home = home
         self._transcripts = transcripts
-        self._redact = redact or _default_redact()
+        self._redact = redact
         checked = _checked_deadlines(deadlines or {})
         self._terms = Terms(clock, wall, self._redact, checked, start_wait, self._emit)
         self._registry = Registry()
@@ -384,12 +385,6 @@ def _checked_deadlines(deadlines: Mapping[str, float]) -> Mapping[str, float]:
         if not seconds > 0:
             raise ConfigError(f"the deadline of {hook!r} is {seconds!r}", "give seconds above 0")
     return dict(deadlines)
-
-
-def _default_redact() -> Callable[[Any], Any]:
-    from hermes_core.safety.redact import redact_value
-
-    return redact_value
 
 
 def _error(message: str) -> str:

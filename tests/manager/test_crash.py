@@ -123,6 +123,7 @@ def first_of_each(taken: list[dict[str, Any]], session: str) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_no_kill_loses_an_acknowledged_write(zygote: Zygote) -> None:
     chance = random.Random(2026)
     for _ in range(KILLS):
@@ -133,7 +134,7 @@ def test_no_kill_loses_an_acknowledged_write(zygote: Zygote) -> None:
         gone(pid)
     zygote.finish()
     taken = zygote.taken
-    assert len(zygote.acknowledged) > 2 * KILLS
+    assert len(zygote.acknowledged) > KILLS
     assert {event for _, _, event in zygote.acknowledged} <= {call["id"] for call in taken}
     assert zygote.waiting() == []
     for session in "ab":
