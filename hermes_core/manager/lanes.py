@@ -22,7 +22,8 @@ JobState = Literal["waiting", "running", "done", "withdrawn"]
 
 class Job:
     """One call on its way through a lane. `afterwards` gets the outcome on the lane's thread when nobody waits for it:
-    always for a job that was only posted, and for one that was waited for when it ends past its deadline.
+    always for a job that was only posted, and for one that was waited for when it ends past its deadline. A `patient`
+    job is handed over together with the next one, so that two calls cost one change of threads.
     """
 
     __slots__ = (
@@ -32,6 +33,7 @@ class Job:
         "done",
         "hook",
         "outcome",
+        "patient",
         "run",
         "started",
         "state",
@@ -46,12 +48,14 @@ class Job:
         afterwards: Callable[[Outcome], None] | None = None,
         *,
         watched: bool = True,
+        patient: bool = False,
     ) -> None:
         self.hook = hook
         self.run = run
         self.deadline = deadline
         self.afterwards = afterwards
         self.watched = watched
+        self.patient = patient
         self.context = contextvars.copy_context()
         self.state: JobState = "waiting"
         self.started = 0.0
@@ -86,6 +90,7 @@ class Lane:
         self._worker: _Worker | None = None
         self._abandoned = 0
         self._stopped = False
+        self._patient: Job | None = None
 
     @property
     def abandoned(self) -> int:
@@ -115,7 +120,7 @@ class Lane:
             if hung:
                 self._abandoned += 1
                 log.warning("%s: %s; a new thread takes its place", self.name, hung)
-        self._queue.put(job)
+            self._put(job)
         return ""
 
     def wait(self, job: Job, timeout: float) -> Outcome:
@@ -146,12 +151,22 @@ class Lane:
         with self._lock:
             if not self._stopped:
                 self._stopped = True
+                if self._patient is not None:
+                    self._queue.put(self._patient)
                 self._queue.put(None)
             thread = self._worker.thread if self._worker else None
         if thread is None or thread is threading.current_thread():
             return True
         thread.join(max(0.0, timeout))
         return not thread.is_alive()
+
+    def _put(self, job: Job) -> None:
+        """Hand `job` to the thread behind the one that waited for company; a patient one now waits itself."""
+        waited, self._patient = self._patient, job if job.patient else None
+        if waited is not None:
+            self._queue.put(waited)
+        if not job.patient:
+            self._queue.put(job)
 
     def _can_replace(self) -> bool:
         return self.replaceable and not self._abandoned

@@ -160,7 +160,7 @@ class MemoryManager:
     # -------------------------------------------------------------------- turn
 
     def on_turn_start(self, number: int, message: str, session: Session) -> None:
-        """Tell the providers that the person spoke. Not waited for: `prefetch` follows it on the same lane."""
+        """Tell the providers that the person spoke. Not waited for: it is handed over together with `prefetch`."""
         for held in self._roster.implementing("on_turn_start"):
             arguments = {
                 "turn_number": number,

@@ -157,6 +157,26 @@ def test_a_lane_that_may_not_be_replaced_waits_for_its_job(clock: Clock) -> None
     assert lane.stop(5.0)
 
 
+def test_a_patient_job_is_handed_over_with_the_next_one(lane: Lane) -> None:
+    seen: list[str] = []
+    first = job(lambda: seen.append("first"), watched=False, patient=True)
+    second = job(lambda: seen.append("second"))
+    lane.submit(first)
+    assert not first.done.acquire(timeout=0.05)
+    lane.submit(second)
+    lane.wait(second, 5.0)
+    assert seen == ["first", "second"]
+
+
+def test_only_one_job_is_patient_at_a_time_and_none_is_left_at_the_end(clock: Clock) -> None:
+    lane = Lane("test", clock)
+    seen: list[int] = []
+    for n in range(3):
+        lane.submit(job(lambda n=n: seen.append(n), watched=False, patient=True))
+    assert lane.stop(5.0)
+    assert seen == [0, 1, 2]
+
+
 def test_a_stopped_lane_takes_nothing(clock: Clock) -> None:
     lane = Lane("test", clock)
     one = job()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hermes_core.contract.values import Query, Recall, RecallItem, Session, SessionSwitch
+from hermes_core.contract.values import Query, Recall, RecallItem, Session, SessionSwitch, ToolCall
 from hermes_core.manager.manager import MemoryManager, RecallPart
 from hermes_core.manager.prefetch import WARM_FOR, RecallResult, within
 from hermes_core.testing.fakes import Clock, RaisingProvider, RecordingProvider, make_session
@@ -117,8 +117,7 @@ def test_a_result_under_way_at_the_switch_is_dropped(open_manager: OpenManager) 
     assert provider.wait_for("queue_prefetch")
     manager.on_session_switch(SessionSwitch("x", A, A, "rewind"))
     gate.set()
-    manager.on_turn_start(1, "after it on the same lane", A)
-    assert provider.wait_for("on_turn_start")
+    assert manager.handle_tool_call(ToolCall("fake_remember", {}), A)  # after it, on the same lane
     provider.results["prefetch"] = RuntimeError("down")
     assert part(manager.prefetch_all(Query("now"), A)).origin == "none"
 
@@ -128,6 +127,7 @@ def test_a_preparation_that_has_not_begun_gives_way_to_a_newer_one(open_manager:
     gate = provider.gates["on_turn_start"] = threading.Event()
     manager = start(open_manager(provider))
     manager.on_turn_start(1, "hi", A)
+    manager.on_turn_start(2, "hi", A)
     for question in ("one", "two", "three"):
         manager.queue_prefetch_all(Query(question), A)
     gate.set()
