@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -31,7 +33,7 @@ from hermes_core.contract.values import (
 from hermes_core.curated.provider import CuratedProvider
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, MemoryTool
-from hermes_core.errors import ProviderError
+from hermes_core.errors import OutboxError, ProviderError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings
 from hermes_core.loader.catalog import discover_providers
@@ -45,6 +47,8 @@ from hermes_core.safety.fence import build_memory_context_block, inject_memory_c
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SearchHit
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool, owner_of
+
+log = logging.getLogger(__name__)
 
 SESSIONS_LABEL = "sessions"
 """Label of past sessions in the fence, when `recall.sessions` is `auto`."""
@@ -139,7 +143,7 @@ class Memory:
         self._search = SessionSearchTool(self.sessions if config.sessions.search_enabled else None)
         chosen = config.memory.provider if provider is None else provider
         self._selected = chosen if isinstance(chosen, str) else str(getattr(chosen, "name", ""))
-        self._external = ""
+        self._external = self._refused = ""
         self._load_error: ProviderError | None = None
         self.manager.add_provider(CuratedProvider(self.curated), builtin=True)
         if not isinstance(chosen, str):
@@ -196,11 +200,11 @@ class Memory:
         self.sessions.end_session(session.id, reason)
         last = self.sessions.last_message_id(session.id)
         if last is not None:
-            self.manager.on_session_end(session, reason, last)
+            self._hand_on(partial(self.manager.on_session_end, session, reason, last))
 
     def switch_session(self, switch: SessionSwitch) -> None:
         """Go on under another session id; providers hear of it after the old session's writes."""
-        self.manager.on_session_switch(switch)
+        self._hand_on(partial(self.manager.on_session_switch, switch))
 
     def rewind(self, session: Session, message_id: int) -> list[str]:
         """Take back this message and all after it; ids of the turns that go with them.
@@ -209,7 +213,7 @@ class Memory:
         """
         turns = self.sessions.rewind(session.id, message_id)
         switch = SessionSwitch(uuid.uuid4().hex, session, session, "rewind")
-        self.manager.on_session_switch(switch, turns)
+        self._hand_on(partial(self.manager.on_session_switch, switch, turns))
         return turns
 
     def delete_session(self, session_id: str) -> None:
@@ -271,8 +275,8 @@ class Memory:
             messages=stored,
             at=time.time() if at is None else at,
         )
-        self.sessions.append_turn(session.id, stored, turn.id, turn.number)
-        self.manager.sync_all(turn, session)
+        self.sessions.append_turn(session.id, stored, turn.id, turn.number, at=turn.at)
+        self._hand_on(partial(self.manager.sync_all, turn, session))
         self.manager.queue_prefetch_all(self._query(user, stored), session)
         return turn
 
@@ -321,7 +325,7 @@ class Memory:
     def problems(self) -> list[str]:
         """What is configured and does not work, a sentence each; empty when all is well."""
         found = [str(self._load_error)] if self._load_error else []
-        found += self._observer_problems
+        found += [*self._observer_problems, *filter(None, [self._refused])]
         found += [str(conflict) for conflict in self.curated.problems().values()]
         return found + [
             f"memory provider {health.name!r} is {health.state}: {health.reason}"
@@ -352,6 +356,19 @@ class Memory:
         self.close()
 
     # ----------------------------------------------------------------- private
+
+    def _hand_on(self, store: Callable[[], None]) -> None:
+        """Put a call into the outbox. When that can't be done the turn goes on, and `problems` says so.
+
+        A turn is in state.db by then, so that the next start hands it on.
+        """
+        try:
+            store()
+        except (OutboxError, StorageError) as exc:
+            log.error("a write was not accepted for the provider: %s", exc)
+            self._refused = f"the last write was not accepted for the provider: {exc}"
+        else:
+            self._refused = ""
 
     def _control(self) -> LoadControl:
         rules = self.config.providers

@@ -231,3 +231,22 @@ def test_search_switched_off_is_neither_offered_nor_answered(hermes_home: Hermes
         assert [schema["name"] for schema in memory.tool_schemas()] == ["memory"]
         assert "error" in json.loads(memory.call_tool("session_search", {}, session))
         assert memory.recall("anything").results == ()
+
+
+def test_a_full_outbox_fails_no_turn_and_is_a_problem_until_a_write_is_accepted(
+    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = Elephant()
+    with open_memory(hermes_home, provider=provider) as memory:
+        session = memory.start_session()
+        with monkeypatch.context() as full:
+            full.setattr(memory.manager.outbox, "_max_rows", 0)
+            say(memory, session, "while it is full")
+            assert "is full" in memory.problems()[0]
+        say(memory, session, "when there is room")
+        assert memory.problems() == []
+    with open_memory(hermes_home, provider=Elephant(provider.turns)) as memory:
+        memory.start_session()
+        memory.flush()
+
+    assert {turn.user for turn in provider.turns} == {"while it is full", "when there is room"}

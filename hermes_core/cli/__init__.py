@@ -46,7 +46,7 @@ class Failure(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the one line."""
-        from hermes_core.cli.output import printable
+        from hermes_core.kit.text import printable
 
         click.secho(f"error: {printable(self.format_message())}", fg="red", err=True, file=file)
 
@@ -121,7 +121,7 @@ class _ToTerminal(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record."""
-        from hermes_core.cli.output import printable
+        from hermes_core.kit.text import printable
 
         click.echo(printable(f"{record.levelname.lower()}: {record.name}: {self.format(record)}"), err=True)
 

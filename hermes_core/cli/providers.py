@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import time
-
 import click
 
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import finish, json_option, print_json, print_table
 from hermes_core.home import HermesHome
 from hermes_core.loader.load import load_provider
-from hermes_core.manager.health import Terms
-from hermes_core.manager.held import Held
-from hermes_core.manager.registry import Registry
+from hermes_core.manager.commands import register_commands
 from hermes_core.memory import open_memory
-from hermes_core.safety.redact import redact_value
 
 _HIDDEN = ("shadowed", "blocked")
 
@@ -42,11 +37,7 @@ def providers(ctx: click.Context, show_all: bool, as_json: bool) -> None:
 def provider_commands(home: HermesHome, name: str) -> click.Group:
     """The commands of the active provider as a group of its name. Raises `ProviderError` if it does not load."""
     group = click.Group(name, help=f"Commands of the memory provider {name!r}.")
-    terms = Terms(time.monotonic, time.time, redact_value, {}, lambda _kind, _data: None)
-    # Not through a manager: the commands of a provider that can't run yet are how a person sets it up.
-    provider = Held(load_provider(name, home).factory, Registry(), terms, name=name).first
-    made = provider.construct()
-    told = provider.call("register_cli", {"group": group}) if made.ok else made
+    told = register_commands(load_provider(name, home).factory, name, group)
     if told.status in ("failed", "late"):
         raise Failure(f"provider {name!r} has no commands: {told.error}")
     return group

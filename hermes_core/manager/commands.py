@@ -1,0 +1,25 @@
+"""A provider's own commands, asked for outside any manager: they are how a person sets up what can't run yet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hermes_core.manager.call import Outcome
+from hermes_core.manager.health import Terms
+from hermes_core.manager.held import Held
+from hermes_core.manager.registry import Registry
+from hermes_core.safety.redact import redact_value
+
+
+def register_commands(make: Callable[[], object], name: str, group: object) -> Outcome:
+    """Let the provider that `make` constructs add its commands to `group`, a `click.Group`; it is not initialized."""
+    terms = Terms(time.monotonic, time.time, redact_value, {}, 0.0, _unheard)
+    provider = Held(make, Registry(), terms, name=name).first
+    made = provider.construct()
+    return provider.call("register_cli", {"group": group}) if made.ok else made
+
+
+def _unheard(kind: str, data: Mapping[str, Any]) -> None:
+    """Nobody observes a command line that only asks for its commands."""
