@@ -13,6 +13,11 @@
     ├── OutboxError                a durable write could not be accepted
     │   └── OutboxFull             the outbox is at its bound
     ├── ImportFailed               a file to import is not what it claims to be
+    ├── SkillError                 a skill that was asked for is not there, or can't be changed as asked
+    ├── ModelError                 the language model gave no answer
+    │   ├── ModelUnavailable       its server is down, too slow, or over its limits, also after several tries
+    │   └── ModelRefused           its server refuses this request, or us
+    │       └── ContextOverflow    the request is longer than the model's context
     └── ProviderError              something about a memory provider
         ├── ProviderNotFound       no provider of that name is installed
         ├── ProviderInvalid        it breaks the contract; says what to write instead
@@ -93,6 +98,31 @@ class OutboxFull(OutboxError):
 
 class ImportFailed(HermesError):
     """A file to import is not what it claims to be; nothing of the faulty part was stored."""
+
+
+class SkillError(HermesError):
+    """A skill that was asked for is not there, or can't be changed as asked."""
+
+
+class ModelError(HermesError):
+    """The language model gave no answer, or not all of it."""
+
+
+class ModelUnavailable(ModelError):
+    """The model's server is down, too slow or over its limits; `retry_after` is its own wish, in seconds."""
+
+    def __init__(self, message: str, remedy: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message, remedy)
+        self.args = (message, remedy, retry_after)
+        self.retry_after = retry_after
+
+
+class ModelRefused(ModelError):
+    """The model's server refuses this request or these credentials; another try would not help."""
+
+
+class ContextOverflow(ModelRefused):
+    """The request is longer than the model's context."""
 
 
 class ProviderError(HermesError):

@@ -1,0 +1,133 @@
+"""Stopping work from another thread: at once for the one who waits, as soon as it can for the work itself."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import logging
+import threading
+from collections.abc import Callable, Generator, Iterator
+from queue import SimpleQueue
+from types import TracebackType
+from typing import TypeVar
+
+log = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Cancelled(Exception):
+    """The person stopped what was going on. Never leaves the agent."""
+
+
+class Cancel:
+    """A switch that any thread may throw. `calling` adds what should happen at that moment."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], None]] = []
+
+    def set(self) -> None:
+        """Stop what is going on."""
+        with self._lock:
+            self._event.set()
+            callbacks = list(self._callbacks)
+        for callback in callbacks:
+            callback()
+
+    def clear(self) -> None:
+        """Make ready for the next piece of work."""
+        self._event.clear()
+
+    def is_set(self) -> bool:
+        """Whether it was thrown."""
+        return self._event.is_set()
+
+    def wait(self, seconds: float) -> None:
+        """Sleep; raises `Cancelled` as soon as the switch is thrown."""
+        if self._event.wait(seconds):
+            raise Cancelled
+
+    @contextlib.contextmanager
+    def calling(self, callback: Callable[[], None]) -> Iterator[None]:
+        """Within the block, have `callback` run when the switch is thrown; it must be quick and must not raise."""
+        with self._lock:
+            self._callbacks.append(callback)
+            thrown = self._event.is_set()
+        if thrown:
+            callback()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._callbacks.remove(callback)
+
+
+def relay(
+    produce: Callable[[Callable[[Item], None]], Result], cancel: Cancel, name: str = "agent-work"
+) -> Generator[Item, None, Result]:
+    """Run `produce(emit)` on a daemon thread; yield on this thread what it emits and return what it returns.
+
+    Raises what it raises, and `Cancelled` as soon as `cancel` is thrown, however long the work still hangs; its next
+    `emit` then raises `Cancelled` over there. The work sees the caller's contextvars.
+    """
+    events: SimpleQueue[tuple[str, object]] = SimpleQueue()
+
+    def emit(item: Item) -> None:
+        if abandoned.is_set():
+            raise Cancelled
+        events.put(("item", item))
+
+    def work() -> None:
+        with _HandedOver(events, abandoned):
+            events.put(("result", produce(emit)))
+
+    abandoned = threading.Event()
+    context = contextvars.copy_context()
+    with cancel.calling(lambda: events.put(("cancelled", None))):
+        threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
+        try:
+            while True:
+                kind, value = events.get()
+                if kind == "cancelled" or cancel.is_set():
+                    raise Cancelled
+                if kind == "result":
+                    return value  # type: ignore[return-value]
+                if kind == "error":
+                    raise value  # type: ignore[misc]
+                yield value  # type: ignore[misc]
+        finally:
+            abandoned.set()
+
+
+class _HandedOver:
+    """Gives an exception to the thread that waits, which raises it there; one that nobody waits for is logged."""
+
+    def __init__(self, events: SimpleQueue[tuple[str, object]], abandoned: threading.Event) -> None:
+        self._events = events
+        self._abandoned = abandoned
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is not None:
+            self._events.put(("error", error))
+            if self._abandoned.is_set() and not isinstance(error, Cancelled):
+                log.debug("work that was stopped ended with an error", exc_info=error)
+        return True
+
+
+def interruptible(work: Callable[[], Result], cancel: Cancel, name: str = "agent-work") -> Result:
+    """Run `work` on a daemon thread and return its result; raises `Cancelled` as soon as `cancel` is thrown."""
+    waiting: Generator[None, None, Result] = relay(lambda _: work(), cancel, name)
+    while True:
+        try:
+            next(waiting)
+        except StopIteration as done:
+            result: Result = done.value
+            return result

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hermes_core.agent.answer import AnswerBuilder
+from hermes_core.agent.cancel import Cancel, Cancelled
+from hermes_core.agent.model import ModelSettings, OpenAIModel
+from hermes_core.errors import ConfigError, ContextOverflow, ModelRefused, ModelUnavailable
+from hermes_core.testing.model_server import ModelServer, Reply, Script, request_fault
+
+HELLO = [{"role": "user", "content": "Hello"}]
+TOOL = {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}}
+
+
+@contextmanager
+def serving(*script: Script, **settings: Any) -> Iterator[tuple[ModelServer, OpenAIModel]]:
+    with ModelServer(script) as server:
+        model = OpenAIModel(ModelSettings(server.base_url, "scripted", **{"pause": 0.001, **settings}))
+        yield server, model
+        model.close()
+
+
+def ask(
+    model: OpenAIModel, *, hear: Callable[[str], object] = len, tools: Any = (), cancel: Cancel | None = None
+) -> Any:
+    return model.complete(HELLO, tools, hear=lambda text: void(hear(text)), cancel=cancel or Cancel())
+
+
+def void(_: object) -> None:
+    return None
+
+
+def test_text_is_heard_as_it_comes_and_comes_back_whole() -> None:
+    heard: list[str] = []
+    with serving(Reply("Good morning.", chunk=4)) as (_, model):
+        answer = ask(model, hear=heard.append)
+    assert heard == ["Good", " mor", "ning", "."]
+    assert (answer.text, answer.finish) == ("Good morning.", "stop")
+    assert answer.usage.prompt > 0
+    assert answer.usage.completion > 0
+
+
+def test_several_tool_calls_of_one_answer_arrive_whole_and_in_order() -> None:
+    reply = Reply("Let me look.", calls=[("look", {"at": "a"}), ("look", '{"at": broken')])
+    with serving(reply) as (server, model):
+        answer = ask(model, tools=[TOOL])
+    assert [call.arguments for call in answer.calls] == ['{"at": "a"}', '{"at": broken']
+    assert len({call.id for call in answer.calls}) == 2
+    assert answer.message()["tool_calls"][0]["function"]["name"] == "look"
+    assert server.requests[0]["tools"] == [{"type": "function", "function": TOOL}]
+
+
+def test_only_what_the_api_knows_is_sent() -> None:
+    with serving(Reply("Hi")) as (server, model):
+        messages = [{**HELLO[0], "ref": "r1", "timestamp": 3.0, "reasoning": "x", "speaker": "Ann"}]
+        model.complete(messages, (), hear=len, cancel=Cancel())  # type: ignore[arg-type]
+    assert server.requests[0]["messages"] == HELLO
+    assert "tools" not in server.requests[0]
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_a_busy_server_is_asked_again(status: int) -> None:
+    with serving(Reply(status=status), Reply(status=status), Reply("Here.")) as (server, model):
+        assert ask(model).text == "Here."
+    assert len(server.requests) == 3
+
+
+def test_a_server_that_stays_busy_is_reported_after_the_last_try() -> None:
+    busy = Reply(status=429, headers={"retry-after": "0"})
+    with serving(busy, retries=2) as (server, model), pytest.raises(ModelUnavailable, match="answered 429"):
+        ask(model)
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("wish", [lambda: "0.3", lambda: formatdate(time.time() + 1.3, usegmt=True)])
+def test_retry_after_is_obeyed_as_seconds_and_as_a_date(wish: Callable[[], str]) -> None:
+    def busy(_: dict[str, Any]) -> Reply:
+        return Reply(status=429, headers={"retry-after": wish()})
+
+    with serving(busy, Reply("Here.")) as (_, model):
+        began = time.monotonic()
+        ask(model)
+    assert time.monotonic() - began >= 0.2
+
+
+def test_a_server_that_wants_too_long_a_pause_is_reported_at_once() -> None:
+    busy = Reply(status=429, headers={"retry-after": "3600"})
+    with serving(busy) as (server, model), pytest.raises(ModelUnavailable) as caught:
+        ask(model)
+    assert caught.value.retry_after == 3600
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 404])
+def test_a_refusal_is_not_tried_again(status: int) -> None:
+    with serving(Reply(status=status)) as (server, model), pytest.raises(ModelRefused, match=str(status)):
+        ask(model)
+    assert len(server.requests) == 1
+
+
+def test_a_request_that_is_too_long_has_its_own_error() -> None:
+    error = "This model's maximum context length is 4096 tokens"
+    with serving(Reply(status=400, error=error)) as (_, model), pytest.raises(ContextOverflow):
+        ask(model)
+
+
+def test_a_stream_that_breaks_before_any_text_is_tried_again() -> None:
+    with serving(Reply("Hello", cut_after=0), Reply("Hello")) as (_, model):
+        assert ask(model).text == "Hello"
+
+
+def test_a_stream_that_breaks_after_text_was_heard_is_an_error_and_not_said_twice() -> None:
+    heard: list[str] = []
+    with serving(Reply("Hello there", cut_after=2)) as (server, model), pytest.raises(ModelUnavailable):
+        ask(model, hear=heard.append)
+    assert heard == ["Hello th"]
+    assert len(server.requests) == 1
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    model = OpenAIModel(ModelSettings("http://127.0.0.1:9/v1", "m", retries=0))
+    with pytest.raises(ModelUnavailable, match=r"127\.0\.0\.1:9"):
+        ask(model)
+    model.close()
+
+
+def test_a_hung_server_is_given_up_after_the_timeout() -> None:
+    hold = threading.Event()
+    with serving(Reply("", hold=hold), timeout=0.2, retries=0) as (_, model):
+        with pytest.raises(ModelUnavailable):
+            ask(model)
+        hold.set()
+
+
+def test_another_thread_stops_a_hung_request_at_once() -> None:
+    hold, cancel = threading.Event(), Cancel()
+    with serving(Reply("Hel", hold=hold)) as (_, model):
+        began = time.monotonic()
+        with pytest.raises(Cancelled):
+            ask(model, hear=lambda _: threading.Timer(0.05, cancel.set).start(), cancel=cancel)
+        assert time.monotonic() - began < 5
+        hold.set()
+
+
+def test_a_pause_between_two_tries_can_be_stopped() -> None:
+    cancel = Cancel()
+    with serving(Reply(status=429, headers={"retry-after": "60"})) as (_, model):
+        threading.Timer(0.1, cancel.set).start()
+        with pytest.raises(Cancelled):
+            ask(model, cancel=cancel)
+
+
+def test_the_key_is_sent_and_never_printed() -> None:
+    with serving(Reply("Hi"), api_key="sk-secret") as (server, model):
+        ask(model)
+        assert "sk-secret" not in repr(model.settings)
+    assert server.headers[0]["authorization"] == "Bearer sk-secret"
+
+
+def test_a_model_without_a_name_is_refused_with_what_to_write() -> None:
+    with pytest.raises(ConfigError, match=r"config\.yaml"):
+        OpenAIModel(ModelSettings())
+
+
+def chunk(*calls: dict[str, Any]) -> Any:
+    pieces = [
+        SimpleNamespace(
+            index=call.get("index"),
+            id=call.get("id"),
+            function=SimpleNamespace(name=call.get("name"), arguments=call.get("arguments")),
+        )
+        for call in calls
+    ]
+    delta = SimpleNamespace(content=None, tool_calls=pieces)
+    return SimpleNamespace(usage=None, choices=[SimpleNamespace(delta=delta, finish_reason=None)])
+
+
+def test_calls_that_share_an_index_are_told_apart_by_their_ids() -> None:
+    builder = AnswerBuilder()
+    builder.feed(chunk({"index": 0, "id": "a", "name": "look", "arguments": "{}"}))
+    builder.feed(chunk({"index": 0, "id": "b", "name": "look", "arguments": "{}"}))
+    assert [call.id for call in builder.answer().calls] == ["a", "b"]
+
+
+def test_calls_without_index_and_id_get_ids_of_their_own() -> None:
+    builder = AnswerBuilder()
+    builder.feed(chunk({"name": "look", "arguments": ""}, {"name": "see", "arguments": '{"a":1}'}))
+    assert [(c.id, c.name, c.arguments) for c in builder.answer().calls] == [
+        ("call_0", "look", "{}"),
+        ("call_1", "see", '{"a":1}'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"frequency": 1}, "unknown field 'frequency'"),
+        ({"messages": []}, "at least one message"),
+        ({"messages": [{"role": "user", "content": "x", "ref": "1"}]}, "unknown field 'ref'"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "unknown role"),
+        ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, "must follow the call"),
+        ({"tools": [TOOL]}, "a tool must be"),
+    ],
+)
+def test_the_scripted_server_refuses_what_the_api_would(change: dict[str, Any], fault: str) -> None:
+    assert fault in request_fault({"model": "m", "messages": HELLO, **change})
