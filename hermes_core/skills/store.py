@@ -1,0 +1,267 @@
+"""The skills of a home: found, shown, and changed with scan, lock, journal and undo.
+
+`skills/CATEGORY/NAME/SKILL.md` are the agent's own. Further folders may be read; they are never written.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from hermes_core.errors import SkillError
+from hermes_core.safety.scan import first_threat
+from hermes_core.skills.document import MAX_SKILL, Document, checked_name, parse
+from hermes_core.skills.journal import Change, Journal
+from hermes_core.storage.files import locked, write_atomic
+
+FILE = "SKILL.md"
+MAX_LISTED = 200
+"""Skills in the prompt's index; the rest is found with `skill_view`."""
+
+_DESCRIPTION_SHOWN = 120
+_OPERATING_SYSTEMS = {"darwin": "macos", "win32": "windows", "linux": "linux"}
+
+
+class Threat(Protocol):
+    """What a scan found."""
+
+    @property
+    def message(self) -> str:
+        """What is wrong, for people."""
+        ...
+
+
+Scan = Callable[[str], Threat | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """One skill that can be used here. `own` says that it lies in the home and may be changed."""
+
+    category: str
+    document: Document
+    folder: Path
+    own: bool
+
+    @property
+    def name(self) -> str:
+        """Its name, unique among those that are listed."""
+        return self.document.name
+
+
+class SkillStore:
+    """The skills under `root`, and under the `external` folders for reading. `platform` is linux, macos or windows."""
+
+    def __init__(
+        self,
+        root: Path,
+        external: Sequence[Path] = (),
+        *,
+        scan: Scan = first_threat,
+        platform: str | None = None,
+    ) -> None:
+        self._root = root
+        self._external = tuple(external)
+        self._scan = scan
+        self._platform = platform or _OPERATING_SYSTEMS.get(sys.platform, sys.platform)
+        self._journal = Journal(root / ".journal.db")
+
+    def skills(self) -> list[Skill]:
+        """The skills for this platform, by category and name; the home's own hides an external one of its name."""
+        return self._read()[0]
+
+    def problems(self) -> list[str]:
+        """Skills that can't be used, with the reason, a sentence each."""
+        return self._read()[1]
+
+    def index(self) -> str:
+        """The compact list for the system prompt, "" when there are none."""
+        found = self.skills()
+        lines = [f"- {skill.category}/{skill.name}: {_clip(skill.document.description)}" for skill in found]
+        if len(lines) > MAX_LISTED:
+            more = len(lines) - MAX_LISTED
+            lines = [*lines[:MAX_LISTED], f"({more} more: skill_view without a name lists all)"]
+        return "\n".join(lines)
+
+    def get(self, name: str) -> Skill:
+        """The skill of this name, or of `category/name`; raises `SkillError` with the names that come close."""
+        wanted = name.strip().strip("/")
+        found = self.skills()
+        for skill in found:
+            if wanted in (skill.name, f"{skill.category}/{skill.name}"):
+                return skill
+        known = ", ".join(skill.name for skill in found[:MAX_LISTED]) or "none"
+        raise SkillError(f"there is no skill {name!r}", f"known skills: {known}")
+
+    def view(self, name: str, file: str = "") -> str:
+        """The whole text of a skill, or of a file beside it. Raises `SkillError`."""
+        skill = self.get(name)
+        path = (skill.folder / (file or FILE)).resolve()
+        if not path.is_relative_to(skill.folder.resolve()):
+            raise SkillError(f"{file!r} lies outside the skill", "name a file inside its folder")
+        text = _read_text(path)
+        if text is None:
+            raise SkillError(
+                f"skill {skill.name!r} has no file {file!r}", f"it has: {', '.join(_files(skill))}"
+            )
+        return text[:MAX_SKILL]
+
+    # ------------------------------------------------------------------ changes
+
+    def create(self, name: str, category: str, content: str, session_id: str = "") -> int:
+        """Write a new skill; returns the id of the change. Raises `SkillError` when it is there or can't be taken."""
+        checked_name(category, "category")
+        path = f"{category}/{checked_name(name)}/{FILE}"
+        if any(skill.name == name for skill in self.skills()):
+            raise SkillError(f"skill {name!r} exists already", "patch it instead")
+        return self._change(path, "create", lambda before: self._new(before, name, content), session_id)
+
+    def patch(self, name: str, old_text: str, new_text: str, session_id: str = "") -> int:
+        """Replace the one place of a skill that says `old_text`; returns the id of the change."""
+        path = self._own_path(name)
+        return self._change(
+            path, "patch", lambda before: self._patched(before, name, old_text, new_text), session_id
+        )
+
+    def delete(self, name: str, session_id: str = "") -> int:
+        """Take a skill away; files beside it stay. Returns the id of the change, which can be undone."""
+        return self._change(self._own_path(name), "delete", lambda _: None, session_id)
+
+    def undo(self, change: int | None = None, session_id: str = "") -> Change:
+        """Take back a change (the last one for None); refused when the skill was changed again since."""
+        self._settle()
+        recent = self._journal.changes(1)
+        found = (recent[0] if recent else None) if change is None else self._journal.find(change)
+        if found is None:
+            raise SkillError(f"there is no change {change!r} of skills" if change else "nothing was changed")
+        self._change(found.path, "undo", lambda now: _restored(found, now), session_id)
+        return found
+
+    def history(self, limit: int = 50) -> list[Change]:
+        """What was changed, newest first."""
+        self._settle()
+        return self._journal.changes(limit)
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._journal.close()
+
+    # ------------------------------------------------------------------ private
+
+    def _change(
+        self, path: str, action: str, edit: Callable[[str | None], str | None], session_id: str
+    ) -> int:
+        with self._locked():
+            before = self._text(path)
+            after = edit(before)
+            change = self._journal.begin(path, action, before, after, session_id)
+            file = self._root / path
+            if after is None:
+                file.unlink(missing_ok=True)
+                if file.parent.is_dir() and not any(file.parent.iterdir()):
+                    file.parent.rmdir()
+            else:
+                write_atomic(file, after.encode())
+            self._journal.finish(change)
+            return change
+
+    def _new(self, before: str | None, name: str, content: str) -> str:
+        if before is not None:
+            raise SkillError(f"skill {name!r} exists already", "patch it instead")
+        return self._accepted(content, name)
+
+    def _patched(self, before: str | None, name: str, old_text: str, new_text: str) -> str:
+        if before is None:
+            raise SkillError(f"skill {name!r} is gone", "create it anew")
+        found = before.count(old_text) if old_text else 0
+        if found != 1:
+            where = "is not in" if not found else f"is {found} times in"
+            raise SkillError(
+                f"old_text {_clip(old_text)!r} {where} skill {name!r}", "copy one unique place of it"
+            )
+        return self._accepted(before.replace(old_text, new_text), name)
+
+    def _accepted(self, content: str, name: str) -> str:
+        document = parse(content)
+        if document.name != name:
+            raise SkillError(f"the front matter names {document.name!r}, not {name!r}", "use one name")
+        threat = self._scan(content)
+        if threat is not None:
+            raise SkillError(f"the skill was refused: {threat.message}", "leave that part out")
+        return content
+
+    def _own_path(self, name: str) -> str:
+        skill = self.get(name)
+        if not skill.own:
+            raise SkillError(f"skill {name!r} lies in {str(skill.folder)!r}", "it is only read from there")
+        return f"{skill.folder.relative_to(self._root).as_posix()}/{FILE}"
+
+    def _read(self) -> tuple[list[Skill], list[str]]:
+        found: dict[str, Skill] = {}
+        problems: list[str] = []
+        for root, path in self._files():
+            try:
+                skill = self._skill(root, path)
+            except SkillError as exc:
+                problems.append(f"{path}: {exc}")
+                continue
+            if skill.name in found:
+                problems.append(f"{path}: hidden by the skill of that name in {found[skill.name].folder}")
+            elif not skill.document.platforms or self._platform in skill.document.platforms:
+                found[skill.name] = skill
+        return sorted(found.values(), key=lambda skill: (skill.category, skill.name)), problems
+
+    def _skill(self, root: Path, path: Path) -> Skill:
+        document = parse(_read_text(path) or "")
+        threat = self._scan(document.description)
+        if threat is not None:
+            raise SkillError(f"its description was refused: {threat.message}", "rewrite it")
+        above = path.parent.relative_to(root).parts[:-1]
+        return Skill("/".join(above) or "general", document, path.parent, root == self._root)
+
+    def _files(self) -> Iterator[tuple[Path, Path]]:
+        for root in (self._root, *self._external):
+            if root.is_dir():
+                yield from ((root, path) for path in sorted(root.rglob(FILE)))
+
+    def _text(self, path: str) -> str | None:
+        return _read_text(self._root / path)
+
+    def _settle(self) -> None:
+        with self._locked():
+            self._journal.settle(self._text)
+
+    def _locked(self) -> AbstractContextManager[None]:
+        return locked(self._root / ".journal.db")
+
+
+def _restored(change: Change, now: str | None) -> str | None:
+    if now != change.after:
+        raise SkillError(f"{change.path!r} was changed since", "edit it by hand")
+    return change.before
+
+
+def _read_text(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return None
+    except UnicodeDecodeError as exc:
+        raise SkillError(f"{str(path)!r} is not UTF-8 text", "save it as UTF-8") from exc
+    except OSError as exc:
+        raise SkillError(
+            f"can't read {str(path)!r}: {exc.strerror or exc}", "check its owner and mode"
+        ) from exc
+
+
+def _files(skill: Skill) -> list[str]:
+    found = [path.relative_to(skill.folder).as_posix() for path in skill.folder.rglob("*") if path.is_file()]
+    return sorted(found)[:50]
+
+
+def _clip(text: str, width: int = _DESCRIPTION_SHOWN) -> str:
+    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
