@@ -230,11 +230,11 @@ def _handler(owner: ModelServer) -> type[BaseHTTPRequestHandler]:
             self.send_header("content-type", "text/event-stream")
             self.send_header("transfer-encoding", "chunked")
             self.end_headers()
-            for number, delta in enumerate(_deltas(reply)):
-                if number == reply.cut_after:
-                    self.close_connection = True
-                    return
+            for delta in _deltas(reply)[: reply.cut_after]:
                 self._event(_chunk(request, delta))
+            if reply.cut_after is not None:
+                self.close_connection = True
+                return
             if reply.hold is not None:
                 reply.hold.wait(30)
             self._event(_chunk(request, {}, finish=reply.finish or ("tool_calls" if reply.calls else "stop")))

@@ -1,0 +1,192 @@
+"""The tools of one session: whose name leads where, and what a model's call becomes.
+
+Whatever the model sends is answered with text: arguments that are no JSON, names that don't exist and tools that fail
+are errors for the model to read, and none of them ends the turn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_core.agent.answer import ToolRequest
+from hermes_core.agent.cancel import Cancel, interruptible
+from hermes_core.contract.values import Session
+from hermes_core.errors import ConfigError
+from hermes_core.manager.call import attempt
+from hermes_core.safety.fence import sanitize_context
+
+MALFORMED = "malformed_arguments"
+"""Key under which arguments that were no JSON object go back to the model."""
+
+Run = Callable[[Mapping[str, Any], Session], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool for the model; `parameters` is a JSON schema, `run` gives the text that the model reads.
+
+    `toolset` is the name by which config.yaml enables it on a platform. A `quick` tool runs on the turn's own thread;
+    any other can be left behind when the person interrupts.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    run: Run
+    toolset: str = "host"
+    quick: bool = False
+
+    @classmethod
+    def of(cls, schema: Mapping[str, Any], run: Run, toolset: str, *, quick: bool = False) -> Tool:
+        """The tool that a schema `{"name", "description", "parameters"}` describes."""
+        return cls(
+            schema["name"], schema.get("description", ""), schema.get("parameters", {}), run, toolset, quick
+        )
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """What the model is told."""
+        return {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+
+
+class Toolbelt:
+    """The tools in a fixed order, of the enabled toolsets. Raises `ConfigError` when two share a name."""
+
+    def __init__(
+        self, tools: Iterable[Tool], enabled: Collection[str] | None = None, result_limit: int = 40_000
+    ) -> None:
+        self._tools: dict[str, Tool] = {}
+        self._result_limit = result_limit
+        for tool in tools:
+            if enabled is not None and tool.toolset not in enabled:
+                continue
+            if tool.name in self._tools:
+                raise ConfigError(f"two tools are named {tool.name!r}", "rename the host's own")
+            self._tools[tool.name] = tool
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tools
+
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        """What the model is told, the same in every request of the session."""
+        return [tool.schema for tool in self._tools.values()]
+
+    def only(self, toolsets: Collection[str], refuse: Callable[[str, Mapping[str, Any]], str]) -> Toolbelt:
+        """A belt with the same schemas that runs only these toolsets, and of them only what `refuse` says "" to."""
+        return Toolbelt(
+            (_guarded(tool, toolsets, refuse) for tool in self._tools.values()),
+            result_limit=self._result_limit,
+        )
+
+    def call(self, request: ToolRequest, session: Session, cancel: Cancel) -> str:
+        """Run the call; raises `Cancelled` when the person interrupts it, and nothing else."""
+        tool = self._tools.get(request.name)
+        if tool is None:
+            return error(f"there is no tool {request.name!r}", f"tools are: {', '.join(self._tools)}")
+        arguments = arguments_of(request)
+        if isinstance(arguments, str):
+            return error(arguments, "send the call again")
+        result, failure = _run(tool, arguments, session, cancel)
+        if failure is not None:
+            return error(f"tool {tool.name!r} failed: {type(failure).__name__}: {failure}")
+        return _clipped(result if isinstance(result, str) else str(result), self._result_limit)
+
+
+def error(message: str, remedy: str = "") -> str:
+    """What the model reads when something went wrong."""
+    return json.dumps({"error": f"{message}; {remedy}" if remedy else message}, ensure_ascii=False)
+
+
+def arguments_of(request: ToolRequest) -> dict[str, Any] | str:
+    """The arguments as a dict, without any recalled text that the model copied; a sentence when they are none."""
+    try:
+        found = json.loads(request.arguments or "{}", strict=False)
+    except ValueError as exc:
+        return f"the arguments of {request.name!r} are no JSON ({exc})"
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        return f"the arguments of {request.name!r} must be an object, not {type(found).__name__}"
+    if MALFORMED in found:
+        return f"the arguments of {request.name!r} were no JSON object: {found[MALFORMED]!r}"
+    return {key: without_fence(value) for key, value in found.items()}
+
+
+def without_fence(value: Any) -> Any:
+    """JSON data whose texts carry no fence."""
+    if isinstance(value, str):
+        return sanitize_context(value)
+    if isinstance(value, list):
+        return [without_fence(item) for item in value]
+    if isinstance(value, dict):
+        return {key: without_fence(item) for key, item in value.items()}
+    return value
+
+
+def todo_tool() -> Tool:
+    """A list of steps that the model keeps for itself during a session."""
+    steps: dict[str, list[dict[str, str]]] = {}
+
+    def run(arguments: Mapping[str, Any], session: Session) -> str:
+        given = arguments.get("todos")
+        if isinstance(given, list):
+            steps[session.id] = [_step(item) for item in given if isinstance(item, dict)]
+        return json.dumps({"todos": steps.get(session.id, [])}, ensure_ascii=False)
+
+    return Tool("todo", _TODO_DESCRIPTION, _TODO_PARAMETERS, run, "todo", quick=True)
+
+
+_TODO_STATES = ("pending", "in_progress", "completed", "cancelled")
+_TODO_DESCRIPTION = "Your list of steps for a task of three steps or more. With `todos`: the whole new list. Without: the list as it is."
+_TODO_PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "todos": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "content": {"type": "string"},
+                    "status": {"type": "string", "enum": list(_TODO_STATES)},
+                },
+                "required": ["content", "status"],
+            },
+        }
+    },
+}
+
+
+def _step(item: Mapping[str, Any]) -> dict[str, str]:
+    status = item.get("status")
+    known = status if status in _TODO_STATES else "pending"
+    return {"content": str(item.get("content", "")), "status": known}
+
+
+def _run(
+    tool: Tool, arguments: Mapping[str, Any], session: Session, cancel: Cancel
+) -> tuple[Any, BaseException | None]:
+    def work() -> tuple[Any, BaseException | None]:
+        return attempt(lambda: tool.run(arguments, session))
+
+    return work() if tool.quick else interruptible(work, cancel, f"agent-tool-{tool.name}")
+
+
+def _guarded(tool: Tool, toolsets: Collection[str], refuse: Callable[[str, Mapping[str, Any]], str]) -> Tool:
+    def run(arguments: Mapping[str, Any], session: Session) -> str:
+        if tool.toolset not in toolsets:
+            return error(f"{tool.name!r} can not be used here", "use the memory and skill tools only")
+        refusal = refuse(tool.name, arguments)
+        return error(refusal) if refusal else tool.run(arguments, session)
+
+    return Tool(tool.name, tool.description, tool.parameters, run, tool.toolset, tool.quick)
+
+
+def _clipped(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    head, tail = limit * 2 // 3, limit // 3
+    return f"{text[:head]}\n[... {len(text) - head - tail} characters left out ...]\n{text[-tail:]}"

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hermes_core.agent.answer import Answer, Chat, ToolRequest
+from hermes_core.agent.cancel import Cancel, Cancelled
+from hermes_core.agent.exchange import LAST_WORD, Exchange
+from hermes_core.agent.model import ModelSettings, OpenAIModel
+from hermes_core.agent.prompt import UNANSWERED, PromptParts, mended, system_prompt
+from hermes_core.agent.tools import Tool, Toolbelt, todo_tool
+from hermes_core.contract.values import Session
+from hermes_core.errors import ConfigError, ModelUnavailable
+from hermes_core.safety.fence import build_memory_context_block
+from hermes_core.testing.model_server import ModelServer, Reply, Script
+
+SESSION = Session("s1")
+FENCE = build_memory_context_block([("notes", "The safe opens with 4711.")])
+
+
+def look(arguments: Mapping[str, Any], session: Session) -> str:
+    return json.dumps({"seen": arguments.get("at")})
+
+
+def explode(arguments: Mapping[str, Any], session: Session) -> str:
+    raise RuntimeError("the lens broke")
+
+
+BELT = Toolbelt([Tool("look", "Look.", {}, look), Tool("explode", "", {}, explode), todo_tool()])
+
+
+class Run:
+    """What one exchange left behind."""
+
+    def __init__(self, server: ModelServer, model: OpenAIModel) -> None:
+        self.server = server
+        self.kept: list[Chat] = []
+        self.heard: list[str] = []
+        self.cancel = Cancel()
+        self.exchange = Exchange(model, BELT, SESSION, self.cancel, 5, self.kept.append, self.heard.append)
+
+    def go(self) -> str:
+        return self.exchange.run([{"role": "user", "content": "Go."}])
+
+
+@contextmanager
+def running(*script: Script) -> Iterator[Run]:
+    with ModelServer(script) as server:
+        model = OpenAIModel(ModelSettings(server.base_url, "m", retries=0))
+        yield Run(server, model)
+        assert server.refused == []
+        model.close()
+
+
+def test_tools_are_run_until_the_model_answers() -> None:
+    with running(Reply(calls=[("look", {"at": "sea"}), ("look", {"at": "sky"})]), Reply("Both.")) as run:
+        assert run.go() == "Both."
+    assert [m["role"] for m in run.kept] == ["assistant", "tool", "tool", "assistant"]
+    assert [json.loads(m["content"])["seen"] for m in run.kept[1:3]] == ["sea", "sky"]
+    assert run.exchange.calls == 2
+    assert run.exchange.usage.prompt > 0
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (("look", '{"at": '), "were no JSON object"),
+        (("look", "[1]"), "were no JSON object"),
+        (("fly", {}), "there is no tool 'fly'"),
+        (("explode", {}), "the lens broke"),
+    ],
+)
+def test_what_can_not_be_called_is_an_error_for_the_model_and_the_turn_goes_on(call: Any, said: str) -> None:
+    with running(Reply(calls=[call]), Reply("Sorry.")) as run:
+        assert run.go() == "Sorry."
+    assert said in json.loads(run.kept[1]["content"])["error"]
+    json.loads(run.kept[0]["tool_calls"][0]["function"]["arguments"])
+
+
+def test_a_model_that_never_stops_calling_gets_a_last_word() -> None:
+    with running(*[Reply(calls=[("look", {})])] * 5, Reply("Enough.")) as run:
+        assert run.go() == "Enough."
+    assert run.server.requests[-1]["messages"][-1]["content"] == LAST_WORD
+    assert LAST_WORD not in [m["content"] for m in run.kept]
+
+
+def test_an_interrupted_tool_leaves_a_call_with_a_result() -> None:
+    started, release = threading.Event(), threading.Event()
+
+    def hang(arguments: Mapping[str, Any], session: Session) -> str:
+        started.set()
+        release.wait(10)
+        return "late"
+
+    with running(Reply(calls=[("hang", {}), ("hang", {})])) as run:
+        run.exchange.belt = Toolbelt([Tool("hang", "", {}, hang)])
+        threading.Thread(target=lambda: (started.wait(10), run.cancel.set())).start()
+        with pytest.raises(Cancelled):
+            run.go()
+        release.set()
+    assert [m["content"] for m in run.kept[1:]] == [UNANSWERED, UNANSWERED]
+
+
+def test_a_stream_that_breaks_off_keeps_what_was_seen() -> None:
+    with running(Reply("Once upon a time", cut_after=3)) as run, pytest.raises(ModelUnavailable):
+        run.go()
+    assert run.kept == [{"role": "assistant", "content": "Once upon a time"}]
+
+
+class Echo:
+    """A model that repeats the fence, cut anywhere."""
+
+    name = "echo"
+    context_length = 1000
+
+    def __init__(self, pieces: list[str]) -> None:
+        self.pieces = pieces
+
+    def complete(self, messages: Any, tools: Any, *, hear: Any, cancel: Cancel) -> Answer:
+        for piece in self.pieces:
+            hear(piece)
+        return Answer("".join(self.pieces))
+
+
+@settings(max_examples=200)
+@given(st.lists(st.integers(0, len(FENCE) + 12), max_size=6))
+def test_a_fence_that_the_model_repeats_is_never_shown_however_the_stream_is_cut(cuts: list[int]) -> None:
+    text = f"Well. {FENCE} Done."
+    ends = [0, *sorted(cuts), len(text)]
+    pieces = [text[a:b] for a, b in itertools.pairwise(ends)]
+    heard: list[str] = []
+    kept: list[Chat] = []
+    exchange = Exchange(Echo(pieces), BELT, SESSION, Cancel(), 5, kept.append, heard.append)
+    answer = exchange.run([])
+    assert answer == "".join(heard) == kept[0]["content"]
+    assert "4711" not in answer
+    assert answer.split() == ["Well.", "Done."]
+
+
+def test_every_single_cut_of_the_fence_over_http_hides_it() -> None:
+    text = f"A {FENCE} B"
+    with running(*[Reply(text, chunk=[cut]) for cut in range(1, len(text))]) as run:
+        for _ in range(1, len(text)):
+            assert run.go().split() == ["A", "B"]
+
+
+def test_a_fence_in_the_arguments_of_a_call_is_neither_run_nor_kept() -> None:
+    with running(Reply(calls=[("look", {"at": f"here {FENCE}"})]), Reply("Ok")) as run:
+        run.go()
+    assert "4711" not in json.dumps(run.kept)
+
+
+def test_the_todo_list_belongs_to_its_session() -> None:
+    belt = Toolbelt([todo_tool()])
+    new = json.dumps({"todos": [{"content": "eat", "status": "odd"}, "no"]})
+    belt.call(ToolRequest("1", "todo", new), SESSION, Cancel())
+    mine = json.loads(belt.call(ToolRequest("2", "todo", ""), SESSION, Cancel()))
+    other = json.loads(belt.call(ToolRequest("3", "todo", "{}"), Session("s2"), Cancel()))
+    assert mine == {"todos": [{"content": "eat", "status": "pending"}]}
+    assert other == {"todos": []}
+
+
+def test_a_long_result_is_cut_in_the_middle() -> None:
+    belt = Toolbelt([Tool("long", "", {}, lambda a, s: "x" * 500)], result_limit=90)
+    assert "410 characters left out" in belt.call(ToolRequest("1", "long", ""), SESSION, Cancel())
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="look"):
+        Toolbelt([Tool("look", "", {}, look), Tool("look", "", {}, look)])
+
+
+def test_only_enabled_toolsets_are_offered() -> None:
+    assert [s["name"] for s in Toolbelt([Tool("look", "", {}, look), todo_tool()], {"todo"}).schemas] == [
+        "todo"
+    ]
+
+
+CHATS = st.lists(
+    st.one_of(
+        st.just({"role": "user", "content": "u"}),
+        st.builds(
+            lambda ids: {"role": "assistant", "content": "", "tool_calls": [{"id": i} for i in ids]},
+            st.lists(st.sampled_from("abc"), unique=True, max_size=3),
+        ),
+        st.builds(lambda i: {"role": "tool", "tool_call_id": i, "content": "r"}, st.sampled_from("abc")),
+    )
+)
+
+
+@given(CHATS)
+def test_whatever_a_crash_left_every_call_has_one_answer(messages: list[Chat]) -> None:
+    waiting: list[str] = []
+    for message in mended(messages):
+        if message["role"] == "tool":
+            waiting.remove(message["tool_call_id"])
+        else:
+            assert waiting == []
+            waiting = [call["id"] for call in message.get("tool_calls", ())]
+    assert waiting == []
+
+
+def test_the_prompt_stands_in_its_order() -> None:
+    parts = PromptParts("I am.", "Be kind.", "MEMORY block", "- a/b: c", "AGENTS.md says", None, "telegram")
+    prompt = system_prompt(parts, {"memory", "session_search", "skill_manage"})
+    order = [
+        "I am.",
+        "`memory` tool",
+        "session_search",
+        "skill_manage",
+        "Be kind.",
+        "MEMORY block",
+        "- a/b: c",
+    ]
+    places = [prompt.index(text) for text in [*order, "AGENTS.md says", "Telegram"]]
+    assert places == sorted(places)
+
+
+def test_without_a_tool_the_prompt_says_nothing_of_it() -> None:
+    assert "`memory`" not in system_prompt(PromptParts(), {"todo"})
