@@ -1,6 +1,6 @@
 """config.yaml: read with the line of every fault named, written so that comments survive.
 
-The keys are declared in `hermes_core.config_keys`. Blocks that are not ours (`model:`, `terminal:`, ...) are left
+The keys are declared in `hermes_core.config_keys`. Blocks that are not ours (`terminal:`, `display:`, ...) are left
 alone, so that other programs may share the file.
 """
 
@@ -130,6 +130,9 @@ class _Reading:
         """The block's values as an instance of its class."""
         if name not in self._top or not _has_content(self._top[name][1]):
             return cls()
+        if name == "model" and isinstance(self._top[name][1], yaml.ScalarNode):
+            # Other programs that share the file write the model's name alone.
+            return cls(name=str(self._top[name][1].value))
         found = {}
         for key, (at, node) in self._pairs(self._top[name][1], name).items():
             known = KEYS.get(f"{name}.{key}")

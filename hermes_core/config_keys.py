@@ -74,6 +74,9 @@ def _key(default: Any, help: str, *, kind: type | None = None, **limits: Any) ->
     return dataclasses.field(default=default, metadata={_METADATA: key})
 
 
+_TOOLSETS = "Of memory, session_search, skills, todo, delegation and the host's own."
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryConfig:
     """The `memory:` block: curated memory and the one external provider."""
@@ -129,6 +132,84 @@ class ProvidersConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The `model:` block: the language model of the agent, behind any OpenAI-compatible server."""
+
+    base_url: str = _key("https://api.openai.com/v1", "Address of the server, with its /v1.")
+    name: str = _key("", "Name of the model, as the server knows it.")
+    api_key_env: str = _key(
+        "OPENAI_API_KEY", "Environment variable, or name in .env, that holds the key; may be unset."
+    )
+    context_length: int = _key(32768, "Tokens that a request and its answer may have.", minimum=1024)
+    timeout: float = _key(120.0, "Seconds without a word from the server.", minimum=0.1, maximum=3600)
+    retries: int = _key(4, "Further tries when the server is busy or down.", minimum=0, maximum=20)
+
+
+@dataclass(frozen=True, slots=True)
+class AuxiliaryConfig:
+    """The `auxiliary:` block: a model for summaries and reviews; what is not set is as in `model:`."""
+
+    base_url: str | None = _key(None, "Address of the server.", kind=str)
+    name: str | None = _key(None, "Name of the model; not set, the agent's own does this work.", kind=str)
+    api_key_env: str | None = _key(None, "Name of the variable that holds the key.", kind=str)
+    context_length: int | None = _key(None, "Tokens of its context.", kind=int, minimum=1024)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """The `agent:` block: how a turn goes, and when a conversation is made shorter."""
+
+    max_iterations: int = _key(40, "Requests to the model in one turn.", minimum=1)
+    result_limit: int = _key(40_000, "Characters of one tool's result.", minimum=1000)
+    compress_at: float = _key(
+        0.75, "Share of the context at which the conversation is summarised.", minimum=0.1, maximum=0.95
+    )
+    protect_first: int = _key(3, "Messages at the start that are never summarised.", minimum=0)
+    protect_last: int = _key(6, "Messages at the end that are not, as far as they fit.", minimum=1)
+    review: bool = _key(True, "Look back over the conversation every `memory.nudge_interval` turns.")
+    flush_seconds: float = _key(20.0, "Seconds that saving at a session's end may take.", minimum=0)
+    cadence_turns: int = _key(
+        20,
+        "Turns after which a chat that never ends is told to providers as if it did; 0 for never.",
+        minimum=0,
+    )
+    cadence_minutes: float = _key(30.0, "Minutes of quiet that must come before that.", minimum=0)
+    monitor_minutes: float = _key(
+        0.0, "Minutes between two log lines on this process; 0 for none.", minimum=0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsetsConfig:
+    """The `enabled_toolsets:` block: for each platform the toolsets that the model gets; not set, all."""
+
+    cli: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
+    telegram: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
+    discord: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
+    slack: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
+    whatsapp: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
+    signal: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
+    email: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
+    api: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
+    cron: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
+
+    def of(self, platform: str) -> tuple[str, ...] | None:
+        """The toolsets of this platform, None for all."""
+        found: tuple[str, ...] | None = getattr(self, platform, None) if platform in self.__slots__ else None
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class SkillsConfig:
+    """The `skills:` block: procedures that the agent wrote down."""
+
+    enabled: bool = _key(
+        True, "List skills in the prompt and offer the tools `skill_view` and `skill_manage`."
+    )
+    external_dirs: tuple[str, ...] = _key((), "Further folders of skills, for reading only.", kind=list)
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All of config.yaml that is ours. `warnings` name what was written there and has no effect, a sentence each."""
 
@@ -136,6 +217,11 @@ class Config:
     recall: RecallConfig = RecallConfig()
     sessions: SessionsConfig = SessionsConfig()
     providers: ProvidersConfig = ProvidersConfig()
+    model: ModelConfig = ModelConfig()
+    auxiliary: AuxiliaryConfig = AuxiliaryConfig()
+    agent: AgentConfig = AgentConfig()
+    enabled_toolsets: ToolsetsConfig = ToolsetsConfig()
+    skills: SkillsConfig = SkillsConfig()
     warnings: tuple[str, ...] = ()
 
 
@@ -144,6 +230,11 @@ BLOCKS: dict[str, type] = {
     "recall": RecallConfig,
     "sessions": SessionsConfig,
     "providers": ProvidersConfig,
+    "model": ModelConfig,
+    "auxiliary": AuxiliaryConfig,
+    "agent": AgentConfig,
+    "enabled_toolsets": ToolsetsConfig,
+    "skills": SkillsConfig,
 }
 """Class of every block of ours, by its name in config.yaml."""
 

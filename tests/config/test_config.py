@@ -144,6 +144,8 @@ def test_comments_and_everything_else_survive_a_write(home: HermesHome) -> None:
 def test_every_key_can_be_set_read_and_unset(home: HermesHome, key: str) -> None:
     samples = {bool: False, int: 7, float: 2.5, str: "off", list: ["a", "off"]}
     value = KEYS[key].choices[-1] if KEYS[key].choices else samples[KEYS[key].kind]
+    if KEYS[key].fault(value):
+        value = KEYS[key].kind(KEYS[key].minimum)
     set_value(home, key, value)
     block, name = key.split(".")
     stored = getattr(getattr(load_config(home, {}), block), name)
@@ -211,3 +213,14 @@ for n in range(1, 31):
     children = [subprocess.Popen([sys.executable, "-c", code, str(home.path), key]) for key in keys]
     assert [child.wait(30) for child in children] == [0, 0]
     assert yaml.safe_load(home.config_yaml.read_text()) == {"memory": dict.fromkeys(keys, 30)}
+
+
+def test_a_model_may_be_written_as_its_name_alone() -> None:
+    assert parse_config("model: qwen3:8b\n").model.name == "qwen3:8b"
+
+
+def test_toolsets_are_looked_up_by_platform() -> None:
+    found = parse_config("enabled_toolsets:\n  telegram: [memory]\n").enabled_toolsets
+    assert found.of("telegram") == ("memory",)
+    assert found.of("cli") is None
+    assert found.of("of") is None
