@@ -257,11 +257,12 @@ class Memory:
         messages: Sequence[Message] = (),
         turn_id: str = "",
         at: float | None = None,
+        warm: bool = True,
     ) -> Turn:
         """Store a completed turn: in state.db and in the outbox before this returns, searchable at once.
 
         `messages` are the turn's own, clean of recall; without them the two texts are stored. Giving the same
-        `turn_id` again stores nothing twice.
+        `turn_id` again stores nothing twice. `warm` lets providers prepare the next turn's recall.
         """
         stored = tuple(messages) or (
             Message(role="user", content=user),
@@ -277,7 +278,8 @@ class Memory:
         )
         self.sessions.append_turn(session.id, stored, turn.id, turn.number, at=turn.at)
         self._hand_on(partial(self.manager.sync_all, turn, session))
-        self.manager.queue_prefetch_all(self._query(user, stored), session)
+        if warm:
+            self.manager.queue_prefetch_all(self._query(user, stored), session)
         return turn
 
     def change_memory(

@@ -1,0 +1,47 @@
+"""Giving a task away: the tool `delegate_task`, and what a subagent is told and reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hermes_core.agent.tools import Tool, error
+from hermes_core.contract.values import Session
+
+INSTRUCTIONS = (
+    "You are a subagent: do the one task that you are given, with your tools, and answer with a report of what you did "
+    "and found. Nobody is there to answer questions."
+)
+
+_DESCRIPTION = (
+    "Give a self-contained task to a subagent and get its report. It sees nothing of this conversation and has no "
+    "memory: put all that it needs into `task` and `context`. For work that would fill your context with detail."
+)
+_PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "task": {"type": "string", "description": "What to do, and what to report."},
+        "context": {"type": "string", "description": "Facts that it needs: names, paths, constraints."},
+    },
+    "required": ["task"],
+}
+
+
+def delegate_tool(delegate: Callable[[str, str], str]) -> Tool:
+    """The tool; `delegate` takes task and context and gives the report."""
+
+    def run(arguments: Mapping[str, Any], session: Session) -> str:
+        del session
+        task, context = arguments.get("task"), arguments.get("context") or ""
+        if not isinstance(task, str) or not task.strip() or not isinstance(context, str):
+            return error(f"task must be a text, is {task!r}", "say what to do")
+        return json.dumps({"report": delegate(task, context)}, ensure_ascii=False)
+
+    return Tool("delegate_task", _DESCRIPTION, _PARAMETERS, run, "delegation")
+
+
+def child_identity(session: Session) -> dict[str, Any]:
+    """The fields of `Session` that a subagent has from its parent."""
+    own = {"parent_id": session.id, "agent_context": "subagent"}
+    return {k: v for k, v in session.to_dict().items() if k not in ("id", "home")} | own

@@ -1,0 +1,444 @@
+"""Every boundary in an agent's life as one table: event -> steps in order.
+
+A step calls a hook of the providers, changes rows of state.db, or changes the agent itself. `cross` executes the
+table, `lifecycle_table` prints it for the documentation, and the tests walk it cell by cell. A step that fails is
+logged and noted; those after it run all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from hermes_core.agent.answer import Chat
+from hermes_core.agent.cancel import Cancel
+from hermes_core.agent.compression import Compressed, Compressor, text_of
+from hermes_core.contract.values import EndReason, Message, Session, SessionSwitch, SwitchReason
+from hermes_core.errors import HermesError
+from hermes_core.memory import Memory
+from hermes_core.safety.redact import redact
+
+log = logging.getLogger(__name__)
+
+Event = Literal[
+    "start",
+    "open",
+    "new",
+    "reset",
+    "resume",
+    "branch",
+    "rewind",
+    "compress",
+    "cadence",
+    "commit",
+    "evict",
+    "close",
+    "shutdown",
+    "crash",
+]
+Kind = Literal["hook", "rows", "agent"]
+
+SHUTDOWN_TIMEOUT = 15.0
+"""Seconds that the end of the process may take in all."""
+
+
+@dataclass(slots=True)
+class Life:
+    """What an agent is between two turns: its session, the conversation as the model gets it, its system prompt.
+
+    `write_prompt` builds a new system prompt, `flush` lets the model save what it should before messages leave it.
+    """
+
+    memory: Memory
+    session: Session
+    compressor: Compressor
+    write_prompt: Callable[[Session], str]
+    flush: Callable[[Session, Sequence[Chat]], None]
+    model_name: str = ""
+    source: str = ""
+    skip_memory: bool = False
+    history: list[Chat] = field(default_factory=list)
+    prompt: str = ""
+    problems: list[str] = field(default_factory=list)
+
+    def attempt(self, what: str, action: Callable[[], object]) -> bool:
+        """Do it; a failure of memory is logged and noted, never raised. Whether it went well."""
+        try:
+            action()
+        except HermesError as exc:
+            log.warning("%s failed: %s", what, exc)
+            self.problems.append(f"{what} failed: {exc}")
+            return False
+        return True
+
+
+@dataclass(slots=True)
+class Passage:
+    """One boundary being crossed, from `old` (None at the beginning) to `new`; the rest is what its steps need."""
+
+    event: Event
+    old: Session | None
+    new: Session
+    messages: list[Chat] | None = None
+    rewind_to: int | None = None
+    cancel: Cancel = field(default_factory=Cancel)
+    memory_context: str = ""
+    compressed: Compressed | None = None
+    taken_back: tuple[str, ...] = ()
+    stopped: bool = False
+
+    @property
+    def ending(self) -> Session:
+        """The session that ends, where one does."""
+        return self.old or self.new
+
+    @property
+    def end_reason(self) -> EndReason:
+        """What state.db and providers are told about the end."""
+        return _END_REASONS.get(self.event, "close")
+
+    @property
+    def switch_reason(self) -> SwitchReason:
+        """What providers are told about the switch."""
+        return _SWITCH_REASONS.get(self.event, "new")
+
+
+_END_REASONS: Mapping[str, EndReason] = {
+    "new": "new",
+    "reset": "reset",
+    "resume": "resume",
+    "branch": "branch",
+    "compress": "compression",
+    "cadence": "cadence",
+    "commit": "cadence",
+    "evict": "evict",
+    "crash": "crash",
+}
+_SWITCH_REASONS: Mapping[str, SwitchReason] = {
+    "new": "new",
+    "reset": "reset",
+    "resume": "resume",
+    "branch": "branch",
+    "rewind": "rewind",
+    "compress": "compression",
+}
+
+
+# ------------------------------------------------------------------- steps: providers
+
+
+def _initialize(life: Life, passage: Passage) -> None:
+    if not life.skip_memory:
+        life.memory.manager.initialize_all(passage.new)
+
+
+def _pre_compress(life: Life, passage: Passage) -> None:
+    if life.skip_memory:
+        return
+    count = compressions(life.memory, passage.ending)
+    said = life.memory.manager.on_pre_compress(as_text(life.history), count, passage.ending)
+    passage.memory_context = redact(said)
+
+
+def _session_end(life: Life, passage: Passage) -> None:
+    ending = passage.ending
+    if life.skip_memory or not life.memory.sessions.turn_count(ending.id):
+        return
+    stored = life.memory.sessions.get_messages(ending.id)
+    last = stored[-1].id if stored else None
+    life.memory.manager.on_session_end(ending, passage.end_reason, last)
+
+
+def _switch(life: Life, passage: Passage) -> None:
+    if life.skip_memory or passage.old is None:
+        return
+    switch = SessionSwitch(
+        uuid.uuid4().hex,
+        passage.old,
+        passage.new,
+        passage.switch_reason,
+        reset=passage.event in ("new", "reset"),
+    )
+    life.memory.manager.on_session_switch(switch, passage.taken_back)
+
+
+def _recover(life: Life, passage: Passage) -> None:
+    if life.skip_memory:
+        return
+    since = life.memory.manager.recover_since()
+    turns = life.memory.sessions.complete_turns(session_id=passage.new.id)
+    recent = [(found.turn, passage.new) for found in turns if found.turn.at >= since]
+    added = life.memory.manager.recover(recent)
+    if added:
+        log.info(
+            "%d turns of session %s were stored and not on their way; they are now", added, passage.new.id
+        )
+
+
+def _shutdown(life: Life, passage: Passage) -> None:
+    del passage
+    life.memory.manager.shutdown_all(SHUTDOWN_TIMEOUT)
+
+
+# ------------------------------------------------------------------- steps: rows
+
+
+def _create(life: Life, passage: Passage) -> None:
+    life.memory.sessions.create_session(
+        passage.new.id,
+        life.source or passage.new.platform,
+        user=passage.new.user_id,
+        parent_id=passage.new.parent_id,
+        relation="delegation" if passage.new.agent_context == "subagent" else "",
+        model=life.model_name,
+        identity=passage.new.to_dict(),
+    )
+
+
+def _rotate(life: Life, passage: Passage) -> None:
+    """End the old session and begin the new one with its messages, all at once or not at all."""
+    sessions, old = life.memory.sessions, passage.ending
+    with sessions.transaction():
+        sessions.end_session(old.id, passage.end_reason)
+        before = sessions.get_session(old.id)
+        carried = passage.event in ("branch", "compress")
+        sessions.create_session(
+            passage.new.id,
+            life.source or passage.new.platform,
+            user=passage.new.user_id,
+            parent_id=old.id if carried else "",
+            relation="branch" if passage.event == "branch" else "compression" if carried else "",
+            title=sessions.next_title(before.title) if before and carried and before.title else "",
+            model=life.model_name,
+            identity=passage.new.to_dict(),
+        )
+        for message in passage.messages or ():
+            store_message(life.memory, passage.new.id, message)
+    adopt(life, passage.new, passage.messages or [])
+
+
+def _reopen(life: Life, passage: Passage) -> None:
+    sessions = life.memory.sessions
+    with sessions.transaction():
+        if passage.old is not None and passage.old.id != passage.new.id:
+            sessions.end_session(passage.old.id, passage.end_reason)
+        sessions.reopen_session(passage.new.id)
+    adopt(life, passage.new, sessions.get_messages_as_conversation(passage.new.id))
+
+
+def _rewind(life: Life, passage: Passage) -> None:
+    if passage.rewind_to is None:
+        return
+    passage.taken_back = tuple(life.memory.sessions.rewind(passage.new.id, passage.rewind_to))
+    adopt(life, passage.new, life.memory.sessions.get_messages_as_conversation(passage.new.id))
+
+
+def _end(life: Life, passage: Passage) -> None:
+    life.memory.sessions.end_session(passage.ending.id, passage.end_reason)
+
+
+# ------------------------------------------------------------------- steps: the agent
+
+
+def _flush(life: Life, passage: Passage) -> None:
+    life.flush(passage.ending, life.history)
+
+
+def _summarise(life: Life, passage: Passage) -> None:
+    """Without a summary nothing moves: the middle leaves the prompt of this agent only and stays in state.db."""
+    found = life.compressor.compress(life.history, passage.memory_context, passage.cancel)
+    passage.compressed = found
+    if found is None:
+        passage.stopped = True
+    elif found.failure:
+        passage.stopped = True
+        life.history = list(found.messages)
+        life.problems.append(f"the conversation was shortened without a summary: {found.failure}")
+    else:
+        passage.messages = list(found.messages)
+
+
+def _prompt(life: Life, passage: Passage) -> None:
+    life.prompt = life.write_prompt(passage.new)
+    life.memory.sessions.set_system_prompt(passage.new.id, life.prompt)
+
+
+def _restore(life: Life, passage: Passage) -> None:
+    life.prompt = life.memory.sessions.system_prompt(passage.new.id)
+    if not life.prompt:
+        _prompt(life, passage)
+
+
+def _carry(life: Life, passage: Passage) -> None:
+    life.memory.sessions.set_system_prompt(passage.new.id, life.prompt)
+
+
+def _engine_end(life: Life, passage: Passage) -> None:
+    life.compressor.on_session_end(passage.ending)
+
+
+def _engine_start(life: Life, passage: Passage) -> None:
+    reason = "compression" if passage.event == "compress" else passage.event
+    life.compressor.on_session_start(passage.new, reason)
+
+
+# ------------------------------------------------------------------- the table
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: what it touches, what it does, for the documentation, and the function that does it."""
+
+    kind: Kind
+    says: str
+    run: Callable[[Life, Passage], None]
+
+
+STEPS: Mapping[str, Step] = {
+    "flush": Step("agent", "the model saves what it should to MEMORY.md and USER.md", _flush),
+    "pre_compress": Step("hook", "`on_pre_compress`", _pre_compress),
+    "summarise": Step(
+        "agent", "the compressor's `compress`; without a summary the passage stops here", _summarise
+    ),
+    "session_end": Step("hook", "`on_session_end` of the old session, if it has turns", _session_end),
+    "engine_end": Step("agent", "the compressor's `on_session_end`", _engine_end),
+    "create": Step("rows", "the session's row", _create),
+    "rotate": Step("rows", "end the old session, make the new one with its messages", _rotate),
+    "reopen": Step("rows", "end the session that is left, open the other again", _reopen),
+    "rewind": Step("rows", "take messages and turns back", _rewind),
+    "end": Step("rows", "end the session", _end),
+    "initialize": Step("hook", "`initialize`, where it has not happened", _initialize),
+    "recover": Step("hook", "`sync_turn` of complete turns that are not on their way", _recover),
+    "prompt": Step("agent", "`system_prompt_block` of all, a new system prompt, stored", _prompt),
+    "restore": Step("agent", "the stored system prompt, the same bytes", _restore),
+    "carry": Step("agent", "the system prompt goes along, the same bytes", _carry),
+    "switch": Step("hook", "`on_session_switch`", _switch),
+    "engine_start": Step("agent", "the compressor's `on_session_start`", _engine_start),
+    "shutdown": Step("hook", "`shutdown` of all, in reverse order", _shutdown),
+}
+
+TABLE: Mapping[Event, tuple[str, ...]] = {
+    "start": ("create", "initialize", "prompt", "engine_start"),
+    "open": ("reopen", "initialize", "recover", "restore", "engine_start"),
+    "new": (
+        "flush",
+        "session_end",
+        "engine_end",
+        "rotate",
+        "initialize",
+        "prompt",
+        "switch",
+        "engine_start",
+    ),
+    "reset": (
+        "flush",
+        "session_end",
+        "engine_end",
+        "rotate",
+        "initialize",
+        "prompt",
+        "switch",
+        "engine_start",
+    ),
+    "resume": (
+        "flush",
+        "session_end",
+        "engine_end",
+        "reopen",
+        "initialize",
+        "recover",
+        "restore",
+        "switch",
+        "engine_start",
+    ),
+    "branch": ("session_end", "engine_end", "rotate", "initialize", "carry", "switch", "engine_start"),
+    "rewind": ("rewind", "switch"),
+    "compress": (
+        "flush",
+        "pre_compress",
+        "summarise",
+        "session_end",
+        "engine_end",
+        "rotate",
+        "initialize",
+        "prompt",
+        "switch",
+        "engine_start",
+    ),
+    "cadence": ("flush", "session_end"),
+    "commit": ("session_end", "engine_end"),
+    "evict": ("flush", "session_end", "engine_end", "end"),
+    "close": ("flush", "session_end", "engine_end", "end"),
+    "shutdown": ("flush", "session_end", "end", "shutdown", "engine_end"),
+    "crash": ("recover", "session_end", "end"),
+}
+"""What happens at each boundary, in this order."""
+
+
+def cross(life: Life, passage: Passage) -> Passage:
+    """Run the steps of this event."""
+    for name in TABLE[passage.event]:
+        step = STEPS[name]
+        done = life.attempt(f"{passage.event}: {name}", lambda step=step: step.run(life, passage))  # type: ignore[misc]
+        if passage.stopped or (not done and name in _GROUND):
+            break
+    return passage
+
+
+_GROUND = frozenset({"create", "rotate", "reopen", "rewind"})
+"""Without these rows the steps after them would speak of a session that is not there."""
+
+
+def lifecycle_table() -> str:
+    """The table as Markdown."""
+    lines = ["| event | steps, in order |", "|---|---|"]
+    lines += [f"| {event} | {', '.join(steps)} |" for event, steps in TABLE.items()]
+    lines += ["", "| step | touches | does |", "|---|---|---|"]
+    lines += [f"| {name} | {step.kind} | {step.says} |" for name, step in STEPS.items()]
+    return "\n".join(lines)
+
+
+# ------------------------------------------------------------------- shared with the turn
+
+
+def adopt(life: Life, session: Session, messages: Sequence[Chat]) -> None:
+    """Go on in this session with these messages."""
+    life.session, life.history = session, list(messages)
+
+
+def successor(session: Session, parent: bool) -> Session:
+    """A new session of the same person in the same place."""
+    return replace(session, id=uuid.uuid4().hex, parent_id=session.id if parent else "")
+
+
+def store_message(memory: Memory, session_id: str, message: Chat, ref: str = "", speaker: str = "") -> int:
+    """Put one chat message into state.db."""
+    return memory.sessions.append_message(
+        session_id,
+        message["role"],
+        message.get("content"),
+        tool_calls=message.get("tool_calls", ()),
+        tool_name=message.get("name", ""),
+        tool_call_id=message.get("tool_call_id", ""),
+        reasoning=message.get("reasoning", ""),
+        speaker=speaker,
+        ref=ref,
+    )
+
+
+def as_text(messages: Sequence[Chat]) -> list[Message]:
+    """Messages as providers see them: role and text."""
+    return [Message(role=m["role"], content=text_of(m.get("content"))) for m in messages]
+
+
+def compressions(memory: Memory, session: Session) -> int:
+    """How often the conversation that this session belongs to was compressed before."""
+    count = 0
+    found = memory.sessions.get_session(session.id)
+    while found is not None and found.relation == "compression" and count < 100:
+        count += 1
+        found = memory.sessions.get_session(found.parent_id)
+    return count

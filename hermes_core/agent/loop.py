@@ -1,0 +1,585 @@
+"""The agent: a conversation that remembers.
+
+    with open_memory() as memory, Agent(memory, model) as agent:
+        print(agent.run_turn("Where did we leave off?").text)
+
+A turn recalls once for the person's message, asks the model, runs the tools it calls, stores what was said, and hands
+the finished turn to the memory. Memory never fails a turn, and a turn that was interrupted reaches no provider.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from hermes_core.agent.answer import Chat, Usage
+from hermes_core.agent.cancel import Cancel, Cancelled
+from hermes_core.agent.compression import (
+    Compressor,
+    Limits,
+    SummaryCompressor,
+    text_of,
+    tokens_of,
+)
+from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegate_tool
+from hermes_core.agent.exchange import Called, Exchange, unheard, untold
+from hermes_core.agent.lifecycle import Life, Passage, cross, store_message, successor
+from hermes_core.agent.model import ChatModel, Hear
+from hermes_core.agent.prompt import PromptParts, context_file, mended, read_part, system_prompt
+from hermes_core.agent.review import Background, LookBack, Review, turns_since_memory
+from hermes_core.agent.tools import Tool, Toolbelt, todo_tool
+from hermes_core.contract.values import Delegation, Message, Session
+from hermes_core.errors import LockTimeout, ModelError, SessionError
+from hermes_core.manager.manager import RecallResult
+from hermes_core.memory import Memory, TurnRecall
+from hermes_core.recall.rank import count_tokens
+from hermes_core.safety.fence import sanitize_context
+from hermes_core.skills.store import SkillStore
+from hermes_core.skills.tool import SKILL_MANAGE_SCHEMA, SKILL_VIEW_SCHEMA, SkillTools
+from hermes_core.storage.files import locked
+
+log = logging.getLogger(__name__)
+
+MAX_TITLE = 60
+
+Outcome = Literal["answered", "interrupted", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """What came of a turn. `text` is what the person saw; `problems` say what of memory or model did not work."""
+
+    text: str
+    outcome: Outcome
+    session_id: str
+    turn_id: str
+    recall: RecallResult = field(default_factory=RecallResult)
+    problems: tuple[str, ...] = ()
+    tool_calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A turn under way: its messages so far, the person's first."""
+
+    text: str
+    author: str
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    messages: list[Chat] = field(default_factory=list)
+    recall: TurnRecall | None = None
+    answer: str = ""
+    outcome: Outcome = "failed"
+    used_memory: bool = False
+
+
+class Agent:
+    """One conversation with a model, on a memory that outlives it. Cheap to make; not shared between threads, but
+    `interrupt` may be called from any.
+
+    `session_id` of a stored session goes on with that one. `toolsets` are those that the model gets (None: what
+    config.yaml says for the platform). `skip_memory` leaves curated memory and providers out. `reviewed` is told what
+    a background review changed. `background` is shared by agents of which only one may review at a time. `identity`
+    are fields of `Session`: platform, user_id, chat_id and the others.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        model: ChatModel,
+        *,
+        session_id: str = "",
+        auxiliary: ChatModel | None = None,
+        instructions: str = "",
+        tools: Iterable[Tool] = (),
+        toolsets: Collection[str] | None = None,
+        folder: Path | None = None,
+        source: str = "",
+        skip_memory: bool = False,
+        compressor: Compressor | None = None,
+        reviewed: Callable[[Review], None] | None = None,
+        background: Background | None = None,
+        clock: Callable[[], float] = time.time,
+        **identity: Any,
+    ) -> None:
+        self.memory = memory
+        self.model = model
+        self._settings = memory.config.agent
+        self._auxiliary = auxiliary or model
+        self._instructions = instructions
+        self._folder = folder
+        self._host_tools = tuple(tools)
+        self._reviewed = reviewed
+        self._background = background or Background()
+        self._clock = clock
+        self._cancel = Cancel()
+        self._busy = threading.Lock()
+        self._skills = self._open_skills()
+        session = self._identify(session_id, identity)
+        wanted = toolsets if toolsets is not None else memory.config.enabled_toolsets.of(session.platform)
+        self._toolsets = None if wanted is None else frozenset(wanted)
+        self._skip_memory = skip_memory
+        self.belt = Toolbelt(self._tools(), self._toolsets, self._settings.result_limit)
+        limits = Limits(
+            model.context_length,
+            self._settings.compress_at,
+            self._settings.protect_first,
+            self._settings.protect_last,
+        )
+        self._limits = limits
+        self._life = Life(
+            memory,
+            session,
+            compressor or SummaryCompressor(self._auxiliary, limits, count_tokens),
+            self._write_prompt,
+            self._flush,
+            model.name,
+            source,
+            skip_memory,
+        )
+        stored = memory.sessions.get_session(session.id)
+        cross(self._life, Passage("open" if stored else "start", None, session))
+        self._since_memory = turns_since_memory(self._life.history, memory.config.memory.nudge_interval)
+        self._last_prompt_tokens = 0
+
+    @property
+    def session(self) -> Session:
+        """The session that the next turn belongs to."""
+        return self._life.session
+
+    @property
+    def history(self) -> tuple[Chat, ...]:
+        """The conversation as the model is given it."""
+        return tuple(self._life.history)
+
+    @property
+    def prompt(self) -> str:
+        """The system prompt of this session."""
+        return self._life.prompt
+
+    @property
+    def skills(self) -> SkillStore | None:
+        """The skills of the home, None where they are switched off."""
+        return self._skills
+
+    # -------------------------------------------------------------------- turn
+
+    def run_turn(
+        self, text: str, *, hear: Hear = unheard, called: Called = untold, author: str = ""
+    ) -> TurnResult:
+        """Answer the person. `hear` gets the text as it comes, `called` each tool call with its result.
+
+        Never raises for memory or model: `outcome` and `problems` of the result tell. Raises `SessionError` for an
+        empty text, and when a turn is under way on another thread.
+        """
+        if not text.strip():
+            raise SessionError(f"a turn needs something to answer, not {text!r}", "write a message")
+        if not self._busy.acquire(blocking=False):
+            raise SessionError("a turn is under way", "wait for it, or interrupt it")
+        try:
+            self._cancel.clear()
+            self._life.problems.clear()
+            turn = _Turn(sanitize_context(text), author)
+            exchange = self._exchange(turn, hear, called)
+            self._run(turn, exchange)
+            self._finish(turn, exchange)
+            return self._result(turn, exchange)
+        finally:
+            self._busy.release()
+
+    def interrupt(self) -> None:
+        """Stop the turn under way, from any thread: what was seen stays in the session, no provider hears of it."""
+        self._cancel.set()
+
+    def delegate(self, task: str, context: str = "") -> str:
+        """Give a task to a subagent with a fresh context, no memory and no further delegation; returns its report.
+
+        The parent's provider hears of it. Raises `Cancelled` when the turn is interrupted.
+        """
+        child = Agent(
+            self.memory,
+            self.model,
+            tools=self._host_tools,
+            toolsets=self._toolsets,
+            instructions=INSTRUCTIONS,
+            source="subagent",
+            skip_memory=True,
+            clock=self._clock,
+            **child_identity(self.session),
+        )
+        with child, self._cancel.calling(child.interrupt):
+            result = child.run_turn(f"{task}\n\n{context}".strip())
+        if result.outcome == "interrupted":
+            raise Cancelled
+        failed = f"the subagent failed: {'; '.join(result.problems)}"
+        report = result.text if result.outcome == "answered" else failed
+        told = Delegation(uuid.uuid4().hex, task, report, child.session.id)
+        if not self._skip_memory:
+            self._life.attempt(
+                "telling of a delegation", lambda: self.memory.manager.on_delegation(told, self.session)
+            )
+        return report
+
+    # --------------------------------------------------------------- lifecycle
+
+    def new(self) -> None:
+        """End this session and begin an empty one."""
+        self._cross("new", successor(self.session, parent=False))
+
+    def reset(self) -> None:
+        """As `new`: what a gateway calls when the same chat is cleared."""
+        self._cross("reset", successor(self.session, parent=False))
+
+    def resume(self, session: str) -> None:
+        """Leave this session and go on with a stored one, named by id, beginning of an id, or title.
+
+        Raises `SessionError` when there is none.
+        """
+        found = self._find(session)
+        if found.id != self.session.id:
+            self._cross("resume", found)
+
+    def branch(self) -> None:
+        """Go on in a copy of this session; this one stays as it is."""
+        messages = list(self._life.history)
+        self._cross("branch", successor(self.session, parent=True), messages=messages)
+
+    def undo(self, turns: int = 1) -> str:
+        """Take back the last turns, also at the provider; returns the person's words of the first one taken back.
+
+        Raises `SessionError` when there are none.
+        """
+        asked = [m for m in self.memory.sessions.get_messages(self.session.id) if m.role == "user"]
+        if turns < 1 or len(asked) < turns:
+            raise SessionError(f"there are no {turns} turns to take back", f"this session has {len(asked)}")
+        self._cross("rewind", self.session, rewind_to=asked[-turns].id)
+        return asked[-turns].content
+
+    def compress(self) -> bool:
+        """Summarise the middle of the conversation and go on in a child session; whether that happened.
+
+        One process at a time; when another has compressed this session, go on with what it made.
+        """
+        before = self.session.id
+        lock = self.memory.home.path / "locks" / f"compress-{before}"
+        try:
+            with locked(lock, timeout=0.0):
+                tip = self.memory.sessions.compression_tip(before)
+                if tip != before:
+                    self._cross("resume", self._find(tip))
+                else:
+                    self._cross("compress", successor(self.session, parent=True), cancel=self._cancel)
+        except LockTimeout:
+            log.info("session %s is being compressed by another process", before)
+        self._last_prompt_tokens = 0
+        return self.session.id != before
+
+    def commit_memory_session(self, messages: Sequence[Chat] = ()) -> None:
+        """Let providers learn from the session so far without ending it, as before its id changes.
+
+        `messages` are what the host holds; what was stored counts.
+        """
+        del messages
+        self._cross("commit", self.session)
+
+    def shutdown_memory_provider(self, messages: Sequence[Chat] = ()) -> None:
+        """End the session and shut all providers down, as at the end of the process, within 15 seconds."""
+        del messages
+        self._background.stop()
+        self._cross("shutdown", self.session)
+
+    def evict(self) -> None:
+        """End the session because nobody has spoken for long; it can be resumed."""
+        self._cross("evict", self.session)
+
+    def close(self) -> None:
+        """End the session. The memory stays open: other agents may use it."""
+        self._background.stop()
+        self._cross("close", self.session)
+        if self._skills is not None:
+            self._skills.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---------------------------------------------------------- turn, in parts
+
+    def _exchange(self, turn: _Turn, hear: Hear, called: Called) -> Exchange:
+        return Exchange(
+            self.model,
+            self.belt,
+            self.session,
+            self._cancel,
+            self._settings.max_iterations,
+            lambda message: self._keep(turn, message),
+            hear,
+            called,
+        )
+
+    def _run(self, turn: _Turn, exchange: Exchange) -> None:
+        try:
+            self._make_room(turn.text)
+            exchange.session = self.session
+            turn.recall = self._recall(turn.text)
+            self._keep(turn, {"role": "user", "content": turn.text})
+            turn.answer = exchange.run(self._request(turn))
+            turn.outcome = "answered" if turn.answer.strip() else "failed"
+            if turn.outcome == "failed":
+                self._life.problems.append("the model gave no answer")
+        except Cancelled:
+            turn.outcome = "interrupted"
+        except KeyboardInterrupt:
+            self._cancel.set()
+            turn.outcome = "interrupted"
+        except ModelError as exc:
+            self._life.problems.append(str(exc))
+
+    def _make_room(self, text: str) -> None:
+        """What is due before a turn: the session-end work of a chat that never ends, and compression."""
+        if self._cadence_due():
+            self._cross("cadence", self.session)
+        known = [{"role": "system", "content": self.prompt}, *self._life.history]
+        estimate = max(tokens_of(known, count_tokens), self._last_prompt_tokens) + count_tokens(text)
+        if self._limits.exceeded(estimate + count_tokens(str(self.belt.schemas))):
+            self.compress()
+
+    def _recall(self, text: str) -> TurnRecall | None:
+        if self._skip_memory or not self._enabled("memory"):
+            return None
+        found: list[TurnRecall] = []
+        recent = [Message(role=m["role"], content=text_of(m["content"])) for m in self._life.history[-6:]]
+        self._life.attempt(
+            "recall", lambda: found.append(self.memory.begin_turn(text, self.session, recent=recent))
+        )
+        return found[0] if found else None
+
+    def _request(self, turn: _Turn) -> list[Chat]:
+        """Prompt, history and the person's message, with what was recalled in this copy of it only."""
+        content = turn.recall.inject(turn.text) if turn.recall is not None else turn.text
+        system = {"role": "system", "content": self.prompt}
+        return [system, *mended(self._life.history), {"role": "user", "content": content}]
+
+    def _keep(self, turn: _Turn, message: Chat) -> None:
+        """Store a message at once: what was seen survives an interrupt and a crash."""
+        ref = f"{turn.id}:{len(turn.messages)}"
+        turn.messages.append({**message, "ref": ref})
+        if any(call["function"]["name"] == "memory" for call in message.get("tool_calls", ())):
+            turn.used_memory = True
+        speaker = turn.author if message["role"] == "user" else ""
+        self._life.attempt(
+            "storing a message", lambda: store_message(self.memory, self.session.id, message, ref, speaker)
+        )
+
+    def _finish(self, turn: _Turn, exchange: Exchange) -> None:
+        history = [{k: v for k, v in message.items() if k != "ref"} for message in turn.messages]
+        self._life.history += history
+        usage = exchange.usage
+        self._last_prompt_tokens = usage.prompt and tokens_of(self._life.history, count_tokens)
+        if turn.outcome != "answered":
+            return
+        self._life.attempt("storing the turn", lambda: self._store(turn, usage))
+        self._count_turn(turn)
+
+    def _store(self, turn: _Turn, usage: Usage) -> None:
+        sessions = self.memory.sessions
+        messages = [_clean(message) for message in turn.messages]
+        if self._skip_memory:
+            sessions.append_turn(self.session.id, messages, turn.id, sessions.turn_count(self.session.id) + 1)
+        else:
+            warm = self._enabled("memory")
+            self.memory.end_turn(
+                self.session, turn.text, turn.answer, messages=messages, turn_id=turn.id, warm=warm
+            )
+        sessions.add_usage(
+            self.session.id,
+            input_tokens=usage.prompt,
+            output_tokens=usage.completion,
+            cache_read_tokens=usage.cached,
+        )
+        stored = sessions.get_session(self.session.id)
+        if stored is not None and not stored.title:
+            sessions.set_title(self.session.id, sessions.next_title(_title(turn.text)))
+
+    def _count_turn(self, turn: _Turn) -> None:
+        """Every `nudge_interval` turns without a memory call: a look back, after the answer, in the background."""
+        interval = self.memory.config.memory.nudge_interval
+        if not interval or not self._settings.review or not self._keeps_notes():
+            return
+        self._since_memory = 0 if turn.used_memory else self._since_memory + 1
+        if self._since_memory >= interval:
+            self._since_memory = 0
+            self._start_review()
+
+    def _result(self, turn: _Turn, exchange: Exchange) -> TurnResult:
+        told = turn.recall.problems if turn.recall is not None else ()
+        said = [text_of(m.get("content")) for m in turn.messages if m["role"] == "assistant"]
+        return TurnResult(
+            turn.answer or "".join(said),
+            turn.outcome,
+            self.session.id,
+            turn.id,
+            turn.recall.recall if turn.recall is not None else RecallResult(),
+            (*told, *self._life.problems),
+            exchange.calls,
+            exchange.usage,
+        )
+
+    # ------------------------------------------------------------ looking back
+
+    def wait_for_review(self, timeout: float) -> bool:
+        """Wait for a background review; whether none runs any more."""
+        return self._background.wait(timeout)
+
+    def _start_review(self) -> None:
+        prompt, history, look = self.prompt, list(self._life.history), self._look_back()
+
+        def work(cancel: Cancel) -> None:
+            review = look.review(prompt, history, cancel)
+            if self._reviewed is not None and (review.changes or review.failure):
+                self._reviewed(review)
+
+        if not self._background.start(work, "agent-review"):
+            log.info("a review is running already; this one is left out")
+
+    def _flush(self, session: Session, history: Sequence[Chat]) -> None:
+        """Let the model save what matters before these messages leave; bounded, and never in the way of the exit."""
+        least = self.memory.config.memory.flush_min_turns
+        asked = sum(message["role"] == "user" for message in history)
+        if not least or asked < least or not session.primary or not self._keeps_notes():
+            return
+        prompt, look, flusher = self.prompt, self._look_back(), Background()
+        messages = list(history)
+        flusher.start(lambda cancel: void(look.flush(prompt, messages, cancel)), "agent-flush")
+        if not flusher.wait(self._settings.flush_seconds):
+            flusher.stop(0.0)
+            log.warning("the flush of session %s took too long and was stopped", session.id)
+
+    def _look_back(self) -> LookBack:
+        return LookBack(self._auxiliary, self.belt, self.session, self.memory.manager.suppresses_local_writes)
+
+    def _keeps_notes(self) -> bool:
+        """Whether there is a memory tool, and a file that it may write."""
+        suppressed = self.memory.manager.suppresses_local_writes
+        targets = self.memory.curated.enabled_targets
+        return "memory" in self.belt and any(not suppressed(target) for target in targets)
+
+    # ----------------------------------------------------------------- private
+
+    def _cross(self, event: Any, new: Session, **given: Any) -> Passage:
+        before = self.session.id
+        passage = cross(self._life, Passage(event, self.session, new, **given))
+        if self.session.id != before and event != "compress":
+            interval = self.memory.config.memory.nudge_interval
+            self._since_memory = turns_since_memory(self._life.history, interval)
+            self._last_prompt_tokens = 0
+        return passage
+
+    def _find(self, text: str) -> Session:
+        found = self.memory.sessions.find_session(text)
+        if found is None or (self.session.user_id and found.user != self.session.user_id):
+            raise SessionError(f"there is no session {text!r}", "list them with `hermes sessions list`")
+        tip = self.memory.sessions.compression_tip(found.id)
+        known = self.memory.sessions.get_session(tip) or found
+        return _session_of(known.id, known.parent_id, self.session)
+
+    def _identify(self, session_id: str, identity: dict[str, Any]) -> Session:
+        sessions = self.memory.sessions
+        known = sessions.get_session(sessions.compression_tip(session_id)) if session_id else None
+        fields = {"identity": self.memory.home.profile, **identity, "home": str(self.memory.home.path)}
+        if known is not None:
+            fields["parent_id"] = known.parent_id
+        return Session(id=known.id if known else session_id or uuid.uuid4().hex, **fields)
+
+    def _cadence_due(self) -> bool:
+        every = self._settings.cadence_turns
+        if not every or self._skip_memory or not self.session.primary:
+            return False
+        sessions = self.memory.sessions
+        turns, stored = sessions.turn_count(self.session.id), sessions.get_session(self.session.id)
+        quiet = self._clock() - stored.last_active if stored is not None else 0.0
+        key = f"cadence:{self.session.id}"
+        told = int(sessions.get_meta(key) or 0)
+        if turns - told < every or quiet < self._settings.cadence_minutes * 60:
+            return False
+        sessions.set_meta(key, str(turns))
+        return True
+
+    def _enabled(self, toolset: str) -> bool:
+        return self._toolsets is None or toolset in self._toolsets
+
+    def _write_prompt(self, session: Session) -> str:
+        parts = PromptParts(
+            identity=read_part(self.memory.home.soul_md),
+            instructions=self._instructions,
+            memory="" if self._skip_memory else self.memory.system_prompt(session),
+            skills=self._skills.index() if self._skills is not None and self._enabled("skills") else "",
+            context_file=context_file(self._folder),
+            today=datetime.fromtimestamp(self._clock()).astimezone().date(),
+            platform=session.platform,
+        )
+        return system_prompt(parts, [schema["name"] for schema in self.belt.schemas])
+
+    def _open_skills(self) -> SkillStore | None:
+        settings = self.memory.config.skills
+        if not settings.enabled:
+            return None
+        return SkillStore(
+            self.memory.home.skills, [Path(path).expanduser() for path in settings.external_dirs]
+        )
+
+    def _tools(self) -> list[Tool]:
+        tools = [] if self._skip_memory else self._memory_tools()
+        if self._skills is not None:
+            run = SkillTools(self._skills).call
+            tools += [
+                Tool.of(schema, lambda a, s, n=schema["name"]: run(n, a, s), "skills", quick=True)  # type: ignore[misc]
+                for schema in (SKILL_VIEW_SCHEMA, SKILL_MANAGE_SCHEMA)
+            ]
+        if not self._skip_memory:
+            tools.append(delegate_tool(self.delegate))
+        return [*tools, todo_tool(), *self._host_tools]
+
+    def _memory_tools(self) -> list[Tool]:
+        search = "session_search"
+        return [
+            Tool.of(
+                schema,
+                lambda a, s, n=schema["name"]: self.memory.call_tool(n, a, s),  # type: ignore[misc]
+                search if schema["name"] == search else "memory",
+                quick=schema["name"] in (search, "memory"),
+            )
+            for schema in self.memory.tool_schemas()
+        ]
+
+
+def void(_: object) -> None:
+    """Nothing is wanted of it."""
+
+
+def _clean(message: Chat) -> Message:
+    """A message of the turn as it is stored and as providers get it: without the model's thoughts."""
+    kept = {key: value for key, value in message.items() if key != "reasoning"}
+    kept["content"] = text_of(message.get("content"))
+    return Message(**kept)  # type: ignore[typeddict-item]
+
+
+def _title(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_TITLE else line[: MAX_TITLE - 1].rsplit(" ", 1)[0] + "…"
+
+
+def _session_of(session_id: str, parent_id: str, like: Session) -> Session:
+    return Session.from_dict({**like.to_dict(), "id": session_id, "parent_id": parent_id})
