@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,10 @@ class SessionDB:
         """Close every connection to the file."""
         self._database.close()
 
+    def transaction(self) -> AbstractContextManager[Any]:
+        """Make the writes of a `with` block one: all of them are on disk when it ends, or none."""
+        return self._database.transaction()
+
     # ------------------------------------------------------------------ sessions
 
     def create_session(
@@ -106,6 +111,20 @@ class SessionDB:
         sql = f"SELECT {records.SESSION_COLUMNS} FROM sessions s WHERE s.id = ?"
         row = self._database.execute(sql, (records.storable(session_id),)).fetchone()
         return records.session_of(row) if row else None
+
+    def system_prompt(self, session_id: str) -> str:
+        """The system prompt that was stored with the session, "" when none was."""
+        sql = "SELECT system_prompt FROM sessions WHERE id = ?"
+        row = self._database.execute(sql, (records.storable(session_id),)).fetchone()
+        return str(row[0]) if row else ""
+
+    def set_system_prompt(self, session_id: str, prompt: str) -> None:
+        """Store the system prompt, so that a resumed session sends the same bytes."""
+        with self._database.transaction() as connection:
+            key = writes.key_of(connection, session_id)
+            connection.execute(
+                "UPDATE sessions SET system_prompt = ? WHERE key = ?", (records.storable(prompt), key)
+            )
 
     def find_session(self, text: str) -> StoredSession | None:
         """The session that `text` names: its id, the only id that begins so, or its title (the newest "#N")."""
