@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hermes_core.agent.answer import Chat
+from hermes_core.agent.cancel import Cancel
+from hermes_core.agent.compression import SUMMARY_MARK, Compressed
+from hermes_core.agent.lifecycle import STEPS, TABLE, lifecycle_table
+from hermes_core.contract.hooks import POLICIES
+from hermes_core.contract.values import Session
+from hermes_core.errors import SessionError
+from hermes_core.storage.files import locked
+from hermes_core.testing.fakes import Clock
+from hermes_core.testing.model_server import ModelServer, Reply
+
+if TYPE_CHECKING:
+    from tests.agent.conftest import Stage
+
+HOOK_OF = {
+    "initialize": "initialize",
+    "pre_compress": "on_pre_compress",
+    "session_end": "on_session_end",
+    "switch": "on_session_switch",
+    "prompt": "system_prompt_block",
+    "recover": "",
+    "shutdown": "shutdown",
+}
+
+
+class Engine:
+    """A compressor that keeps the first and the last message, and writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.memory_context = ""
+
+    def compress(self, messages: Any, memory_context: str, cancel: Cancel) -> Compressed | None:
+        self.told.append("compress")
+        self.memory_context = memory_context
+        summary: Chat = {"role": "assistant", "content": f"{SUMMARY_MARK}\nTwo spoke."}
+        return Compressed((messages[0], summary, messages[-1]), len(messages) - 2)
+
+    def on_session_start(self, session: Session, boundary_reason: str) -> None:
+        self.told.append(f"start {boundary_reason}")
+
+    def on_session_end(self, session: Session) -> None:
+        self.told.append("end")
+
+
+def expected(event: Any, *, durable: bool, first: bool = False) -> list[str]:
+    """The hooks that the table promises for an event, of one lane; `initialize` only once an instance."""
+    hooks = [HOOK_OF[step] for step in TABLE[event] if HOOK_OF.get(step)]
+    return [hook for hook in hooks if POLICIES[hook].durable is durable and (first or hook != "initialize")]
+
+
+def talk(agent: Any, turns: int = 1) -> None:
+    for number in range(turns):
+        agent.run_turn(f"Message {number}.")
+
+
+EVENTS = ["new", "reset", "branch", "rewind", "compress", "commit", "evict", "close", "shutdown", "cadence"]
+
+
+def do(agent: Any, event: str) -> None:
+    calls = {
+        "rewind": agent.undo,
+        "commit": agent.commit_memory_session,
+        "shutdown": agent.shutdown_memory_provider,
+        "cadence": lambda: agent._cross("cadence", agent.session),
+    }
+    calls.get(event, getattr(agent, event, None))()
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_each_event_calls_the_hooks_of_its_row_once_and_in_order(stage: Stage, event: str) -> None:
+    agent = stage.agent(compressor=Engine())
+    talk(agent, 2)
+    assert stage.provider.wait_for("queue_prefetch", 2)
+    stage.told(durable=True)
+    stage.provider.calls.clear()
+    do(agent, event)
+    assert stage.told(durable=True) == expected(event, durable=True)
+    assert stage.told(durable=False) == expected(event, durable=False)
+
+
+def test_a_start_initializes_once_and_asks_for_the_prompt(stage: Stage) -> None:
+    stage.agent()
+    setup = ["is_available", "get_tool_schemas"]
+    assert stage.told(durable=False) == setup + expected("start", durable=False, first=True)
+
+
+def test_a_resume_ends_the_session_that_is_left_and_restores_the_other(stage: Stage) -> None:
+    agent = stage.agent()
+    talk(agent)
+    first, prompt = agent.session.id, agent.prompt
+    agent.new()
+    talk(agent)
+    second = agent.session.id
+    stage.told(durable=True)
+    stage.provider.calls.clear()
+    agent.resume(first[:12])
+    assert stage.told(durable=True) == expected("resume", durable=True)
+    (call,) = stage.provider.of("on_session_switch")
+    assert (call["switch"].old.id, call["switch"].new.id, call["switch"].reason) == (second, first, "resume")
+    assert agent.prompt == prompt
+    assert [m["content"] for m in agent.history] == ["Message 0.", "Yes."]
+    row = stage.memory.sessions.get_session(first)
+    assert row is not None
+    assert row.ended_at is None
+
+
+def test_a_whole_life_is_told_in_order_and_each_thing_once(stage: Stage) -> None:
+    agent = stage.agent(compressor=Engine())
+    began = agent.session.id
+    talk(agent, 3)
+    agent.compress()
+    talk(agent)
+    agent.branch()
+    talk(agent)
+    agent.undo()
+    agent.reset()
+    talk(agent)
+    agent.resume(began)
+    agent.close()
+    turn, switch, end = "sync_turn", "on_session_switch", "on_session_end"
+    assert stage.told(durable=True) == [
+        *(turn, turn, turn),
+        *(end, switch),  # compress
+        turn,
+        *(end, switch),  # branch
+        turn,
+        switch,  # undo
+        switch,  # reset; the only turn of the branch was taken back, so it has no end to tell of
+        turn,
+        *(end, switch),  # resume
+    ]  # close: nothing was said since the end that was told when the branch left
+    ends = [(c["session"].id, c["reason"]) for c in stage.provider.of("on_session_end")]
+    assert len(ends) == len(set(ends))
+    reasons = [c["switch"].reason for c in stage.provider.of("on_session_switch")]
+    assert reasons == ["compression", "branch", "rewind", "reset", "resume"]
+    ids = [c["turn"].id for c in stage.provider.of("sync_turn")]
+    assert len(ids) == len(set(ids)) == 6
+
+
+def test_an_end_comes_before_the_switch_and_after_the_turns_of_its_session(stage: Stage) -> None:
+    agent = stage.agent()
+    talk(agent, 2)
+    agent.new()
+    assert stage.told(durable=True) == ["sync_turn", "sync_turn", "on_session_end", "on_session_switch"]
+    (end,) = stage.provider.of("on_session_end")
+    assert len(end["reader"].messages()) == 4
+
+
+def test_a_session_without_turns_has_no_end_to_tell_of(stage: Stage) -> None:
+    agent = stage.agent()
+    agent.new()
+    assert stage.told(durable=True) == ["on_session_switch"]
+    (call,) = stage.provider.of("on_session_switch")
+    assert call["switch"].reset
+
+
+def test_the_same_end_is_told_once(stage: Stage) -> None:
+    agent = stage.agent()
+    talk(agent)
+    agent.commit_memory_session()
+    agent.evict()
+    agent.close()
+    assert stage.told(durable=True).count("on_session_end") == 1
+
+
+def test_the_engine_is_told_in_the_order_of_the_table(stage: Stage) -> None:
+    engine = Engine()
+    stage.provider.results["on_pre_compress"] = "Keep the cat's name."
+    agent = stage.agent(compressor=engine)
+    talk(agent, 2)
+    agent.compress()
+    agent.new()
+    agent.close()
+    assert engine.told == ["start start", "compress", "end", "start compression", "end", "start new", "end"]
+    assert engine.memory_context == "Keep the cat's name."
+
+
+def test_a_compression_goes_on_in_a_child_that_the_list_shows_as_one_entry(stage: Stage) -> None:
+    agent = stage.agent(compressor=Engine())
+    talk(agent, 3)
+    parent, prompt = agent.session, agent.prompt
+    stage.memory.curated.add("user", "Lives in Oslo.")
+    assert agent.compress()
+    sessions = stage.memory.sessions
+    old, new = sessions.get_session(parent.id), sessions.get_session(agent.session.id)
+    assert old is not None
+    assert new is not None
+    assert (old.end_reason, new.parent_id, new.relation) == ("compression", parent.id, "compression")
+    assert (old.title, new.title) == ("Message 0.", "Message 0. #2")
+    assert agent.prompt != prompt
+    assert "Oslo" in agent.prompt
+    assert [entry.session.id for entry in sessions.list_sessions()] == [agent.session.id]
+    assert agent.history[0]["content"] == "Message 0."
+    agent.run_turn("And on.")
+    assert agent.history[-1]["content"] == "Yes."
+    stage.told(durable=True)
+    assert stage.provider.of("sync_turn")[-1]["session"].id == agent.session.id
+    assert sessions.search("Message 1")
+
+
+def test_without_a_summary_nothing_moves_and_nothing_is_lost(stage: Stage) -> None:
+    stage.config("agent: {protect_last: 1}")
+    agent = stage.agent()
+    talk(agent, 6)
+    before = agent.session.id
+    stage.script(Reply(status=500))
+    assert not agent.compress()
+    assert agent.session.id == before
+    assert len(agent.history) < 12
+    assert "left out" in json.dumps(agent.history)
+    assert len(stage.memory.sessions.get_messages(before)) == 12
+    assert "on_session_switch" not in stage.told(durable=True)
+
+
+def test_a_long_conversation_is_compressed_before_the_turn_that_would_not_fit(stage: Stage) -> None:
+    agent = stage.agent(context_length=4096)
+    stage.script(lambda request: Reply("word " * 150 if "tools" in request else "They spoke of words."))
+    ids = set()
+    for number in range(12):
+        assert agent.run_turn(f"Number {number}? The code is {number}{number}.").outcome == "answered"
+        ids.add(agent.session.id)
+    assert len(ids) >= 3
+    assert "They spoke of words." in json.dumps(agent.history)
+    assert stage.memory.sessions.search("The code is 11")
+    assert len(stage.memory.sessions.list_sessions()) == 1
+    requests = [request for request in stage.server.requests if "tools" not in request]
+    assert "previous-summary" in json.dumps(requests[-1])
+
+
+def test_a_session_that_another_process_compressed_goes_on_where_that_one_left_it(stage: Stage) -> None:
+    one = stage.agent(compressor=Engine())
+    talk(one, 2)
+    two = stage.agent(compressor=Engine(), session_id=one.session.id)
+    one.compress()
+    assert two.compress()
+    assert two.session.id == one.session.id
+    assert two.history == one.history
+
+
+def test_a_session_that_is_being_compressed_is_left_alone(stage: Stage) -> None:
+    agent = stage.agent(compressor=Engine())
+    talk(agent, 2)
+    with locked(stage.home / "locks" / f"compress-{agent.session.id}"):
+        assert not agent.compress()
+
+
+def test_undo_takes_turns_back_here_and_at_the_provider(stage: Stage) -> None:
+    agent = stage.agent()
+    talk(agent, 3)
+    stage.told(durable=True)
+    ids = [call["turn"].id for call in stage.provider.of("sync_turn")]
+    assert agent.undo(2) == "Message 1."
+    stage.told(durable=True)
+    (call,) = stage.provider.of("on_session_switch")
+    assert list(call["switch"].rewound_turns) == ids[1:]
+    assert (call["switch"].old, call["switch"].reason) == (agent.session, "rewind")
+    assert [m["content"] for m in agent.history] == ["Message 0.", "Yes."]
+    assert not stage.memory.sessions.search('"Message 2"')
+    with pytest.raises(SessionError, match="no 2 turns"):
+        agent.undo(2)
+
+
+def test_undo_before_the_turn_was_sent_lets_it_never_arrive(stage: Stage) -> None:
+    gate = threading.Event()
+    stage.provider.gates["sync_turn"] = gate
+    agent = stage.agent()
+    talk(agent, 2)
+    agent.undo()
+    gate.set()
+    stage.told(durable=True)
+    assert [call["turn"].user for call in stage.provider.of("sync_turn")] == ["Message 0."]
+
+
+def test_a_branch_leaves_its_parent_as_it_is(stage: Stage) -> None:
+    agent = stage.agent()
+    talk(agent, 2)
+    parent, prompt = agent.session.id, agent.prompt
+    agent.branch()
+    agent.run_turn("Another way.")
+    assert agent.prompt == prompt
+    sessions = stage.memory.sessions
+    assert len(sessions.get_messages(parent)) == 4
+    assert len(sessions.get_messages(agent.session.id)) == 6
+    row = sessions.get_session(agent.session.id)
+    assert row is not None
+    assert (row.parent_id, row.relation) == (parent, "branch")
+    stage.told(durable=True)
+    assert len(stage.provider.of("sync_turn")) == 3
+
+
+def test_a_chat_that_never_ends_is_told_by_turns_and_quiet(stage: Stage) -> None:
+    stage.config("agent: {cadence_turns: 2, cadence_minutes: 10}")
+    clock = Clock()
+    agent = stage.agent(clock=clock)
+    clock.now = stage.memory.sessions.get_session(agent.session.id).last_active  # type: ignore[union-attr]
+    talk(agent, 3)
+    assert "on_session_end" not in stage.told(durable=True)
+    clock.advance(3600)
+    talk(agent, 1)
+    assert stage.told(durable=True).count("on_session_end") == 1
+    assert stage.provider.of("on_session_end")[0]["reason"] == "cadence"
+    clock.advance(3600)
+    talk(agent, 1)
+    assert stage.told(durable=True).count("on_session_end") == 1
+
+
+def test_every_step_of_the_table_exists_and_is_documented() -> None:
+    assert {step for steps in TABLE.values() for step in steps} == set(STEPS)
+    assert all(f"| {name} |" in lifecycle_table() for name in (*TABLE, *STEPS))
+
+
+CRASH = """
+import os, signal, sys
+from hermes_core.agent.loop import Agent
+from hermes_core.agent.model import ModelSettings, OpenAIModel
+from hermes_core.agent.tools import Tool
+from hermes_core.memory import open_memory
+from hermes_core.testing.fakes import RecordingProvider
+home, url, session = sys.argv[1:]
+die = Tool("die", "", {}, lambda a, s: os.kill(os.getpid(), signal.SIGKILL))
+memory = open_memory(home, provider="")
+memory.manager.add_provider(RecordingProvider())
+agent = Agent(memory, OpenAIModel(ModelSettings(url, "m")), session_id=session, tools=[die])
+agent.run_turn("First.")
+agent.run_turn("Second.")
+"""
+
+
+def test_a_process_that_is_killed_in_a_turn_loses_no_message_and_sends_no_half_turn(stage: Stage) -> None:
+    with ModelServer([Reply("One."), Reply("Let me see.", calls=[("die", {}), ("die", {})])]) as server:
+        run = subprocess.run(
+            [sys.executable, "-c", CRASH, str(stage.home), server.base_url, "s1"], check=False, env=os.environ
+        )
+    assert run.returncode == -signal.SIGKILL
+    agent = stage.agent(session_id="s1")
+    assert [m["content"] for m in agent.history][:4] == ["First.", "One.", "Second.", "Let me see."]
+    assert agent.run_turn("Third.").outcome == "answered"
+    stage.told(durable=True)
+    users = [call["turn"].user for call in stage.provider.of("sync_turn")]
+    assert "Second." not in users
+    assert users[-1] == "Third."
