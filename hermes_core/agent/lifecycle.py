@@ -8,15 +8,17 @@ logged and noted; those after it run all the same.
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel
-from hermes_core.agent.compression import Compressed, Compressor, text_of
-from hermes_core.contract.values import EndReason, Message, Session, SessionSwitch, SwitchReason
+from hermes_core.agent.compression import Compressed, Compressor
+from hermes_core.agent.sessions import as_text, compressions, store_message
+from hermes_core.contract.values import EndReason, Session, SessionSwitch, SwitchReason
 from hermes_core.errors import HermesError
 from hermes_core.memory import Memory
 from hermes_core.safety.redact import redact
@@ -63,6 +65,7 @@ class Life:
     history: list[Chat] = field(default_factory=list)
     prompt: str = ""
     problems: list[str] = field(default_factory=list)
+    clock: Callable[[], float] = time.time
 
     def attempt(self, what: str, action: Callable[[], object]) -> bool:
         """Do it; a failure of memory is logged and noted, never raised. Whether it went well."""
@@ -169,9 +172,8 @@ def _recover(life: Life, passage: Passage) -> None:
     if life.skip_memory:
         return
     since = life.memory.manager.recover_since()
-    turns = life.memory.sessions.complete_turns(session_id=passage.new.id)
-    recent = [(found.turn, passage.new) for found in turns if found.turn.at >= since]
-    added = life.memory.manager.recover(recent)
+    turns = life.memory.sessions.complete_turns(session_id=passage.new.id, stored_after=since)
+    added = life.memory.manager.recover((found.turn, passage.new) for found in turns)
     if added:
         log.info(
             "%d turns of session %s were stored and not on their way; they are now", added, passage.new.id
@@ -401,44 +403,19 @@ def lifecycle_table() -> str:
     return "\n".join(lines)
 
 
-# ------------------------------------------------------------------- shared with the turn
-
-
 def adopt(life: Life, session: Session, messages: Sequence[Chat]) -> None:
     """Go on in this session with these messages."""
     life.session, life.history = session, list(messages)
 
 
-def successor(session: Session, parent: bool) -> Session:
-    """A new session of the same person in the same place."""
-    return replace(session, id=uuid.uuid4().hex, parent_id=session.id if parent else "")
-
-
-def store_message(memory: Memory, session_id: str, message: Chat, ref: str = "", speaker: str = "") -> int:
-    """Put one chat message into state.db."""
-    return memory.sessions.append_message(
-        session_id,
-        message["role"],
-        message.get("content"),
-        tool_calls=message.get("tool_calls", ()),
-        tool_name=message.get("name", ""),
-        tool_call_id=message.get("tool_call_id", ""),
-        reasoning=message.get("reasoning", ""),
-        speaker=speaker,
-        ref=ref,
-    )
-
-
-def as_text(messages: Sequence[Chat]) -> list[Message]:
-    """Messages as providers see them: role and text."""
-    return [Message(role=m["role"], content=text_of(m.get("content"))) for m in messages]
-
-
-def compressions(memory: Memory, session: Session) -> int:
-    """How often the conversation that this session belongs to was compressed before."""
-    count = 0
-    found = memory.sessions.get_session(session.id)
-    while found is not None and found.relation == "compression" and count < 100:
-        count += 1
-        found = memory.sessions.get_session(found.parent_id)
-    return count
+def cadence_due(life: Life, every: int, quiet: float) -> bool:
+    """Whether a chat that never ends should be told of: `every` turns since the last time, and `quiet` seconds."""
+    if not every or life.skip_memory or not life.session.primary:
+        return False
+    sessions, key = life.memory.sessions, f"cadence:{life.session.id}"
+    turns, stored = sessions.turn_count(life.session.id), sessions.get_session(life.session.id)
+    silent = life.clock() - stored.last_active if stored is not None else 0.0
+    if turns - int(sessions.get_meta(key) or 0) < every or silent < quiet:
+        return False
+    sessions.set_meta(key, str(turns))
+    return True

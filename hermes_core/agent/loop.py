@@ -14,28 +14,24 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from hermes_core.agent.answer import Chat, Usage
 from hermes_core.agent.cancel import Cancel, Cancelled
-from hermes_core.agent.compression import (
-    Compressor,
-    Limits,
-    SummaryCompressor,
-    text_of,
-    tokens_of,
-)
+from hermes_core.agent.compression import Compressor, Limits, SummaryCompressor, text_of, tokens_of
 from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegate_tool
 from hermes_core.agent.exchange import Called, Exchange, unheard, untold
-from hermes_core.agent.lifecycle import Life, Passage, cross, store_message, successor
+from hermes_core.agent.lifecycle import Event, Life, Passage, cadence_due, cross
 from hermes_core.agent.model import ChatModel, Hear
 from hermes_core.agent.prompt import PromptParts, context_file, mended, read_part, system_prompt
-from hermes_core.agent.review import Background, LookBack, Review, turns_since_memory
-from hermes_core.agent.tools import Tool, Toolbelt, todo_tool
+from hermes_core.agent.review import Background, Review, Reviewer
+from hermes_core.agent.sessions import find_session, identify, store_message, successor
+from hermes_core.agent.tools import Tool, Toolbelt
+from hermes_core.agent.toolsets import memory_tools, skill_tools, todo_tool
+from hermes_core.agent.turn import Turn, TurnResult, title_of
 from hermes_core.contract.values import Delegation, Message, Session
 from hermes_core.errors import LockTimeout, ModelError, SessionError
 from hermes_core.manager.manager import RecallResult
@@ -43,42 +39,11 @@ from hermes_core.memory import Memory, TurnRecall
 from hermes_core.recall.rank import count_tokens
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.skills.store import SkillStore
-from hermes_core.skills.tool import SKILL_MANAGE_SCHEMA, SKILL_VIEW_SCHEMA, SkillTools
 from hermes_core.storage.files import locked
 
 log = logging.getLogger(__name__)
 
 MAX_TITLE = 60
-
-Outcome = Literal["answered", "interrupted", "failed"]
-
-
-@dataclass(frozen=True, slots=True)
-class TurnResult:
-    """What came of a turn. `text` is what the person saw; `problems` say what of memory or model did not work."""
-
-    text: str
-    outcome: Outcome
-    session_id: str
-    turn_id: str
-    recall: RecallResult = field(default_factory=RecallResult)
-    problems: tuple[str, ...] = ()
-    tool_calls: int = 0
-    usage: Usage = field(default_factory=Usage)
-
-
-@dataclass(slots=True)
-class _Turn:
-    """A turn under way: its messages so far, the person's first."""
-
-    text: str
-    author: str
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    messages: list[Chat] = field(default_factory=list)
-    recall: TurnRecall | None = None
-    answer: str = ""
-    outcome: Outcome = "failed"
-    used_memory: bool = False
 
 
 class Agent:
@@ -113,41 +78,39 @@ class Agent:
         self.memory = memory
         self.model = model
         self._settings = memory.config.agent
-        self._auxiliary = auxiliary or model
         self._instructions = instructions
         self._folder = folder
         self._host_tools = tuple(tools)
-        self._reviewed = reviewed
-        self._background = background or Background()
         self._clock = clock
         self._cancel = Cancel()
         self._busy = threading.Lock()
         self._skills = self._open_skills()
-        session = self._identify(session_id, identity)
+        session = identify(memory, session_id, identity)
         wanted = toolsets if toolsets is not None else memory.config.enabled_toolsets.of(session.platform)
         self._toolsets = None if wanted is None else frozenset(wanted)
         self._skip_memory = skip_memory
-        self.belt = Toolbelt(self._tools(), self._toolsets, self._settings.result_limit)
-        limits = Limits(
+        self.belt = Toolbelt(self._own_tools(), self._toolsets, self._settings.result_limit)
+        self._reviewer = Reviewer(memory, auxiliary or model, self.belt, background or Background(), reviewed)
+        self._limits = limits = Limits(
             model.context_length,
             self._settings.compress_at,
             self._settings.protect_first,
             self._settings.protect_last,
         )
-        self._limits = limits
         self._life = Life(
             memory,
             session,
-            compressor or SummaryCompressor(self._auxiliary, limits, count_tokens),
+            compressor or SummaryCompressor(auxiliary or model, limits, count_tokens),
             self._write_prompt,
             self._flush,
             model.name,
             source,
             skip_memory,
+            clock=clock,
         )
         stored = memory.sessions.get_session(session.id)
         cross(self._life, Passage("open" if stored else "start", None, session))
-        self._since_memory = turns_since_memory(self._life.history, memory.config.memory.nudge_interval)
+        self._reviewer.hydrate(self._life.history)
         self._last_prompt_tokens = 0
 
     @property
@@ -187,7 +150,7 @@ class Agent:
         try:
             self._cancel.clear()
             self._life.problems.clear()
-            turn = _Turn(sanitize_context(text), author)
+            turn = Turn(sanitize_context(text), author)
             exchange = self._exchange(turn, hear, called)
             self._run(turn, exchange)
             self._finish(turn, exchange)
@@ -243,7 +206,7 @@ class Agent:
 
         Raises `SessionError` when there is none.
         """
-        found = self._find(session)
+        found = find_session(self.memory, session, self.session)
         if found.id != self.session.id:
             self._cross("resume", found)
 
@@ -274,7 +237,7 @@ class Agent:
             with locked(lock, timeout=0.0):
                 tip = self.memory.sessions.compression_tip(before)
                 if tip != before:
-                    self._cross("resume", self._find(tip))
+                    self._cross("resume", find_session(self.memory, tip, self.session))
                 else:
                     self._cross("compress", successor(self.session, parent=True), cancel=self._cancel)
         except LockTimeout:
@@ -293,7 +256,7 @@ class Agent:
     def shutdown_memory_provider(self, messages: Sequence[Chat] = ()) -> None:
         """End the session and shut all providers down, as at the end of the process, within 15 seconds."""
         del messages
-        self._background.stop()
+        self._reviewer.background.stop()
         self._cross("shutdown", self.session)
 
     def evict(self) -> None:
@@ -302,7 +265,7 @@ class Agent:
 
     def close(self) -> None:
         """End the session. The memory stays open: other agents may use it."""
-        self._background.stop()
+        self._reviewer.background.stop()
         self._cross("close", self.session)
         if self._skills is not None:
             self._skills.close()
@@ -317,7 +280,7 @@ class Agent:
 
     # ---------------------------------------------------------- turn, in parts
 
-    def _exchange(self, turn: _Turn, hear: Hear, called: Called) -> Exchange:
+    def _exchange(self, turn: Turn, hear: Hear, called: Called) -> Exchange:
         return Exchange(
             self.model,
             self.belt,
@@ -329,7 +292,7 @@ class Agent:
             called,
         )
 
-    def _run(self, turn: _Turn, exchange: Exchange) -> None:
+    def _run(self, turn: Turn, exchange: Exchange) -> None:
         try:
             self._make_room(turn.text)
             exchange.session = self.session
@@ -349,7 +312,7 @@ class Agent:
 
     def _make_room(self, text: str) -> None:
         """What is due before a turn: the session-end work of a chat that never ends, and compression."""
-        if self._cadence_due():
+        if cadence_due(self._life, self._settings.cadence_turns, self._settings.cadence_minutes * 60):
             self._cross("cadence", self.session)
         known = [{"role": "system", "content": self.prompt}, *self._life.history]
         estimate = max(tokens_of(known, count_tokens), self._last_prompt_tokens) + count_tokens(text)
@@ -366,26 +329,22 @@ class Agent:
         )
         return found[0] if found else None
 
-    def _request(self, turn: _Turn) -> list[Chat]:
+    def _request(self, turn: Turn) -> list[Chat]:
         """Prompt, history and the person's message, with what was recalled in this copy of it only."""
         content = turn.recall.inject(turn.text) if turn.recall is not None else turn.text
         system = {"role": "system", "content": self.prompt}
         return [system, *mended(self._life.history), {"role": "user", "content": content}]
 
-    def _keep(self, turn: _Turn, message: Chat) -> None:
+    def _keep(self, turn: Turn, message: Chat) -> None:
         """Store a message at once: what was seen survives an interrupt and a crash."""
-        ref = f"{turn.id}:{len(turn.messages)}"
-        turn.messages.append({**message, "ref": ref})
-        if any(call["function"]["name"] == "memory" for call in message.get("tool_calls", ())):
-            turn.used_memory = True
+        ref = turn.keep(message)
         speaker = turn.author if message["role"] == "user" else ""
         self._life.attempt(
             "storing a message", lambda: store_message(self.memory, self.session.id, message, ref, speaker)
         )
 
-    def _finish(self, turn: _Turn, exchange: Exchange) -> None:
-        history = [{k: v for k, v in message.items() if k != "ref"} for message in turn.messages]
-        self._life.history += history
+    def _finish(self, turn: Turn, exchange: Exchange) -> None:
+        self._life.history += turn.chat()
         usage = exchange.usage
         self._last_prompt_tokens = usage.prompt and tokens_of(self._life.history, count_tokens)
         if turn.outcome != "answered":
@@ -393,9 +352,9 @@ class Agent:
         self._life.attempt("storing the turn", lambda: self._store(turn, usage))
         self._count_turn(turn)
 
-    def _store(self, turn: _Turn, usage: Usage) -> None:
+    def _store(self, turn: Turn, usage: Usage) -> None:
         sessions = self.memory.sessions
-        messages = [_clean(message) for message in turn.messages]
+        messages = turn.stored()
         if self._skip_memory:
             sessions.append_turn(self.session.id, messages, turn.id, sessions.turn_count(self.session.id) + 1)
         else:
@@ -411,23 +370,12 @@ class Agent:
         )
         stored = sessions.get_session(self.session.id)
         if stored is not None and not stored.title:
-            sessions.set_title(self.session.id, sessions.next_title(_title(turn.text)))
+            sessions.set_title(self.session.id, sessions.next_title(title_of(turn.text)))
 
-    def _count_turn(self, turn: _Turn) -> None:
-        """Every `nudge_interval` turns without a memory call: a look back, after the answer, in the background."""
-        interval = self.memory.config.memory.nudge_interval
-        if not interval or not self._settings.review or not self._keeps_notes():
-            return
-        self._since_memory = 0 if turn.used_memory else self._since_memory + 1
-        if self._since_memory >= interval:
-            self._since_memory = 0
-            self._start_review()
-
-    def _result(self, turn: _Turn, exchange: Exchange) -> TurnResult:
+    def _result(self, turn: Turn, exchange: Exchange) -> TurnResult:
         told = turn.recall.problems if turn.recall is not None else ()
-        said = [text_of(m.get("content")) for m in turn.messages if m["role"] == "assistant"]
         return TurnResult(
-            turn.answer or "".join(said),
+            turn.seen(),
             turn.outcome,
             self.session.id,
             turn.id,
@@ -441,81 +389,25 @@ class Agent:
 
     def wait_for_review(self, timeout: float) -> bool:
         """Wait for a background review; whether none runs any more."""
-        return self._background.wait(timeout)
+        return self._reviewer.background.wait(timeout)
 
-    def _start_review(self) -> None:
-        prompt, history, look = self.prompt, list(self._life.history), self._look_back()
-
-        def work(cancel: Cancel) -> None:
-            review = look.review(prompt, history, cancel)
-            if self._reviewed is not None and (review.changes or review.failure):
-                self._reviewed(review)
-
-        if not self._background.start(work, "agent-review"):
-            log.info("a review is running already; this one is left out")
+    def _count_turn(self, turn: Turn) -> None:
+        if not self._skip_memory and self._reviewer.turn_done(turn.used_memory):
+            self._reviewer.start_review(self.session, self.prompt, self._life.history)
 
     def _flush(self, session: Session, history: Sequence[Chat]) -> None:
-        """Let the model save what matters before these messages leave; bounded, and never in the way of the exit."""
-        least = self.memory.config.memory.flush_min_turns
-        asked = sum(message["role"] == "user" for message in history)
-        if not least or asked < least or not session.primary or not self._keeps_notes():
-            return
-        prompt, look, flusher = self.prompt, self._look_back(), Background()
-        messages = list(history)
-        flusher.start(lambda cancel: void(look.flush(prompt, messages, cancel)), "agent-flush")
-        if not flusher.wait(self._settings.flush_seconds):
-            flusher.stop(0.0)
-            log.warning("the flush of session %s took too long and was stopped", session.id)
-
-    def _look_back(self) -> LookBack:
-        return LookBack(self._auxiliary, self.belt, self.session, self.memory.manager.suppresses_local_writes)
-
-    def _keeps_notes(self) -> bool:
-        """Whether there is a memory tool, and a file that it may write."""
-        suppressed = self.memory.manager.suppresses_local_writes
-        targets = self.memory.curated.enabled_targets
-        return "memory" in self.belt and any(not suppressed(target) for target in targets)
+        if not self._skip_memory:
+            self._reviewer.flush(session, self.prompt, history)
 
     # ----------------------------------------------------------------- private
 
-    def _cross(self, event: Any, new: Session, **given: Any) -> Passage:
+    def _cross(self, event: Event, new: Session, **given: Any) -> Passage:
         before = self.session.id
         passage = cross(self._life, Passage(event, self.session, new, **given))
         if self.session.id != before and event != "compress":
-            interval = self.memory.config.memory.nudge_interval
-            self._since_memory = turns_since_memory(self._life.history, interval)
+            self._reviewer.hydrate(self._life.history)
             self._last_prompt_tokens = 0
         return passage
-
-    def _find(self, text: str) -> Session:
-        found = self.memory.sessions.find_session(text)
-        if found is None or (self.session.user_id and found.user != self.session.user_id):
-            raise SessionError(f"there is no session {text!r}", "list them with `hermes sessions list`")
-        tip = self.memory.sessions.compression_tip(found.id)
-        known = self.memory.sessions.get_session(tip) or found
-        return _session_of(known.id, known.parent_id, self.session)
-
-    def _identify(self, session_id: str, identity: dict[str, Any]) -> Session:
-        sessions = self.memory.sessions
-        known = sessions.get_session(sessions.compression_tip(session_id)) if session_id else None
-        fields = {"identity": self.memory.home.profile, **identity, "home": str(self.memory.home.path)}
-        if known is not None:
-            fields["parent_id"] = known.parent_id
-        return Session(id=known.id if known else session_id or uuid.uuid4().hex, **fields)
-
-    def _cadence_due(self) -> bool:
-        every = self._settings.cadence_turns
-        if not every or self._skip_memory or not self.session.primary:
-            return False
-        sessions = self.memory.sessions
-        turns, stored = sessions.turn_count(self.session.id), sessions.get_session(self.session.id)
-        quiet = self._clock() - stored.last_active if stored is not None else 0.0
-        key = f"cadence:{self.session.id}"
-        told = int(sessions.get_meta(key) or 0)
-        if turns - told < every or quiet < self._settings.cadence_minutes * 60:
-            return False
-        sessions.set_meta(key, str(turns))
-        return True
 
     def _enabled(self, toolset: str) -> bool:
         return self._toolsets is None or toolset in self._toolsets
@@ -540,46 +432,7 @@ class Agent:
             self.memory.home.skills, [Path(path).expanduser() for path in settings.external_dirs]
         )
 
-    def _tools(self) -> list[Tool]:
-        tools = [] if self._skip_memory else self._memory_tools()
-        if self._skills is not None:
-            run = SkillTools(self._skills).call
-            tools += [
-                Tool.of(schema, lambda a, s, n=schema["name"]: run(n, a, s), "skills", quick=True)  # type: ignore[misc]
-                for schema in (SKILL_VIEW_SCHEMA, SKILL_MANAGE_SCHEMA)
-            ]
-        if not self._skip_memory:
-            tools.append(delegate_tool(self.delegate))
-        return [*tools, todo_tool(), *self._host_tools]
-
-    def _memory_tools(self) -> list[Tool]:
-        search = "session_search"
-        return [
-            Tool.of(
-                schema,
-                lambda a, s, n=schema["name"]: self.memory.call_tool(n, a, s),  # type: ignore[misc]
-                search if schema["name"] == search else "memory",
-                quick=schema["name"] in (search, "memory"),
-            )
-            for schema in self.memory.tool_schemas()
-        ]
-
-
-def void(_: object) -> None:
-    """Nothing is wanted of it."""
-
-
-def _clean(message: Chat) -> Message:
-    """A message of the turn as it is stored and as providers get it: without the model's thoughts."""
-    kept = {key: value for key, value in message.items() if key != "reasoning"}
-    kept["content"] = text_of(message.get("content"))
-    return Message(**kept)  # type: ignore[typeddict-item]
-
-
-def _title(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= MAX_TITLE else line[: MAX_TITLE - 1].rsplit(" ", 1)[0] + "…"
-
-
-def _session_of(session_id: str, parent_id: str, like: Session) -> Session:
-    return Session.from_dict({**like.to_dict(), "id": session_id, "parent_id": parent_id})
+    def _own_tools(self) -> list[Tool]:
+        remembering = [] if self._skip_memory else [*memory_tools(self.memory), delegate_tool(self.delegate)]
+        skills = skill_tools(self._skills) if self._skills is not None else []
+        return [*remembering, *skills, todo_tool(), *self._host_tools]

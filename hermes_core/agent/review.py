@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from hermes_core.agent.answer import Chat, ToolRequest
 from hermes_core.agent.cancel import Cancel, Cancelled
@@ -21,6 +21,7 @@ from hermes_core.agent.prompt import mended
 from hermes_core.agent.tools import Toolbelt, arguments_of
 from hermes_core.contract.values import Session
 from hermes_core.errors import ModelError
+from hermes_core.memory import Memory
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,12 @@ FLUSH = (
     f"{_TEST}\nWhen you are done, answer with the one word: done."
 )
 
+_PASSES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "review": (REVIEW, ("memory", "skill_view", "skill_manage")),
+    "flush": (FLUSH, ("memory",)),
+}
+"""What the model is asked, and the tools that run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Review:
@@ -54,62 +61,6 @@ class Review:
 
     def __str__(self) -> str:
         return f"Memory updated: {'; '.join(self.changes)}" if self.changes else ""
-
-
-@dataclass(frozen=True, slots=True)
-class LookBack:
-    """One pass over a conversation. `suppressed` says of which targets a provider keeps the writes."""
-
-    model: ChatModel
-    belt: Toolbelt
-    session: Session
-    suppressed: Callable[[str], bool]
-
-    def review(self, prompt: str, history: Sequence[Chat], cancel: Cancel) -> Review:
-        """The background review: memory and skills, with the conversation's own prompt and tools, which are cached."""
-        return self._run(prompt, history, REVIEW, ("memory", "skills"), "review", cancel)
-
-    def flush(self, prompt: str, history: Sequence[Chat], cancel: Cancel) -> Review:
-        """The pass before messages leave: memory only."""
-        return self._run(prompt, history, FLUSH, ("memory",), "flush", cancel)
-
-    def _run(
-        self,
-        prompt: str,
-        history: Sequence[Chat],
-        ask: str,
-        toolsets: Sequence[str],
-        context: Any,
-        cancel: Cancel,
-    ) -> Review:
-        changes: list[str] = []
-
-        def called(request: ToolRequest, result: str) -> None:
-            line = _change(request, result)
-            if line:
-                changes.append(line)
-
-        exchange = Exchange(
-            self.model,
-            self.belt.only(toolsets, self._refusal),
-            replace(self.session, agent_context=context),
-            cancel,
-            MAX_REQUESTS,
-            called=called,
-        )
-        request = [{"role": "system", "content": prompt}, *mended(history), {"role": "user", "content": ask}]
-        try:
-            exchange.run(request)
-        except (ModelError, Cancelled) as exc:
-            log.info("the %s did not come to its end: %s", context, exc or "it was stopped")
-            return Review(tuple(changes), str(exc) or "stopped")
-        return Review(tuple(changes))
-
-    def _refusal(self, name: str, arguments: Mapping[str, Any]) -> str:
-        target = arguments.get("target")
-        if name == "memory" and isinstance(target, str) and self.suppressed(target):
-            return f"{target!r} is kept by the memory provider, which has the conversation anyway"
-        return ""
 
 
 class Background:
@@ -141,6 +92,123 @@ class Background:
         """Ask what runs to stop, and wait a little."""
         self._cancel.set()
         return self.wait(timeout)
+
+
+class Reviewer:
+    """Looks back over a conversation when it is due. One for each agent; `background` may be shared by several."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        model: ChatModel,
+        belt: Toolbelt,
+        background: Background,
+        reviewed: Callable[[Review], None] | None = None,
+    ) -> None:
+        self.background = background
+        self._memory = memory
+        self._model = model
+        self._belt = belt
+        self._reviewed = reviewed
+        self._since_memory = 0
+
+    @property
+    def _interval(self) -> int:
+        return self._memory.config.memory.nudge_interval if self._memory.config.agent.review else 0
+
+    def hydrate(self, history: Sequence[Chat]) -> None:
+        """Take up the count where the stored conversation left it."""
+        self._since_memory = turns_since_memory(history, self._interval)
+
+    def turn_done(self, used_memory: bool) -> bool:
+        """Count a turn; whether a review is due. Counted only when there is a memory tool and a file for it to write."""
+        if not self._interval or not self._keeps_notes():
+            return False
+        self._since_memory = 0 if used_memory else self._since_memory + 1
+        if self._since_memory < self._interval:
+            return False
+        self._since_memory = 0
+        return True
+
+    def start_review(self, session: Session, prompt: str, history: Sequence[Chat]) -> bool:
+        """Begin a review in the background; False when one is running."""
+        messages = list(history)
+
+        def work(cancel: Cancel) -> None:
+            review = self._look_back(session, prompt, messages, "review", cancel)
+            if self._reviewed is not None and (review.changes or review.failure):
+                self._reviewed(review)
+
+        started = self.background.start(work, "agent-review")
+        if not started:
+            log.info("a review is running already; this one is left out")
+        return started
+
+    def flush(self, session: Session, prompt: str, history: Sequence[Chat]) -> None:
+        """Let the model save what matters before these messages leave; bounded, and never in the way of the exit."""
+        least = self._memory.config.memory.flush_min_turns
+        asked = sum(message["role"] == "user" for message in history)
+        if not least or asked < least or not session.primary or not self._keeps_notes():
+            return
+        seconds, flusher = self._memory.config.agent.flush_seconds, Background()
+        messages = list(history)
+
+        def work(cancel: Cancel) -> None:
+            self._look_back(session, prompt, messages, "flush", cancel)
+
+        flusher.start(work, "agent-flush")
+        if not flusher.wait(seconds):
+            flusher.stop(0.0)
+            log.warning("the flush of session %s took more than %g s and was stopped", session.id, seconds)
+
+    def _look_back(
+        self,
+        session: Session,
+        prompt: str,
+        history: Sequence[Chat],
+        kind: Literal["review", "flush"],
+        cancel: Cancel,
+    ) -> Review:
+        """One pass with the conversation's own prompt and tools, which the server has cached; few of them run."""
+        changes: list[str] = []
+
+        def called(request: ToolRequest, result: str) -> None:
+            line = _change(request, result)
+            if line:
+                changes.append(line)
+
+        ask, tools = _PASSES[kind]
+        exchange = Exchange(
+            self._model,
+            self._belt.only(tools, self._refusal),
+            replace(session, agent_context=kind),
+            cancel,
+            MAX_REQUESTS,
+            called=called,
+        )
+        request = [{"role": "system", "content": prompt}, *mended(history), {"role": "user", "content": ask}]
+        try:
+            exchange.run(request)
+        except (ModelError, Cancelled) as exc:
+            log.info("the %s did not come to its end: %s", kind, exc or "it was stopped")
+            return Review(tuple(changes), str(exc) or "stopped")
+        return Review(tuple(changes))
+
+    def _keeps_notes(self) -> bool:
+        """Whether there is a memory tool, and a file that it may write."""
+        suppressed = self._memory.manager.suppresses_local_writes
+        targets = self._memory.curated.enabled_targets
+        return "memory" in self._belt and any(not suppressed(target) for target in targets)
+
+    def _refusal(self, name: str, arguments: Mapping[str, Any]) -> str:
+        target = arguments.get("target")
+        if (
+            name == "memory"
+            and isinstance(target, str)
+            and self._memory.manager.suppresses_local_writes(target)
+        ):
+            return f"{target!r} is kept by the memory provider, which has the conversation anyway"
+        return ""
 
 
 def turns_since_memory(history: Sequence[Chat], interval: int) -> int:

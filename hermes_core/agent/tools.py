@@ -75,10 +75,10 @@ class Toolbelt:
         """What the model is told, the same in every request of the session."""
         return [tool.schema for tool in self._tools.values()]
 
-    def only(self, toolsets: Collection[str], refuse: Callable[[str, Mapping[str, Any]], str]) -> Toolbelt:
-        """A belt with the same schemas that runs only these toolsets, and of them only what `refuse` says "" to."""
+    def only(self, names: Collection[str], refuse: Callable[[str, Mapping[str, Any]], str]) -> Toolbelt:
+        """A belt with the same schemas that runs only these tools, and of their calls only what `refuse` says "" to."""
         return Toolbelt(
-            (_guarded(tool, toolsets, refuse) for tool in self._tools.values()),
+            (_guarded(tool, names, refuse) for tool in self._tools.values()),
             result_limit=self._result_limit,
         )
 
@@ -127,45 +127,6 @@ def without_fence(value: Any) -> Any:
     return value
 
 
-def todo_tool() -> Tool:
-    """A list of steps that the model keeps for itself during a session."""
-    steps: dict[str, list[dict[str, str]]] = {}
-
-    def run(arguments: Mapping[str, Any], session: Session) -> str:
-        given = arguments.get("todos")
-        if isinstance(given, list):
-            steps[session.id] = [_step(item) for item in given if isinstance(item, dict)]
-        return json.dumps({"todos": steps.get(session.id, [])}, ensure_ascii=False)
-
-    return Tool("todo", _TODO_DESCRIPTION, _TODO_PARAMETERS, run, "todo", quick=True)
-
-
-_TODO_STATES = ("pending", "in_progress", "completed", "cancelled")
-_TODO_DESCRIPTION = "Your list of steps for a task of three steps or more. With `todos`: the whole new list. Without: the list as it is."
-_TODO_PARAMETERS: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "todos": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "content": {"type": "string"},
-                    "status": {"type": "string", "enum": list(_TODO_STATES)},
-                },
-                "required": ["content", "status"],
-            },
-        }
-    },
-}
-
-
-def _step(item: Mapping[str, Any]) -> dict[str, str]:
-    status = item.get("status")
-    known = status if status in _TODO_STATES else "pending"
-    return {"content": str(item.get("content", "")), "status": known}
-
-
 def _run(
     tool: Tool, arguments: Mapping[str, Any], session: Session, cancel: Cancel
 ) -> tuple[Any, BaseException | None]:
@@ -175,9 +136,9 @@ def _run(
     return work() if tool.quick else interruptible(work, cancel, f"agent-tool-{tool.name}")
 
 
-def _guarded(tool: Tool, toolsets: Collection[str], refuse: Callable[[str, Mapping[str, Any]], str]) -> Tool:
+def _guarded(tool: Tool, names: Collection[str], refuse: Callable[[str, Mapping[str, Any]], str]) -> Tool:
     def run(arguments: Mapping[str, Any], session: Session) -> str:
-        if tool.toolset not in toolsets:
+        if tool.name not in names:
             return error(f"{tool.name!r} can not be used here", "use the memory and skill tools only")
         refusal = refuse(tool.name, arguments)
         return error(refusal) if refusal else tool.run(arguments, session)

@@ -16,7 +16,8 @@ from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.exchange import LAST_WORD, Exchange
 from hermes_core.agent.model import ModelSettings, OpenAIModel
 from hermes_core.agent.prompt import UNANSWERED, PromptParts, mended, system_prompt
-from hermes_core.agent.tools import Tool, Toolbelt, todo_tool
+from hermes_core.agent.tools import Tool, Toolbelt
+from hermes_core.agent.toolsets import todo_tool
 from hermes_core.contract.values import Session
 from hermes_core.errors import ConfigError, ModelUnavailable
 from hermes_core.safety.fence import build_memory_context_block

@@ -1,0 +1,67 @@
+"""The agent's sessions in state.db: which one to go on with, and its messages there and back."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hermes_core.agent.answer import Chat
+from hermes_core.agent.compression import text_of
+from hermes_core.contract.values import Message, Session
+from hermes_core.errors import SessionError
+from hermes_core.memory import Memory
+
+
+def identify(memory: Memory, session_id: str, identity: Mapping[str, Any]) -> Session:
+    """The session to begin, or to go on with where it is stored: then the newest of its compressions."""
+    known = memory.sessions.get_session(memory.sessions.compression_tip(session_id)) if session_id else None
+    fields = {"identity": memory.home.profile, **identity, "home": str(memory.home.path)}
+    if known is not None:
+        return Session(id=known.id, **{**fields, "parent_id": known.parent_id})
+    return Session(id=session_id or uuid.uuid4().hex, **fields)
+
+
+def find_session(memory: Memory, text: str, mine: Session) -> Session:
+    """The stored session that `text` names, of the same person as `mine`. Raises `SessionError`."""
+    found = memory.sessions.find_session(text)
+    if found is None or (mine.user_id and found.user != mine.user_id):
+        raise SessionError(f"there is no session {text!r}", "list them with `hermes sessions list`")
+    known = memory.sessions.get_session(memory.sessions.compression_tip(found.id)) or found
+    return replace(mine, id=known.id, parent_id=known.parent_id)
+
+
+def successor(session: Session, parent: bool) -> Session:
+    """A new session of the same person in the same place."""
+    return replace(session, id=uuid.uuid4().hex, parent_id=session.id if parent else "")
+
+
+def store_message(memory: Memory, session_id: str, message: Chat, ref: str = "", speaker: str = "") -> int:
+    """Put one chat message into state.db."""
+    return memory.sessions.append_message(
+        session_id,
+        message["role"],
+        message.get("content"),
+        tool_calls=message.get("tool_calls", ()),
+        tool_name=message.get("name", ""),
+        tool_call_id=message.get("tool_call_id", ""),
+        reasoning=message.get("reasoning", ""),
+        speaker=speaker,
+        ref=ref,
+    )
+
+
+def as_text(messages: Sequence[Chat]) -> list[Message]:
+    """Messages as providers see them: role and text."""
+    return [Message(role=m["role"], content=text_of(m.get("content"))) for m in messages]
+
+
+def compressions(memory: Memory, session: Session) -> int:
+    """How often the conversation that this session belongs to was compressed before."""
+    count = 0
+    found = memory.sessions.get_session(session.id)
+    while found is not None and found.relation == "compression" and count < 100:
+        count += 1
+        found = memory.sessions.get_session(found.parent_id)
+    return count

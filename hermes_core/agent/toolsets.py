@@ -1,0 +1,82 @@
+"""The tools that come with the house: memory and the provider's, search, skills, a list of steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from hermes_core.agent.tools import Tool
+from hermes_core.contract.values import Session
+from hermes_core.memory import Memory
+from hermes_core.skills.store import SkillStore
+from hermes_core.skills.tool import SKILL_MANAGE_SCHEMA, SKILL_VIEW_SCHEMA, SkillTools
+
+SEARCH = "session_search"
+CURATED = "memory"
+
+
+def memory_tools(memory: Memory) -> list[Tool]:
+    """`memory`, `session_search`, and what the provider offers."""
+    return [
+        Tool.of(
+            schema,
+            partial(_call_memory, memory, schema["name"]),
+            SEARCH if schema["name"] == SEARCH else "memory",
+            quick=schema["name"] in (SEARCH, CURATED),
+        )
+        for schema in memory.tool_schemas()
+    ]
+
+
+def skill_tools(store: SkillStore) -> list[Tool]:
+    """`skill_view` and `skill_manage`."""
+    tools = SkillTools(store)
+    return [
+        Tool.of(schema, partial(tools.call, schema["name"]), "skills", quick=True)
+        for schema in (SKILL_VIEW_SCHEMA, SKILL_MANAGE_SCHEMA)
+    ]
+
+
+def _call_memory(memory: Memory, name: str, arguments: Mapping[str, Any], session: Session) -> str:
+    return memory.call_tool(name, arguments, session)
+
+
+def todo_tool() -> Tool:
+    """A list of steps that the model keeps for itself during a session."""
+    steps: dict[str, list[dict[str, str]]] = {}
+
+    def run(arguments: Mapping[str, Any], session: Session) -> str:
+        given = arguments.get("todos")
+        if isinstance(given, list):
+            steps[session.id] = [_step(item) for item in given if isinstance(item, dict)]
+        return json.dumps({"todos": steps.get(session.id, [])}, ensure_ascii=False)
+
+    return Tool("todo", _TODO_DESCRIPTION, _TODO_PARAMETERS, run, "todo", quick=True)
+
+
+_TODO_STATES = ("pending", "in_progress", "completed", "cancelled")
+_TODO_DESCRIPTION = "Your list of steps for a task of three steps or more. With `todos`: the whole new list. Without: the list as it is."
+_TODO_PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "todos": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "content": {"type": "string"},
+                    "status": {"type": "string", "enum": list(_TODO_STATES)},
+                },
+                "required": ["content", "status"],
+            },
+        }
+    },
+}
+
+
+def _step(item: Mapping[str, Any]) -> dict[str, str]:
+    status = item.get("status")
+    known = status if status in _TODO_STATES else "pending"
+    return {"content": str(item.get("content", "")), "status": known}

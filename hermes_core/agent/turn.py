@@ -1,0 +1,77 @@
+"""One turn: what the agent knows of it while it is under way, and what came of it."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from hermes_core.agent.answer import Chat, Usage
+from hermes_core.agent.compression import text_of
+from hermes_core.contract.values import Message
+from hermes_core.manager.manager import RecallResult
+from hermes_core.memory import TurnRecall
+
+MAX_TITLE = 60
+
+Outcome = Literal["answered", "interrupted", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """What came of a turn. `text` is what the person saw; `problems` say what of memory or model did not work."""
+
+    text: str
+    outcome: Outcome
+    session_id: str
+    turn_id: str
+    recall: RecallResult = field(default_factory=RecallResult)
+    problems: tuple[str, ...] = ()
+    tool_calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(slots=True)
+class Turn:
+    """A turn under way: its messages so far, the person's first."""
+
+    text: str
+    author: str
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    messages: list[Chat] = field(default_factory=list)
+    recall: TurnRecall | None = None
+    answer: str = ""
+    outcome: Outcome = "failed"
+    used_memory: bool = False
+
+    def keep(self, message: Chat) -> str:
+        """Take note of a message; returns the reference under which it is stored once, however often that is tried."""
+        ref = f"{self.id}:{len(self.messages)}"
+        self.messages.append({**message, "ref": ref})
+        calls = message.get("tool_calls", ())
+        self.used_memory = self.used_memory or any(call["function"]["name"] == "memory" for call in calls)
+        return ref
+
+    def chat(self) -> list[Chat]:
+        """Its messages as the next request carries them."""
+        return [{key: value for key, value in message.items() if key != "ref"} for message in self.messages]
+
+    def stored(self) -> list[Message]:
+        """Its messages as they are stored and as providers get them: text, without the model's thoughts."""
+        return [_plain(message) for message in self.messages]
+
+    def seen(self) -> str:
+        """What the person saw of it."""
+        said = [text_of(m.get("content")) for m in self.messages if m["role"] == "assistant"]
+        return self.answer or "".join(said)
+
+
+def title_of(text: str) -> str:
+    """The beginning of a conversation as its title."""
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_TITLE else line[: MAX_TITLE - 1].rsplit(" ", 1)[0] + "…"
+
+
+def _plain(message: Chat) -> Message:
+    kept: dict[str, Any] = {key: value for key, value in message.items() if key != "reasoning"}
+    return cast(Message, {**kept, "content": text_of(message.get("content"))})

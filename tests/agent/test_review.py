@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hermes_core.agent.review import Background, Review, turns_since_memory
+from hermes_core.contract.values import Capabilities
+from hermes_core.testing.fakes import REMEMBER_TOOL
+from hermes_core.testing.model_server import Reply
+
+if TYPE_CHECKING:
+    from tests.agent.conftest import Stage
+
+ADD = ("memory", {"action": "add", "target": "user", "content": "Prefers short answers."})
+NOT_FROM_THE_PERSON = "[This is not from the person."
+
+
+def is_look_back(request: dict[str, Any]) -> bool:
+    return any(str(m.get("content")).startswith(NOT_FROM_THE_PERSON) for m in request["messages"])
+
+
+def reviewing(*calls: Any) -> Any:
+    """A model that answers people with Yes, and looks back with these calls once."""
+    done: list[bool] = []
+
+    def reply(request: dict[str, Any]) -> Reply:
+        if is_look_back(request) and not done:
+            done.append(True)
+            return Reply(calls=list(calls))
+        return Reply("done" if is_look_back(request) else "Yes.")
+
+    return reply
+
+
+def talk(agent: Any, turns: int) -> None:
+    for number in range(turns):
+        assert agent.run_turn(f"Message {number}.").outcome == "answered"
+
+
+def test_a_review_saves_after_the_answer_and_no_provider_hears_of_it(stage: Stage) -> None:
+    stage.config("memory: {nudge_interval: 2}")
+    reviews: list[Review] = []
+    stage.script(reviewing(ADD))
+    agent = stage.agent(reviewed=reviews.append)
+    talk(agent, 2)
+    assert agent.wait_for_review(10)
+    assert [str(review) for review in reviews] == ["Memory updated: user (add): Prefers short answers."]
+    assert stage.memory.curated.entries("user") == ("Prefers short answers.",)
+    assert stage.told(durable=True) == ["sync_turn", "sync_turn"]
+    assert NOT_FROM_THE_PERSON not in json.dumps(agent.history)
+    assert not stage.memory.sessions.search('"not from the person"')
+
+
+def test_a_review_repeats_the_conversations_prefix(stage: Stage) -> None:
+    stage.config("memory: {nudge_interval: 1}")
+    stage.script(reviewing())
+    agent = stage.agent()
+    talk(agent, 1)
+    assert agent.wait_for_review(10)
+    answer, review = stage.server.requests[:2]
+    assert review["messages"][0] == answer["messages"][0]
+    assert review["tools"] == answer["tools"]
+
+
+def test_a_review_may_use_memory_and_skills_and_nothing_else(stage: Stage) -> None:
+    stage.config("memory: {nudge_interval: 1}")
+    skill = "---\nname: tea\ndescription: Make tea.\n---\nBoil water."
+    create = ("skill_manage", {"action": "create", "name": "tea", "category": "home", "content": skill})
+    stage.script(reviewing((REMEMBER_TOOL["name"], {"fact": "x"}), ("delegate_task", {"task": "x"}), create))
+    reviews: list[Review] = []
+    agent = stage.agent(reviewed=reviews.append)
+    talk(agent, 1)
+    assert agent.wait_for_review(10)
+    assert "handle_tool_call" not in stage.provider.hooks
+    assert [str(review) for review in reviews] == ["Memory updated: skill tea (create)"]
+    results = [m["content"] for m in stage.asked()[-1] if m["role"] == "tool"]
+    assert sum("can not be used here" in result for result in results) == 2
+
+
+def test_what_a_review_saved_can_be_undone(stage: Stage) -> None:
+    stage.config("memory: {nudge_interval: 1}")
+    stage.script(reviewing(ADD))
+    agent = stage.agent()
+    talk(agent, 1)
+    assert agent.wait_for_review(10)
+    stage.memory.curated.undo()
+    assert stage.memory.curated.entries("user") == ()
+
+
+def test_the_count_begins_anew_when_the_model_saves_by_itself(stage: Stage) -> None:
+    stage.config("memory: {nudge_interval: 2}")
+    agent = stage.agent()
+    talk(agent, 1)
+    stage.script(Reply(calls=[ADD]), Reply("Saved."), Reply("Yes."))
+    talk(agent, 2)
+    assert not any(map(is_look_back, stage.server.requests))
+
+
+def test_agents_made_anew_for_each_message_keep_the_cadence(stage: Stage) -> None:
+    stage.config("memory: {nudge_interval: 3}")
+    stage.script(reviewing(ADD))
+    for _ in range(3):
+        agent = stage.agent(session_id="chat-1")
+        talk(agent, 1)
+    assert agent.wait_for_review(10)
+    assert sum(map(is_look_back, stage.server.requests)) == 2
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "memory: {nudge_interval: 0}",
+        "memory: {nudge_interval: 1, memory_enabled: false, user_profile_enabled: false}",
+        "memory: {nudge_interval: 1}\nagent: {review: false}",
+        "memory: {nudge_interval: 1}\nenabled_toolsets: {cli: [todo]}",
+    ],
+)
+def test_without_a_reason_to_look_back_nobody_does(stage: Stage, config: str) -> None:
+    stage.config(config)
+    agent = stage.agent()
+    talk(agent, 2)
+    assert agent.wait_for_review(10)
+    assert not any(map(is_look_back, stage.server.requests))
+
+
+def test_one_review_at_a_time(stage: Stage) -> None:
+    background, gate = Background(), threading.Event()
+    assert background.start(lambda _: void(gate.wait(10)), "one")
+    assert not background.start(lambda _: None, "two")
+    gate.set()
+    assert background.wait(10)
+    assert background.start(lambda _: None, "three")
+    assert background.wait(10)
+
+
+def void(_: object) -> None:
+    return None
+
+
+def test_a_flush_saves_before_the_conversation_leaves(stage: Stage) -> None:
+    stage.config("memory: {flush_min_turns: 2}")
+    stage.script(reviewing(ADD))
+    agent = stage.agent()
+    talk(agent, 2)
+    agent.new()
+    assert stage.memory.curated.entries("user") == ("Prefers short answers.",)
+    assert "Prefers short answers." in agent.prompt
+    assert "on_memory_write" not in stage.told(durable=True)
+
+
+@pytest.mark.parametrize(("least", "turns"), [(0, 3), (3, 2)])
+def test_a_short_session_is_not_flushed(stage: Stage, least: int, turns: int) -> None:
+    stage.config(f"memory: {{flush_min_turns: {least}}}")
+    agent = stage.agent()
+    talk(agent, turns)
+    agent.new()
+    assert not any(map(is_look_back, stage.server.requests))
+
+
+def test_a_flush_that_hangs_does_not_hold_the_exit(stage: Stage) -> None:
+    stage.config("memory: {flush_min_turns: 1}\nagent: {flush_seconds: 0.1}")
+    hold = threading.Event()
+    stage.script(lambda request: Reply("x", hold=hold) if is_look_back(request) else Reply("Yes."))
+    agent = stage.agent()
+    talk(agent, 1)
+    agent.close()
+    hold.set()
+    assert stage.memory.sessions.get_session(agent.session.id).ended_at is not None  # type: ignore[union-attr]
+
+
+def test_a_target_that_the_provider_keeps_is_not_written_by_a_look_back(stage: Stage) -> None:
+    stage.config("memory: {flush_min_turns: 1}")
+    stage.provider.capabilities = Capabilities(suppresses_local_writes={"user": True})
+    both = ("memory", {"action": "add", "target": "memory", "content": "The house has two floors."})
+    stage.script(reviewing(ADD, both))
+    agent = stage.agent()
+    talk(agent, 1)
+    agent.new()
+    assert stage.memory.curated.entries("user") == ()
+    assert stage.memory.curated.entries("memory") == ("The house has two floors.",)
+
+
+def test_when_the_provider_keeps_all_there_is_no_look_back(stage: Stage) -> None:
+    stage.config("memory: {flush_min_turns: 1, nudge_interval: 1}")
+    stage.provider.capabilities = Capabilities(suppresses_local_writes=True)
+    agent = stage.agent()
+    talk(agent, 2)
+    agent.new()
+    assert not any(map(is_look_back, stage.server.requests))
+
+
+def test_the_count_is_read_from_the_history() -> None:
+    said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "memory"}}]}
+    assert turns_since_memory(said * 13, 10) == 3
+    assert turns_since_memory([*said * 5, call, *said * 2], 10) == 2
+    assert turns_since_memory(said, 0) == 0
