@@ -259,6 +259,12 @@ class Agent:
         self._reviewer.background.stop()
         self._cross("shutdown", self.session)
 
+    def end_crashed(self, session_id: str) -> None:
+        """End a session whose process died: what it stored goes on its way, and providers are told of the end."""
+        stored = self.memory.sessions.get_session(session_id)
+        if stored is not None and stored.ended_at is None:
+            cross(self._life, Passage("crash", None, find_session(self.memory, session_id, self.session)))
+
     def evict(self) -> None:
         """End the session because nobody has spoken for long; it can be resumed."""
         self._cross("evict", self.session)

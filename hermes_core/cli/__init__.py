@@ -19,6 +19,7 @@ DEGRADED = 3
 """Exit code of a command that worked while something that is configured does not."""
 
 COMMANDS = {
+    "chat": "hermes_core.cli.chat:chat",
     "completion": "hermes_core.cli.completion:completion",
     "demo": "hermes_core.cli.demo:demo",
     "import": "hermes_core.cli.importing:import_command",
@@ -30,6 +31,7 @@ COMMANDS = {
 }
 
 SUMMARIES = {
+    "chat": "Talk with a model that remembers.",
     "completion": "Print the script that completes commands in your shell.",
     "demo": "Import a sample conversation and recall facts from it.",
     "import": "Bring conversations from a file into memory.",

@@ -1,0 +1,60 @@
+"""Which sessions a living process is in, so that those of a process that died can be told apart and ended in order.
+
+A claim is a lock file of the session; the system drops the lock when the process dies and leaves the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from hermes_core.errors import LockTimeout
+from hermes_core.home import HermesHome
+from hermes_core.storage.files import ensure_folder, locked
+
+_PREFIX = "session-"
+
+
+class Claim:
+    """This process's hold on one session at a time."""
+
+    def __init__(self, home: HermesHome) -> None:
+        self._folder = home.path / "locks"
+        self._session_id = ""
+        self._held = contextlib.ExitStack()
+
+    def move(self, session_id: str) -> None:
+        """Hold this session instead of the one before; one that another process is in is left to it."""
+        if session_id == self._session_id:
+            return
+        self.release()
+        with contextlib.suppress(LockTimeout):
+            self._held.enter_context(locked(self._path(session_id), timeout=0.0))
+            self._session_id = session_id
+
+    def release(self) -> None:
+        """Leave the session in order."""
+        if self._session_id:
+            _lock_file(self._path(self._session_id)).unlink(missing_ok=True)
+        self._held.close()
+        self._session_id = ""
+
+    def abandoned(self) -> list[str]:
+        """Sessions whose process died; each is reported once."""
+        ensure_folder(self._folder)
+        found = []
+        for file in sorted(self._folder.glob(f"{_PREFIX}*.lock")):
+            session_id = file.name.removeprefix(_PREFIX).removesuffix(".lock")
+            if session_id == self._session_id:
+                continue
+            with contextlib.suppress(LockTimeout), locked(self._path(session_id), timeout=0.0):
+                found.append(session_id)
+                file.unlink(missing_ok=True)
+        return found
+
+    def _path(self, session_id: str) -> Path:
+        return self._folder / f"{_PREFIX}{session_id}"
+
+
+def _lock_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")

@@ -1,0 +1,60 @@
+"""The agent that config.yaml describes: its model, the model for summaries and reviews, and the agent itself."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, closing
+from typing import Any
+
+from hermes_core.agent.loop import Agent
+from hermes_core.agent.model import ModelSettings, OpenAIModel
+from hermes_core.config import Config
+from hermes_core.credentials import Credentials
+from hermes_core.memory import Memory
+
+
+def model_settings(config: Config, credentials: Credentials) -> ModelSettings:
+    """The `model:` block, with the key that it names."""
+    model = config.model
+    return ModelSettings(
+        model.base_url,
+        model.name,
+        (credentials.get(model.api_key_env) or "") if model.api_key_env else "",
+        model.context_length,
+        model.timeout,
+        model.retries,
+    )
+
+
+def auxiliary_settings(config: Config, credentials: Credentials) -> ModelSettings | None:
+    """The `auxiliary:` block, filled up from `model:`; None when it names no model."""
+    model, other = config.model, config.auxiliary
+    if not other.name:
+        return None
+    key = other.api_key_env if other.api_key_env is not None else model.api_key_env
+    return ModelSettings(
+        other.base_url or model.base_url,
+        other.name,
+        (credentials.get(key) or "") if key else "",
+        other.context_length or model.context_length,
+        model.timeout,
+        model.retries,
+    )
+
+
+class ConfiguredModels(AbstractContextManager["ConfiguredModels"]):
+    """The two models of a home. Raises `ConfigError` when none is named."""
+
+    def __init__(self, memory: Memory) -> None:
+        credentials = Credentials(memory.home)
+        self.model = OpenAIModel(model_settings(memory.config, credentials))
+        settings = auxiliary_settings(memory.config, credentials)
+        self.auxiliary = OpenAIModel(settings) if settings is not None else None
+
+    def agent(self, memory: Memory, **given: Any) -> Agent:
+        """An agent on these models; `given` as for `Agent`."""
+        return Agent(memory, self.model, auxiliary=self.auxiliary, **given)
+
+    def __exit__(self, *exc: object) -> None:
+        with closing(self.model):
+            if self.auxiliary is not None:
+                self.auxiliary.close()
