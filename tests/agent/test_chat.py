@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hermes_core.agent.claims import Claim
+from hermes_core.cli import main
+from hermes_core.home import HermesHome
+from hermes_core.memory import open_memory
+from hermes_core.sessions.db import SessionDB
+from hermes_core.testing.model_server import ModelServer, Reply
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with ModelServer([Reply("Good morning.")]) as server:
+        yield server
+        assert server.refused == []
+
+
+@pytest.fixture
+def home(hermes_home: HermesHome, server: ModelServer) -> HermesHome:
+    hermes_home.path.mkdir(parents=True)
+    hermes_home.config_yaml.write_text(
+        f"model: {{base_url: '{server.base_url}', name: scripted, retries: 0}}\n"
+    )
+    return hermes_home
+
+
+def chat(*arguments: str, typed: str = "") -> Result:
+    return CliRunner().invoke(main, ["chat", *arguments], input=typed)
+
+
+def sessions(home: HermesHome) -> list[Any]:
+    db = SessionDB(home.state_db)
+    listed = [entry.session for entry in db.list_sessions()]
+    db.close()
+    return listed
+
+
+def test_one_message_is_answered_and_stored(home: HermesHome) -> None:
+    result = chat("-m", "Hello.")
+    assert (result.exit_code, result.stdout) == (0, "Good morning.\n")
+    (session,) = sessions(home)
+    assert (session.title, session.end_reason, session.message_count) == ("Hello.", "close", 2)
+
+
+def test_json_answers_a_program(home: HermesHome) -> None:
+    data = json.loads(chat("-m", "Hello.", "--json").stdout)
+    assert (data["text"], data["outcome"], data["problems"]) == ("Good morning.", "answered", [])
+    assert data["session_id"] == sessions(home)[0].id
+    assert data["usage"]["prompt"] > 0
+
+
+def test_the_last_session_goes_on(home: HermesHome, server: ModelServer) -> None:
+    chat("-m", "Hello.")
+    chat("-m", "And now?", "--resume", "last")
+    assert [m["content"] for m in server.requests[-1]["messages"][1:]] == [
+        "Hello.",
+        "Good morning.",
+        "And now?",
+    ]
+    assert server.requests[0]["messages"][0] == server.requests[1]["messages"][0]
+    assert len(sessions(home)) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--json",), 2, "give it with -m"),
+        (("--new", "--resume", "x"), 2, "not both"),
+        (("-m", "x", "--resume", "nothing"), 1, "there is no session 'nothing'"),
+    ],
+)
+def test_wrong_use_says_what_to_do(
+    home: HermesHome, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    result = chat(*arguments)
+    assert result.exit_code == code
+    assert said in result.stderr
+
+
+def test_without_a_model_it_says_what_to_write(hermes_home: HermesHome) -> None:
+    result = chat("-m", "Hello.")
+    assert result.exit_code == 1
+    assert "write `model:`" in result.stderr
+
+
+def test_a_model_that_fails_fails_the_command(home: HermesHome, server: ModelServer) -> None:
+    server._script = [Reply(status=500)]
+    result = chat("-m", "Hello.")
+    assert result.exit_code == 1
+    assert "answered 500" in result.stderr
+
+
+def test_without_memory_no_tool_of_it_is_offered(home: HermesHome, server: ModelServer) -> None:
+    chat("-m", "Hello.", "--no-memory")
+    assert "memory" not in [tool["function"]["name"] for tool in server.requests[0]["tools"]]
+
+
+def test_commands_act_on_the_conversation(home: HermesHome) -> None:
+    typed = "Hello.\n/branch\nMore.\n/undo\n/new\n/status\n/memory\n/skills\n/recall\n/compress\n/resume\n/helo\n/help\n/quit\nlost\n"
+    result = chat(typed=typed)
+    assert result.exit_code == 0
+    assert "taken back: More." in result.output
+    assert "did you mean /help?" in result.output
+    assert "nothing to summarise" in result.output
+    assert {session.end_reason for session in sessions(home)} == {"branch", "new", "close"}
+
+
+def test_memory_that_a_chat_saved_is_in_the_next_ones_prompt(home: HermesHome, server: ModelServer) -> None:
+    add = ("memory", {"action": "add", "target": "user", "content": "Lives in Oslo."})
+    server._script = [Reply(calls=[add]), Reply("Noted.")]
+    chat("-m", "I live in Oslo.")
+    chat("-m", "Where do I live?")
+    assert "Lives in Oslo." in server.requests[-1]["messages"][0]["content"]
+
+
+def started(home: HermesHome) -> subprocess.Popen[str]:
+    """A chat in a process of its own that has answered once and waits for more."""
+    child = subprocess.Popen(
+        [sys.executable, "-uc", "from hermes_core.cli import main; main()", "chat"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write("Hello.\n")
+    child.stdin.flush()
+    seen = ""
+    while "morning." not in seen:
+        piece = child.stdout.read(1)
+        assert piece, f"the chat ended after {seen!r}"
+        seen += piece
+    deadline = time.monotonic() + 10
+    while not any(session.title for session in sessions(home)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return child
+
+
+def end(child: subprocess.Popen[str], number: int) -> int:
+    child.send_signal(number)
+    code = child.wait(20)
+    for stream in (child.stdin, child.stdout):
+        if stream is not None:
+            stream.close()
+    return code
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_sigterm_ends_the_session_in_order(home: HermesHome) -> None:
+    assert end(started(home), signal.SIGTERM) == 128 + signal.SIGTERM
+    assert sessions(home)[0].end_reason == "close"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_the_session_of_a_killed_chat_is_ended_by_the_next(home: HermesHome) -> None:
+    assert end(started(home), signal.SIGKILL) == -signal.SIGKILL
+    assert sessions(home)[0].end_reason == ""
+    chat("-m", "Next.")
+    assert sorted(session.end_reason for session in sessions(home)) == ["close", "crash"]
+
+
+def test_a_session_in_use_is_not_taken_for_abandoned(hermes_home: HermesHome, tmp_path: Path) -> None:
+    one, two = Claim(hermes_home), Claim(hermes_home)
+    one.move("a")
+    assert two.abandoned() == []
+    one.move("b")
+    two.move("b")
+    assert two.abandoned() == []
+    one.release()
+    assert two.abandoned() == []
+
+
+def test_importing_the_command_line_imports_no_model_client() -> None:
+    code = "import sys, hermes_core.cli; sys.exit(bool({'openai', 'prompt_toolkit', 'httpx2'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_home_without_chats_opens(home: HermesHome) -> None:
+    with open_memory(home) as memory:
+        assert memory.sessions.list_sessions() == []
