@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from hermes_core import errors
+from hermes_core.agent.lifecycle import lifecycle_table
 from hermes_core.config_keys import BLOCKS, KEYS, LOAD_PROVIDERS, Key
 from hermes_core.contract import values
 from hermes_core.contract.hooks import (
@@ -200,12 +201,23 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def lifecycle_page() -> Iterator[str]:
+    """What the agent does at every boundary, from the table that it executes."""
+    yield "# The life of an agent\n"
+    yield (
+        "The agent runs this table. Steps of the kind `hook` reach the providers, `rows` change state.db, `agent` "
+        "changes the agent itself. A step that fails is noted in the turn's problems, and those after it run.\n"
+    )
+    yield lifecycle_table()
+
+
 PAGES: dict[str, Callable[[], Iterable[str]]] = {
     "reference/hooks.md": hooks_page,
     "reference/values.md": values_page,
     "reference/config.md": config_page,
     "reference/errors.md": errors_page,
     "reference/cli.md": cli_page,
+    "reference/lifecycle.md": lifecycle_page,
 }
 """What makes each page, by its path below docs/."""
 

@@ -20,8 +20,9 @@ from hermes_core.agent.review import Review
 from hermes_core.agent.turn import TurnResult
 from hermes_core.cli import DEGRADED, home_of
 from hermes_core.cli.chat_commands import COMMANDS, Chat, Quit, run_command
-from hermes_core.cli.output import json_option, print_json, printable, warn
+from hermes_core.cli.output import json_option, print_json, warn
 from hermes_core.errors import HermesError, SessionError
+from hermes_core.kit.text import printable
 from hermes_core.memory import Memory, open_memory
 
 LAST = "last"

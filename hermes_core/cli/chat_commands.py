@@ -11,8 +11,9 @@ import click
 
 from hermes_core.agent.claims import Claim
 from hermes_core.agent.loop import Agent
-from hermes_core.cli.output import moment, print_table, printable
+from hermes_core.cli.output import moment, print_table
 from hermes_core.errors import SessionError
+from hermes_core.kit.text import printable
 
 
 class Quit(Exception):
