@@ -22,6 +22,7 @@ from hermes_core.contract.values import EndReason, Session, SessionSwitch, Switc
 from hermes_core.errors import HermesError
 from hermes_core.memory import Memory
 from hermes_core.safety.redact import redact
+from hermes_core.sessions.tool import owner_of
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +193,7 @@ def _create(life: Life, passage: Passage) -> None:
     life.memory.sessions.create_session(
         passage.new.id,
         life.source or passage.new.platform,
-        user=passage.new.user_id,
+        user=owner_of(passage.new),
         parent_id=passage.new.parent_id,
         relation="delegation" if passage.new.agent_context == "subagent" else "",
         model=life.model_name,
@@ -210,7 +211,7 @@ def _rotate(life: Life, passage: Passage) -> None:
         sessions.create_session(
             passage.new.id,
             life.source or passage.new.platform,
-            user=passage.new.user_id,
+            user=owner_of(passage.new),
             parent_id=old.id if carried else "",
             relation="branch" if passage.event == "branch" else "compression" if carried else "",
             title=sessions.next_title(before.title) if before and carried and before.title else "",

@@ -375,7 +375,8 @@ class Agent:
             cache_read_tokens=usage.cached,
         )
         stored = sessions.get_session(self.session.id)
-        if stored is not None and not stored.title:
+        # A title is unique in the store: where several people talk, its number would tell of another's conversation.
+        if stored is not None and not stored.title and not stored.user:
             sessions.set_title(self.session.id, sessions.next_title(title_of(turn.text)))
 
     def _result(self, turn: Turn, exchange: Exchange) -> TurnResult:

@@ -12,21 +12,28 @@ from hermes_core.agent.compression import text_of
 from hermes_core.contract.values import Message, Session
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
+from hermes_core.sessions.tool import owner_of
 
 
 def identify(memory: Memory, session_id: str, identity: Mapping[str, Any]) -> Session:
-    """The session to begin, or to go on with where it is stored: then the newest of its compressions."""
+    """The session to begin, or to go on with where it is stored: then the newest of its compressions.
+
+    Raises `SessionError` when the stored one is another person's.
+    """
     known = memory.sessions.get_session(memory.sessions.compression_tip(session_id)) if session_id else None
-    fields = {"identity": memory.home.profile, **identity, "home": str(memory.home.path)}
-    if known is not None:
-        return Session(id=known.id, **{**fields, "parent_id": known.parent_id})
-    return Session(id=session_id or uuid.uuid4().hex, **fields)
+    fields: dict[str, Any] = {"identity": memory.home.profile, **identity, "home": str(memory.home.path)}
+    if known is None:
+        return Session(id=session_id or uuid.uuid4().hex, **fields)
+    session = Session(id=known.id, **{**fields, "parent_id": known.parent_id})
+    if known.user != owner_of(session):
+        raise SessionError(f"session {session_id!r} belongs to another user", "use an id of your own")
+    return session
 
 
 def find_session(memory: Memory, text: str, mine: Session) -> Session:
     """The stored session that `text` names, of the same person as `mine`. Raises `SessionError`."""
     found = memory.sessions.find_session(text)
-    if found is None or (mine.user_id and found.user != mine.user_id):
+    if found is None or (mine.user_id and found.user != owner_of(mine)):
         raise SessionError(f"there is no session {text!r}", "list them with `hermes sessions list`")
     known = memory.sessions.get_session(memory.sessions.compression_tip(found.id)) or found
     return replace(mine, id=known.id, parent_id=known.parent_id)

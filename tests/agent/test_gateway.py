@@ -1,0 +1,127 @@
+"""Many people on one process: one memory, an agent for each message."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hermes_core import Capabilities, MemoryProvider
+from hermes_core.agent.loop import Agent
+from hermes_core.contract.values import Query, Recall, RecallItem, Session, Turn
+from hermes_core.errors import SessionError
+from hermes_core.testing.model_server import Reply
+
+if TYPE_CHECKING:
+    from tests.agent.conftest import Stage
+
+SECRET = {"ann": "ZEBRA", "bob": "WALRUS"}
+
+
+class Scoped(MemoryProvider):
+    """Keeps what was said by scope, as a native provider does."""
+
+    name = "scoped"
+
+    def __init__(self) -> None:
+        self.kept: dict[str, list[str]] = {}
+
+    def prefetch(self, query: Query, session: Session) -> Recall:
+        return Recall(tuple(RecallItem(text) for text in self.kept.get(session.scope, ())[-3:]))
+
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        self.kept.setdefault(session.scope, []).append(turn.user)
+
+
+class OnSelf(MemoryProvider):
+    """Keeps its session on `self`, as providers written for Hermes Agent do; the manager makes one for each session."""
+
+    name = "onself"
+    capabilities = Capabilities(scope="session")
+
+    def initialize(self, session: Session) -> None:
+        self.mine: list[str] = []
+
+    def prefetch(self, query: Query) -> Recall:
+        return Recall(tuple(RecallItem(text) for text in self.mine[-3:]))
+
+    def sync_turn(self, turn: Turn) -> None:
+        self.mine.append(turn.user)
+
+
+def speak(stage: Stage, memory: Any, user: str, text: str) -> Any:
+    agent = Agent(
+        memory, stage.model(), session_id=f"chat-{user}", platform="telegram", user_id=user, chat_id=user
+    )
+    result = agent.run_turn(text)
+    assert result.outcome == "answered"
+    return agent
+
+
+@pytest.mark.parametrize("provider", [Scoped, OnSelf])
+def test_two_people_never_see_each_others_anything(stage: Stage, provider: type[MemoryProvider]) -> None:
+    stage.config(
+        "memory: {nudge_interval: 0}"
+    )  # a review asks in the background, while another person speaks
+    memory = stage.open_memory(provider)
+    stage.script(
+        lambda request: (
+            Reply(calls=[("session_search", {"query": "ZEBRA WALRUS"})])
+            if request["messages"][-1]["role"] == "user" and "search" in request["messages"][-1]["content"]
+            else Reply("Yes.")
+        )
+    )
+    dice = random.Random(7)
+    for number in range(40):
+        user = dice.choice(["ann", "bob"])
+        before = len(stage.server.requests)
+        speak(stage, memory, user, dice.choice([f"My word is {SECRET[user]} {number}.", "search the past"]))
+        other = SECRET["bob" if user == "ann" else "ann"]
+        for request in stage.server.requests[before:]:
+            said = [m for m in request["messages"] if m["role"] != "assistant"]
+            texts = [str(m["content"]).replace("ZEBRA WALRUS", "") for m in said]
+            assert [text for text in texts if other in text] == []
+    assert memory.flush(10)
+
+
+def test_a_session_of_another_person_can_not_be_taken(stage: Stage) -> None:
+    memory = stage.memory
+    speak(stage, memory, "ann", "Hello.")
+    with pytest.raises(SessionError, match="another user"):
+        Agent(memory, stage.model(), session_id="chat-ann", platform="telegram", user_id="bob")
+    bob = speak(stage, memory, "bob", "Hello.")
+    with pytest.raises(SessionError, match="no session"):
+        bob.resume("chat-ann")
+
+
+def test_people_talk_at_the_same_time(stage: Stage) -> None:
+    memory = stage.memory
+    users = [f"user-{number}" for number in range(6)]
+
+    def talk(user: str) -> None:
+        for number in range(3):
+            speak(stage, memory, user, f"I am {user}, {number}.")
+
+    threads = [threading.Thread(target=talk, args=(user,)) for user in users]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for user in users:
+        stored = memory.sessions.get_messages(f"chat-{user}")
+        assert [m.content for m in stored if m.role == "user"] == [f"I am {user}, {n}." for n in range(3)]
+    stage.told(durable=True)
+    told = [(call["session"].user_id, call["turn"].user) for call in stage.provider.of("sync_turn")]
+    assert len(told) == 18
+    assert all(user in text for user, text in told)
+
+
+def test_an_agent_made_for_each_message_sends_the_same_prefix(stage: Stage) -> None:
+    for number in range(3):
+        speak(stage, stage.memory, "ann", f"Message {number}.")
+    first, second, third = stage.asked()
+    assert json.dumps(second)[: len(json.dumps(first[:1])) - 1] == json.dumps(first[:1])[:-1]
+    assert third[: len(second) - 1] == second[:-1]
