@@ -343,7 +343,7 @@ class Memory:
 
     def close(self, timeout: float = 15.0) -> None:
         """Shut the providers down and close the databases. What was not sent stays in the outbox."""
-        if self._external:
+        if self._external and not self.manager.closed:
             self._recover()
         self.manager.shutdown_all(timeout)
         self.curated.close()

@@ -299,6 +299,11 @@ class MemoryManager:
         """Wait until the providers have taken all writes. False when some stay in the outbox."""
         return self._writes.flush(timeout)
 
+    @property
+    def closed(self) -> bool:
+        """Whether `shutdown_all` was called."""
+        return self._shut_down
+
     def shutdown_all(self, timeout: float = 15.0) -> None:
         """Shut down in reverse order, in `timeout` seconds in all. What was not sent stays in the outbox.
 

@@ -44,9 +44,8 @@ class Stage:
 
     def open_memory(self, provider: object | None = None) -> Memory:
         """Another memory on the same home."""
-        memory = open_memory(self.home, provider="")
+        memory = open_memory(self.home, provider=provider or self.provider)
         self._open.append(memory)
-        memory.manager.add_provider(provider or self.provider)
         return memory
 
     def model(self, **settings: Any) -> OpenAIModel:

@@ -1,0 +1,123 @@
+"""The process is killed, for real, in the middle of things; the next one goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hermes_core.testing.model_server import Reply
+
+if TYPE_CHECKING:
+    from tests.agent.conftest import Stage
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="kill -9 of POSIX")
+
+RUN = """
+import os, signal, sys
+from hermes_core.agent import lifecycle
+from hermes_core.agent.loop import Agent
+from hermes_core.agent.model import ModelSettings, OpenAIModel
+from hermes_core.agent.tools import Tool
+from hermes_core.memory import open_memory
+from hermes_core.testing.fakes import RecordingProvider
+
+home, url, moment = sys.argv[1:]
+
+def die(*given):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def dying_after(name):
+    step = lifecycle.STEPS[name]
+    def run(life, passage):
+        step.run(life, passage)
+        die()
+    lifecycle.STEPS[name] = lifecycle.Step(step.kind, step.says, run)
+
+def dying_in_rotate():
+    stored = lifecycle.store_message
+    def store(*given):
+        stored(*given)
+        die()
+    lifecycle.store_message = store
+
+memory = open_memory(home, provider=RecordingProvider())
+agent = Agent(memory, OpenAIModel(ModelSettings(url, "m")), session_id="s1", tools=[Tool("die", "", {}, die)])
+for number in range(1, 7):
+    agent.run_turn(f"Question {number}.")
+agent.wait_for_review(20)
+if moment == "in rotate":
+    dying_in_rotate()
+elif moment:
+    dying_after(moment)
+agent.compress()
+agent.run_turn("After.")
+"""
+
+
+def run(stage: Stage, moment: str = "") -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN, str(stage.home), stage.server.base_url, moment], env=os.environ
+    )
+
+
+def settled(stage: Stage) -> list[str]:
+    """What the provider has been told of turns, by all processes, as the outbox knows."""
+    assert stage.memory.flush(10)
+    memory = stage.memory
+    turns = [turn.turn.id for turn in memory.sessions.complete_turns()]
+    assert all(memory.manager.outbox.knows("fake", "sync_turn", turn) for turn in turns)
+    return [turn.turn.user for turn in memory.sessions.complete_turns()]
+
+
+def test_a_kill_within_a_turn_loses_no_message_and_sends_no_half_turn(stage: Stage) -> None:
+    stage.script(*[Reply("Yes.")] * 5, Reply("Let me see.", calls=[("die", {}), ("die", {})]), Reply("Back."))
+    assert run(stage).wait(30) == -signal.SIGKILL
+    agent = stage.agent(session_id="s1")
+    assert [m["content"] for m in agent.history][-2:] == ["Question 6.", "Let me see."]
+    assert agent.run_turn("Still there?").text == "Back."
+    assert settled(stage) == [*(f"Question {n}." for n in range(1, 6)), "Still there?"]
+
+
+@pytest.mark.parametrize("moment", ["summarise", "session_end", "in rotate", "rotate", "switch"])
+def test_a_kill_within_a_compression_loses_nothing_and_resumes(stage: Stage, moment: str) -> None:
+    stage.config("agent: {protect_last: 2}\nmemory: {flush_min_turns: 0, nudge_interval: 0}")
+    stage.script(lambda request: Reply("Yes." if "tools" in request else "They spoke."))
+    assert run(stage, moment).wait(30) == -signal.SIGKILL
+    agent = stage.agent(session_id="s1")
+    assert agent.run_turn("After the crash.").outcome == "answered"
+    moved = moment in ("rotate", "switch")
+    assert (agent.session.id != "s1") is moved
+    assert ("They spoke." in json.dumps(agent.history)) is moved
+    assert settled(stage) == [*(f"Question {n}." for n in range(1, 7)), "After the crash."]
+    assert len(stage.memory.sessions.list_sessions()) == 1
+    for number in range(1, 7):
+        assert stage.memory.sessions.search(f'"Question {number}"')
+
+
+def test_a_kill_within_a_review_leaves_the_conversation_as_it_was(stage: Stage) -> None:
+    stage.config("memory: {nudge_interval: 6, flush_min_turns: 0}")
+    child: list[subprocess.Popen[bytes]] = []
+    started = threading.Event()
+
+    def reply(request: dict[str, Any]) -> Reply:
+        last = str(request["messages"][-1]["content"])
+        if last.startswith("[This is not from the person"):
+            started.wait(10)
+            child[0].kill()
+        return Reply("Yes.")
+
+    stage.script(reply)
+    child.append(run(stage))
+    started.set()
+    assert child[0].wait(30) == -signal.SIGKILL
+    agent = stage.agent(session_id="s1")
+    assert len(agent.history) == 12
+    assert agent.run_turn("After the crash.").outcome == "answered"
+    assert settled(stage) == [*(f"Question {n}." for n in range(1, 7)), "After the crash."]
