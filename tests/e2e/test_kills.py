@@ -86,8 +86,11 @@ def test_killed_at_this_point_nothing_is_lost(hosts: Any, point: str) -> None:
     assert_nothing_is_lost(hosts)
     assert "fact 002-0000" in stored(hosts.home)[0]
     assert "fact 002-0000" in {call["text"] for call in hosts.taken("write")}
-    turns = [call["text"] for call in hosts.taken("turn")]
-    assert turns == ["turn 001-0000", "turn 001-0001"] + ["turn 002-0000"] * (point == "after the append")
+    first, second, *last = [call["text"] for call in hosts.taken("turn")]
+    assert (first, second) == ("turn 001-0000", "turn 001-0001")
+    # The provider is called on a thread of its own: when it is killed there, the turn may have been stored or not.
+    possible = {"after the append": [["turn 002-0000"]], "after the provider's call": [[], ["turn 002-0000"]]}
+    assert last in possible.get(point, [[]])
 
 
 def test_a_kill_after_the_provider_took_a_row_sends_it_again_under_its_id(hosts: Any) -> None:
