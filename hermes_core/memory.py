@@ -33,11 +33,11 @@ from hermes_core.contract.values import (
 from hermes_core.curated.provider import CuratedProvider
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, MemoryTool
-from hermes_core.errors import OutboxError, ProviderError, StorageError
+from hermes_core.errors import OutboxError, ProviderError, ProviderUnavailable, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings
 from hermes_core.loader.catalog import discover_providers
-from hermes_core.loader.entry import LoadControl, ProviderEntry
+from hermes_core.loader.entry import LoadControl, ProviderEntry, State
 from hermes_core.loader.load import Loaded, load_provider
 from hermes_core.loader.observers import load_observers
 from hermes_core.manager.manager import MemoryManager, RecallResult
@@ -425,7 +425,8 @@ class Memory:
         if entry.state == "shadowed" or entry.name not in (self._external, self._selected):
             return entry
         if self._load_error:
-            return entry.failed(self._load_error, "failed" if entry.state == "active" else entry.state)
+            state: State = "unavailable" if isinstance(self._load_error, ProviderUnavailable) else "failed"
+            return entry.failed(self._load_error, state if entry.state == "active" else entry.state)
         for health in self.manager.health():
             if health.name == entry.name:
                 return dataclasses.replace(entry, state=health.state, reason=health.reason)

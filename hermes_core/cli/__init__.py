@@ -80,6 +80,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an expected failure becomes one line."""
+        _show_log(ctx, logging.DEBUG if ctx.params["debug"] else logging.ERROR)
         try:
             return super().invoke(ctx)
         except HermesError as exc:
@@ -94,10 +95,9 @@ class LazyGroup(click.Group):
 @click.option("--debug", is_flag=True, help="Print what is logged on standard error, with tracebacks.")
 @click.version_option(package_name="hermes-memory-core", prog_name="hermes")
 @click.pass_context
-def main(ctx: click.Context, home: str | None, profile: str | None, debug: bool) -> None:
+def main(ctx: click.Context, home: str | None, profile: str | None, debug: bool) -> None:  # noqa: ARG001  read where the log begins
     """The memory of an AI agent: curated notes, past sessions and one external provider."""
     ctx.obj = {"home": home, "profile": profile}
-    _show_log(ctx, logging.DEBUG if debug else logging.ERROR)
 
 
 def home_of(ctx: click.Context) -> HermesHome:
