@@ -125,6 +125,7 @@ class Instance:
         self._lock = threading.Lock()
         self._start_ended = threading.Event()
         self._started_at = 0.0
+        self._began = 0.0
         self._closing = False
         self._session: Session | None = None
 
@@ -249,6 +250,7 @@ class Instance:
             self.phase = "starting"
             self._session = session
             self._started_at = self._terms.clock()
+            self._began = time.monotonic()
             self._start_ended.clear()
         hook = Hook("initialize", partial(self._initialize, session), ())
         run = partial(self._guarded, hook, {})
@@ -260,8 +262,11 @@ class Instance:
             self._started(flight.outcome)
 
     def wait_started(self, timeout: float) -> bool:
-        """Wait until `initialize` ended, well or not; at most `timeout` seconds. Whether it ended well."""
-        self._start_ended.wait(max(0.0, timeout))
+        """Wait until `initialize` ended, well or not, at most until `timeout` seconds after it began; whether it ended well.
+
+        So one that hangs is waited for once, however often a host asks.
+        """
+        self._start_ended.wait(max(0.0, self._began + timeout - time.monotonic()))
         return self.phase == "ready"
 
     def close(self, timeout: float) -> bool:

@@ -129,12 +129,11 @@ class MemoryManager:
 
     def initialize_all(self, session: Session) -> None:
         """Start what has not started, and wait for it a little; what takes longer goes on in the background."""
-        until = time.monotonic() + self._terms.start_wait
         instances = [held.instance(session) for held in self._roster]
         for instance in instances:
             instance.start(session)
         for instance in instances:
-            instance.wait_started(until - time.monotonic())
+            instance.wait_started(self._terms.start_wait)
         self._writes.resume()
 
     def build_system_prompt(self, session: Session) -> str:

@@ -4,6 +4,7 @@ import contextvars
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -181,10 +182,24 @@ def test_a_start_does_not_wait_for_a_slow_provider(open_manager: OpenManager) ->
     assert "error" in json.loads(manager.handle_tool_call(ToolCall("fake_remember", {}), A))
     assert manager.get_all_tool_names() == {"fake_remember"}
     gate.set()
+    while manager.health()[0].state != "active":
+        time.sleep(0.002)
     manager.initialize_all(A)
     assert provider.hooks.count("initialize") == 1
     assert manager.build_system_prompt(A) == ""
     assert manager.rebuild_system_prompt(A) == "The fake remembers."
+
+
+def test_an_initialize_that_hangs_is_waited_for_once(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    gate = provider.gates["initialize"] = threading.Event()
+    manager = open_manager(provider, start_wait=0.2)
+    manager.initialize_all(A)
+    began = time.monotonic()
+    for _ in range(20):
+        manager.initialize_all(A)
+    assert time.monotonic() - began < 0.2
+    gate.set()
 
 
 def test_the_callers_contextvars_are_seen_by_the_hook(open_manager: OpenManager) -> None:
