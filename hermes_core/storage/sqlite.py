@@ -205,11 +205,11 @@ class Database:
         if wanted == "auto":
             wanted = "wal" if kind.carries_wal else "delete"
         try:
-            mode = str(connection.execute(f"PRAGMA journal_mode = {wanted}").fetchone()[0])
+            mode = self._switch_journal(connection, wanted)
         except sqlite3.OperationalError as exc:
             if wanted == "delete" or not _wal_refused(exc):
                 raise
-            mode = str(connection.execute("PRAGMA journal_mode = delete").fetchone()[0])
+            mode = self._switch_journal(connection, "delete")
         if mode != "wal" and self._wanted_mode != "delete":
             _warn_once(
                 str(self.path),
@@ -219,6 +219,20 @@ class Database:
                 kind.kind or "unknown",
             )
         return mode
+
+    def _switch_journal(self, connection: sqlite3.Connection, wanted: str) -> str:
+        """Ask for a journal mode; the one that the file has then.
+
+        SQLite never waits in line for this statement, so we do: two processes may make one file at the same time.
+        """
+        until = time.monotonic() + self._busy_timeout
+        while True:
+            try:
+                return str(connection.execute(f"PRAGMA journal_mode = {wanted}").fetchone()[0])
+            except sqlite3.OperationalError as exc:
+                if "is locked" not in str(exc) or time.monotonic() >= until:
+                    raise
+                time.sleep(0.005)
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[str]:

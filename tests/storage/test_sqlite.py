@@ -396,3 +396,31 @@ for n in range(10_000):
     acknowledged += child.communicate()[0].splitlines(keepends=True)
     with contextlib.closing(Database(tmp_path / "notes.db", MIGRATIONS)) as database:
         assert set(notes(database)) >= {line.strip() for line in acknowledged if line.endswith("\n")}
+
+
+def test_a_new_file_may_be_opened_by_several_at_once(tmp_path: Path) -> None:
+    for life in range(12):
+        path = tmp_path / f"{life}.db"
+        databases = [Database(path, MIGRATIONS) for _ in range(4)]
+        together = threading.Barrier(len(databases))
+        faults: list[BaseException] = []
+
+        def open_it(
+            database: Database,
+            together: threading.Barrier = together,
+            faults: list[BaseException] = faults,
+        ) -> None:
+            together.wait()
+            try:
+                assert notes(database) == []
+            except StorageError as exc:
+                faults.append(exc)
+
+        threads = [threading.Thread(target=open_it, args=(database,)) for database in databases]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for database in databases:
+            database.close()
+        assert faults == []
