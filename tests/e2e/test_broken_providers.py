@@ -81,7 +81,7 @@ class Host:
         )
 
     def hermes(self, *words: str) -> Ended:
-        return self.run("-c", "from hermes_core.cli import main; main(prog_name='hermes')", *words)
+        return self.run("-m", "hermes_core.cli", *words)
 
     def turn(self, **deadlines: float) -> dict[str, Any]:
         """A whole turn in a process of its own."""
