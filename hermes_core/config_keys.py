@@ -210,6 +210,13 @@ class SkillsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class CuratorConfig:
+    """The `curator:` block: tidying of MEMORY.md and USER.md."""
+
+    auto: bool = _key(False, "Apply what `hermes memory curate` proposes without asking.")
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All of config.yaml that is ours. `warnings` name what was written there and has no effect, a sentence each."""
 
@@ -222,6 +229,7 @@ class Config:
     agent: AgentConfig = AgentConfig()
     enabled_toolsets: ToolsetsConfig = ToolsetsConfig()
     skills: SkillsConfig = SkillsConfig()
+    curator: CuratorConfig = CuratorConfig()
     warnings: tuple[str, ...] = ()
 
 
@@ -235,6 +243,7 @@ BLOCKS: dict[str, type] = {
     "agent": AgentConfig,
     "enabled_toolsets": ToolsetsConfig,
     "skills": SkillsConfig,
+    "curator": CuratorConfig,
 }
 """Class of every block of ours, by its name in config.yaml."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from hermes_core.cli import Failure, home_of
+from hermes_core.cli.curating import curate
 from hermes_core.cli.output import console, finish, json_option, moment, print_json, print_table
 from hermes_core.config import set_value
 from hermes_core.contract.values import MemoryTarget
@@ -25,6 +26,9 @@ target_option = click.option(
 @click.group()
 def memory() -> None:
     """Show, change and undo curated memory; choose the provider."""
+
+
+memory.add_command(curate)
 
 
 @memory.command()
