@@ -1,0 +1,187 @@
+"""Settings, secrets, and what a provider says about itself to setup, doctor and backup."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_core import Field, HermesHome
+from hermes_core.testing.contract.failure import arguments_of
+from hermes_core.testing.contract.run import TORTOISE, Run
+from hermes_core.testing.contract.schema import sample
+from hermes_core.testing.contract.suite import Suite
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WRONG: dict[Any, Any] = {int: "seven", float: "a lot", bool: "perhaps"}
+
+
+class Configuration(Suite):
+    """`settings`, `check`, `backup_paths`, `register_cli`."""
+
+    def test_settings_are_declared_soundly(self) -> None:
+        faults = [*_field_faults(self._fields())]
+        if faults:
+            self.fault(
+                "; ".join(faults), "write the fields so; setup, docs and validation are made from them"
+            )
+
+    def test_a_wrong_value_is_named(self) -> None:
+        self._native("settings of ours")
+        for field in self._fields():
+            wrong = "no such choice" if field.choices else _WRONG.get(field.type)
+            if wrong is None or field.secret:
+                continue
+            self.started()
+            run = self.open(self._home_with(field, wrong))
+            trouble = run.start(run.session()) if run.accepted else run.health.reason
+            if field.name not in trouble:
+                self.fault(
+                    f"{field.name} is {wrong!r} in its file, and the start says {trouble or 'nothing'!r}",
+                    "read settings with kit.load_settings: it names the file, the key and what to write",
+                )
+            return
+        self.not_claimed("no setting that could have a wrong value")
+
+    def test_a_missing_setting_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._native("settings of ours")
+        needed = [f for f in self._fields() if f.required and f.default is None and not f.when]
+        if not needed:
+            self.not_claimed("no setting is required")
+        for field in self._fields():
+            if field.env:
+                monkeypatch.delenv(field.env, raising=False)
+        bare = HermesHome(self.home.path.with_name("bare"))
+        bare.path.mkdir()
+        monkeypatch.setenv("HERMES_HOME", str(bare.path))
+        run = self.open(bare)
+        words = [word for f in needed for word in (f.name, f.env) if word]
+        if run.accepted or not any(word in run.health.reason for word in words):
+            self.fault(
+                f"without {needed[0].name!r} it is {run.health.state}: {run.health.reason or 'no reason given'}",
+                "return load_settings(...).availability from is_available: it says what to set and where",
+            )
+
+    def test_secrets_stay_secret(self, caplog: pytest.LogCaptureFixture) -> None:
+        values = [self.secrets[f.env] for f in self._fields() if f.secret and f.env in self.secrets]
+        if not values:
+            self.not_claimed("no secret of its settings is given in `secrets`")
+        caplog.set_level("DEBUG")
+        run, session = self.run, self.started()
+        shown = [*self._said(run, session)]
+        run.store(TORTOISE, session)
+        run.close()
+        shown += [("its log", caplog.text), *self._files()]
+        for where, text in shown:
+            if any(value in text for value in values):
+                self.fault(f"a secret shows in {where}", "keep it in .env, and hand it to the client only")
+
+    def test_backup_paths_are_absolute(self) -> None:
+        self.started("backup_paths")
+        outcome = self.run.ask("backup_paths")
+        if outcome.status == "failed":
+            self.fault(f"backup_paths: {outcome.error}", "return a list of paths as text")
+        relative = [path for path in outcome.value or () if not Path(path).is_absolute()]
+        if relative:
+            self.fault(f"backup_paths gives {relative[0]!r}", "give absolute paths; a backup runs anywhere")
+
+    def test_its_own_check_is_passed(self) -> None:
+        session = self.started("check")
+        outcome = self.run.ask("check", session=session)
+        if outcome.status == "failed":
+            self.fault(f"check: {outcome.error}", "return Check values, ok or not, instead of raising")
+        bad = [check for check in outcome.value or () if not check.ok]
+        if bad:
+            self.fault(
+                f"check {bad[0].name!r} is not passed: {bad[0].detail}",
+                bad[0].remedy or "see why; doctor will say the same to every user",
+            )
+
+    def test_commands_are_added(self) -> None:
+        self.started("register_cli")
+        arguments = arguments_of("register_cli", self.run, self.run.session())
+        outcome = self.run.ask("register_cli", **arguments)
+        if outcome.status == "failed":
+            self.fault(f"register_cli: {outcome.error}", "add click commands to the group that is given")
+        silent = [name for name, command in arguments["group"].commands.items() if not command.help]
+        if silent:
+            self.fault(f"command {silent[0]!r} has no help", "write a docstring: it is what --help shows")
+
+    # ------------------------------------------------------------------ private
+
+    def _fields(self) -> Sequence[Field]:
+        provider = self.run.provider
+        fields: Sequence[Field] = getattr(provider, "settings", ())
+        if not fields:
+            self.not_claimed("settings")
+        return fields
+
+    def _native(self, what: str) -> None:
+        if self.foreign:
+            self.not_claimed(f"{what} are no part of the contract of Hermes Agent")
+
+    def _home_with(self, field: Field, value: Any) -> HermesHome:
+        """A home whose settings file has one wrong value."""
+        home = HermesHome(self.home.path.with_name("wrong"))
+        self.furnish(home, self._settings)
+        home.provider_json(self.run.name).write_text(json.dumps({**self._settings, field.name: value}))
+        return home
+
+    def _said(self, run: Run, session: Any) -> Iterator[tuple[str, str]]:
+        """What the provider says to the model and to people, and where."""
+        yield "the system prompt", run.manager.build_system_prompt(session)
+        yield "the schemas of its tools", str(run.manager.get_all_tool_schemas())
+        yield "its repr", repr(run.provider)
+        if run.claims("prefetch"):
+            yield "recall", run.recall(TORTOISE.question, session).render()
+        for schema in run.manager.get_all_tool_schemas():
+            call = arguments_of("handle_tool_call", run, session)["call"]
+            for arguments in (sample(schema["parameters"]), {}):
+                made = type(call)(schema["name"], arguments)
+                yield f"an answer of {schema['name']}", run.manager.handle_tool_call(made, session)
+
+    def _files(self) -> Iterator[tuple[str, str]]:
+        for folder in (self.home.path, self.person, self.folder):
+            for path in sorted(folder.rglob("*")):
+                if path.is_file() and path != self.home.env_file:
+                    yield f"the file {path.name!r}", path.read_bytes().decode("utf-8", "replace")
+
+
+def _field_faults(fields: Sequence[Field]) -> Iterator[str]:
+    names = [field.name for field in fields]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"{name} is declared twice"
+    for field in fields:
+        if not str(field.name).isidentifier():
+            yield f"{field.name!r} is no name: letters, digits and '_'"
+        if field.env and not _VARIABLE.fullmatch(field.env):
+            yield f"{field.name} has the variable {field.env!r}, which no shell can set"
+        if field.secret and (not field.env or field.default):
+            yield f"the secret {field.name} needs a variable (env) and must have no default"
+        if not field.help.strip():
+            yield f"{field.name} has no help"
+        yield from _default_faults(field)
+        for other in field.when:
+            if other not in names:
+                yield f"{field.name} depends on {other!r}, which is not declared"
+
+
+def _default_faults(field: Field) -> Iterator[str]:
+    value = field.default
+    if value is None:
+        return
+    kinds = (int, float) if field.type is float else (field.type,)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and field.type is not bool):
+        yield f"the default {value!r} of {field.name} is not of type {field.type.__name__}"
+        return
+    if field.choices and value not in field.choices:
+        yield f"the default {value!r} of {field.name} is not among its choices"
+    low, high = field.minimum, field.maximum
+    if isinstance(value, int | float) and (
+        (low is not None and value < low) or (high is not None and value > high)
+    ):
+        yield f"the default {value!r} of {field.name} is out of its range"

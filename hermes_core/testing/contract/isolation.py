@@ -1,0 +1,138 @@
+"""What belongs to one session, one user or one home stays there, whatever else goes on at the same time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from hermes_core import HermesHome, Query, Session
+from hermes_core.testing.contract.hostile import IDENTITIES
+from hermes_core.testing.contract.run import BOATHOUSE, REHEARSAL, TORTOISE, Fact, turn_of
+from hermes_core.testing.contract.suite import Suite
+from hermes_core.testing.guards import files_below
+
+ROUNDS = 15
+
+
+class Isolation(Suite):
+    """Sessions interleaved on one instance, users of one home, homes of one process."""
+
+    def test_interleaved_sessions_get_their_own_recall(self) -> None:
+        first = self.started("prefetch")
+        second = self.run.ready(self.run.session("other"))
+        way = self.observable(TORTOISE, first)
+        self.run.store(BOATHOUSE, second, way)
+        alone = self._asked(BOATHOUSE, second)
+        self._warmed(TORTOISE, first)
+        among = self._asked(BOATHOUSE, second)
+        if BOATHOUSE.marker in alone and BOATHOUSE.marker not in among:
+            self.fault(
+                "while another session is prepared, a session is given the recall of that other question",
+                "keep no result on self: answer from the query and session of the call",
+            )
+
+    def test_recall_names_the_session_that_it_comes_from(self) -> None:
+        first = self.started("prefetch")
+        way = self.observable(TORTOISE, first)
+        second = self.run.ready(self.run.session("other"))
+        self.run.store(BOATHOUSE, second, way)
+        for fact, session in ((TORTOISE, first), (BOATHOUSE, second)):
+            items = self.run.recall(fact.question, self._third()).items
+            named = [item.session_id for item in items if fact.marker in item.text and item.session_id]
+            if named and session.id not in named:
+                self.fault(
+                    f"what session {session.id!r} said is recalled as said in {named[0]!r}",
+                    "store the id of the session that comes with the call, not that of initialize",
+                )
+        if not any(item.session_id for item in self.run.recall(TORTOISE.question, self._third()).items):
+            self.not_claimed("recall names no sessions")
+
+    def test_users_do_not_see_each_other(self) -> None:
+        if not self.isolates_users:
+            self.not_claimed("isolates_users is not set: one memory a home")
+        ada = self.started("prefetch", platform="telegram", user_id="ada")
+        self.observable(TORTOISE, ada)
+        bob = self.run.session("of-bob", platform="telegram", user_id="bob")
+        if self.run.recalled(TORTOISE, bob):
+            self.fault(
+                "what one user said is recalled for another",
+                "store session.scope with everything and ask for it in every search",
+            )
+
+    def test_homes_do_not_see_each_other(self) -> None:
+        session = self.started("prefetch")
+        self.observable(TORTOISE, session)
+        home = HermesHome(self.home.path.with_name("elsewhere"))
+        self.furnish(home, self._settings)
+        other = self.open(home)
+        if other.recalled(TORTOISE, other.session()):
+            self.fault(
+                "what was stored in one home is recalled in another",
+                "keep everything below session.home, and nothing in module or class variables",
+            )
+
+    def test_recall_and_writes_go_on_at_once(self) -> None:
+        session = self.started("prefetch", "sync_turn")
+        self.run.need("sync_turn", turn=turn_of(TORTOISE.said), session=session)
+        self.run.need("prefetch", query=_query(TORTOISE), session=session)
+        failures: list[str] = []
+        writer = threading.Thread(target=self._write_on, args=(session, failures))
+        writer.start()
+        for _ in range(ROUNDS):
+            outcome = self.run.ask("prefetch", query=_query(TORTOISE), session=session)
+            failures += [f"prefetch: {outcome.error}"] if outcome.status == "failed" else []
+        writer.join()
+        if failures:
+            self.fault(
+                f"with recall and writes at the same time, {failures[0]}",
+                "guard what both use (kit.Database has a connection a thread), or declare Capabilities(serial=True)",
+            )
+
+    def test_odd_identities_are_borne(self) -> None:
+        if trouble := self._turn_in(self.started()):
+            self.not_run(trouble)
+        for what, fields in IDENTITIES.items():
+            session = self.run.session(**fields)
+            trouble = self.run.start(session) or self._turn_in(session)
+            if trouble:
+                self.fault(
+                    f"a session with {what} as its id: {trouble}",
+                    "use ids as values, never as parts of a path or of a query",
+                )
+        strays = files_below(self.home.path.parent) - files_below(self.home.path, self.person, self.folder)
+        if strays:
+            self.fault(f"an id led out of the home: {min(strays)}", "never use an id as a path")
+
+    # ------------------------------------------------------------------ private
+
+    def _third(self) -> Session:
+        return self.run.ready(self.run.session("third"))
+
+    def _asked(self, fact: Fact, session: Session) -> str:
+        return self.run.recall(fact.question, session).render()
+
+    def _warmed(self, fact: Fact, session: Session) -> None:
+        if self.run.claims("queue_prefetch"):
+            self.run.ask("queue_prefetch", query=_query(fact), session=session)
+        else:
+            self._asked(fact, session)
+
+    def _write_on(self, session: Session, failures: list[str]) -> None:
+        for number in range(ROUNDS):
+            turn = turn_of(f"{REHEARSAL.said} Rehearsal {number}.")
+            outcome = self.run.ask("sync_turn", turn=turn, session=session)
+            if outcome.status == "failed":
+                failures.append(f"sync_turn: {outcome.error}")
+
+    def _turn_in(self, session: Session) -> str:
+        if self.run.claims("sync_turn"):
+            outcome = self.run.ask("sync_turn", turn=turn_of(TORTOISE.said), session=session)
+            if outcome.status == "failed":
+                return f"sync_turn: {outcome.error}"
+        outcome = self.run.ask("prefetch", query=_query(TORTOISE), session=session)
+        return f"prefetch: {outcome.error}" if outcome.status == "failed" else ""
+
+
+def _query(fact: Fact) -> Any:
+    return Query(fact.question, now=time.time())

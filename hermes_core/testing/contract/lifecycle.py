@@ -1,0 +1,175 @@
+"""The life of a provider: it is accepted, starts, may be started and ended again, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+
+from hermes_core import HermesHome
+from hermes_core.contract.provider import contract_faults
+from hermes_core.testing.contract.run import BOATHOUSE, TORTOISE, Run
+from hermes_core.testing.contract.suite import Suite
+from hermes_core.testing.guards import Before, Left, closed_network, files_below, sees_descriptors
+
+
+class Lifecycle(Suite):
+    """From the first look at a provider to the end of the process."""
+
+    def test_it_keeps_to_the_forms_of_the_contract(self) -> None:
+        provider = self.run.provider
+        if provider is None:
+            self.fault(f"it can't be made: {self.run.health.reason}", "let __init__ open and import nothing")
+        faults = contract_faults(provider)
+        if faults:
+            self.fault("; ".join(faults), "write it as the message says")
+
+    def test_it_can_run_here(self) -> None:
+        run = self.run
+        if contract_faults(run.provider):
+            self.not_run("its form is not accepted")
+        if not run.accepted:
+            self.fault(
+                f"it is {run.health.state}: {run.health.reason}",
+                "give the suite what it needs: settings, secrets or a backend",
+            )
+
+    def test_it_is_looked_at_without_network_or_child_process(self) -> None:
+        with closed_network() as tried:
+            self.open()
+        if tried:
+            self.fault(
+                f"while it was made and asked what it offers: {tried[0]}",
+                "look at settings and packages only in __init__, is_available and get_tool_schemas; connect in initialize",
+            )
+
+    def test_it_starts(self) -> None:
+        run = self.run
+        if not run.accepted:
+            self.not_run("it is not accepted")
+        trouble = run.start(run.session())
+        if trouble:
+            self.fault(
+                trouble, "let initialize return once what it needs is open, and raise only when it can't"
+            )
+
+    def test_it_may_be_started_again(self) -> None:
+        session = self.started("initialize")
+        outcome = self.run.ask("initialize", session=session)
+        if not outcome.ok:
+            self.fault(
+                f"a second initialize: {outcome.error}",
+                "close what the first opened, or keep it; the manager starts a provider again after a failure",
+            )
+
+    def test_it_ends_without_an_error(self) -> None:
+        self.started("shutdown")
+        outcome = self.run.ask("shutdown")
+        if outcome.status == "failed":
+            self.fault(f"shutdown: {outcome.error}", "close what was opened and raise nothing")
+
+    def test_it_may_be_ended_again(self) -> None:
+        self.started("shutdown")
+        self.run.need("shutdown")
+        outcome = self.run.ask("shutdown")
+        if not outcome.ok:
+            self.fault(f"a second shutdown: {outcome.error}", "do nothing when everything is closed")
+
+    def test_a_restart_finds_what_was_stored(self) -> None:
+        session = self.started("prefetch")
+        self.observable(TORTOISE, session)
+        self.run.close()
+        later = self.open()
+        later.ready(session)
+        if not self.eventually(lambda: later.recalled(TORTOISE, session) > 0):
+            self.fault(
+                "after a restart nothing is recalled of what was stored before",
+                "keep what you are given in the backend or below session.home before the hook returns",
+            )
+
+    def test_what_was_taken_outlives_a_killed_process(self) -> None:
+        session = self.started("prefetch")
+        self.observable(TORTOISE, session)
+        survivor = self.open(self._copied_home())
+        survivor.ready(survivor.session())
+        if self.eventually(lambda: survivor.recalled(TORTOISE, survivor.session()) > 0):
+            return
+        self.run.close()
+        restarted = self.open()
+        restarted.ready(session)
+        if not restarted.recalled(TORTOISE, session):
+            self.not_run("a restart in peace loses it as well")
+        self.fault(
+            "what a hook had taken is lost when the process dies before shutdown",
+            "commit before the hook returns; the manager deletes its own copy then",
+        )
+
+    # ----------------------------------------------------------------- clean-up
+
+    def test_no_thread_stays_behind(self) -> None:
+        left = self._left_after_a_life()
+        if left.threads:
+            self.fault(f"threads that go on: {_listed(left.threads)}", "end and join them in shutdown")
+
+    def test_no_file_stays_open(self) -> None:
+        self._needs_descriptors()
+        left = self._left_after_a_life()
+        if left.files:
+            self.fault(f"open files: {_listed(left.files)}", "close them in shutdown")
+
+    def test_no_socket_stays_open(self) -> None:
+        self._needs_descriptors()
+        left = self._left_after_a_life()
+        if left.sockets:
+            self.fault(f"open sockets: {_listed(left.sockets)}", "close clients and servers in shutdown")
+
+    def test_the_process_is_left_as_it_was(self) -> None:
+        left = self._left_after_a_life()
+        if left.process:
+            self.fault(
+                f"changed for the whole process: {_listed(left.process)}",
+                "keep it to yourself: environment, working folder and root logger belong to the host",
+            )
+
+    def test_files_are_kept_in_the_home(self) -> None:
+        self._one_life(self.open())
+        strays = files_below(self.person, self.folder) - self._declared()
+        if strays:
+            self.fault(
+                f"files outside the home: {_listed(sorted(strays))}",
+                "put them below session.home, or let backup_paths() name them",
+            )
+
+    # ------------------------------------------------------------------ private
+
+    def _needs_descriptors(self) -> None:
+        if not sees_descriptors():
+            self.not_claimed("open files can't be seen on this system")
+
+    def _left_after_a_life(self) -> Left:
+        before = Before((self.home.path, self.person, self.folder))
+        self._one_life(self.open())
+        return before.left()
+
+    def _one_life(self, run: Run) -> None:
+        session = run.ready(run.session())
+        run.manager.build_system_prompt(session)
+        run.store(BOATHOUSE, session)
+        if run.claims("prefetch"):
+            run.recall(BOATHOUSE.question, session)
+        run.close()
+
+    def _declared(self) -> set[str]:
+        """Files that `backup_paths` names, and what lies below its folders."""
+        run = self.open()
+        paths = run.need("backup_paths") if run.claims("backup_paths") else ()
+        return {name for name in files_below(self.person, self.folder) for p in paths if name.startswith(p)}
+
+    def _copied_home(self) -> HermesHome:
+        """The home as the disk of a machine that lost its power holds it."""
+        copy = self.home.path.with_name("copy")
+        shutil.copytree(self.home.path, copy)
+        return HermesHome(copy)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,0 +1,130 @@
+"""What a provider remembers for a turn, and what it says in the system prompt."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from hermes_core import Query
+from hermes_core.testing.contract.hostile import HOSTILE
+from hermes_core.testing.contract.run import BOATHOUSE, REHEARSAL, TORTOISE, WAYS, Fact
+from hermes_core.testing.contract.suite import Suite
+
+BUDGET = 60
+CHARS_PER_TOKEN = 4
+
+
+class Recall(Suite):
+    """`prefetch`, `queue_prefetch` and `system_prompt_block`."""
+
+    def test_recall_answers_with_a_recall(self) -> None:
+        session = self.started("prefetch")
+        outcome = self.run.ask("prefetch", query=_query(TORTOISE.question), session=session)
+        if outcome.status == "failed":
+            self.fault(f"prefetch: {outcome.error}", "return a Recall, a str, or None for nothing")
+
+    def test_an_empty_memory_recalls_nothing(self) -> None:
+        session = self.started("prefetch")
+        recall = self.run.recall(TORTOISE.question, session)
+        if recall:
+            self.fault(
+                f"with nothing stored, prefetch gives {recall.render()[:120]!r}",
+                "return an empty Recall; every word of recall is paid for in every turn",
+            )
+
+    def test_something_that_was_stored_is_recalled(self) -> None:
+        session = self.started("prefetch")
+        ways = [way for way in WAYS if self.run.claims(way)]
+        if not ways:
+            self.not_claimed("no hook that stores anything")
+        if not any(self.learned(TORTOISE, session, way) for way in ways):
+            self.fault(
+                f"after {', '.join(ways)} with {TORTOISE.said!r}, {TORTOISE.question!r} recalls nothing of it",
+                "let prefetch find it by the words of the question; if the backend needs time, override eventually()",
+            )
+
+    def test_a_turn_is_recalled(self) -> None:
+        self._is_recalled("sync_turn")
+
+    def test_a_memory_write_is_recalled(self) -> None:
+        self._is_recalled("on_memory_write")
+
+    def test_a_session_that_ended_is_recalled(self) -> None:
+        self._is_recalled("on_session_end")
+
+    def test_recall_keeps_to_its_budget(self) -> None:
+        if self.foreign:
+            self.not_claimed("budgets are no part of the contract of Hermes Agent")
+        session = self.started("prefetch")
+        way = self.observable(TORTOISE, session)
+        for number in range(20):
+            said = f"My tortoise number {number} is called Quillfeather the {number}th of the garden."
+            self.run.store(Fact(said, "", ""), session, way)
+        recall = self.run.need("prefetch", query=_query(TORTOISE.question, BUDGET), session=session)
+        size = len(recall.render()) // CHARS_PER_TOKEN
+        if size > BUDGET * 1.5:
+            self.fault(
+                f"asked for {BUDGET} tokens at most, prefetch gives about {size}",
+                "stop before query.budget is used up; the manager cuts the rest in the middle of a sentence",
+            )
+
+    def test_recall_prepares_the_next_turn(self) -> None:
+        session = self.started("queue_prefetch")
+        outcome = self.run.ask("queue_prefetch", query=_query(BOATHOUSE.question), session=session)
+        if outcome.status == "failed":
+            self.fault(
+                f"queue_prefetch: {outcome.error}", "return a Recall, a str, or None, and raise nothing"
+            )
+
+    def test_recall_takes_note_of_a_turn(self) -> None:
+        session = self.started("on_turn_start")
+        outcome = self.run.ask("on_turn_start", turn_number=1, message=REHEARSAL.said, session=session)
+        if outcome.status == "failed":
+            self.fault(f"on_turn_start: {outcome.error}", "raise nothing for an ordinary message")
+
+    def test_hostile_questions_are_answered(self) -> None:
+        session = self.started("prefetch")
+        self.run.need("prefetch", query=_query(TORTOISE.question), session=session)
+        for what, text in HOSTILE.items():
+            outcome = self.run.ask("prefetch", query=_query(text), session=session)
+            if outcome.status == "failed":
+                self.fault(
+                    f"prefetch fails for a question with {what}: {outcome.error}",
+                    "quote it for your search, cut it to what the backend takes, or return an empty Recall",
+                )
+        self.run.need("prefetch", query=_query(TORTOISE.question), session=session)
+
+    def test_the_prompt_block_is_text(self) -> None:
+        session = self.started("system_prompt_block")
+        outcome = self.run.ask("system_prompt_block", session=session)
+        if outcome.status == "failed":
+            self.fault(f"system_prompt_block: {outcome.error}", 'return a str, "" for nothing')
+
+    def test_the_prompt_block_stays_the_same(self) -> None:
+        session = self.started("system_prompt_block")
+        first = self.run.need("system_prompt_block", session=session)
+        second = self.run.need("system_prompt_block", session=session)
+        if first != second:
+            self.fault(
+                "two calls of system_prompt_block for one session give two texts",
+                "leave out times and counters: each change of the prompt empties the model's cache",
+            )
+
+    # ------------------------------------------------------------------ private
+
+    def _is_recalled(self, way: str) -> None:
+        session = self.started("prefetch", way)
+        if self.recalled_from is not None and way not in self.recalled_from:
+            self.not_claimed(f"{way}() makes nothing that is recalled word for word")
+        if self.learned(TORTOISE, session, way):
+            return
+        if self.recalled_from is None:
+            self.not_claimed(f"nothing that {way}() was given is recalled word for word")
+        self.fault(
+            f"after {way} with {TORTOISE.said!r}, {TORTOISE.question!r} recalls nothing of it",
+            f"store it, or leave {way!r} out of recalled_from",
+        )
+
+
+def _query(text: str, budget: int = 1500) -> Any:
+    return Query(text, budget=budget, now=time.time())

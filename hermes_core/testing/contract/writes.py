@@ -1,0 +1,173 @@
+"""What a provider is given to keep: turns, changes of curated memory, results of subagents."""
+
+from __future__ import annotations
+
+import uuid
+
+from hermes_core import Delegation, MemoryWrite, Session
+from hermes_core.testing.contract.hostile import HOSTILE
+from hermes_core.testing.contract.run import BOATHOUSE, TORTOISE, turn_of
+from hermes_core.testing.contract.suite import Suite
+
+REPEAT = (
+    "a write comes a second time after a crash: store it under its id, or ask for the id before you write"
+)
+
+
+class Writes(Suite):
+    """`sync_turn`, `on_memory_write`, `on_delegation`, delivered from the outbox at least once."""
+
+    def test_a_turn_is_taken(self) -> None:
+        session = self.started("sync_turn")
+        self.run.turn(TORTOISE, session)
+        trouble = self.run.delivered()
+        if "failed" in trouble:
+            self.fault(trouble, "raise only when the backend can't take the turn now; it comes again")
+
+    def test_an_added_entry_is_taken(self) -> None:
+        session = self.started("on_memory_write")
+        self.run.write(session, content=TORTOISE.said)
+        self._delivered("add")
+
+    def test_a_replaced_entry_is_taken(self) -> None:
+        session = self._with_entry()
+        self._replace(session)
+        self._delivered("replace")
+
+    def test_a_removed_entry_is_taken(self) -> None:
+        session = self._with_entry()
+        self._remove(session)
+        self._delivered("remove")
+
+    def test_a_change_of_what_it_does_not_know_is_taken(self) -> None:
+        session = self._with_entry()
+        for action, content in (("replace", TORTOISE.said), ("remove", "")):
+            unknown = "An entry from before the provider was enabled."
+            self.run.write(
+                session,
+                action=action,
+                content=content,
+                old_text=unknown[:20],
+                previous=unknown,
+                target="user",
+            )
+        self._delivered("replace or remove of an unknown entry")
+
+    def test_a_replaced_entry_is_recalled_no_more(self) -> None:
+        session = self._with_recalled_entry()
+        self._replace(session)
+        self.need_delivered()
+        if not self.eventually(lambda: not self.run.recalled(TORTOISE, session)):
+            self.fault(
+                f"{TORTOISE.said!r} was replaced and is still recalled",
+                "find the entry by write.previous, or by write.old_text, and change it",
+            )
+
+    def test_a_removed_entry_is_recalled_no_more(self) -> None:
+        session = self._with_recalled_entry()
+        self._remove(session)
+        self.need_delivered()
+        if not self.eventually(lambda: not self.run.recalled(TORTOISE, session)):
+            self.fault(
+                f"{TORTOISE.said!r} was removed and is still recalled",
+                "find the entry by write.previous, or by write.old_text, and delete it",
+            )
+
+    def test_an_entry_that_is_not_kept_locally_is_recalled(self) -> None:
+        session = self.started("on_memory_write", "prefetch")
+        targets = [t for t in ("memory", "user") if self.run.manager.suppresses_local_writes(t)]
+        if not targets:
+            self.not_claimed("local writes are not suppressed")
+        self.run.write(session, target=targets[0], content=BOATHOUSE.said, performed=False)
+        self.need_delivered()
+        if not self.eventually(lambda: self.run.recalled(BOATHOUSE, session) > 0):
+            self.fault(
+                "it suppresses the local write and does not recall what it was given instead",
+                "store writes with performed=False too, or declare no suppresses_local_writes",
+            )
+
+    def test_a_turn_that_comes_twice_is_kept_once(self) -> None:
+        session = self.started("sync_turn", "prefetch")
+        turn = turn_of(TORTOISE.said)
+        self.run.need("sync_turn", turn=turn, session=session)
+        times = self._seen_or_unclaimed(session, "sync_turn")
+        self.run.need("sync_turn", turn=turn, session=session)
+        if not self.eventually(lambda: self.run.recalled(TORTOISE, session) == times):
+            self.fault("a turn that came twice with one id is recalled twice", REPEAT)
+
+    def test_a_memory_write_that_comes_twice_is_kept_once(self) -> None:
+        session = self.started("on_memory_write", "prefetch")
+        write = MemoryWrite(uuid.uuid4().hex, "add", "memory", TORTOISE.said)
+        self.run.need("on_memory_write", write=write, session=session)
+        times = self._seen_or_unclaimed(session, "on_memory_write")
+        self.run.need("on_memory_write", write=write, session=session)
+        if not self.eventually(lambda: self.run.recalled(TORTOISE, session) == times):
+            self.fault("an entry that came twice with one id is recalled twice", REPEAT)
+
+    def test_a_delegation_is_taken(self) -> None:
+        session = self.started("on_delegation")
+        task = Delegation(uuid.uuid4().hex, "Find the tortoise.", TORTOISE.said, "child-1")
+        self.run.manager.on_delegation(task, session)
+        trouble = self.run.delivered()
+        if "failed" in trouble:
+            self.fault(trouble, "raise only when the backend can't take it now; it comes again")
+
+    def test_hostile_turns_are_taken(self) -> None:
+        session = self.started("sync_turn")
+        self.run.need("sync_turn", turn=turn_of(TORTOISE.said), session=session)
+        for what, text in HOSTILE.items():
+            outcome = self.run.ask("sync_turn", turn=turn_of(text), session=session)
+            if outcome.status == "failed":
+                self.fault(
+                    f"sync_turn fails for a message with {what}: {outcome.error}",
+                    "clean or cut it to what the backend takes (kit.storable, kit.clip): the row would block its session",
+                )
+        self.run.need("sync_turn", turn=turn_of(BOATHOUSE.said), session=session)
+
+    def test_hostile_memory_writes_are_taken(self) -> None:
+        session = self.started("on_memory_write")
+        for what, text in HOSTILE.items():
+            write = MemoryWrite(uuid.uuid4().hex, "add", "memory", text)
+            outcome = self.run.ask("on_memory_write", write=write, session=session)
+            if outcome.status == "failed" and text.strip():
+                self.fault(
+                    f"on_memory_write fails for an entry with {what}: {outcome.error}",
+                    "clean or cut it to what the backend takes (kit.storable, kit.clip): the row would block its session",
+                )
+
+    # ------------------------------------------------------------------ private
+
+    def _with_entry(self) -> Session:
+        session = self.started("on_memory_write")
+        self.run.store(TORTOISE, session, "on_memory_write")
+        return session
+
+    def _with_recalled_entry(self) -> Session:
+        session = self.started("on_memory_write", "prefetch")
+        if not self.learned(TORTOISE, session, "on_memory_write"):
+            self.not_claimed("entries are not recalled word for word")
+        return session
+
+    def _replace(self, session: Session) -> None:
+        self.run.write(
+            session,
+            action="replace",
+            content=BOATHOUSE.said,
+            old_text="tortoise is called",
+            previous=TORTOISE.said,
+        )
+
+    def _remove(self, session: Session) -> None:
+        self.run.write(session, action="remove", old_text="tortoise is called", previous=TORTOISE.said)
+
+    def _delivered(self, action: str) -> None:
+        trouble = self.run.delivered()
+        if "failed" in trouble:
+            self.fault(
+                f"{action}: {trouble}", "take every action of both targets, also for entries you never saw"
+            )
+
+    def _seen_or_unclaimed(self, session: Session, way: str) -> int:
+        if not self.eventually(lambda: self.run.recalled(TORTOISE, session) > 0):
+            self.not_claimed(f"nothing that {way}() was given is recalled word for word")
+        return self.run.recalled(TORTOISE, session)

@@ -1,0 +1,40 @@
+"""The contract for a provider that is installed here: what `pytest --hermes-provider NAME` runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hermes_core import HermesHome, load_provider
+from hermes_core.loader.load import Loaded
+from hermes_core.testing.contract import ProviderContract
+
+PROVIDER = "--hermes-provider"
+
+
+class TestInstalled(ProviderContract):
+    """The provider that the command line names, ours or one written for Hermes Agent, loaded as the host loads it."""
+
+    def label(self) -> str:
+        return self._name
+
+    def make_provider(self) -> object:
+        return self.make_in(self.home)
+
+    def make_in(self, home: HermesHome) -> object:
+        """A new provider, through the loader."""
+        return self._loaded(home).factory()
+
+    @property
+    def foreign(self) -> bool:  # type: ignore[override]
+        """Whether the loader found it to be one of Hermes Agent's."""
+        return self.run.provider is not None and self._loaded(self.home).entry.kind == "hermes_agent"
+
+    @property
+    def _name(self) -> str:
+        return str(self._request.config.getoption(PROVIDER))
+
+    def _loaded(self, home: HermesHome) -> Loaded:
+        known: dict[Any, Loaded] = self.__dict__.setdefault("_known", {})
+        if home not in known:
+            known[home] = load_provider(self._name, home)
+        return known[home]

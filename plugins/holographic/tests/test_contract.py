@@ -1,0 +1,16 @@
+"""The contract of memory providers, on this one."""
+
+from __future__ import annotations
+
+from hermes_holographic import HolographicProvider
+
+from hermes_core.testing import ProviderContract
+
+
+class TestHolographic(ProviderContract):
+    """Facts in one local file; one memory a home."""
+
+    recalled_from = frozenset({"on_memory_write"})
+
+    def make_provider(self) -> HolographicProvider:
+        return HolographicProvider()
