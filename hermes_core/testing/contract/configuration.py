@@ -55,6 +55,8 @@ class Configuration(Suite):
         for field in self._fields():
             if field.env:
                 monkeypatch.delenv(field.env, raising=False)
+        if not self.run.accepted:
+            self.not_run("it is not accepted with its settings either")
         bare = HermesHome(self.home.path.with_name("bare"))
         bare.path.mkdir()
         monkeypatch.setenv("HERMES_HOME", str(bare.path))

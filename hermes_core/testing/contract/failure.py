@@ -12,7 +12,7 @@ import pytest
 
 from hermes_core import Delegation, MemoryWrite, Query, Session, SessionSwitch, ToolCall
 from hermes_core.contract.hooks import POLICIES
-from hermes_core.testing.contract.run import BOATHOUSE, TORTOISE, Run, messages_of, turn_of
+from hermes_core.testing.contract.run import BOATHOUSE, LATE_START, TORTOISE, Run, messages_of, turn_of
 from hermes_core.testing.contract.schema import sample
 from hermes_core.testing.contract.suite import Suite
 
@@ -41,7 +41,7 @@ class Failure(Suite):
         if not run.accepted:
             self.not_run("it is not accepted")
         trouble = run.start(run.session())
-        if "initialize has run for" in trouble:
+        if LATE_START in trouble:
             self.fault(
                 f"initialize has not returned after {run.deadlines['initialize']:g} s",
                 "open connections with a timeout; leave slow work (models, migrations of data) to the first use",
@@ -95,6 +95,7 @@ class Failure(Suite):
 
     def test_it_recovers_from_an_outage(self) -> None:
         session = self.started("sync_turn")
+        self.run.need("sync_turn", turn=turn_of(BOATHOUSE.said), session=session)
         with self._outage():
             self.run.turn(TORTOISE, session)
             if not self.run.delivered():

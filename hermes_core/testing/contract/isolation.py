@@ -128,10 +128,12 @@ class Isolation(Suite):
     def _turn_in(self, session: Session) -> str:
         if self.run.claims("sync_turn"):
             outcome = self.run.ask("sync_turn", turn=turn_of(TORTOISE.said), session=session)
-            if outcome.status == "failed":
-                return f"sync_turn: {outcome.error}"
+            if not outcome.ok:
+                return f"sync_turn {outcome.status}: {outcome.error}"
+        if not self.run.claims("prefetch"):
+            return ""
         outcome = self.run.ask("prefetch", query=_query(TORTOISE), session=session)
-        return f"prefetch: {outcome.error}" if outcome.status == "failed" else ""
+        return "" if outcome.ok else f"prefetch {outcome.status}: {outcome.error}"
 
 
 def _query(fact: Fact) -> Any:

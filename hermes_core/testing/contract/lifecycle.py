@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hermes_core import HermesHome
 from hermes_core.contract.provider import contract_faults
-from hermes_core.testing.contract.run import BOATHOUSE, TORTOISE, Run
+from hermes_core.testing.contract.run import BOATHOUSE, LATE_START, TORTOISE, Run
 from hermes_core.testing.contract.suite import Suite
 from hermes_core.testing.guards import Before, Left, closed_network, files_below, sees_descriptors
 
@@ -47,6 +47,8 @@ class Lifecycle(Suite):
         if not run.accepted:
             self.not_run("it is not accepted")
         trouble = run.start(run.session())
+        if LATE_START in trouble:
+            self.not_run(trouble)
         if trouble:
             self.fault(
                 trouble, "let initialize return once what it needs is open, and raise only when it can't"

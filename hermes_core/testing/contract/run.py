@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from hermes_core.manager.call import Outcome
     from hermes_core.manager.health import ProviderHealth
 
+LATE_START = "initialize has run for"
+"""What the manager says of a provider that is still starting."""
+
 WIDE_BUDGET = 100_000
 """Tokens of recall that a check asks for when it is not about the budget."""
 
@@ -76,6 +79,7 @@ class Run:
         self.clock = Skipping()
         self.made: list[object] = []
         self._make = make
+        self._ended = False
         self._skipped: BaseException | None = None
         self.manager = MemoryManager(
             home, deadlines=deadlines, start_wait=deadlines["initialize"], clock=self.clock
@@ -138,7 +142,16 @@ class Run:
 
     def close(self, timeout: float = 5.0) -> None:
         """End the process, as far as the provider can tell."""
+        self._ended = True
         self.manager.shutdown_all(timeout)
+
+    def discard(self) -> None:
+        """End it without waiting for writes that the provider does not take."""
+        if self._ended:
+            return
+        for row in self.manager.outbox.pending(self.name):
+            self.manager.forget_session(row.session_id)
+        self.close()
 
     # ------------------------------------------------------------------- writes
 
@@ -150,7 +163,8 @@ class Run:
         while waiting := [*outbox.parked(self.name), *outbox.pending(self.name)]:
             failed = next((row for row in waiting if row.error), None)
             if failed is not None:
-                return f"{failed.hook}() failed: {failed.error}"
+                how = "is late" if failed.error.startswith("in doubt") else "failed"
+                return f"{failed.hook}() {how}: {failed.error}"
             if time.monotonic() > until:
                 return f"{waiting[0].hook}() is not delivered: {self.health.reason}"
             self.manager.flush(0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,6 +21,9 @@ _XDG = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME")
 
 class Suite:
     """What an author says about the provider. Only `make_provider` has to be written."""
+
+    name: ClassVar[str] = ""
+    """The provider's name; needed when there are `settings`, which go into `$HERMES_HOME/<name>.json`."""
 
     secrets: ClassVar[Mapping[str, str]] = {}
     """Environment variables that the provider needs, for the `.env` of each test's home."""
@@ -103,20 +107,17 @@ class Suite:
         self.furnish(self.home, settings)
         yield
         for run in self._runs:
-            run.close()
+            run.discard()
 
     def furnish(self, home: HermesHome, settings: Mapping[str, Any]) -> None:
         """Make a home and put settings and secrets in it."""
-        from hermes_core.kit import save_settings
-
         home.path.mkdir()
         if self.secrets:
             text = "".join(f"{name}='{value}'\n" for name, value in self.secrets.items())
             home.env_file.write_text(text, encoding="utf-8")
             home.env_file.chmod(0o600)
         if settings:
-            provider: Any = self.make_provider()
-            save_settings(provider.settings, home.path, provider.name, settings)
+            home.provider_json(self.name).write_text(json.dumps(dict(settings)), encoding="utf-8")
 
     # --------------------------------------------------------------------- runs
 

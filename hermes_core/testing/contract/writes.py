@@ -21,7 +21,7 @@ class Writes(Suite):
         session = self.started("sync_turn")
         self.run.turn(TORTOISE, session)
         trouble = self.run.delivered()
-        if "failed" in trouble:
+        if "() failed: " in trouble:
             self.fault(trouble, "raise only when the backend can't take the turn now; it comes again")
 
     def test_an_added_entry_is_taken(self) -> None:
@@ -78,6 +78,8 @@ class Writes(Suite):
         targets = [t for t in ("memory", "user") if self.run.manager.suppresses_local_writes(t)]
         if not targets:
             self.not_claimed("local writes are not suppressed")
+        if not self.learned(TORTOISE, session, "on_memory_write"):
+            self.not_run("entries are not recalled at all")
         self.run.write(session, target=targets[0], content=BOATHOUSE.said, performed=False)
         self.need_delivered()
         if not self.eventually(lambda: self.run.recalled(BOATHOUSE, session) > 0):
@@ -109,7 +111,7 @@ class Writes(Suite):
         task = Delegation(uuid.uuid4().hex, "Find the tortoise.", TORTOISE.said, "child-1")
         self.run.manager.on_delegation(task, session)
         trouble = self.run.delivered()
-        if "failed" in trouble:
+        if "() failed: " in trouble:
             self.fault(trouble, "raise only when the backend can't take it now; it comes again")
 
     def test_hostile_turns_are_taken(self) -> None:
@@ -125,7 +127,7 @@ class Writes(Suite):
         self.run.need("sync_turn", turn=turn_of(BOATHOUSE.said), session=session)
 
     def test_hostile_memory_writes_are_taken(self) -> None:
-        session = self.started("on_memory_write")
+        session = self._with_entry()
         for what, text in HOSTILE.items():
             write = MemoryWrite(uuid.uuid4().hex, "add", "memory", text)
             outcome = self.run.ask("on_memory_write", write=write, session=session)
@@ -162,7 +164,7 @@ class Writes(Suite):
 
     def _delivered(self, action: str) -> None:
         trouble = self.run.delivered()
-        if "failed" in trouble:
+        if "() failed: " in trouble:
             self.fault(
                 f"{action}: {trouble}", "take every action of both targets, also for entries you never saw"
             )

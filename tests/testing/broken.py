@@ -1,0 +1,754 @@
+"""Providers that are broken in one way each, by the one check that must catch them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from notebook import SEARCH, TOKEN, Notebook, NotebookContract
+
+from hermes_core import (
+    Availability,
+    Capabilities,
+    Check,
+    Delegation,
+    Field,
+    HermesHome,
+    MemoryWrite,
+    Message,
+    Query,
+    Recall,
+    RecallItem,
+    Session,
+    SessionSwitch,
+    ToolCall,
+    TranscriptReader,
+    Turn,
+)
+from hermes_core.kit import BackendUnavailable
+
+SUITES: dict[str, type[NotebookContract]] = {}
+"""The suite of each broken provider, by the name of the check that must be the only one that is red."""
+
+BRIEF = 0.1
+"""Seconds of a deadline that is passed on purpose."""
+
+_kept: list[Any] = []
+"""What broken providers forget to close."""
+
+
+def caught_by(check: str, variant: str = "", **suite: Any) -> Callable[[type[Notebook]], type[Notebook]]:
+    """Say which check must catch the provider below; `suite` are attributes of its suite."""
+
+    def enter(provider: type[Notebook]) -> type[Notebook]:
+        members = {"provider": provider, "__module__": __name__, **suite}
+        SUITES[f"{check}{variant and ':'}{variant}"] = type("TestBroken", (NotebookContract,), members)
+        return provider
+
+    return enter
+
+
+# ------------------------------------------------------------------- lifecycle
+
+
+@caught_by("test_it_keeps_to_the_forms_of_the_contract", "misspelt")
+class Misspelt(Notebook):
+    def sync_turns(self, turn: Turn) -> None: ...
+
+
+@caught_by("test_it_keeps_to_the_forms_of_the_contract", "default")
+class WithDefault(Notebook):
+    def prefetch(self, query: Query, session: Session | None = None) -> Any: ...
+
+
+@caught_by("test_it_keeps_to_the_forms_of_the_contract", "unmade")
+class Unmade(Notebook):
+    def __init__(self) -> None:
+        raise ImportError("no module named 'vendor_sdk'")
+
+
+@caught_by("test_it_can_run_here")
+class Unavailable(Notebook):
+    def is_available(self) -> Availability:
+        return Availability.no("there is no pen", "buy one")
+
+
+@caught_by("test_it_is_looked_at_without_network_or_child_process")
+class Calling(Notebook):
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        with socket.socket() as line:
+            line.settimeout(0.01)
+            line.connect_ex(("127.0.0.1", 9))
+        return [SEARCH]
+
+    def is_available(self) -> Availability:
+        try:
+            socket.getaddrinfo("localhost", 80)
+        except OSError:
+            pass
+        return super().is_available()
+
+
+@caught_by("test_it_starts")
+class Stillborn(Notebook):
+    def initialize(self, session: Session) -> None:
+        raise RuntimeError("no ink")
+
+
+@caught_by("test_it_may_be_started_again")
+class StartsOnce(Notebook):
+    def initialize(self, session: Session) -> None:
+        if self.path != Path():
+            raise RuntimeError("the notebook is open already")
+        super().initialize(session)
+
+
+@caught_by("test_it_ends_without_an_error")
+class EndsBadly(Notebook):
+    def shutdown(self) -> None:
+        raise AttributeError("client")
+
+
+@caught_by("test_it_may_be_ended_again")
+class EndsOnce(Notebook):
+    ended = False
+
+    def shutdown(self) -> None:
+        if self.ended:
+            raise ValueError("I/O operation on closed file")
+        self.ended = True
+
+
+@caught_by("test_a_restart_finds_what_was_stored")
+class Forgetful(Notebook):
+    """Keeps its notes in memory, by home."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[list[str]] = []
+
+    def notes(self) -> list[list[str]]:
+        if self.down.is_set():
+            raise BackendUnavailable("the notebook is closed")
+        return list(self.held)
+
+    def save(self, notes: list[list[str]]) -> None:
+        self.held = notes
+
+
+@caught_by("test_what_was_taken_outlives_a_killed_process")
+class WritesAtTheEnd(Forgetful):
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        self.held = json.loads(self.path.read_text()) if self.path.exists() else []
+
+    def shutdown(self) -> None:
+        self.path.write_text(json.dumps(self.held))
+
+
+@caught_by("test_no_thread_stays_behind")
+class Busy(Notebook):
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        threading.Thread(target=threading.Event().wait, args=(3.0,), daemon=True, name="notes").start()
+
+
+@caught_by("test_no_file_stays_open")
+class HoldsFile(Notebook):
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        _kept.append(Path(session.home, "lock").open("w"))
+
+
+@caught_by("test_no_socket_stays_open")
+class HoldsSocket(Notebook):
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        _kept.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+
+
+@caught_by("test_the_process_is_left_as_it_was", "environment")
+class SetsVariable(Notebook):
+    number = itertools.count()
+
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        os.environ["NOTEBOOK_HOME"] = f"{session.home}{next(self.number)}"
+
+
+@caught_by("test_the_process_is_left_as_it_was", "logging")
+class Loud(Notebook):
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        logging.root.addHandler(logging.NullHandler())
+
+
+@caught_by("test_files_are_kept_in_the_home")
+class Untidy(Notebook):
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        super().sync_turn(turn, session)
+        Path("~/.notebook").expanduser().write_text(turn.id)
+
+
+# ---------------------------------------------------------------------- recall
+
+
+@caught_by("test_recall_answers_with_a_recall")
+class WrongRecall(Notebook):
+    def prefetch(self, query: Query, session: Session) -> Any:
+        return {"notes": []}
+
+    def queue_prefetch(self, query: Query, session: Session) -> Any:
+        return Recall()
+
+
+@caught_by("test_an_empty_memory_recalls_nothing")
+class Chatty(Notebook):
+    def prefetch(self, query: Query, session: Session) -> Any:
+        return super().prefetch(query, session) or "No notes were found."
+
+
+@caught_by("test_something_that_was_stored_is_recalled", recalled_from=None)
+class Mute(Notebook):
+    def prefetch(self, query: Query, session: Session) -> Any:
+        self.notes()
+        return Recall() if not self.down.is_set() else None
+
+
+@caught_by("test_a_turn_is_recalled")
+class DeafToTurns(Notebook):
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        self.notes()
+
+
+@caught_by("test_a_memory_write_is_recalled")
+class DeafToWrites(Notebook):
+    capabilities = Capabilities()
+
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        self.notes()
+
+
+@caught_by("test_a_session_that_ended_is_recalled")
+class DeafToEnds(Notebook):
+    def on_session_end(self, reader: TranscriptReader, session: Session) -> None:
+        self.notes()
+
+
+@caught_by("test_recall_keeps_to_its_budget")
+class Verbose(Notebook):
+    def prefetch(self, query: Query, session: Session) -> Any:
+        found = self.find(query.text, session.scope)
+        return Recall(tuple(RecallItem(note[3], session_id=note[1]) for note in found))
+
+
+@caught_by("test_recall_prepares_the_next_turn")
+class BadAtPreparing(Notebook):
+    def queue_prefetch(self, query: Query, session: Session) -> Any:
+        return 7
+
+
+@caught_by("test_recall_takes_note_of_a_turn")
+class BadAtTurns(Notebook):
+    def on_turn_start(self, message: str) -> None:
+        raise KeyError(message)
+
+
+@caught_by("test_hostile_questions_are_answered")
+class UnquotedSearch(Notebook):
+    def prefetch(self, query: Query, session: Session) -> Any:
+        if "NEAR(" in query.text:
+            raise ValueError("fts5: syntax error")
+        return super().prefetch(query, session)
+
+
+@caught_by("test_the_prompt_block_is_text")
+class WrongPrompt(Notebook):
+    def system_prompt_block(self) -> Any:
+        return b"There is a notebook."
+
+
+@caught_by("test_the_prompt_block_stays_the_same")
+class RestlessPrompt(Notebook):
+    number = itertools.count()
+
+    def system_prompt_block(self) -> str:
+        return f"Look number {next(self.number)}."
+
+
+# ---------------------------------------------------------------------- writes
+
+
+@caught_by("test_a_turn_is_taken")
+class RefusesTurns(Notebook):
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        raise KeyError("messages")
+
+
+@caught_by("test_an_added_entry_is_taken")
+class RefusesAdds(Notebook):
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        if write.content.strip() and write.target == "memory":
+            raise KeyError("category")
+
+
+@caught_by("test_a_replaced_entry_is_taken")
+class RefusesReplaces(Notebook):
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        if write.action == "replace" and write.target == "memory":
+            raise NotImplementedError("replace")
+        super().on_memory_write(write, session)
+
+
+@caught_by("test_a_removed_entry_is_taken")
+class RefusesRemoves(Notebook):
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        if write.action == "remove" and write.target == "memory":
+            raise NotImplementedError("remove")
+        super().on_memory_write(write, session)
+
+
+@caught_by("test_a_change_of_what_it_does_not_know_is_taken")
+class WantsKnownEntries(Notebook):
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        if write.action == "remove" and not any(write.old_text in note[3] for note in self.notes()):
+            raise LookupError(write.old_text)
+        super().on_memory_write(write, session)
+
+
+@caught_by("test_a_replaced_entry_is_recalled_no_more")
+class OnlyAdds(Notebook):
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        if write.action == "replace":
+            self.add(write.id, write.content, session)
+        else:
+            super().on_memory_write(write, session)
+
+
+@caught_by("test_a_removed_entry_is_recalled_no_more")
+class NeverRemoves(Notebook):
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        if write.action != "remove":
+            super().on_memory_write(write, session)
+
+
+@caught_by("test_an_entry_that_is_not_kept_locally_is_recalled")
+class OnlyMirrors(Notebook):
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        if write.performed:
+            super().on_memory_write(write, session)
+
+
+@caught_by("test_a_turn_that_comes_twice_is_kept_once")
+class RepeatsTurns(Notebook):
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        with self.lock:
+            again = sum(note[0].startswith(turn.id) for note in self.notes())
+            self.add(f"{turn.id}{'+' * again}", turn.user, session)
+
+
+@caught_by("test_a_memory_write_that_comes_twice_is_kept_once")
+class RepeatsWrites(Notebook):
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        super().on_memory_write(write, session)
+        notes = self.notes()
+        if write.action == "add" and write.id in [note[0] for note in notes]:
+            again = sum(note[0].startswith(write.id) for note in notes)
+            if again > 1 or any(note[0] == f"{write.id}?" for note in notes):
+                self.add(f"{write.id}+", write.content, session)
+            self.add(f"{write.id}?", "", session)
+
+
+@caught_by("test_a_delegation_is_taken")
+class RefusesDelegations(Notebook):
+    def on_delegation(self, delegation: Delegation, session: Session) -> None:
+        raise AttributeError("child_session")
+
+
+@caught_by("test_hostile_turns_are_taken")
+class WantsUtf8(Notebook):
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        turn.user.encode()
+        super().sync_turn(turn, session)
+
+
+@caught_by("test_hostile_memory_writes_are_taken")
+class WantsShortWrites(Notebook):
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        if len(write.content) > 8000:
+            raise ValueError("413 too large")
+        super().on_memory_write(write, session)
+
+
+# ----------------------------------------------------------------------- tools
+
+
+@caught_by("test_schemas_are_a_list")
+class WrongSchemas(Notebook):
+    def get_tool_schemas(self) -> Any:
+        return {"notebook_search": SEARCH}
+
+
+def _schema(**parameters: Any) -> dict[str, Any]:
+    return {**SEARCH, "parameters": {**SEARCH["parameters"], **parameters}}
+
+
+@caught_by("test_schemas_are_what_models_accept", "anyOf")
+class TopLevelChoice(Notebook):
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        return [_schema(anyOf=[{"required": ["words"]}])]
+
+
+@caught_by("test_schemas_are_what_models_accept", "name")
+class BadToolName(Notebook):
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        return [{**SEARCH, "name": "notebook search"}]
+
+
+@caught_by("test_schemas_are_what_models_accept", "items")
+class ArrayOfWhat(Notebook):
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        return [_schema(properties={"words": {"type": "array"}})]
+
+
+@caught_by("test_tool_names_are_its_own")
+class TakesANameOfTheHost(Notebook):
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        return [SEARCH, {**SEARCH, "name": "memory"}]
+
+
+@caught_by("test_schemas_stay_as_they_are")
+class ToolsOnlyWhenStarted(Notebook):
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        return [SEARCH] if self.path == Path() else [SEARCH, {**SEARCH, "name": "notebook_more"}]
+
+
+class _Toolless(Notebook):
+    handle_tool_call = None  # type: ignore[assignment]
+
+
+caught_by("test_tools_can_be_called")(_Toolless)
+
+
+@caught_by("test_every_tool_answers")
+class BadTool(Notebook):
+    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
+        raise NotImplementedError(call.name)
+
+
+@caught_by("test_wrong_arguments_are_answered")
+class TrustsTheModel(Notebook):
+    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
+        return json.dumps({"found": [note[3] for note in self.find(call.arguments["words"], session.scope)]})
+
+
+@caught_by("test_hostile_arguments_are_answered")
+class NoNul(Notebook):
+    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
+        if "\0" in str(call.arguments.get("words")):
+            raise ValueError("embedded null character")
+        return super().handle_tool_call(call, session)
+
+
+# ------------------------------------------------------------------ boundaries
+
+
+@caught_by("test_a_compression_is_answered_with_text")
+class WrongCompression(Notebook):
+    def on_pre_compress(self, messages: Sequence[Message]) -> Any:
+        return [message["content"] for message in messages]
+
+
+@caught_by("test_a_compression_of_nothing_is_answered")
+class WantsMessages(Notebook):
+    def on_pre_compress(self, messages: Sequence[Message]) -> Any:
+        return messages[-1]["content"]
+
+
+@caught_by("test_the_end_of_a_session_is_taken")
+class RefusesEnds(Notebook):
+    def on_session_end(self, reader: TranscriptReader, session: Session) -> None:
+        raise TypeError("expected a list of messages")
+
+
+@caught_by("test_the_end_of_an_empty_session_is_taken")
+class WantsAConversation(Notebook):
+    def on_session_end(self, reader: TranscriptReader, session: Session) -> None:
+        reader.messages()[0]
+        super().on_session_end(reader, session)
+
+
+@caught_by("test_an_end_that_comes_twice_is_kept_once")
+class RepeatsEnds(Notebook):
+    def on_session_end(self, reader: TranscriptReader, session: Session) -> None:
+        for message in reader.messages():
+            if message["role"] == "user":
+                self.add(f"{session.id}/{len(self.notes())}", message["content"], session)
+
+
+@caught_by("test_every_switch_is_taken")
+class KnowsNoBranches(Notebook):
+    def on_session_switch(self, switch: SessionSwitch) -> None:
+        if switch.reason == "branch":
+            raise ValueError("unknown reason 'branch'")
+        super().on_session_switch(switch)
+
+
+@caught_by("test_it_goes_on_after_a_switch")
+class EndsWithTheSession(Notebook):
+    over = False
+
+    def on_session_switch(self, switch: SessionSwitch) -> None:
+        self.over = switch.reason == "compression"
+        super().on_session_switch(switch)
+
+    def add(self, key: str, text: str, session: Session) -> None:
+        if not self.over:
+            super().add(key, text, session)
+
+
+@caught_by("test_a_switch_keeps_what_was_known")
+class StartsAfresh(Notebook):
+    def on_session_switch(self, switch: SessionSwitch) -> None:
+        if switch.reason == "compression":
+            self.save([])
+        super().on_session_switch(switch)
+
+
+@caught_by("test_a_turn_that_was_taken_back_is_forgotten", "kept")
+class NeverForgets(Notebook):
+    def on_session_switch(self, switch: SessionSwitch) -> None:
+        self.notes()
+
+
+@caught_by("test_a_turn_that_was_taken_back_is_forgotten", "all")
+class ForgetsAll(Notebook):
+    def on_session_switch(self, switch: SessionSwitch) -> None:
+        if switch.rewound_turns:
+            self.save([])
+
+
+# ------------------------------------------------------------------- isolation
+
+
+@caught_by("test_interleaved_sessions_get_their_own_recall")
+class OneSlot(Notebook):
+    slot: Any = None
+
+    def queue_prefetch(self, query: Query, session: Session) -> Any:
+        self.slot = super().prefetch(query, session)
+
+    def prefetch(self, query: Query, session: Session) -> Any:
+        slot, self.slot = self.slot, None
+        return slot or super().prefetch(query, session)
+
+
+@caught_by("test_recall_names_the_session_that_it_comes_from")
+class OneSession(Notebook):
+    first = ""
+
+    def add(self, key: str, text: str, session: Session) -> None:
+        self.first = self.first or session.id
+        with self.lock:
+            others = [note for note in self.notes() if note[0] != key]
+            self.save([*others, [key, self.first, session.scope, text]])
+
+
+@caught_by("test_users_do_not_see_each_other")
+class NoUsers(Notebook):
+    def find(self, text: str, scope: str) -> list[list[str]]:
+        scopes = {note[2] for note in self.notes()}
+        found = [super(NoUsers, self).find(text, each) for each in sorted(scopes)]
+        return list(itertools.chain(*found))
+
+
+@caught_by("test_homes_do_not_see_each_other")
+class OneNotebookForAll(Notebook):
+    """Keeps its file beside the home of whoever came first."""
+
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        if Path(session.home).name == "elsewhere":
+            self.path = Path(session.home).with_name("home") / self.path.name
+
+
+@caught_by("test_recall_and_writes_go_on_at_once")
+class OneAtATime(Notebook):
+    writing = False
+
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        self.writing = True
+        threading.Event().wait(0.002)
+        super().sync_turn(turn, session)
+        self.writing = False
+
+    def prefetch(self, query: Query, session: Session) -> Any:
+        threading.Event().wait(0.001)
+        if self.writing:
+            raise RuntimeError("database is locked")
+        return super().prefetch(query, session)
+
+
+@caught_by("test_odd_identities_are_borne", "refused")
+class OneFileASession(Notebook):
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        Path(session.home, f"turn-{session.id}").write_text(turn.id)
+        super().sync_turn(turn, session)
+
+
+@caught_by("test_odd_identities_are_borne", "astray")
+class FollowsPaths(Notebook):
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        if ".." in session.user_id:
+            Path(session.home, session.user_id).write_text(turn.id)
+        super().sync_turn(turn, session)
+
+
+# --------------------------------------------------------------------- failure
+
+
+def _waits() -> None:
+    threading.Event().wait(3 * BRIEF)
+
+
+@caught_by("test_it_is_looked_at_in_time", deadlines={"is_available": BRIEF})
+class SlowToAnswer(Notebook):
+    def is_available(self) -> Availability:
+        _waits()
+        return super().is_available()
+
+
+@caught_by("test_it_starts_in_time", deadlines={"initialize": BRIEF})
+class SlowToStart(Notebook):
+    def initialize(self, session: Session) -> None:
+        _waits()
+        super().initialize(session)
+
+
+def _slow(hook: str) -> type[Notebook]:
+    """A notebook that takes too long in one hook."""
+    source = getattr(Notebook, hook)
+    names = source.__code__.co_varnames[: source.__code__.co_argcount]
+    space: dict[str, Any] = {"source": source, "waits": _waits}
+    exec(f"def {hook}({', '.join(names)}):\n    waits()\n    return source({', '.join(names)})", space)
+    return type("Slow", (Notebook,), {hook: space[hook], "__module__": __name__})
+
+
+SLOW = ("check", "backup_paths", "register_cli", "system_prompt_block", "on_turn_start", "prefetch")
+SLOW += ("queue_prefetch", "handle_tool_call", "sync_turn", "on_memory_write", "on_delegation")
+SLOW += ("on_pre_compress", "on_session_end", "on_session_switch", "shutdown")
+
+for _hook in SLOW:
+    caught_by(f"test_hooks_keep_their_deadlines[{_hook}]", deadlines={_hook: BRIEF})(_slow(_hook))
+
+
+@caught_by("test_a_turn_in_an_outage_is_not_taken")
+class HidesOutageFromTurns(Notebook):
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        try:
+            super().sync_turn(turn, session)
+        except BackendUnavailable:
+            logging.getLogger(__name__).debug("lost")
+
+
+@caught_by("test_recall_in_an_outage_fails")
+class HidesOutageFromRecall(Notebook):
+    def prefetch(self, query: Query, session: Session) -> Any:
+        return Recall() if self.down.is_set() else super().prefetch(query, session)
+
+
+@caught_by("test_tools_in_an_outage_say_so")
+class HidesOutageFromTools(Notebook):
+    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
+        return '{"found": []}' if self.down.is_set() else super().handle_tool_call(call, session)
+
+
+@caught_by("test_it_recovers_from_an_outage")
+class GivesUp(Notebook):
+    lost = False
+
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        if self.lost:
+            raise BackendUnavailable("the client is closed")
+        self.lost = self.down.is_set()
+        super().sync_turn(turn, session)
+
+
+# --------------------------------------------------------------- configuration
+
+
+def _with_field(*fields: Field) -> tuple[Field, ...]:
+    return (*Notebook.settings, *fields)
+
+
+@caught_by("test_settings_are_declared_soundly", "choice")
+class BadDefault(Notebook):
+    settings = _with_field(Field("ink", default="green", choices=("black", "blue"), help="colour"))
+
+
+@caught_by("test_settings_are_declared_soundly", "secret")
+class SecretWithoutVariable(Notebook):
+    settings = _with_field(Field("pin", secret=True, help="the lock's"))
+
+
+@caught_by("test_a_wrong_value_is_named")
+class TakesAnyValue(Notebook):
+    def is_available(self) -> Availability:
+        path = HermesHome.resolve().path
+        found = json.loads((path / "notebook.json").read_text()) if (path / "notebook.json").exists() else {}
+        return Availability() if found.get("owner") else Availability.no("'owner' is not set")
+
+    def initialize(self, session: Session) -> None:
+        self.path = Path(session.home, "pages.json")
+
+
+@caught_by("test_a_missing_setting_is_named")
+class StartsWithoutOwner(Notebook):
+    def is_available(self) -> Availability:
+        return Availability()
+
+
+@caught_by("test_secrets_stay_secret", "prompt")
+class TellsTheModel(Notebook):
+    def system_prompt_block(self) -> str:
+        return f"There is a notebook, opened with {self.options.token}."
+
+
+@caught_by("test_secrets_stay_secret", "file")
+class WritesItDown(Notebook):
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        Path(session.home, "state").write_text(str(self.options.token))
+
+
+@caught_by("test_secrets_stay_secret", "log")
+class LogsIt(Notebook):
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        logging.getLogger("notebook").debug("opened with %s", TOKEN)
+
+
+@caught_by("test_backup_paths_are_absolute")
+class RelativeBackup(Notebook):
+    def backup_paths(self) -> list[str]:
+        return ["pages.json"]
+
+
+@caught_by("test_its_own_check_is_passed")
+class Unwell(Notebook):
+    def check(self) -> list[Check]:
+        return [Check("ink", False, "the pen is dry", "refill it")]
+
+
+@caught_by("test_commands_are_added")
+class SilentCommand(Notebook):
+    def register_cli(self, group: click.Group) -> None:
+        group.add_command(click.Command("show"))

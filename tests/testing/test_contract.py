@@ -1,0 +1,60 @@
+"""Each check of the contract is red for the provider that is broken in its way, and for no other."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+from broken import SUITES
+
+from hermes_core.testing import ProviderContract
+from hermes_core.testing.contract.packaging import Packaging
+from hermes_core.testing.report import Line, lines_of
+
+pytest_plugins = ["pytester"]
+
+HERE = Path(__file__).parent
+FAST = Path("/dev/shm")
+
+
+def run(pytester: pytest.Pytester, program: str, *options: str) -> list[Line]:
+    """The lines of the contract in this program; no other test in it may be red."""
+    pytester.syspathinsert(HERE)
+    pytester.makepyfile(test_it=program)
+    with tempfile.TemporaryDirectory(dir=FAST if FAST.is_dir() else None) as folder:
+        quiet = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={folder}/t")
+        done = pytester.inline_run(*quiet, *options)
+    return lines_of(done.getreports("pytest_runtest_logreport"))
+
+
+def red(lines: list[Line]) -> list[str]:
+    return sorted({line.title for line in lines if line.result == "to fix"})
+
+
+def checks() -> set[str]:
+    """Names of all checks, with their parameters' one proof each."""
+    functions = inspect.getmembers(ProviderContract, inspect.isfunction)
+    return {name for name, _ in functions if name.startswith("test_")}
+
+
+def test_a_provider_without_fault_passes_and_claims_everything(pytester: pytest.Pytester) -> None:
+    lines = run(pytester, "from notebook import NotebookContract\nclass TestGood(NotebookContract): pass")
+    assert red(lines) == []
+    assert {line.why for line in lines if line.result != "passed"} == {"it is not installed as a package"}
+
+
+@pytest.mark.parametrize("proof", SUITES)
+def test_a_broken_provider_is_caught_by_one_check_only(pytester: pytest.Pytester, proof: str) -> None:
+    program = f"from broken import SUITES\nTestBroken = SUITES[{proof!r}]"
+    expected = proof.partition(":")[0].removeprefix("test_").replace("_", " ")
+    lines = run(pytester, program)
+    assert red(lines) == [expected]
+    assert all(line.remedy for line in lines if line.result == "to fix")
+
+
+def test_every_check_has_its_broken_provider() -> None:
+    proven = {re.split(r"[\[:]", proof)[0] for proof in SUITES}
+    assert checks() - proven == {name for name in vars(Packaging) if name.startswith("test_")}
