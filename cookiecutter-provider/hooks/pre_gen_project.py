@@ -1,0 +1,36 @@
+"""Refuses names that would be in somebody's way, before a file is written."""
+
+import re
+import sys
+
+NAME = {{ cookiecutter.name | string | tojson }}
+
+BUNDLED = "holographic honcho mem0 byterover openviking hindsight retaindb supermemory"
+COMMANDS = "chat completion demo doctor import mcp memory outbox plugins providers recall sessions skills"
+PACKAGES = "agent cli constants core logging state time"
+TAKEN = {
+    "builtin": "the name of the built-in memory",
+    **{name: "the name of a provider that comes with the project" for name in BUNDLED.split()},
+    **{name: f"a command of its own: 'hermes {name}'" for name in COMMANDS.split()},
+    **{name: f"taken: there is a package 'hermes_{name}'" for name in PACKAGES.split()},
+}
+LONGEST = 30
+
+
+def fault(name: str) -> str:
+    """What is wrong with the name, with what to write instead; "" for a good one."""
+    if re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) is None:
+        better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")
+        hint = f": {better!r} for example" if better else ""
+        return f"{name!r} can't be a provider's name; use small letters, digits and single hyphens{hint}"
+    if len(name) > LONGEST:
+        return f"{name!r} is too long; use at most {LONGEST} characters"
+    if name in TAKEN:
+        return f"{name!r} is {TAKEN[name]}; choose another name"
+    if name.startswith(("hermes-", "memory-")):
+        return f"{name!r} would make 'hermes-memory-{name}'; leave the prefix out"
+    return ""
+
+
+if problem := fault(NAME):
+    sys.exit(f"error: {problem}")

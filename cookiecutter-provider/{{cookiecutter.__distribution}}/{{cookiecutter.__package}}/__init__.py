@@ -1,0 +1,7 @@
+"""{{ cookiecutter.name }}: a memory provider for hermes_core."""
+
+from __future__ import annotations
+
+from {{ cookiecutter.__package }}.provider import {{ cookiecutter.__class }}
+
+__all__ = ["{{ cookiecutter.__class }}"]

@@ -1,0 +1,1 @@
+{% include ["client_" ~ cookiecutter.kind ~ ".py", "templates/client_" ~ cookiecutter.kind ~ ".py"] -%}
