@@ -12,6 +12,8 @@ from urllib.parse import quote
 import httpx
 from hermes_core.kit import BackendAuthError, BackendRefused, BackendUnavailable
 
+from {{ cookiecutter.__package }}.settings import KEY
+
 TRY_LATER = (408, 425, 429)
 """Statuses that say nothing against the request; so do those from 500 on."""
 
@@ -57,7 +59,7 @@ class Client:
             raise BackendUnavailable(f"{self.place!r} does not answer ({exc})", "is it running?") from exc
         status = answer.status_code
         if status in (401, 403):
-            raise BackendAuthError(f"{self.place!r} refuses the key", "set {{ cookiecutter.__key }}")
+            raise BackendAuthError(f"{self.place!r} refuses the key", f"set {KEY}")
         if status in TRY_LATER or status >= 500:
             raise BackendUnavailable(f"{self.place!r} answered {status}")
         if status >= 400:

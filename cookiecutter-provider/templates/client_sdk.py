@@ -13,6 +13,8 @@ from pathlib import Path
 
 from hermes_core.kit import BackendAuthError, BackendRefused, BackendUnavailable
 
+from {{ cookiecutter.__package }}.settings import KEY
+
 
 def installed() -> bool:
     """Whether the SDK is there; looked for, not imported."""
@@ -58,7 +60,7 @@ class Client:
         try:
             yield
         except self._sdk.WrongKey as exc:
-            raise BackendAuthError(f"the service refuses the key: {exc}", "set {{ cookiecutter.__key }}") from exc
+            raise BackendAuthError(f"the service refuses the key: {exc}", f"set {KEY}") from exc
         except self._sdk.BadRequest as exc:
             raise BackendRefused(f"the service refuses the request: {exc}") from exc
         except self._sdk.NotebookError as exc:

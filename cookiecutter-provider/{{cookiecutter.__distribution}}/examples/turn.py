@@ -18,6 +18,7 @@ from hermes_core import Memory, open_memory
 from stand_in import KEY, StandIn
 {%- endif %}
 
+PROVIDER = "{{ cookiecutter.name }}"
 SAID = "The spare key is under the blue pot."
 ASKED = "Where did we leave the spare key?"
 
@@ -39,16 +40,17 @@ def main(memory: Memory) -> None:
 
 if __name__ == "__main__":
 {%- if cookiecutter.kind == "local" %}
-    with tempfile.TemporaryDirectory() as home, open_memory(home, provider="{{ cookiecutter.name }}") as memory:
+    with tempfile.TemporaryDirectory() as home, open_memory(home, provider=PROVIDER) as memory:
         main(memory)
 {%- elif cookiecutter.kind == "http" %}
     os.environ["{{ cookiecutter.__key }}"] = KEY
     with StandIn() as service, tempfile.TemporaryDirectory() as home:
-        Path(home, "{{ cookiecutter.name }}.json").write_text(json.dumps({"url": service.url}), encoding="utf-8")
-        with open_memory(home, provider="{{ cookiecutter.name }}") as memory:
+        settings = Path(home, f"{PROVIDER}.json")
+        settings.write_text(json.dumps({"url": service.url}), encoding="utf-8")
+        with open_memory(home, provider=PROVIDER) as memory:
             main(memory)
 {%- else %}
     os.environ["{{ cookiecutter.__key }}"] = "example-key"
-    with tempfile.TemporaryDirectory() as home, open_memory(home, provider="{{ cookiecutter.name }}") as memory:
+    with tempfile.TemporaryDirectory() as home, open_memory(home, provider=PROVIDER) as memory:
         main(memory)
 {%- endif %}

@@ -33,7 +33,8 @@ def home({% if cookiecutter.kind == "http" %}service: StandIn, {% endif %}hermes
     """A home of the test's own, with all that the provider needs."""
     hermes_home.path.mkdir()
 {%- if cookiecutter.kind == "http" %}
-    hermes_home.provider_json("{{ cookiecutter.name }}").write_text(json.dumps({"url": service.url}), encoding="utf-8")
+    settings = hermes_home.provider_json("{{ cookiecutter.name }}")
+    settings.write_text(json.dumps({"url": service.url}), encoding="utf-8")
 {%- endif %}
 {%- if cookiecutter.kind != "local" %}
     hermes_home.env_file.touch(mode=0o600)

@@ -43,7 +43,8 @@ def test_the_model_keeps_a_fact_and_finds_it(memory: Memory) -> None:
     session = memory.start_session()
     memory.call_tool("{{ cookiecutter.__prefix }}_remember", {"fact": KEY_HANGS}, session)
     memory.call_tool("{{ cookiecutter.__prefix }}_remember", {"fact": KEY_HANGS}, session)
-    answer = memory.call_tool("{{ cookiecutter.__prefix }}_search", {"query": "the boathouse key"}, session)
+    asked = {"query": "the boathouse key"}
+    answer = memory.call_tool("{{ cookiecutter.__prefix }}_search", asked, session)
     assert [found["text"] for found in json.loads(answer)["results"]] == [KEY_HANGS]
 
 

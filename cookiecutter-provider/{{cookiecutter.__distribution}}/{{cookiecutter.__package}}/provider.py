@@ -156,24 +156,24 @@ class {{ cookiecutter.__class }}(MemoryProvider):
             self._client.close()
             self._client = None
 
-    # -------------------------------------------------------------- tools
+    # ------------------------------- tools; the docstring is what the model reads
 
-    @tool("{{ cookiecutter.__prefix }}_remember", description="Keep a fact for later conversations.")
+    @tool("{{ cookiecutter.__prefix }}_remember")
     def remember(
         self, fact: Annotated[str, "one sentence that stands alone"], session: Session
     ) -> dict[str, Any]:
-        """Store a fact; the same one again is one note."""
+        """Keep a fact for later conversations."""
         text = _short(fact)
         if not text:
             raise ToolInputInvalid("fact is empty", "send a sentence")
         self.client.put(Note(_key(session.scope, text), session.scope, text, time.time()))
         return {"remembered": text}
 
-    @tool("{{ cookiecutter.__prefix }}_search", description="Look for what was said or kept in earlier conversations.")
+    @tool("{{ cookiecutter.__prefix }}_search")
     def search(
         self, query: str, session: Session, limit: Annotated[int, Range(1, 50)] = 10
     ) -> dict[str, Any]:
-        """Find notes of the person."""
+        """Look for what was said or kept in earlier conversations."""
         found = self.client.search(clip(query, LONGEST), session.scope, limit)
         return {"results": [{"text": note.text, "when": _day(note.at)} for note in found]}
 

@@ -1,0 +1,75 @@
+"""A provider made from the template for each storage kind, installed in an environment of its own. No network."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cookiecutter.main import cookiecutter
+
+TEMPLATE = Path(__file__).resolve().parents[2] / "cookiecutter-provider"
+KINDS = ("local", "http", "sdk")
+
+
+@dataclass(frozen=True)
+class Made:
+    """A provider's folder, and the environment that it is installed in."""
+
+    kind: str
+    name: str
+    folder: Path
+    environment: Path
+
+    def run(self, *words: str, **variables: str) -> str:
+        """Run a program of the environment in the provider's folder; what it said, once it is known to have worked."""
+        program = self.environment / ("Scripts" if os.name == "nt" else "bin") / words[0]
+        return run([str(program), *words[1:]], self.folder, **variables)
+
+
+def run(command: list[str], folder: Path, **variables: str) -> str:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HERMES_", "PYTEST_"))}
+    done = subprocess.run(command, cwd=folder, env={**kept, **variables}, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def bake(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Make a provider from these answers and return its folder; the person's cookiecutter settings are left alone."""
+    folder = tmp_path_factory.mktemp("cookiecutter")
+    config = folder / "config.yaml"
+    config.write_text(f"replay_dir: '{folder / 'replay'}'\ncookiecutters_dir: '{folder / 'templates'}'\n")
+
+    def make(**answers: str) -> Path:
+        output = tmp_path_factory.mktemp("made")
+        made = cookiecutter(
+            str(TEMPLATE), no_input=True, extra_context=answers, output_dir=str(output), config_file=str(config)
+        )
+        return Path(made)
+
+    return make
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def made(
+    request: pytest.FixtureRequest, bake: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Made:
+    """A provider of each kind, installed as people install it."""
+    kind = str(request.param)
+    folder = bake(name=f"{kind}-notes", kind=kind)
+    environment = tmp_path_factory.mktemp(f"environment-{kind}")
+    venv.create(environment, with_pip=False)
+    # Programs of this run's environment are there as well, and so is the host under test, editable or not.
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = environment / ("Lib" if os.name == "nt" else f"lib/{version}") / "site-packages"
+    (packages / "outer.pth").write_text(f"import site; site.addsitedir({sysconfig.get_paths()['purelib']!r})\n")
+    one = Made(kind, f"{kind}-notes", folder, environment)
+    one.run("python", "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-build-isolation", str(folder))
+    return one
