@@ -25,6 +25,7 @@ COMMANDS = {
     "import": "hermes_core.cli.importing:import_command",
     "memory": "hermes_core.cli.memory:memory",
     "outbox": "hermes_core.cli.outbox:outbox",
+    "plugins": "hermes_core.cli.plugins:plugins",
     "providers": "hermes_core.cli.providers:providers",
     "recall": "hermes_core.cli.recall:recall",
     "sessions": "hermes_core.cli.sessions:sessions",
@@ -37,7 +38,8 @@ SUMMARIES = {
     "import": "Bring conversations from a file into memory.",
     "memory": "Show, change and undo curated memory; choose the provider.",
     "outbox": "Writes that a provider has not taken yet.",
-    "providers": "List the memory providers that are installed.",
+    "plugins": "Install, remove and list packages of memory providers.",
+    "providers": "List the memory providers that are installed; start one of your own.",
     "recall": "What a turn with this message would be given.",
     "sessions": "List, search and show past sessions.",
 }

@@ -6,6 +6,7 @@ import click
 
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import finish, json_option, print_json, print_table
+from hermes_core.cli.template import new
 from hermes_core.home import HermesHome
 from hermes_core.loader.load import load_provider
 from hermes_core.manager.commands import register_commands
@@ -14,7 +15,7 @@ from hermes_core.memory import open_memory
 _HIDDEN = ("shadowed", "blocked")
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--all", "show_all", is_flag=True, help="Also those that are shadowed or blocked.")
 @json_option
 @click.pass_context
@@ -23,6 +24,8 @@ def providers(ctx: click.Context, show_all: bool, as_json: bool) -> None:
 
     Only the active provider is imported. Exits with 3 when the configured one does not work.
     """
+    if ctx.invoked_subcommand is not None:
+        return
     with open_memory(home_of(ctx)) as memory:
         entries, problems = memory.providers(), memory.problems()
     shown = [entry for entry in entries if show_all or entry.state not in _HIDDEN]
@@ -32,6 +35,9 @@ def providers(ctx: click.Context, show_all: bool, as_json: bool) -> None:
         rows = [(e.name, e.state, e.version, e.source, e.reason) for e in shown]
         print_table("", ("name", "state", "version", "source", "reason"), rows, "No provider is installed.")
     finish(ctx, problems)
+
+
+providers.add_command(new)
 
 
 def provider_commands(home: HermesHome, name: str) -> click.Group:

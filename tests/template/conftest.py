@@ -40,6 +40,17 @@ def run(command: list[str], folder: Path, **variables: str) -> str:
     return done.stdout
 
 
+def new_environment(folder: Path) -> Path:
+    """An environment that has what this run's environment has, and room of its own to install into."""
+    venv.create(folder, with_pip=False)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = folder / ("Lib" if os.name == "nt" else f"lib/{version}") / "site-packages"
+    # `addsitedir`, so that the host under test is there also when it is editable.
+    line = f"import site; site.addsitedir({sysconfig.get_paths()['purelib']!r})\n"
+    (packages / "outer.pth").write_text(line)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def bake(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Make a provider from these answers and return its folder; the person's cookiecutter settings are left alone."""
@@ -50,7 +61,11 @@ def bake(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def make(**answers: str) -> Path:
         output = tmp_path_factory.mktemp("made")
         made = cookiecutter(
-            str(TEMPLATE), no_input=True, extra_context=answers, output_dir=str(output), config_file=str(config)
+            str(TEMPLATE),
+            no_input=True,
+            extra_context=answers,
+            output_dir=str(output),
+            config_file=str(config),
         )
         return Path(made)
 
@@ -64,12 +79,9 @@ def made(
     """A provider of each kind, installed as people install it."""
     kind = str(request.param)
     folder = bake(name=f"{kind}-notes", kind=kind)
-    environment = tmp_path_factory.mktemp(f"environment-{kind}")
-    venv.create(environment, with_pip=False)
-    # Programs of this run's environment are there as well, and so is the host under test, editable or not.
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    packages = environment / ("Lib" if os.name == "nt" else f"lib/{version}") / "site-packages"
-    (packages / "outer.pth").write_text(f"import site; site.addsitedir({sysconfig.get_paths()['purelib']!r})\n")
+    environment = new_environment(tmp_path_factory.mktemp(f"environment-{kind}"))
     one = Made(kind, f"{kind}-notes", folder, environment)
-    one.run("python", "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-build-isolation", str(folder))
+    one.run(
+        "python", "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-build-isolation", str(folder)
+    )
     return one

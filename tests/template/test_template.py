@@ -125,7 +125,9 @@ def test_every_name_that_means_something_else_is_refused(hook: dict[str, object]
 
 
 @pytest.mark.parametrize("name", ["mem0", "my_notes", '"; raise SystemExit(0) #'])
-def test_a_refused_name_makes_nothing(bake: Callable[..., Path], name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_name_makes_nothing(
+    bake: Callable[..., Path], name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(FailedHookException):
         bake(name=name)
     assert capfd.readouterr().err.startswith("error: ")

@@ -1,0 +1,197 @@
+"""`hermes plugins`: packages of memory providers, in the environment that runs this program."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from hermes_core.cli import Failure, home_of
+from hermes_core.cli.output import json_option, print_json, print_table
+from hermes_core.config import load_config
+from hermes_core.home import HermesHome
+from hermes_core.loader.catalog import discover_providers
+from hermes_core.loader.discover import discover, select
+from hermes_core.loader.entry import BUNDLED, LoadControl, ProviderEntry, normalised
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Installer:
+    """The program that installs: `name` for messages, `command` before a verb, `options` behind it."""
+
+    name: str
+    command: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+    def run(self, verb: str, *words: str) -> bool:
+        """Run it with its output on standard error, as it comes; whether it worked."""
+        done = subprocess.run([*self.command, verb, *self.options, *words], stdout=sys.stderr, check=False)
+        return done.returncode == 0
+
+
+@click.group()
+def plugins() -> None:
+    """Install, remove and list packages of memory providers."""
+
+
+@plugins.command()
+@click.argument("packages", nargs=-1, required=True)
+@click.option("-e", "--editable", is_flag=True, help="Use the code of a folder in place, to work on it.")
+@click.option("-U", "--upgrade", is_flag=True, help="Take the newest version of what is installed already.")
+@json_option
+@click.pass_context
+def install(
+    ctx: click.Context, packages: tuple[str, ...], editable: bool, upgrade: bool, as_json: bool
+) -> None:
+    """Install PACKAGES: names as on PyPI, our own providers' short names, or paths of folders and wheels.
+
+    pip does it, or uv where there is no pip, in the environment that runs hermes; what it says goes to standard error.
+    Then the providers that are available now are listed. The active provider stays the one that it was. Exits with 1
+    when the packages could not be installed, and when they offer no memory provider.
+    """
+    home = home_of(ctx)
+    before = entries(home)
+    wanted = [_requirement(package) for package in packages]
+    options = ["--upgrade"] if upgrade else []
+    named = [word for one in wanted for word in (["--editable", one] if editable else [one])]
+    installer = find_installer()
+    if not installer.run("install", *options, *named):
+        raise Failure(f"{installer.name} did not install {', '.join(wanted)}; it says why above")
+    now = _brought(before, entries(home), wanted)
+    if as_json:
+        print_json(now)
+    for entry in () if as_json else now:
+        click.echo(f"{entry.name} {entry.version} ({entry.distribution}): {entry.state}")
+    if not now:
+        raise Failure(
+            f"installed, but no memory provider came with {', '.join(wanted)}; "
+            f"{installer.name} uninstall removes it"
+        )
+    if not as_json and (idle := [entry.name for entry in now if entry.state == "idle"]):
+        click.echo(f"hermes memory use {idle[0]} makes it the active one")
+
+
+@plugins.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_context
+def uninstall(ctx: click.Context, name: str, yes: bool) -> None:
+    """Remove the package of the provider NAME; its data stays. The active provider is not removed."""
+    home = home_of(ctx)
+    package = _package_of(home, name)
+    offered = sorted(
+        {one.name for one in entries(home) if normalised(one.distribution) == normalised(package)}
+    )
+    active = load_config(home).memory.provider
+    if {place.name for place in select(discover(home), active)} & set(offered):
+        raise Failure(f"{active!r} is the active provider; run 'hermes memory off' first")
+    if not yes:
+        click.confirm(f"Remove {package} (providers: {', '.join(offered)})?", abort=True)
+    installer = find_installer()
+    answer_yes = ["--yes"] if installer.name == "pip" else []
+    if not installer.run("uninstall", *answer_yes, package):
+        raise Failure(f"{installer.name} did not remove {package}; it says why above")
+    click.echo(f"{package} is removed; its data stays in {home.path}")
+
+
+@plugins.command("list")
+@json_option
+@click.pass_context
+def list_packages(ctx: click.Context, as_json: bool) -> None:
+    """List what providers come from: packages with their versions, and folders of the home."""
+    found = [one for one in entries(home_of(ctx)) if one.installed]
+    if as_json:
+        print_json(found)
+        return
+    rows = [(e.distribution or "a folder", e.version, e.name, e.state, e.path) for e in found]
+    columns = ("package", "version", "provider", "state", "where")
+    print_table("", columns, rows, "No package of a provider is installed.")
+
+
+def find_installer() -> Installer:
+    """pip of the environment that runs this program, else uv for it. pip comes first because it has the person's own
+    settings. Raises `Failure` when there is neither."""
+    if importlib.util.find_spec("pip") is not None:
+        command = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check")
+        return Installer("pip", command)
+    uv = shutil.which("uv")
+    if uv is None:
+        raise Failure(
+            f"the environment of {sys.executable!r} has no pip, and there is no uv; "
+            f"run '{sys.executable} -m ensurepip', or install uv"
+        )
+    return Installer("uv", (uv, "pip"), ("--python", sys.executable))
+
+
+def entries(home: HermesHome) -> list[ProviderEntry]:
+    """The catalog as it is on disk now. Nothing is imported."""
+    importlib.invalidate_caches()
+    config = load_config(home)
+    allow = config.providers.allow
+    control = LoadControl(None if allow is None else frozenset(allow), frozenset(config.providers.block))
+    return discover_providers(home, control=control, active=config.memory.provider)
+
+
+def _requirement(package: str) -> str:
+    """What the installer is told: a path made absolute, our own provider's distribution, else the text as it is."""
+    path = Path(package).expanduser()
+    is_path = path.exists() and (path.suffix == ".whl" or path.is_dir() or path.name.endswith(".tar.gz"))
+    if is_path:
+        return str(path.absolute())
+    if package.startswith((".", "/", "~")):
+        raise Failure(f"{package!r} is not there; give the folder of a package, or a wheel")
+    return BUNDLED.get(package.casefold(), package)
+
+
+def _brought(
+    before: Sequence[ProviderEntry], after: Iterable[ProviderEntry], wanted: Sequence[str]
+) -> list[ProviderEntry]:
+    """The providers that are new or of another version, and those of the packages that were asked for."""
+    known = {(entry.name, entry.distribution, entry.version) for entry in before if entry.installed}
+    named = {normalised(match[0]) for one in wanted if (match := _NAME.match(one))}
+    places = {Path(one).as_uri() for one in wanted if Path(one).is_absolute()}
+    return [
+        entry
+        for entry in after
+        if entry.installed
+        and (
+            (entry.name, entry.distribution, entry.version) not in known
+            or normalised(entry.distribution) in named
+            or _installed_from(entry.distribution) in places
+        )
+    ]
+
+
+def _installed_from(distribution: str) -> str:
+    """The address of the folder or file that a distribution was installed from; "" when it came from an index."""
+    if not distribution:
+        return ""
+    try:
+        text = importlib.metadata.distribution(distribution).read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    return str(json.loads(text).get("url", "")) if text else ""
+
+
+def _package_of(home: HermesHome, name: str) -> str:
+    """The distribution of a provider, or that distribution's own name. Raises `Failure` for what is none."""
+    installed = [entry for entry in entries(home) if entry.installed]
+    by_name = [entry for entry in installed if entry.name.casefold() == name.casefold()]
+    found = by_name or [entry for entry in installed if normalised(entry.distribution) == normalised(name)]
+    if not found:
+        raise Failure(f"no installed provider is called {name!r}; 'hermes plugins list' shows them")
+    if not found[0].distribution:
+        raise Failure(f"{name!r} is a folder and no package; delete {found[0].path} to remove it")
+    return found[0].distribution

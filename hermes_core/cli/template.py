@@ -1,0 +1,84 @@
+"""`hermes providers new`: a package to start from, made from the template."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import tempfile
+from pathlib import Path
+
+import click
+
+import hermes_core
+from hermes_core.cli import Failure
+
+KINDS = {
+    "local": "a SQLite file in the home",
+    "http": "a service with an HTTP API",
+    "sdk": "a vendor's Python package",
+}
+LICENSES = ("MIT", "Apache-2.0", "BSD-3-Clause", "Proprietary")
+
+
+@click.command()
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path), default=Path())
+@click.option("--name", help="As people will write it in config.yaml: small letters, digits, hyphens.")
+@click.option("--kind", type=click.Choice(list(KINDS)), help="Where it stores.")
+@click.option("--license", "license_name", type=click.Choice(LICENSES), help="Its licence.")
+@click.option("--no-input", is_flag=True, help="Do not ask: my-notes, local and MIT for what is not given.")
+def new(
+    directory: Path, name: str | None, kind: str | None, license_name: str | None, no_input: bool
+) -> None:
+    """Make a package for a provider of your own in DIRECTORY, with tests, a page and a CI workflow.
+
+    What is not given is asked. Exits with 1 when the name can't be used or the package is there already.
+    """
+    if importlib.util.find_spec("cookiecutter") is None:
+        raise Failure('cookiecutter is not installed; run: pip install "hermes-memory-core[template]"')
+    if not no_input:
+        name = name or click.prompt("Name of the provider", default="my-notes")
+        for choice, meaning in {} if kind else KINDS.items():
+            click.echo(f"  {choice:6} {meaning}")
+        kind = kind or click.prompt("Where it stores", type=click.Choice(list(KINDS)), default="local")
+        license_name = license_name or click.prompt("Licence", type=click.Choice(LICENSES), default="MIT")
+    answers = {"name": name or "my-notes", "kind": kind or "local", "license": license_name or "MIT"}
+    made = make(directory, answers)
+    click.echo(f"made {made}")
+    click.echo(f'next: pip install -e "{made}[test]", then python -m pytest {made}')
+
+
+def template_folder() -> Path:
+    """The template: in the package as it is installed, beside it in a clone."""
+    inside = Path(hermes_core.__file__).parent / "provider_template"
+    return inside if inside.is_dir() else inside.parents[1] / "cookiecutter-provider"
+
+
+def make(directory: Path, answers: dict[str, str]) -> Path:
+    """Make the package below `directory` and return its folder. Raises `Failure`; the template's hook says what is
+    wrong with a name."""
+    cookiecutter = importlib.import_module("cookiecutter.main").cookiecutter
+    errors = importlib.import_module("cookiecutter.exceptions")
+    # Else its own line would stand beside the hook's.
+    logging.getLogger("cookiecutter").addHandler(logging.NullHandler())
+    with tempfile.TemporaryDirectory() as scratch:
+        # The answers are all here: settings and replay files of the person's own cookiecutter are left alone.
+        config = Path(scratch, "config.yaml")
+        config.write_text(f"replay_dir: {scratch!r}\ncookiecutters_dir: {scratch!r}\n", encoding="utf-8")
+        try:
+            made = cookiecutter(
+                str(template_folder()),
+                no_input=True,
+                extra_context=answers,
+                output_dir=str(directory),
+                config_file=str(config),
+            )
+        except errors.FailedHookException as exc:
+            raise SystemExit(1) from exc
+        except errors.OutputDirExistsException as exc:
+            raise Failure(
+                f"{answers['name']!r} is there already in {str(directory)!r}; choose another name"
+            ) from exc
+        except OSError as exc:
+            raise Failure(f"can't write to {str(directory)!r}: {exc.strerror or exc}") from exc
+    return Path(made)
