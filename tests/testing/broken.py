@@ -165,7 +165,7 @@ class Busy(Notebook):
 class HoldsFile(Notebook):
     def initialize(self, session: Session) -> None:
         super().initialize(session)
-        _kept.append(Path(session.home, "lock").open("w"))
+        _kept.append(Path(session.home, "lock").open("w"))  # noqa: SIM115  left open on purpose
 
 
 @caught_by("test_no_socket_stays_open")
