@@ -18,6 +18,9 @@ from hermes_core.kit.text import printable
 from hermes_core.loader.load import load_provider
 from hermes_core.memory import Memory, open_memory
 
+DELIVERY_WAIT = 3.0
+"""Seconds that a command waits for the provider to take a change; what it does not take by then, waits in the outbox."""
+
 target_option = click.option(
     "--target", type=click.Choice(TARGETS), default="memory", show_default=True, help="MEMORY.md or USER.md."
 )
@@ -107,7 +110,7 @@ def undo(ctx: click.Context, change: int | None, as_json: bool) -> None:
     with open_memory(home_of(ctx)) as opened:
         opened.manager.initialize_all(opened.local_session)
         result = opened.curated.undo(change, session=opened.local_session)
-        opened.flush()
+        opened.flush(DELIVERY_WAIT)
         problems = opened.problems()
     _say(ctx, result, problems, as_json)
 
@@ -180,7 +183,7 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
         opened.manager.initialize_all(opened.local_session)
         for name in counts:
             opened.curated.reset(name, session=opened.local_session)
-        opened.flush()
+        opened.flush(DELIVERY_WAIT)
         problems = opened.problems()
     click.echo(f"{sum(counts.values())} entries removed; hermes memory undo brings them back")
     finish(ctx, problems)
@@ -259,7 +262,7 @@ def _change(
 ) -> None:
     with open_memory(home_of(ctx)) as opened:
         result = opened.change_memory(action, target, content, old_text)
-        opened.flush()
+        opened.flush(DELIVERY_WAIT)
         problems = opened.problems()
     _say(ctx, result, problems, as_json)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -16,6 +17,9 @@ from rich.text import Text
 
 from hermes_core.cli import DEGRADED
 from hermes_core.kit.text import printable
+
+# JSON escapes the C0 controls only. These drive a terminal too, or have no bytes in UTF-8.
+_ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _NO_LIMIT = 100_000
 """Characters in a line of a table that goes to a file or a pipe: no cell is broken there."""
@@ -44,8 +48,7 @@ def finish(ctx: click.Context, problems: Sequence[str], *, failed: bool = False)
 def print_json(value: Any, *, compact: bool = False) -> None:
     """One JSON document on standard output, any script as it is."""
     text = json.dumps(_plain(value), ensure_ascii=False, indent=None if compact else 2)
-    # Half a surrogate pair has no bytes in UTF-8; as an escape it is what JSON says it is.
-    click.echo(text.encode("utf-8", "backslashreplace"))
+    click.echo(_ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:

@@ -53,7 +53,7 @@ def recall(ctx: click.Context, query: str | None, limit: int, batch: bool, as_js
 def _answer_lines(memory: Memory, limit: int) -> bool:
     """Answer each line, a bad one with an `error`; whether all were good."""
     good = True
-    for number, line in enumerate(sys.stdin, 1):
+    for number, line in enumerate(sys.stdin.buffer, 1):
         if not line.strip():
             continue
         try:
@@ -66,13 +66,14 @@ def _answer_lines(memory: Memory, limit: int) -> bool:
     return good
 
 
-def _question(line: str, number: int, limit: int) -> tuple[str, int]:
+def _question(line: bytes, number: int, limit: int) -> tuple[str, int]:
     """A line of the batch: a JSON string, or an object with `query` and, if it likes, `k`."""
     try:
-        asked: Any = json.loads(line)
-    except json.JSONDecodeError as exc:
+        asked: Any = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as exc:
+        reason = exc.msg if isinstance(exc, json.JSONDecodeError) else str(exc)
         raise ImportFailed(
-            f"line {number} is not JSON: {exc.msg}", 'write {"query": "..."} on each line'
+            f"line {number} is not JSON: {reason}", 'write {"query": "..."} on each line'
         ) from exc
     query = asked.get("query") if isinstance(asked, dict) else asked
     k = asked.get("k", limit) if isinstance(asked, dict) else limit
@@ -82,7 +83,8 @@ def _question(line: str, number: int, limit: int) -> tuple[str, int]:
         )
     if not isinstance(query, str):
         raise ImportFailed(
-            f"line {number} has no query: {line.strip()[:80]!r}", 'write {"query": "..."} on each line'
+            f"line {number} has no query: {line.decode('utf-8').strip()[:80]!r}",
+            'write {"query": "..."} on each line',
         )
     return query, k
 
@@ -106,5 +108,7 @@ def _line(result: Recalled) -> Text:
     origin = ", ".join(filter(None, (result.when, result.speaker)))
     ref = f" ({result.ref})" if result.ref else ""
     return Text.assemble(
-        (f"{score}  ", "dim"), (f"{origin}{ref}: " if origin else "", "cyan"), printable(result.text)
+        (f"{score}  ", "dim"),
+        (printable(f"{origin}{ref}: ") if origin else "", "cyan"),
+        printable(result.text),
     )

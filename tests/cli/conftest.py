@@ -1,0 +1,85 @@
+"""The command line, run in this process on the test's own home."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hermes_core import HermesHome
+from hermes_core.cli import main
+
+Hermes = Callable[..., Result]
+
+CHAT = [
+    {"session": "s1", "role": "user", "content": "My cat is called Momo", "speaker": "Ana", "ref": "m1"},
+    {"session": "s1", "role": "assistant", "content": "What a lovely name."},
+    {"session": "s1", "role": "user", "content": "She is black and white"},
+    {"session": "s1", "role": "assistant", "content": "Noted."},
+    {"session": "s2", "role": "user", "content": "Tomorrow I fly to Lisbon"},
+    {"session": "s2", "role": "assistant", "content": "Have a good trip."},
+]
+
+NOTES = '''
+from hermes_core import MemoryProvider
+
+class Notes(MemoryProvider):
+    name = "notes"
+
+    def prefetch(self, query):
+        return "noted: " + query.text
+
+    def register_cli(self, group):
+        import click
+
+        @group.command()
+        def count():
+            """Say how many."""
+            click.echo("three notes")
+'''
+
+
+@pytest.fixture
+def hermes(hermes_home: HermesHome) -> Hermes:
+    """Runs one command; a bug's exception comes through."""
+
+    def run(*words: object, code: int | None = 0, typed: str | bytes | None = None) -> Result:
+        result = CliRunner().invoke(main, [str(word) for word in words], input=typed, prog_name="hermes")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert code in (None, result.exit_code), (words, result.stdout, result.stderr)
+        assert "Traceback" not in result.stderr
+        return result
+
+    return run
+
+
+@pytest.fixture
+def chat(tmp_path: Path) -> Path:
+    """A conversation of two sessions, a message a line."""
+    path = tmp_path / "chat.jsonl"
+    path.write_text("\n".join(map(json.dumps, CHAT)))
+    return path
+
+
+@pytest.fixture
+def notes(hermes_home: HermesHome) -> Path:
+    """The folder of a provider called `notes`; nobody chose it yet."""
+    folder = hermes_home.plugins / "notes"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(NOTES)
+    return folder
+
+
+@pytest.fixture
+def data(hermes: Hermes) -> Callable[..., Any]:
+    """Runs one command with `--json` and reads what it prints."""
+
+    def run(*words: object, code: int = 0) -> Any:
+        return json.loads(hermes(*words, "--json", code=code).stdout)
+
+    return run

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_core import HermesHome
+from hermes_core.config import set_value
+
+OPENAI = {
+    "messages": [{"role": "user", "content": "I play chess"}, {"role": "assistant", "content": "Nice."}]
+}
+LOCOMO = {
+    "sample_id": "talk-1",
+    "conversation": {
+        "speaker_a": "Ana",
+        "speaker_b": "Ben",
+        "session_1_date_time": "1:56 pm on 8 May, 2023",
+        "session_1": [
+            {"speaker": "Ana", "dia_id": "D1:1", "text": "I play chess on Mondays"},
+            {"speaker": "Ben", "dia_id": "D1:2", "text": "I did not know"},
+        ],
+    },
+}
+
+
+def test_an_import_may_run_twice(hermes: Any, data: Any, chat: Path) -> None:
+    assert hermes("import", chat).stdout == "3 turns (6 messages) of 2 sessions imported\n"
+    again = hermes("import", chat).stdout
+    assert again == "0 turns (0 messages) of 2 sessions imported, 3 turns were known\n"
+    assert data("import", chat) == {"sessions": 2, "turns": 0, "messages": 0, "known": 3}
+    assert len(data("sessions", "list")) == 2
+
+
+def test_a_file_that_grew_brings_only_what_is_new(hermes: Any, data: Any, chat: Path) -> None:
+    hermes("import", chat)
+    with chat.open("a") as file:
+        file.write('\n{"session": "s2", "role": "user", "content": "I am back"}')
+        file.write('\n{"session": "s2", "role": "assistant", "content": "Welcome."}')
+    assert data("import", chat) == {"sessions": 2, "turns": 1, "messages": 2, "known": 3}
+
+
+@pytest.mark.parametrize(("name", "content"), [("openai", OPENAI), ("locomo", LOCOMO), ("locomo", [LOCOMO])])
+def test_a_format_is_named_or_found(hermes: Any, data: Any, tmp_path: Path, name: str, content: Any) -> None:
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps(content))
+    assert data("import", path)["turns"] == 1
+    assert data("import", "--format", name, path)["known"] == 1
+    assert "chess" in data("recall", "Who plays chess?")["results"][0]["text"]
+
+
+def test_each_turn_reaches_the_provider_once(
+    hermes: Any, data: Any, hermes_home: HermesHome, notes: Path, chat: Path
+) -> None:
+    (notes / "__init__.py").write_text(
+        "from pathlib import Path\n"
+        "from hermes_core import MemoryProvider\n"
+        "class Notes(MemoryProvider):\n"
+        "    name = 'notes'\n"
+        "    def sync_turn(self, turn, session):\n"
+        "        with Path(session.home, 'taken').open('a') as file:\n"
+        "            file.write(turn.user + '\\n')\n"
+    )
+    set_value(hermes_home, "memory.provider", "notes")
+    hermes("import", chat)
+    hermes("import", chat)
+    taken = (hermes_home.path / "taken").read_text().splitlines()
+    assert taken == ["My cat is called Momo", "She is black and white", "Tomorrow I fly to Lisbon"]
+    assert data("outbox", "list") == []
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "the file is empty"),
+        (b"hello", "line 1 is no JSON"),
+        (b"\xff\xfe\x00", "is not UTF-8 text"),
+        (b'{"a": 1}', "no known format: it begins with ['a']"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"session": "s", "role": "user", "content": "x"}\n{"session": "s"}', "line 2"),
+        (b'{"session": "s", "role": "user", "content": "x"}\nnonsense', "line 2 is no JSON"),
+    ],
+)
+def test_a_bad_file_is_one_clear_line_and_stores_nothing(
+    hermes: Any, data: Any, tmp_path: Path, content: bytes, said: str
+) -> None:
+    path = tmp_path / "bad.json"
+    path.write_bytes(content)
+    result = hermes("import", path, code=1)
+    assert result.stderr.startswith(f"error: {str(path)!r}: ")
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert data("sessions", "list") == []
+
+
+def test_the_wrong_format_is_named(hermes: Any, chat: Path) -> None:
+    assert "this is not a LoCoMo file" in hermes("import", "--format", "locomo", chat, code=1).stderr
+    assert "is not one of" in hermes("import", "--format", "pdf", chat, code=2).stderr
+
+
+@pytest.mark.parametrize("words", [[], ["/no/such/file"], ["."]])
+def test_a_file_is_needed(hermes: Any, words: list[str]) -> None:
+    assert "Usage: hermes import" in hermes("import", *words, code=2).stderr

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_core import HermesHome
+from hermes_core.cli import COMMANDS, SUMMARIES
+from hermes_core.config import set_value
+
+HELP = """
+import sys
+from hermes_core.cli import main
+main(["--help"], standalone_mode=False)
+print(sorted(name for name in sys.modules if "holographic" in name or name.startswith("_hermes_user_memory")))
+print(sorted({"numpy", "httpx", "rich"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize("provider", ["holographic", "notes"])
+def test_help_names_the_provider_and_imports_none(
+    hermes_home: HermesHome, notes: Path, provider: str
+) -> None:
+    set_value(hermes_home, "memory.provider", provider)
+    ended = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True)
+    assert f"Commands of the active provider '{provider}'." in ended.stdout
+    assert ended.stdout.splitlines()[-2:] == ["[]", "[]"]
+
+
+def test_the_module_and_both_programs_are_the_same_command_line() -> None:
+    programs = [[str(Path(sys.executable).with_name(name))] for name in ("hermes", "hermes-memory")]
+    shown = [
+        subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout
+        for command in [*programs, [sys.executable, "-m", "hermes_core.cli"]]
+    ]
+    assert len(set(shown)) == 1
+    assert shown[0].startswith("hermes, version ")
+
+
+def test_every_command_has_a_summary_and_its_help(hermes: Any) -> None:
+    assert COMMANDS.keys() == SUMMARIES.keys()
+    for name in COMMANDS:
+        assert f"Usage: hermes {name}" in hermes(name, "--help").stdout
+        assert hermes(name, "-h").stdout == hermes(name, "--help").stdout
+
+
+def test_a_word_that_is_no_command_is_wrong_usage(hermes: Any) -> None:
+    assert "No such command 'nonsense'" in hermes("nonsense", code=2).stderr
+    assert "No such option" in hermes("memory", "show", "--nonsense", code=2).stderr
+
+
+def test_without_a_command_the_help_is_shown(hermes: Any) -> None:
+    result = hermes(code=2)
+    assert "Commands:" in result.stdout + result.stderr
+
+
+# ---------------------------------------------------------------------------------------------------------- homes
+
+
+def test_the_home_of_the_option_comes_before_that_of_the_environment(
+    hermes: Any, hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    hermes("memory", "add", "in the environment's")
+    hermes("--home", tmp_path / "other", "memory", "add", "in the option's")
+    assert "in the environment's" in hermes_home.memory_md.read_text()
+    assert "in the option's" in (tmp_path / "other" / "memories" / "MEMORY.md").read_text()
+    assert "in the option's" in hermes("--home", tmp_path / "other", "memory", "show").stdout
+
+
+def test_a_profile_is_a_home_of_its_own(
+    hermes: Any, data: Any, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hermes("--profile", "work", "memory", "add", "Works at the port")
+    assert "Works at the port" not in hermes("memory", "show").stdout
+    assert (hermes_home.path / "profiles" / "work" / "memories" / "MEMORY.md").exists()
+    monkeypatch.setenv("HERMES_PROFILE", "work")
+    assert "Works at the port" in hermes("memory", "show").stdout
+    assert data("memory", "status")["profile"] == "work"
+    assert "Works at the port" not in hermes("--profile", "default", "memory", "show").stdout
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", ".hidden", "x" * 65])
+def test_a_profile_can_not_leave_its_folder(hermes: Any, name: str) -> None:
+    result = hermes("--profile", name, "memory", "show", code=1)
+    assert (
+        result.stderr == f"error: {name!r} can't be a profile's name; use letters, digits, '-', '_' and '.'\n"
+    )
+
+
+def test_a_home_that_is_a_file_is_one_clear_line(hermes: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = hermes("--home", tmp_path / "file", "memory", "add", "x", code=1)
+    assert result.stderr.count("\n") == 1
+    assert "Not a directory" in result.stderr
+
+
+def test_a_wrong_config_is_one_clear_line_and_help_still_works(hermes: Any, hermes_home: HermesHome) -> None:
+    hermes_home.path.mkdir()
+    hermes_home.config_yaml.write_text("memory:\n  memory_char_limit: much\n")
+    result = hermes("memory", "status", code=1)
+    assert result.stderr.startswith("error: config.yaml line 2: memory.memory_char_limit must be")
+    assert "Commands:" in hermes("--help").stdout
+
+
+def test_reading_makes_no_home(hermes: Any, hermes_home: HermesHome) -> None:
+    for words in (["--help"], ["completion", "bash"], ["memory", "show"]):
+        hermes(*words)
+    assert not hermes_home.memory_md.exists()
+
+
+# ----------------------------------------------------------------------------------------------------- completion
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_is_for_that_shell(hermes: Any, shell: str) -> None:
+    script = hermes("completion", shell).stdout
+    assert f"_HERMES_COMPLETE={shell}_complete" in script
+
+
+def test_an_unknown_shell_is_wrong_usage(hermes: Any) -> None:
+    assert "'tcsh' is not one of" in hermes("completion", "tcsh", code=2).stderr
+
+
+def test_completion_offers_commands_and_the_active_providers_name(
+    hermes_home: HermesHome, notes: Path
+) -> None:
+    set_value(hermes_home, "memory.provider", "notes")
+    environ = {**os.environ, "_HERMES_COMPLETE": "bash_complete", "COMP_WORDS": "hermes ", "COMP_CWORD": "1"}
+    ended = subprocess.run(
+        [Path(sys.executable).with_name("hermes")], env=environ, capture_output=True, text=True, check=True
+    )
+    offered = {line.partition(",")[2] for line in ended.stdout.splitlines()}
+    assert {*COMMANDS, "notes"} == offered
+
+
+# ------------------------------------------------------------------------------------------------ provider commands
+
+
+def test_the_active_provider_has_its_commands_and_no_other(
+    hermes: Any, hermes_home: HermesHome, notes: Path
+) -> None:
+    assert "No such command 'notes'" in hermes("notes", "count", code=2).stderr
+    set_value(hermes_home, "memory.provider", "notes")
+    assert hermes("notes", "count").stdout == "three notes\n"
+    assert "Say how many." in hermes("notes", "--help").stdout
+    assert "No such command 'holographic'" in hermes("holographic", "stats", code=2).stderr
+    set_value(hermes_home, "memory.provider", "holographic")
+    assert "facts: 0" in hermes("holographic", "stats").stdout
+    assert "No such command 'notes'" in hermes("notes", "count", code=2).stderr
+
+
+def test_a_provider_that_does_not_load_says_why_in_place_of_its_commands(
+    hermes: Any, hermes_home: HermesHome
+) -> None:
+    set_value(hermes_home, "memory.provider", "honcho")
+    result = hermes("honcho", "status", code=1)
+    assert (
+        result.stderr == "error: provider 'honcho' is not installed; run: pip install hermes-memory-honcho\n"
+    )

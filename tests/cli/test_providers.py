@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_core import HermesHome
+from hermes_core.config import set_value
+from hermes_core.manager.outbox import Outbox
+from hermes_core.manager.payload import Write
+
+NEEDS_A_BACKEND = """
+from pathlib import Path
+from hermes_core import BackendUnavailable, MemoryProvider
+
+class Notes(MemoryProvider):
+    name = "notes"
+
+    def on_memory_write(self, write, session):
+        backend = Path(session.home, "backend")
+        if not backend.exists():
+            raise BackendUnavailable("the backend is down")
+        (backend / write.content).touch()
+"""
+
+
+def test_the_listing_says_what_is_there_and_how_it_is(
+    hermes: Any, data: Any, hermes_home: HermesHome, notes: Path
+) -> None:
+    states = {entry["name"]: entry["state"] for entry in data("providers")}
+    assert states["notes"] == states["holographic"] == "idle"
+    assert states["honcho"] == "unavailable"
+    shown = hermes("providers").stdout
+    assert "it is not installed" in shown
+    set_value(hermes_home, "memory.provider", "notes")
+    set_value(hermes_home, "providers.block", ["holographic"])
+    (entry,) = [entry for entry in data("providers") if entry["name"] == "notes"]
+    assert entry["path"] == str(notes)
+    names = {entry["name"] for entry in data("providers")}
+    assert "holographic" not in names
+    blocked = {e["name"]: e["reason"] for e in data("providers", "--all") if e["state"] == "blocked"}
+    assert blocked == {"holographic": "'holographic' is on the block list"}
+
+
+def test_a_blocked_provider_that_is_chosen_is_a_problem(
+    hermes: Any, hermes_home: HermesHome, notes: Path
+) -> None:
+    set_value(hermes_home, "memory.provider", "notes")
+    set_value(hermes_home, "providers.allow", [])
+    assert "is not on the allow list" in hermes("providers", code=3).stderr
+    assert "is not on the allow list" in hermes("memory", "use", "notes", code=1).stderr
+
+
+def test_the_environment_limits_what_is_loaded(
+    hermes: Any, hermes_home: HermesHome, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_value(hermes_home, "memory.provider", "notes")
+    monkeypatch.setenv("HERMES_LOAD_PROVIDERS", "")
+    assert "is not on the allow list" in hermes("memory", "status", code=3).stderr
+    monkeypatch.setenv("HERMES_LOAD_PROVIDERS", "Notes")
+    hermes("memory", "status")
+
+
+# --------------------------------------------------------------------------------------------------------- outbox
+
+
+def test_an_empty_outbox(hermes: Any, data: Any) -> None:
+    assert hermes("outbox", "list").stdout == "Nothing waits: every write was taken.\n"
+    assert data("outbox", "list") == []
+    assert hermes("outbox", "retry", "--all").stdout == "0 row(s) to be tried again\n"
+    assert hermes("outbox", "drop", "--all", "--yes").stdout == "0 row(s) dropped\n"
+
+
+@pytest.mark.parametrize(
+    "words", [["retry"], ["drop", "--yes"], ["retry", "1", "--all"], ["drop", "one"], ["dance"]]
+)
+def test_rows_are_named_or_all(hermes: Any, words: list[str]) -> None:
+    assert "Usage: hermes outbox" in hermes("outbox", *words, code=2).stderr
+
+
+@pytest.mark.slow
+def test_a_write_waits_while_the_backend_is_down_and_goes_out_once_it_is_back(
+    hermes: Any, data: Any, hermes_home: HermesHome, notes: Path
+) -> None:
+    (notes / "__init__.py").write_text(NEEDS_A_BACKEND)
+    set_value(hermes_home, "memory.provider", "notes")
+    hermes("memory", "add", "Likes tea")
+    (row,) = data("outbox", "list")
+    assert (row["provider"], row["hook"], row["state"]) == ("notes", "on_memory_write", "pending")
+    assert "the backend is down" in hermes("outbox", "list").stdout
+    (hermes_home.path / "backend").mkdir()
+    assert data("memory", "status")["outbox"]["waiting"] in (0, 1)
+    hermes("memory", "add", "Plays chess")
+    assert data("outbox", "list") == []
+    assert sorted(path.name for path in (hermes_home.path / "backend").iterdir()) == [
+        "Likes tea",
+        "Plays chess",
+    ]
+
+
+@pytest.fixture
+def parked(hermes_home: HermesHome) -> None:
+    """Two rows that were taken out of the line."""
+    outbox = Outbox(hermes_home)
+    outbox.append("notes", [Write("sync_turn", event, "s1", "{}") for event in ("t1", "t2")])
+    for row in outbox.pending():
+        outbox.park(row, "it is \x1b[31m poison")
+    outbox.close()
+
+
+@pytest.mark.usefixtures("parked")
+def test_parked_rows_are_shown_with_their_error_and_dropped_by_number(hermes: Any, data: Any) -> None:
+    shown = hermes("outbox", "list").stdout
+    assert "parked" in shown
+    assert "\x1b" not in shown
+    assert hermes("outbox", "drop", "1", typed="n\n", code=1).stderr == "Aborted!\n"
+    assert hermes("outbox", "drop", "1", "--yes").stdout == "1 row(s) dropped\n"
+    assert [row["number"] for row in data("outbox", "list")] == [2]
+    assert hermes("outbox", "retry", "2").stdout.startswith("1 row(s) to be tried again")
+    assert data("outbox", "list")[0]["state"] == "pending"

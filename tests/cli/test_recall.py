@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_core import HermesHome
+from hermes_core.config import set_value
+
+FIELDS = {"source", "injected", "text", "session_id", "message_id", "ref", "speaker", "when", "score"}
+
+
+def test_recall_shows_what_a_turn_would_be_given_by_source(
+    hermes: Any, data: Any, hermes_home: HermesHome, notes: Path, chat: Path
+) -> None:
+    set_value(hermes_home, "memory.provider", "notes")
+    hermes("import", chat)
+    hermes("memory", "add", "Likes tea")
+    report = data("recall", "What is my cat called?")
+    assert report.keys() == {"query", "results", "tokens", "elapsed_ms", "problems"}
+    assert all(result.keys() == FIELDS for result in report["results"])
+    first = {result["source"]: result for result in reversed(report["results"])}
+    assert first["memory"]["text"] == "Likes tea"
+    assert first["provider"]["text"] == "noted: What is my cat called?"
+    assert (first["sessions"]["text"], first["sessions"]["ref"]) == ("My cat is called Momo", "m1")
+    assert (first["provider"]["injected"], first["sessions"]["injected"]) == (True, False)
+    assert report["tokens"] > 0
+    shown = hermes("recall", "What is my cat called?").stdout
+    assert "past sessions  when the model asks" in shown
+    assert "Ana (m1): My cat is called Momo" in shown
+
+
+def test_past_sessions_are_given_unasked_when_config_says_so(
+    hermes: Any, data: Any, hermes_home: HermesHome, chat: Path
+) -> None:
+    hermes("import", chat)
+    set_value(hermes_home, "recall.sessions", "auto")
+    assert all(result["injected"] for result in data("recall", "cat")["results"])
+
+
+def test_k_bounds_the_results_of_a_source(hermes: Any, data: Any, chat: Path) -> None:
+    hermes("import", chat)
+    assert len(data("recall", "-k", "1", "cat")["results"]) == 1
+    for wrong in ("0", "-1", "many", "1001"):
+        hermes("recall", "-k", wrong, "cat", code=2)
+
+
+def test_nothing_found_is_no_failure(hermes: Any, data: Any) -> None:
+    assert "Nothing is remembered for this message." in hermes("recall", "cat").stdout
+    assert data("recall", "cat")["results"] == []
+    assert data("recall", "")["results"] == []
+
+
+def test_search_that_is_switched_off_is_left_out(
+    hermes: Any, data: Any, hermes_home: HermesHome, chat: Path
+) -> None:
+    hermes("import", chat)
+    set_value(hermes_home, "sessions.search_enabled", False)
+    assert data("recall", "cat")["results"] == []
+
+
+def test_a_batch_answers_each_line_and_a_bad_one_with_its_error(hermes: Any, chat: Path) -> None:
+    hermes("import", chat)
+    asked = [
+        '{"query": "cat"}',
+        "no json",
+        "",
+        '"Lisbon"',
+        '{"k": 3}',
+        '{"query": "cat", "k": 0}',
+        '{"query": "cat", "k": true}',
+        "[" * 5_000,
+        '{"query": "\\ud800 cat"}',
+        '{"query": "cat", "k": 1}',
+    ]
+    result = hermes("recall", "--batch", typed="\n".join(asked), code=1)
+    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [answer.get("query") for answer in answers] == [
+        "cat", None, "Lisbon", None, None, None, None, "\ud800 cat", "cat"
+    ]  # fmt: skip
+    errors = [answer["error"] for answer in answers if "error" in answer]
+    assert errors[0].startswith("line 2 is not JSON")
+    assert errors[1].startswith("line 5 has no query")
+    assert errors[2].startswith("line 6 asks for 0 results")
+    assert errors[3].startswith("line 7 asks for True results")
+    assert errors[4].startswith("line 8 is not JSON")
+    assert len(answers[-1]["results"]) == 1
+    assert hermes("recall", "--batch", typed='{"query": "cat"}\n').stdout.count("\n") == 1
+
+
+def test_bytes_that_are_no_text_cost_a_batch_one_line(hermes: Any) -> None:
+    result = hermes("recall", "--batch", typed=b'\xff\xfe\n"cat"\n', code=1)
+    assert [("error" in json.loads(line)) for line in result.stdout.splitlines()] == [True, False]
+
+
+@pytest.mark.parametrize("words", [[], ["cat", "--batch"]])
+def test_a_query_or_a_batch_is_needed_and_not_both(hermes: Any, words: list[str]) -> None:
+    assert "give a QUERY or --batch, one of the two" in hermes("recall", *words, code=2).stderr

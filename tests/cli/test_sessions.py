@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def imported(hermes: Any, chat: Path) -> None:
+    hermes("import", chat)
+
+
+def test_an_empty_home_has_nothing_to_show(hermes: Any, data: Any) -> None:
+    assert hermes("sessions", "list").stdout == "No session is stored yet.\n"
+    assert hermes("sessions", "search", "cat").stdout == "No message matches.\n"
+    assert data("sessions", "list") == data("sessions", "search", "cat") == []
+
+
+@pytest.mark.usefixtures("imported")
+def test_an_id_of_the_list_can_be_given_to_show(hermes: Any, data: Any) -> None:
+    listed = data("sessions", "list")
+    shown = hermes("sessions", "list").stdout
+    for one in listed:
+        id_ = one["session"]["id"]
+        assert id_ in shown
+        assert len(data("sessions", "show", id_)) == one["session"]["message_count"]
+    assert len(data("sessions", "list", "--limit", "1")) == 1
+    assert data("sessions", "list", "--source", "telegram") == []
+
+
+@pytest.mark.usefixtures("imported")
+def test_the_beginning_of_an_id_is_enough(hermes: Any) -> None:
+    shown = hermes("sessions", "show", "jsonl-s1").stdout
+    assert "Ana\nMy cat is called Momo\n\n" in shown
+    assert (
+        "no session has the id 'nope'; hermes sessions list shows them"
+        in hermes("sessions", "show", "nope", code=1).stderr
+    )
+
+
+@pytest.mark.usefixtures("imported")
+def test_a_search_is_narrowed_by_its_options(hermes: Any, data: Any) -> None:
+    found = data("sessions", "search", "What is my cat called?")
+    assert (found[0]["text"], found[0]["ref"]) == ("My cat is called Momo", "m1")
+    assert {hit["role"] for hit in data("sessions", "search", "cat", "--role", "user")} == {"user"}
+    assert data("sessions", "search", "cat", "--source", "telegram") == []
+    assert data("sessions", "search", "cat", "--since", "2999-01-01") == []
+    assert data("sessions", "search", "cat", "--until", "1999-01-01") == []
+    assert len(data("sessions", "search", "cat", "-k", "1")) == 1
+    assert "Momo" in hermes("sessions", "search", "cat", "--sort", "newest").stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["search"],
+        ["search", "cat", "--since", "yesterday"],
+        ["search", "cat", "--role", "boss"],
+        ["search", "cat", "--sort", "up"],
+        ["search", "cat", "-k", "0"],
+        ["list", "--limit", "none"],
+        ["show"],
+        ["dance"],
+    ],
+)
+def test_wrong_usage(hermes: Any, words: list[str]) -> None:
+    assert "Usage: hermes sessions" in hermes("sessions", *words, code=2).stderr
+
+
+@pytest.mark.parametrize("query", ['"', "AND", "cat OR", "a*b", "'; --", "💥", "\udcff", ""])
+@pytest.mark.usefixtures("imported")
+def test_any_text_may_be_searched_for(hermes: Any, query: str) -> None:
+    hermes("sessions", "search", query)
+
+
+def test_a_damaged_store_is_one_clear_line(hermes: Any, hermes_home: Any, imported: None) -> None:
+    for path in hermes_home.path.glob("state.db*"):
+        path.write_bytes(b"no database " * 400)
+    result = hermes("sessions", "list", code=1)
+    assert "is damaged" in result.stderr
+    assert result.stderr.count("\n") == 1

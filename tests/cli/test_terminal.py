@@ -1,0 +1,99 @@
+"""Text that was stored can't drive the terminal: not through a table, a line, an error, a log or JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_core import HermesHome
+from hermes_core.config import set_value
+
+DRIVES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+NASTY = "cat \x1b]0;owned\x07 \x1b[31m red \x9b2J \x08\x08 \x7f \u202e turned \u2066"
+
+PROVIDER = f"""
+from hermes_core import MemoryProvider
+
+class Notes(MemoryProvider):
+    name = "notes"
+
+    def prefetch(self, query):
+        return {NASTY!r}
+
+    def on_memory_write(self, write):
+        raise RuntimeError({NASTY!r})
+
+    def register_cli(self, group):
+        raise RuntimeError({NASTY!r})
+"""
+
+
+@pytest.fixture
+def nasty_home(hermes: Any, hermes_home: HermesHome, tmp_path: Path) -> None:
+    """A home full of texts that would drive a terminal."""
+    line = {"session": "s \x1b[31m", "title": NASTY, "speaker": NASTY, "ref": NASTY, "content": NASTY}
+    path = tmp_path / "chat.jsonl"
+    path.write_text("\n".join(json.dumps(line | {"role": role}) for role in ("user", "assistant")))
+    hermes("import", path)
+    hermes("memory", "add", "Has a cat")
+    hermes_home.memory_md.write_text(f"Has a cat\n§\n{NASTY}")
+    folder = hermes_home.plugins / "notes"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(PROVIDER)
+    (folder / "plugin.yaml").write_text(json.dumps({"version": NASTY, "description": NASTY}))
+
+
+COMMANDS = [
+    ["sessions", "list"],
+    ["sessions", "search", "cat"],
+    ["sessions", "show", "jsonl"],
+    ["memory", "show"],
+    ["memory", "history"],
+    ["memory", "status"],
+    ["recall", "cat"],
+    ["providers", "--all"],
+    ["outbox", "list"],
+]
+
+
+@pytest.mark.usefixtures("nasty_home")
+@pytest.mark.parametrize("as_json", [[], ["--json"]], ids=["text", "json"])
+@pytest.mark.parametrize("provider", ["", "notes"])
+def test_no_command_passes_it_on(
+    hermes: Any, hermes_home: HermesHome, provider: str, as_json: list[str]
+) -> None:
+    set_value(hermes_home, "memory.provider", provider)
+    shown = ""
+    for words in COMMANDS:
+        result = hermes("--debug", *words, *as_json, code=None)
+        assert not DRIVES.search(result.stdout + result.stderr), words
+        shown += result.stdout
+    assert "owned" in shown
+
+
+@pytest.mark.usefixtures("nasty_home")
+@pytest.mark.slow
+def test_neither_errors_nor_warnings_pass_it_on(hermes: Any, hermes_home: HermesHome) -> None:
+    set_value(hermes_home, "memory.provider", "notes")
+    for words in (
+        ["notes"],
+        ["memory", "add", "Likes rye"],
+        ["memory", "remove", "cat"],
+        ["sessions", "show", NASTY],
+        ["memory", "use", NASTY],
+        ["--profile", NASTY, "memory", "show"],
+    ):
+        result = hermes(*words, code=None)
+        assert not DRIVES.search(result.stdout + result.stderr), words
+        assert result.stdout + result.stderr
+
+
+def test_json_is_what_was_stored(hermes: Any, data: Any, tmp_path: Path) -> None:
+    path = tmp_path / "chat.jsonl"
+    path.write_text(json.dumps({"session": "s", "role": "user", "content": NASTY}))
+    hermes("import", path)
+    assert data("sessions", "show", "jsonl")[0]["content"] == NASTY
