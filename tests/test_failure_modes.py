@@ -13,7 +13,7 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,11 @@ from hermes_core import (
     SessionSwitch,
     open_memory,
 )
+from hermes_core.agent.answer import Answer
+from hermes_core.agent.cancel import Cancel, Cancelled
+from hermes_core.agent.loop import Agent
 from hermes_core.config import set_value
-from hermes_core.errors import BackendUnavailable
+from hermes_core.errors import BackendUnavailable, ModelUnavailable
 from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_core.sessions.migrations import MIGRATIONS
 from hermes_core.storage.files import FileSystem, locked
@@ -74,8 +77,6 @@ ROWS = (
 WAITING = (
     ("provider mode tools", "the providers of hosted backends, which have modes"),
     ("provider mode context", "the providers of hosted backends, which have modes"),
-    ("interrupted turn", "the agent loop"),
-    ("background review setup issue", "background review"),
     ("OpenClaw source missing", "the importer of OpenClaw homes"),
     ("OpenClaw migration script missing", "the importer of OpenClaw homes"),
     ("OpenClaw or gateway still running", "the importer of OpenClaw homes"),
@@ -423,6 +424,41 @@ def test_recall_of_a_session_that_went_on_is_dropped(remember: Remember) -> None
     assert memory.begin_turn("again", new).context == ""
 
 
+# ----------------------------------------------------------------------------------------------------------- agent
+
+
+class Says:
+    """A model that says one thing a request, in order; an exception is raised, after a beginning was heard."""
+
+    name, context_length = "scripted", 32768
+
+    def __init__(self, *answers: str | Exception) -> None:
+        self.answers = list(answers)
+
+    def complete(
+        self, messages: Sequence[Any], tools: Sequence[Any], *, hear: Callable[[str], None], cancel: Cancel
+    ) -> Answer:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            hear("Once upon")
+            raise answer
+        hear(answer)
+        return Answer(answer)
+
+
+@row("interrupted turn")
+def test_an_interrupted_turn_reaches_no_provider(remember: Remember) -> None:
+    """Agent, the person interrupts: the provider gets neither the turn nor a question to prepare for."""
+    provider = RecordingProvider()
+    agent = Agent(remember(provider), Says(Cancelled(), "Hello."))
+    assert agent.run_turn("Tell me a story").outcome == "interrupted"
+    assert agent.memory.flush()
+    assert not {"sync_turn", "queue_prefetch"} & set(provider.hooks)
+    agent.run_turn("Say hello")
+    assert agent.memory.flush()
+    assert [call["turn"].user for call in provider.of("sync_turn")] == ["Say hello"]
+
+
 # ------------------------------------------------------------------------------------------------------- sessions
 
 
@@ -475,6 +511,26 @@ def test_one_or_two_characters_of_cjk_find_what_they_should(remember: Remember, 
     memory = remember()
     memory.end_turn(memory.start_session(), "我每天喝绿茶。お茶が好き", "好的")
     assert "绿茶" in json.dumps(search(memory, query)["results"], ensure_ascii=False)
+
+
+# --------------------------------------------------------------------------------------------------------- review
+
+
+@row("background review setup issue")
+def test_a_review_that_fails_is_logged_and_the_conversation_goes_on(
+    remember: Remember, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Agent, the background review fails: the answer was given before it, the failure is told, the next turn comes."""
+    caplog.set_level(logging.INFO)
+    model, reviews = Says("First.", ModelUnavailable("no model for a review")), []
+    agent = Agent(remember(memory__nudge_interval=1), model, reviewed=reviews.append)
+    assert agent.run_turn("One").text == "First."
+    assert agent.wait_for_review(10)
+    assert "no model for a review" in caplog.text
+    assert "no model for a review" in reviews[0].failure
+    model.answers = ["Second.", "Nothing to keep."]
+    assert agent.run_turn("Two").text == "Second."
+    assert agent.wait_for_review(10)
 
 
 # ---------------------------------------------------------------------------------------------------------- stream
