@@ -24,11 +24,13 @@ from hermes_core import errors
 from hermes_core.config import KEYS, parse_config
 from hermes_core.contract.hooks import HOOK_NAMES, OBSERVER_HOOK_NAMES
 from hermes_core.home import HermesHome
+from hermes_core.importers.sample import sample_path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 READ_ONLY = {"text", "pycon"}
 WORKED = (0, 3)
 """Exit codes of a command that did what it says: 3 means that something configured does not work here."""
@@ -123,6 +125,65 @@ def test_the_tables_of_names_end_in_hooks_of_ours() -> None:
     assert named == HOOK_NAMES - {"register_cli"}
 
 
+def test_every_command_that_prints_json_has_its_shape(headings: set[str]) -> None:
+    printing = [
+        path
+        for path, command in generate.commands()
+        if any(param.name == "as_json" for param in command.params)
+    ]
+    assert [path for path in printing if f"{path} --json" not in headings] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("hermes import", ["import", str(sample_path()), "--format", "locomo"]),
+        ("hermes memory history", ["memory", "history"]),
+        ("hermes providers", ["providers", "--all"]),
+        ("hermes recall", ["recall", "cashews"]),
+        ("hermes sessions list", ["sessions", "list"]),
+        ("hermes sessions search", ["sessions", "search", "Nadia"]),
+    ],
+)
+def test_a_command_prints_the_keys_of_its_shape(path: str, words: list[str], hermes_home: HermesHome) -> None:
+    from hermes_core.cli import main
+
+    for step in (["import", str(sample_path())], ["memory", "add", "A fact."]):
+        assert CliRunner().invoke(main, step).exit_code == 0
+    document = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
+    told = {key for key, _ in generate.shape(generate.documents()[path])}
+    empty = {key for key, kind in generate.observed(document) if kind == "list"}
+    seen = {key for key, _ in generate.observed(document)} - empty
+    assert seen == {key for key in told if not key.startswith(tuple(f"{one}[]" for one in empty))}
+
+
+def test_every_tool_has_a_heading(headings: set[str]) -> None:
+    assert {"memory", "session_search"} <= headings
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_every_link_leads_to_a_page_and_a_heading_that_exist(page: Path) -> None:
+    broken = []
+    for target in LINK.findall(without_code(page.read_text(encoding="utf-8"))):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        goal = (page.parent / path).resolve() if path else page
+        if not goal.exists() or (anchor and anchor not in anchors(goal)):
+            broken.append(target)
+    assert broken == []
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as its addresses name them."""
+    found = HEADING.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", one).strip().lower()) for one in found}
+
+
 @pytest.mark.parametrize("page", generate.PAGES)
 def test_a_generated_page_is_what_the_code_says(page: str) -> None:
     assert not generate.stale(page), "run: python docs/generate.py"
@@ -162,9 +223,12 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("page", sorted({block.page for block in of("sh")}), ids=lambda p: p.stem)
-def test_the_commands_of_a_page_work_one_after_the_other(page: Path, hermes_home: HermesHome) -> None:
+def test_the_commands_of_a_page_work_one_after_the_other(
+    page: Path, hermes_home: HermesHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from hermes_core.cli import main
 
+    monkeypatch.chdir(tmp_path)
     for block in of("sh"):
         for line in block.text.splitlines() if block.page == page else ():
             words = shlex.split(line, comments=True)
