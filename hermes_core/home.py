@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_core.errors import ConfigError
 
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+_asking: ContextVar[HermesHome | None] = ContextVar("hermes_home_that_asks", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +38,11 @@ class HermesHome:
     ) -> HermesHome:
         """Find the home: `home`, else HERMES_HOME, else ~/.hermes; then `profile`, else HERMES_PROFILE, inside it.
 
-        Raises `ConfigError` for a profile name that could leave the `profiles` folder.
+        Without arguments, a hook that gets no session is given the home of the host that asks. Raises `ConfigError` for
+        a profile name that could leave the `profiles` folder.
         """
+        if home is None and profile is None and environ is None and (asking := _asking.get()):
+            return asking
         env = os.environ if environ is None else environ
         root = Path(home or env.get("HERMES_HOME") or _default_root(env)).expanduser().absolute()
         name = profile if profile is not None else env.get("HERMES_PROFILE", "")
@@ -43,6 +51,15 @@ class HermesHome:
         if not _PROFILE_NAME.fullmatch(name):
             raise ConfigError(f"{name!r} can't be a profile's name", "use letters, digits, '-', '_' and '.'")
         return cls(root / "profiles" / name, name)
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """While it lasts, `resolve()` is this home: for `is_available` and `backup_paths`, which get no session."""
+        token = _asking.set(self)
+        try:
+            yield
+        finally:
+            _asking.reset(token)
 
     @property
     def config_yaml(self) -> Path:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes_core import MemoryManager, MemoryProvider
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
 
@@ -52,3 +53,24 @@ def test_every_path_lies_under_the_home_and_none_is_made(tmp_path: Path) -> None
     assert len(set(paths)) == len(paths) >= 12
     assert all(path.is_relative_to(home.path) for path in paths)
     assert not home.path.exists()
+
+
+def test_a_hook_without_a_session_finds_the_home_that_asks(hermes_home: HermesHome, tmp_path: Path) -> None:
+    seen = []
+
+    class Asked(MemoryProvider):
+        name = "asked"
+
+        def is_available(self) -> bool:
+            seen.append(HermesHome.resolve().path)
+            return True
+
+        def backup_paths(self) -> list[str]:
+            return [str(HermesHome.resolve().path)]
+
+    manager = MemoryManager(HermesHome(tmp_path / "another"))
+    manager.add_provider(Asked)
+    assert seen == [tmp_path / "another"]
+    assert manager.ask("asked", "backup_paths").value == (str(tmp_path / "another"),)
+    manager.shutdown_all()
+    assert HermesHome.resolve() == hermes_home

@@ -105,7 +105,8 @@ class MemoryManager:
         One that is not is logged and stays in `health` with its reason; nothing is raised. `name` is what the host
         calls it, `fingerprint` says whose data it is (url, account, bank): writes recorded for another are parked.
         """
-        return self._roster.add(source, name, builtin=builtin, fingerprint=fingerprint)
+        with self.home.asking():
+            return self._roster.add(source, name, builtin=builtin, fingerprint=fingerprint)
 
     def ask(self, provider: str, hook: str, **arguments: Any) -> Outcome:
         """Call one hook of one provider and wait for it: `check`, `backup_paths`, `register_cli`."""
@@ -113,7 +114,8 @@ class MemoryManager:
         for held in self._roster:
             if held.name == provider and held.implements(hook):
                 instance = held.instance(session) if isinstance(session, Session) else held.first
-                return instance.call(hook, arguments)
+                with self.home.asking():
+                    return instance.call(hook, arguments)
         return ABSENT
 
     def health(self) -> tuple[ProviderHealth, ...]:
