@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hermes_core import HermesHome, Memory, Session
+from hermes_core import HermesHome, Memory, Session{% if cookiecutter.kind != "local" %}, open_memory{% endif %}
 from hermes_core.cli import main
 {%- if cookiecutter.kind != "local" %}
-from hermes_core.kit import BackendAuthError, BackendRefused, BackendUnavailable, ProviderUnavailable
+from hermes_core.kit import BackendAuthError, BackendRefused, BackendUnavailable
 {%- endif %}
 
 from {{ cookiecutter.__package }} import {{ cookiecutter.__class }}
@@ -37,6 +37,14 @@ def client({% if cookiecutter.kind == "http" %}service: StandIn{% else %}tmp_pat
 {%- endif %}
     yield opened
     opened.close()
+
+
+def test_what_a_person_says_is_recalled_in_a_later_session(memory: Memory) -> None:
+    memory.end_turn(memory.start_session(), KEY_HANGS, "Noted.")
+    assert memory.flush()
+    recalled = memory.begin_turn("Where does the boathouse key hang?", memory.start_session())
+    assert recalled.problems == ()
+    assert KEY_HANGS in recalled.context
 
 
 def test_the_model_keeps_a_fact_and_finds_it(memory: Memory) -> None:
@@ -82,8 +90,8 @@ def test_the_command_finds_notes(home: HermesHome, memory: Memory) -> None:
 
 def test_without_a_key_it_says_which_one_is_missing(home: HermesHome) -> None:
     home.env_file.unlink()
-    with pytest.raises(ProviderUnavailable, match="{{ cookiecutter.__key }}"):
-        {{ cookiecutter.__class }}().initialize(Session("s1", home=str(home.path)))
+    with open_memory(home, provider="{{ cookiecutter.name }}") as memory:
+        assert "{{ cookiecutter.__key }}" in memory.problems()[0]
 {%- endif %}
 {%- if cookiecutter.kind == "http" %}
 

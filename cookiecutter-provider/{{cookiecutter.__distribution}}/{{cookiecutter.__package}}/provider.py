@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from hermes_core import (
-{%- if cookiecutter.kind == "sdk" %}
+{%- if cookiecutter.kind != "local" %}
     Availability,
 {%- endif %}
     Check,
+{%- if cookiecutter.kind != "local" %}
+    HermesHome,
+{%- endif %}
     MemoryProvider,
     MemoryWrite,
     Query,
@@ -39,6 +42,7 @@ from hermes_core.kit import (
     storable,
     tool,
 )
+from hermes_core.recall.rank import count_tokens
 
 from {{ cookiecutter.__package }}.client import Client, Note{% if cookiecutter.kind == "sdk" %}, installed{% endif %}
 from {{ cookiecutter.__package }}.settings import NAME, SETTINGS
@@ -65,13 +69,15 @@ class {{ cookiecutter.__class }}(MemoryProvider):
         self._client: Client | None = None
 
     # -------------------------------------------------------------- setup
-{%- if cookiecutter.kind == "sdk" %}
+{%- if cookiecutter.kind != "local" %}
 
     def is_available(self) -> Availability:
-        """The SDK must be there."""
+        """{% if cookiecutter.kind == "sdk" %}The SDK must be there, and a{% else %}A{% endif %}ll that the settings ask for."""
+{%- if cookiecutter.kind == "sdk" %}
         if not installed():
             return Availability.no("the SDK is not installed", "pip install ...")
-        return Availability()
+{%- endif %}
+        return load_settings(SETTINGS, HermesHome.resolve().path, NAME).availability
 {%- endif %}
 
     def open(self, home: Path) -> Client:
@@ -122,11 +128,18 @@ class {{ cookiecutter.__class }}(MemoryProvider):
         return PROMPT
 
     def prefetch(self, query: Query, session: Session) -> Recall:
-        """Notes that fit the message, best first; none for small talk. The host cuts them to the turn's budget."""
+        """Notes that fit the message, best first, within its budget; none for small talk."""
         if is_trivial(query.text):
             return Recall()
         found = self.client.search(clip(storable(query.text), LONGEST), session.scope, RECALLED)
-        return Recall(tuple(_item(note) for note in found))
+        items: list[RecallItem] = []
+        left = query.budget
+        for note in found:
+            item = RecallItem(note.text, note.score, note.key, when=_day(note.at))
+            left -= count_tokens(Recall((item,)).render())
+            if left >= 0:
+                items.append(item)
+        return Recall(tuple(items))
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run one of the tools."""
@@ -192,10 +205,6 @@ def _short(text: str) -> str:
 def _key(*parts: str) -> str:
     """A key that the same parts always give."""
     return hashlib.sha256("\n".join(map(storable, parts)).encode()).hexdigest()[:32]
-
-
-def _item(note: Note) -> RecallItem:
-    return RecallItem(note.text, note.score, note.key, when=_day(note.at))
 
 
 def _day(at: float) -> str:
