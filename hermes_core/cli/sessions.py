@@ -9,6 +9,7 @@ import click
 
 from hermes_core.cli import home_of
 from hermes_core.cli.output import console, json_option, moment, print_json, print_table
+from hermes_core.cli.upkeep import UPKEEP
 from hermes_core.errors import SessionError
 from hermes_core.kit.text import printable
 from hermes_core.memory import open_memory
@@ -16,7 +17,11 @@ from hermes_core.memory import open_memory
 
 @click.group()
 def sessions() -> None:
-    """List, search and show past sessions."""
+    """List, search and show past sessions; keep the store well."""
+
+
+for _command in UPKEEP:
+    sessions.add_command(_command)
 
 
 @sessions.command("list")

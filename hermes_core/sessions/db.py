@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -10,11 +12,11 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
-from hermes_core.contract.values import Message
-from hermes_core.errors import SessionError
+from hermes_core.errors import DatabaseUnavailable, SessionError
 from hermes_core.recall.query import analyse
-from hermes_core.sessions import index, lineage, records, writes
+from hermes_core.sessions import lineage, records, upkeep, writes
 from hermes_core.sessions.filters import Filters, Order
+from hermes_core.sessions.mark import Mark
 from hermes_core.sessions.migrations import MIGRATIONS
 from hermes_core.sessions.records import (
     CompletedTurn,
@@ -26,7 +28,10 @@ from hermes_core.sessions.records import (
     Window,
 )
 from hermes_core.sessions.search import known_names, search
+from hermes_core.sessions.transcript import StoredTranscript
 from hermes_core.storage.sqlite import Database, JournalMode
+
+log = logging.getLogger(__name__)
 
 _MESSAGES = f"""
     SELECT {records.MESSAGE_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key
@@ -51,13 +56,23 @@ class SessionDB:
         zone: tzinfo | None = None,
     ) -> None:
         self.path = path
-        self._database = Database(path, MIGRATIONS, journal_mode=journal_mode, read_only=read_only)
+        self._mark = Mark(path)
+        self._database = Database(
+            path,
+            MIGRATIONS,
+            journal_mode=journal_mode,
+            read_only=read_only,
+            repair=upkeep.REPAIR,
+            held_rows=self._held_rows,
+            on_open=self._warn_when_behind,
+        )
         self._clock = clock
         self._zone = zone or datetime.now().astimezone().tzinfo
 
     def close(self) -> None:
         """Close every connection to the file."""
         self._database.close()
+        self._mark.close()
 
     def transaction(self) -> AbstractContextManager[Any]:
         """Make the writes of a `with` block one: all of them are on disk when it ends, or none."""
@@ -128,12 +143,12 @@ class SessionDB:
 
     def find_session(self, text: str) -> StoredSession | None:
         """The session that `text` names: its id, the only id that begins so, or its title (the newest "#N")."""
-        found = lineage.resolve(self._database.connection, records.storable(text))
+        found = lineage.resolve(self._database, records.storable(text))
         return self.get_session(found) if found else None
 
     def find_titled(self, title: str) -> StoredSession | None:
         """The session of this title (the newest "#N"), None when there is no such."""
-        found = lineage.titled(self._database.connection, title)
+        found = lineage.titled(self._database, title)
         return self.get_session(found) if found else None
 
     def end_session(self, session_id: str, reason: str, *, at: float | None = None) -> None:
@@ -164,7 +179,7 @@ class SessionDB:
 
     def next_title(self, title: str) -> str:
         """`title` if it is free, else "title #2" and so on."""
-        return lineage.next_title(self._database.connection, title)
+        return lineage.next_title(self._database, title)
 
     def add_usage(self, session_id: str, **amounts: float) -> None:
         """Add to the session's counters: input, output, cache_read, cache_write, reasoning `_tokens`, `cost_usd`."""
@@ -193,7 +208,7 @@ class SessionDB:
         sessions are left out, branches are entries of their own.
         """
         return lineage.listed(
-            self._database.connection,
+            self._database,
             sources=(source,) if source is not None else (),
             exclude_sources=exclude_sources,
             exclude_sessions=exclude_sessions,
@@ -204,15 +219,15 @@ class SessionDB:
 
     def compression_tip(self, session_id: str) -> str:
         """The newest session of the compression chain that goes through this one; itself when there is none."""
-        return lineage.tip(self._database.connection, session_id)
+        return lineage.tip(self._database, session_id)
 
     def lineage(self, session_id: str) -> frozenset[str]:
         """Ids of all ancestors and descendants of this session, and of itself."""
-        return lineage.family(self._database.connection, session_id)
+        return lineage.family(self._database, session_id)
 
     def lineage_root(self, session_id: str) -> str:
         """The oldest ancestor of this session; itself when it has no parent."""
-        return lineage.root(self._database.connection, session_id)
+        return lineage.root(self._database, session_id)
 
     def delete_session(self, session_id: str) -> list[str]:
         """Delete a session with its messages and turns; returns the ids of the turns, for what still waits to be sent.
@@ -253,7 +268,9 @@ class SessionDB:
         }
         with self._database.transaction() as connection:
             key = writes.key_of(connection, session_id)
-            return writes.append(connection, key, message, self._clock())
+            message_id = writes.append(connection, key, message, self._clock())
+        self._mark.raise_to(message_id)
+        return message_id
 
     def append_turn(
         self,
@@ -275,7 +292,9 @@ class SessionDB:
         at = self._clock() if at is None else at
         with self._database.transaction() as connection:
             key = writes.key_of(connection, session_id)
-            return writes.append_turn(connection, key, messages, turn_id, number, author, at, self._clock())
+            ids = writes.append_turn(connection, key, messages, turn_id, number, author, at, self._clock())
+        self._mark.raise_to(max(ids, default=0))
+        return ids
 
     def get_message(self, message_id: int) -> StoredMessage | None:
         """One message, None when there is no such or it was rewound."""
@@ -311,7 +330,7 @@ class SessionDB:
         """
         chain = [session_id]
         if include_ancestors:
-            chain = lineage.compressed_from(self._database.connection, session_id)
+            chain = lineage.compressed_from(self._database, session_id)
         return [m.as_chat() for one in chain for m in self.get_messages(one) if not m.compacted]
 
     def around(self, message_id: int, window: int = 5, *, roles: Sequence[str] = ()) -> Window | None:
@@ -336,7 +355,7 @@ class SessionDB:
 
     def transcript(self, session_id: str, last_message_id: int | None = None) -> StoredTranscript:
         """A reader of the session up to a message (all of it for None), for the end of a session."""
-        return StoredTranscript(self, session_id, last_message_id)
+        return StoredTranscript(lambda: self.get_messages(session_id, last_message_id=last_message_id))
 
     def rewind(self, session_id: str, message_id: int) -> list[str]:
         """Take back this message and all after it in the session; returns the ids of the turns that go with them.
@@ -473,34 +492,40 @@ class SessionDB:
 
     def check(self) -> list[str]:
         """What is wrong with the file or its indexes, a line each; empty when all is well."""
-        faults = self._database.integrity()
-        if not faults:
-            with self._database.transaction() as connection:
-                faults = index.faults(connection)
-        return faults
+        return upkeep.check(self._database, self._mark)
 
     def rebuild_index(self, progress: Callable[[int], None] | None = None) -> int:
-        """Make the search indexes anew from the rows; returns how many messages are in them."""
-        with self._database.transaction() as connection:
-            return index.rebuild(connection, progress)
+        """Make the search indexes anew from the rows; returns how many messages were indexed.
+
+        Others may write meanwhile; until the end a search finds less. `progress` is told the count so far.
+        """
+        return upkeep.rebuild(self._database, progress)
+
+    def vacuum(self, *, dry_run: bool = False) -> upkeep.Vacuumed:
+        """Give the space of deleted rows back; a `dry_run` only says how much there is."""
+        return upkeep.vacuum(self._database, dry_run=dry_run)
+
+    def idle_sessions(self, before: float, sources: Sequence[str] = ()) -> list[str]:
+        """Ids of sessions whose whole conversation was silent since `before` (epoch seconds), oldest first."""
+        return upkeep.idle_sessions(self._database, before, sources)
 
     def backup(self, target: Path) -> None:
         """Copy the whole store to `target`, also while others write."""
         self._database.backup(target)
 
+    def _held_rows(self) -> bool:
+        """Whether the file, were it empty now, would have lost something. One that was taken away begins anew."""
+        if self.path.with_name(f"{self.path.name}.repaired").exists():
+            raise DatabaseUnavailable(
+                f"a repair of {str(self.path)!r} was not finished", "run `hermes sessions repair` again"
+            )
+        if not self.path.exists():
+            self._mark.forget()
+        return self._mark.read() > 0
 
-class StoredTranscript:
-    """Reads a stored session when asked, so that what was rewound since is not in it."""
-
-    def __init__(self, db: SessionDB, session_id: str, last_message_id: int | None) -> None:
-        self._db = db
-        self._session_id = session_id
-        self._last = last_message_id
-
-    def messages(self) -> Sequence[Message]:
-        """All messages up to the one that was recorded, oldest first; none when the session was deleted."""
-        found = self._db.get_messages(self._session_id, last_message_id=self._last)
-        return [message.as_text() for message in found]
+    def _warn_when_behind(self, connection: sqlite3.Connection) -> None:
+        for line in upkeep.behind(connection, self.path, self._mark):
+            log.warning("%s", line)
 
 
 def _several(value: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -10,6 +10,12 @@ from hermes_core.recall.tokens import grams, without_dense_runs
 BATCH = 1_000
 """Rows read at once in a rebuild."""
 
+STEP = 200
+"""Rows of one transaction when others write meanwhile; some ten milliseconds."""
+
+UNFINISHED = "search_index_rebuilt_to"
+"""Key in state_meta while a rebuild in steps is under way: the last id that is in again, and the last of the old ones."""
+
 _WORDS = "INSERT INTO messages_fts (rowid, content, calls) VALUES (?, ?, ?)"
 _WORDS_OUT = "INSERT INTO messages_fts (messages_fts, rowid, content, calls) VALUES ('delete', ?, ?, ?)"
 _GRAMS = "INSERT INTO messages_grams (rowid, ones, pairs) VALUES (?, ?, ?)"
@@ -26,7 +32,8 @@ def add(connection: sqlite3.Connection, message_id: int) -> None:
 
 def remove(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> None:
     """Take rows out, before they are deleted or hidden: FTS5 needs the very text that was put in."""
-    rows = _read(connection, condition, parameters)
+    done, old = _progress(connection) or (0, 0)
+    rows = _read(connection, f"{condition} AND NOT (id > ? AND id <= ?)", (*parameters, done, old))
     connection.executemany(_WORDS_OUT, map(_word_row, rows))
     connection.executemany(_GRAMS_OUT, _gram_rows(rows))
 
@@ -36,8 +43,7 @@ def rebuild(connection: sqlite3.Connection, progress: Callable[[int], None] | No
 
     FTS5's own "rebuild" would read the rows as they are, without the cuts that `tokens` makes.
     """
-    connection.execute("INSERT INTO messages_fts (messages_fts) VALUES ('delete-all')")
-    connection.execute("INSERT INTO messages_grams (messages_grams) VALUES ('delete-all')")
+    _clear(connection)
     last = done = 0
     while rows := _read(connection, "id > ? ORDER BY id LIMIT ?", (last, BATCH)):
         _add(connection, rows)
@@ -47,6 +53,25 @@ def rebuild(connection: sqlite3.Connection, progress: Callable[[int], None] | No
     return done
 
 
+def begin(connection: sqlite3.Connection) -> None:
+    """Empty both indexes, to be filled by `go_on` in transactions of their own while others write."""
+    _clear(connection)
+    (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
+    _note(connection, 0, last)
+
+
+def go_on(connection: sqlite3.Connection) -> int:
+    """Index the next `STEP` rows of a rebuild; returns how many they were, 0 at its end."""
+    done, old = _progress(connection) or (0, 0)
+    rows = _read(connection, "id > ? AND id <= ? ORDER BY id LIMIT ?", (done, old, STEP))
+    if rows:
+        _add(connection, rows)
+        _note(connection, rows[-1][0], old)
+    else:
+        connection.execute("DELETE FROM state_meta WHERE key = ?", (UNFINISHED,))
+    return len(rows)
+
+
 def recut(connection: sqlite3.Connection) -> None:
     """Make both indexes anew, as a migration when `tokens` cuts differently."""
     rebuild(connection)
@@ -54,6 +79,10 @@ def recut(connection: sqlite3.Connection) -> None:
 
 def faults(connection: sqlite3.Connection) -> list[str]:
     """Where the indexes differ from the rows or from themselves, a line each."""
+    if (progress := _progress(connection)) is not None:
+        return [
+            f"the search index was made anew up to message {progress[0]} of {progress[1]} only: rebuild it"
+        ]
     found = []
     for table in ("messages_fts", "messages_grams"):
         try:
@@ -68,6 +97,24 @@ def faults(connection: sqlite3.Connection) -> list[str]:
         if count:
             found.append(f"the search index differs from the messages in {count} rows: rebuild it")
     return found
+
+
+def _clear(connection: sqlite3.Connection) -> None:
+    for table in ("messages_fts", "messages_grams"):
+        connection.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
+
+
+def _progress(connection: sqlite3.Connection) -> tuple[int, int] | None:
+    """How far a rebuild in steps has come, None when none is under way."""
+    row = connection.execute("SELECT value FROM state_meta WHERE key = ?", (UNFINISHED,)).fetchone()
+    if row is None:
+        return None
+    done, old = row[0].split()
+    return int(done), int(old)
+
+
+def _note(connection: sqlite3.Connection, done: int, old: int) -> None:
+    connection.execute("INSERT OR REPLACE INTO state_meta VALUES (?, ?)", (UNFINISHED, f"{done} {old}"))
 
 
 def _read(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> list[IndexedRow]:

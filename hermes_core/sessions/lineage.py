@@ -13,6 +13,10 @@ from collections.abc import Sequence
 
 from hermes_core.errors import SessionError
 from hermes_core.sessions.records import SESSION_COLUMNS, ListedSession, session_of, storable
+from hermes_core.storage.sqlite import Database
+
+Reads = sqlite3.Connection | Database
+"""A transaction, or the store outside one."""
 
 MAX_HOPS = 100
 """A chain longer than this, or a circle, is cut here."""
@@ -32,7 +36,7 @@ _JOINERS = "\u200c\u200d"  # part of correct spelling in Persian and the scripts
 _NUMBERED = re.compile(r"^(.*?)\s+#(\d+)$")
 
 
-def tip(connection: sqlite3.Connection, session_id: str) -> str:
+def tip(connection: Reads, session_id: str) -> str:
     """Follow the compression chain forward: a child that was compressed in turn, then one that lives, then the newest."""
     seen = {session_id}
     for _ in range(MAX_HOPS):
@@ -49,17 +53,17 @@ def tip(connection: sqlite3.Connection, session_id: str) -> str:
     return session_id
 
 
-def root(connection: sqlite3.Connection, session_id: str) -> str:
+def root(connection: Reads, session_id: str) -> str:
     """Follow the parents to the first session."""
     return _ancestors(connection, session_id, "1")[-1]
 
 
-def compressed_from(connection: sqlite3.Connection, session_id: str) -> list[str]:
+def compressed_from(connection: Reads, session_id: str) -> list[str]:
     """The sessions that were compressed into this one, oldest first, and itself."""
     return _ancestors(connection, session_id, _CONTINUES)[::-1]
 
 
-def _ancestors(connection: sqlite3.Connection, session_id: str, link: str) -> list[str]:
+def _ancestors(connection: Reads, session_id: str, link: str) -> list[str]:
     """This session and its parents while `link` holds between child and parent, nearest first."""
     found = [session_id]
     while len(found) <= MAX_HOPS:
@@ -73,12 +77,12 @@ def _ancestors(connection: sqlite3.Connection, session_id: str, link: str) -> li
     return found
 
 
-def family(connection: sqlite3.Connection, session_id: str) -> frozenset[str]:
+def family(connection: Reads, session_id: str) -> frozenset[str]:
     """All sessions under the same root."""
     return frozenset(_under(connection, root(connection, session_id), "1"))
 
 
-def delegated(connection: sqlite3.Connection, session_id: str) -> list[str]:
+def delegated(connection: Reads, session_id: str) -> list[str]:
     """This session and those that it, or they in turn, delegated."""
     return _under(
         connection,
@@ -87,7 +91,7 @@ def delegated(connection: sqlite3.Connection, session_id: str) -> list[str]:
     )
 
 
-def _under(connection: sqlite3.Connection, session_id: str, link: str) -> list[str]:
+def _under(connection: Reads, session_id: str, link: str) -> list[str]:
     rows = connection.execute(
         f"""WITH RECURSIVE under (id) AS (
                 VALUES (?)
@@ -101,7 +105,7 @@ def _under(connection: sqlite3.Connection, session_id: str, link: str) -> list[s
 
 
 def listed(
-    connection: sqlite3.Connection,
+    connection: Reads,
     *,
     sources: Sequence[str],
     exclude_sources: Sequence[str],
@@ -139,7 +143,7 @@ def listed(
     return [_entry(connection, row) for row in rows]
 
 
-def _entry(connection: sqlite3.Connection, row: sqlite3.Row) -> ListedSession:
+def _entry(connection: Reads, row: sqlite3.Row) -> ListedSession:
     session = session_of(row)
     began = compressed_from(connection, session.id)[0]
     first = connection.execute(
@@ -164,7 +168,7 @@ def clean_title(title: str) -> str:
     return " ".join(shown.split())[:MAX_TITLE].rstrip()
 
 
-def next_title(connection: sqlite3.Connection, title: str) -> str:
+def next_title(connection: Reads, title: str) -> str:
     """`title` if no session has it or a number of it, else the next number: "Plan", "Plan #2", "Plan #3"."""
     base = _base(clean_title(title))
     taken = _numbers(connection, base)
@@ -174,7 +178,7 @@ def next_title(connection: sqlite3.Connection, title: str) -> str:
     return base[: MAX_TITLE - len(suffix)].rstrip() + suffix
 
 
-def set_title(connection: sqlite3.Connection, session_id: str, title: str) -> str:
+def set_title(connection: Reads, session_id: str, title: str) -> str:
     """Give the session this title; one that a session it was compressed from holds moves on to it."""
     cleaned = clean_title(title)
     holder = connection.execute(
@@ -188,7 +192,7 @@ def set_title(connection: sqlite3.Connection, session_id: str, title: str) -> st
     return cleaned
 
 
-def resolve(connection: sqlite3.Connection, text: str) -> str | None:
+def resolve(connection: Reads, text: str) -> str | None:
     """The id that `text` names: an id, the only id that begins so, or a title with its highest number."""
     if not text:
         return None
@@ -203,7 +207,7 @@ def resolve(connection: sqlite3.Connection, text: str) -> str | None:
     return titled(connection, text)
 
 
-def titled(connection: sqlite3.Connection, title: str) -> str | None:
+def titled(connection: Reads, title: str) -> str | None:
     """The session of this title, the one with the highest number when there are several."""
     base = clean_title(title)
     numbers = _numbers(connection, base) if base else {}
@@ -215,7 +219,7 @@ def _base(title: str) -> str:
     return match[1] if match else title
 
 
-def _numbers(connection: sqlite3.Connection, base: str) -> dict[int, str]:
+def _numbers(connection: Reads, base: str) -> dict[int, str]:
     """Ids of the sessions titled `base` (1) or "base #N" (N)."""
     rows = connection.execute(
         "SELECT title, id FROM sessions WHERE title = ?1 OR substr(title, 1, length(?1) + 2) = ?1 || ' #'",

@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 MINIMUM_SQLITE = (3, 37, 0)
 """STRICT tables and the `unixepoch` of later code; Python 3.11 on every platform we know ships a newer one."""
 
+RESTORE = "it was left as it is: restore a backup, or move it away to begin anew"
+"""What to do about a damaged file, where its room has no better advice."""
+
 BUSY_TIMEOUT = 30.0
 """Seconds that a writer waits in line for another process. Transactions of ours last milliseconds."""
 
@@ -55,11 +58,34 @@ class _Held:
         self.close()
 
 
+class _Cursor(sqlite3.Cursor):
+    """Raises our errors while rows are read."""
+
+    translated: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+
+    def fetchone(self) -> Any:
+        with self.translated():
+            return super().fetchone()
+
+    def fetchall(self) -> list[Any]:
+        with self.translated():
+            return super().fetchall()
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        with self.translated():
+            while (row := super().fetchone()) is not None:
+                yield row
+
+
 class Database:
     """One SQLite file, opened when first used: a connection for each thread, transactions that take the write lock.
 
     `migrations` are named functions, run in their order, one transaction each with its record. Two processes may open
     the same file at once; each migration runs exactly once. Files are made with mode 0600.
+
+    A damaged file is refused, and `repair` says in the error what to do. An empty one is a new one, unless a
+    write-ahead log stands beside it, or `held_rows` tells that it once held something. `on_open` sees the first
+    connection once the file is ready.
     """
 
     def __init__(
@@ -73,6 +99,9 @@ class Database:
         read_only: bool = False,
         busy_timeout: float = BUSY_TIMEOUT,
         file_system: Callable[[Path], FileSystem] = file_system_of,
+        repair: str = RESTORE,
+        held_rows: Callable[[], bool] = lambda: False,
+        on_open: Callable[[sqlite3.Connection], None] = lambda _connection: None,
     ) -> None:
         names = [name for name, _ in migrations]
         if len(set(names)) != len(names):
@@ -86,6 +115,9 @@ class Database:
         self._read_only = read_only
         self._busy_timeout = busy_timeout
         self._file_system = file_system
+        self._repair = repair
+        self._held_rows = held_rows
+        self._on_open = on_open
         self._local = threading.local()
         self._open_lock = threading.Lock()
         self._write_lock = threading.RLock()
@@ -105,16 +137,18 @@ class Database:
         with self._open_lock:
             if self._closed:
                 raise DatabaseUnavailable(f"{str(self.path)!r} was closed", "open it again")
-            with translated_errors(self.path), _file_errors(self.path):
+            with translated_errors(self.path, self._repair), _file_errors(self.path):
                 held = _Held(self._connect())
             self._local.held = held
             self._all_held.add(held)
             return held.connection
 
     def execute(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Cursor:
-        """Run one statement on this thread's connection."""
-        with translated_errors(self.path):
-            return self.connection.execute(sql, parameters)
+        """Run one statement on this thread's connection; damage that shows only while rows are read is ours as well."""
+        with translated_errors(self.path, self._repair):
+            cursor = self.connection.cursor(_Cursor)
+            cursor.translated = lambda: translated_errors(self.path, self._repair)
+            return cursor.execute(sql, parameters)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -122,7 +156,7 @@ class Database:
 
         Threads of this process take turns before SQLite is asked, so that they never time out on one another.
         """
-        with self._write_lock, translated_errors(self.path):
+        with self._write_lock, translated_errors(self.path, self._repair):
             connection = self.connection
             if connection.in_transaction:
                 yield connection
@@ -146,7 +180,7 @@ class Database:
         """Copy the database, whole and consistent, to `target`, also while others write; an older copy is replaced at the end."""
         ensure_folder(target.parent)
         partial = target.with_name(f".{target.name}.partial")
-        with translated_errors(self.path), _file_errors(target):
+        with translated_errors(self.path, self._repair), _file_errors(target):
             partial.unlink(missing_ok=True)
             os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
             with contextlib.closing(sqlite3.connect(partial)) as copy:
@@ -156,7 +190,7 @@ class Database:
 
     def integrity(self) -> list[str]:
         """What SQLite's own check finds wrong, a line each; empty when the file is whole."""
-        with translated_errors(self.path):
+        with translated_errors(self.path, self._repair):
             rows = self.connection.execute("PRAGMA integrity_check").fetchall()
         return [row[0] for row in rows if row[0] != "ok"]
 
@@ -187,6 +221,10 @@ class Database:
                 f"SQLite {sqlite3.sqlite_version} is too old", f"{needed} or newer is needed"
             )
         ensure_folder(self.path.parent)
+        # In this order: the log of a file that is just being made appears after its first page.
+        had_rows = self._held_rows() or _size(wal_of(self.path)) > 0
+        if had_rows and not _size(self.path):
+            raise DatabaseCorrupt(f"{str(self.path)!r} is empty, though it held rows", self._repair)
         # Made by us before SQLite sees it, so that it is private from its first byte on.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE))
 
@@ -197,6 +235,7 @@ class Database:
         connection.execute(f"PRAGMA secure_delete = {'ON' if self._secure_delete else 'OFF'}")
         if not self._ready:
             migrate(connection, self._migrations)
+            self._on_open(connection)
             self._ready = True
 
     def _set_journal_mode(self, connection: sqlite3.Connection) -> str:
@@ -233,6 +272,18 @@ class Database:
                 if "is locked" not in str(exc) or time.monotonic() >= until:
                     raise
                 time.sleep(0.005)
+
+
+def wal_of(path: Path) -> Path:
+    """The write-ahead log beside a database."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[str]:
@@ -275,17 +326,14 @@ def pending(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> 
 
 
 @contextlib.contextmanager
-def translated_errors(path: Path) -> Iterator[None]:
+def translated_errors(path: Path, repair: str = RESTORE) -> Iterator[None]:
     """Turn SQLite's errors about the file into ours, with what to do; errors in SQL pass as they are."""
     try:
         yield
     except sqlite3.DatabaseError as exc:
         text = str(exc).lower()
-        if "malformed" in text or "not a database" in text or "corrupt" in text:
-            raise DatabaseCorrupt(
-                f"{str(path)!r} is damaged ({exc})",
-                "it was left as it is: restore a backup, or move it away to begin anew",
-            ) from exc
+        if any(sign in text for sign in _DAMAGED):
+            raise DatabaseCorrupt(f"{str(path)!r} is damaged ({exc})", repair) from exc
         for sign, remedy in _UNAVAILABLE.items():
             if sign in text:
                 raise DatabaseUnavailable(f"can't use {str(path)!r}: {exc}", remedy) from exc
@@ -303,6 +351,9 @@ def _file_errors(path: Path) -> Iterator[None]:
             "check the folder's owner, mode and free space",
         ) from exc
 
+
+# The last two: a size in the header that can't be, and a byte that made text no longer text.
+_DAMAGED = ("malformed", "not a database", "corrupt", "unsupported file format", "could not decode to utf-8")
 
 _UNAVAILABLE = {
     "database or disk is full": "free disk space, then try again; nothing was written",

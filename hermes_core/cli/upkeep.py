@@ -1,0 +1,163 @@
+"""`hermes sessions check|repair|rebuild|vacuum|prune`: keeping state.db well."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+
+import click
+
+from hermes_core.cli import home_of
+from hermes_core.cli.output import json_option, moment, print_json, print_table
+from hermes_core.config import load_config
+from hermes_core.errors import SessionError
+from hermes_core.memory import open_memory
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.repair import repair as repair_store
+
+DAY = 86_400.0
+
+
+@contextlib.contextmanager
+def _store(ctx: click.Context) -> Iterator[SessionDB]:
+    """The home's store alone: what keeps it well must work when nothing else does."""
+    home = home_of(ctx)
+    if not home.state_db.exists():
+        raise SessionError(
+            f"there is no session store {str(home.state_db)!r} yet", "it is made with the first session"
+        )
+    db = SessionDB(home.state_db, journal_mode=load_config(home).sessions.journal_mode)
+    with contextlib.closing(db):
+        yield db
+
+
+@click.command()
+@json_option
+@click.pass_context
+def check(ctx: click.Context, as_json: bool) -> None:
+    """Look for damage in the store and its search index. Exit code 1 when there is any."""
+    with _store(ctx) as db:
+        faults = db.check()
+    if as_json:
+        print_json({"ok": not faults, "faults": faults})
+    else:
+        click.echo("\n".join(faults) or "The store is whole.")
+    if faults:
+        ctx.exit(1)
+
+
+@click.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_context
+def repair(ctx: click.Context, yes: bool, as_json: bool) -> None:
+    """Copy a damaged store, then save what can be read into a new one in its place.
+
+    Stop every program that uses this home first.
+    """
+    path = home_of(ctx).state_db
+    if not yes:
+        click.confirm(
+            f"Save what can be read of {path} into a new store? The old files are kept.", abort=True
+        )
+    result = repair_store(path, progress=_told)
+    if as_json:
+        print_json(result)
+        return
+    for table, saved in result.saved.items():
+        lost = result.lost[table]
+        click.echo(f"{table}: {saved} saved" + (f", up to {lost} lost" if lost else ""))
+    click.echo(f"The files as they were are in {result.kept}; delete them when nothing is missing.")
+
+
+@click.command()
+@json_option
+@click.pass_context
+def rebuild(ctx: click.Context, as_json: bool) -> None:
+    """Make the search index anew from the messages. Others may go on writing; until the end a search finds less."""
+    with _store(ctx) as db:
+        total = db.counts()["messages"]
+        done = db.rebuild_index(lambda count: _told("search index", count, total))
+    if as_json:
+        print_json({"messages": done})
+    else:
+        click.echo(f"{done} messages indexed.")
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only say how much space there is to win.")
+@json_option
+@click.pass_context
+def vacuum(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
+    """Give the space of deleted messages back to the disk. Needs as much free space as the store has."""
+    with _store(ctx) as db:
+        result = db.vacuum(dry_run=dry_run)
+    if as_json:
+        print_json({"before": result.before, "after": result.after, "dry_run": dry_run})
+    else:
+        what = "would be at most" if dry_run else "is"
+        click.echo(f"The store was {_size(result.before)} and {what} {_size(result.after)}.")
+
+
+@click.command()
+@click.option("--older-than", type=click.IntRange(min=0), metavar="DAYS", help="Silent for so many days.")
+@click.option("--before", type=click.DateTime(), help="Silent since before this moment.")
+@click.option("--source", "sources", multiple=True, help="Only sessions of this source; may be given again.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_context
+def prune(
+    ctx: click.Context,
+    older_than: int | None,
+    before: datetime | None,
+    sources: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Delete old conversations, and what of them still waits for the provider. A conversation goes as a whole."""
+    if (older_than is None) == (before is None):
+        raise click.UsageError("give --older-than or --before")
+    limit = before.timestamp() if before else time.time() - DAY * (older_than or 0)
+    with open_memory(home_of(ctx), provider="") as memory:
+        doomed = memory.sessions.idle_sessions(limit, sources)
+        if doomed and not (dry_run or yes):
+            _show(memory.sessions, doomed)
+            click.confirm(f"Delete these {len(doomed)} session(s) for good?", abort=True)
+        for session_id in () if dry_run else doomed:
+            if memory.sessions.get_session(session_id) is not None:  # went with the one that delegated it
+                memory.delete_session(session_id)
+        if as_json:
+            print_json({"sessions": doomed, "deleted": 0 if dry_run else len(doomed), "dry_run": dry_run})
+        elif dry_run:
+            _show(memory.sessions, doomed)
+        else:
+            click.echo(
+                f"{len(doomed)} session(s) deleted"
+                + ("; hermes sessions vacuum frees the space" if doomed else "")
+            )
+
+
+UPKEEP = (check, repair, rebuild, vacuum, prune)
+
+
+def _show(db: SessionDB, ids: list[str]) -> None:
+    found = [session for session in map(db.get_session, ids) if session is not None]
+    rows = [(s.id, s.source, moment(s.last_active), s.message_count, s.title) for s in found]
+    print_table(
+        "", ("session", "source", "last active", "messages", "title"), rows, "No session is that old."
+    )
+
+
+def _told(what: str, done: int, total: int = 0) -> None:
+    """A line that counts, where a person watches."""
+    if sys.stderr.isatty():
+        click.echo(f"\r{what}: {done}{f' of {total}' if total else ''}  ", err=True, nl=done == total)
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB"

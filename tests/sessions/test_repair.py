@@ -1,0 +1,251 @@
+"""A damaged store is refused in one line, copied before it is touched, and what can be read of it is saved."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, HermesError, SessionError
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.repair import repair
+
+PAGE = 4096
+MESSAGES = 600
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A closed store of some hundred pages."""
+    found = tmp_path / "state.db"
+    with contextlib.closing(SessionDB(found)) as db:
+        for number in range(6):
+            db.create_session(f"s{number}", user="u1")
+            turn = [
+                {"role": "user", "content": f"note{number}x{i} about kumquat trees and 部署 " * 8}
+                for i in range(MESSAGES // 6)
+            ]
+            db.append_turn(f"s{number}", turn, f"t{number}", 1)
+    return found
+
+
+def overwrite(path: Path, at: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def root_of(path: Path, table: str) -> int:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return int(
+            connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()[0]
+        )
+
+
+def texts(path: Path) -> set[str]:
+    with contextlib.closing(SessionDB(path)) as db:
+        assert db.check() == []
+        return {m.content.split()[0] for n in range(6) for m in db.get_messages(f"s{n}")}
+
+
+def flip_bytes_of_every_tenth_page(path: Path) -> None:
+    chance = random.Random(1)
+    for page in range(20, path.stat().st_size // PAGE, 10):
+        overwrite(path, page * PAGE + chance.randrange(8), bytes([chance.randrange(256)]))
+
+
+def cut_a_fifth_off(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size * 4 // 5 + 100)
+
+
+def break_the_first_page(path: Path) -> None:
+    overwrite(path, 0, b"\x07" * 200)
+
+
+@pytest.mark.parametrize("damage", [flip_bytes_of_every_tenth_page, cut_a_fifth_off, break_the_first_page])
+def test_what_can_be_read_is_saved_and_the_original_is_kept(
+    path: Path, damage: Callable[[Path], None]
+) -> None:
+    whole = texts(path)
+    damage(path)
+    broken = path.read_bytes()
+    with contextlib.closing(SessionDB(path)) as db:
+        assert "hermes sessions repair" in db.check()[0]
+    assert path.read_bytes() == broken
+
+    result = repair(path)
+
+    assert (result.kept / "state.db").read_bytes() == broken
+    saved = texts(path)
+    assert saved <= whole
+    assert len(saved) >= MESSAGES * 0.7
+    if damage is break_the_first_page:
+        assert saved == whole
+    with contextlib.closing(SessionDB(path)) as db:
+        assert all(hit.text.split()[0] in saved for hit in db.search("kumquat", limit=20))
+        assert db.search("kumquat", user="u2") == []
+
+
+def test_a_file_that_is_none_of_sqlites_is_refused_with_what_to_do(path: Path) -> None:
+    break_the_first_page(path)
+    with (
+        contextlib.closing(SessionDB(path)) as db,
+        pytest.raises(DatabaseCorrupt, match="hermes sessions repair"),
+    ):
+        db.create_session("new")
+
+
+def test_an_emptied_store_is_not_taken_for_a_new_one(path: Path) -> None:
+    path.write_bytes(b"")
+    with (
+        contextlib.closing(SessionDB(path)) as db,
+        pytest.raises(DatabaseCorrupt, match="is empty, though it held"),
+    ):
+        db.create_session("new")
+    assert path.stat().st_size == 0
+    with pytest.raises(DatabaseCorrupt, match="begin anew"):
+        repair(path)
+    assert path.stat().st_size == 0
+
+
+def test_a_store_that_was_taken_away_begins_anew(path: Path) -> None:
+    path.unlink()
+    with contextlib.closing(SessionDB(path)) as db:
+        db.create_session("new")
+        db.append_message("new", "user", "hello")
+        assert db.check() == []
+
+
+UNCLOSED = """
+import os, sys
+from pathlib import Path
+from hermes_core.sessions.db import SessionDB
+db = SessionDB(Path(sys.argv[1]))
+db.create_session("late")
+for number in range(5):
+    db.append_message("late", "user", f"late{number}")
+print("done", flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def write_and_die(path: Path) -> None:
+    child = subprocess.run([sys.executable, "-c", UNCLOSED, str(path)], check=False, capture_output=True)
+    assert child.returncode == -signal.SIGKILL
+    assert path.with_name("state.db-wal").stat().st_size > 0
+
+
+def test_an_emptied_store_is_saved_from_its_write_ahead_log(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    write_and_die(path)
+    path.write_bytes(b"")
+    with contextlib.closing(SessionDB(path)) as db, pytest.raises(DatabaseCorrupt, match="is empty"):
+        db.get_session("late")
+    assert path.with_name("state.db-wal").stat().st_size > 0
+
+    repair(path)
+
+    with contextlib.closing(SessionDB(path)) as db:
+        assert [m.content for m in db.get_messages("late")] == [f"late{n}" for n in range(5)]
+        assert db.check() == []
+
+
+def test_a_deleted_write_ahead_log_is_noticed_and_its_ids_are_not_given_again(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_and_die(path)
+    for suffix in ("-wal", "-shm"):
+        path.with_name(f"state.db{suffix}").unlink()
+
+    with contextlib.closing(SessionDB(path)) as db:
+        assert db.get_session("s1") is not None
+        (line,) = db.check()
+    assert "-wal file was deleted" in line
+    assert line in caplog.text
+
+    repair(path)
+    with contextlib.closing(SessionDB(path)) as db:
+        assert db.check() == []
+        assert db.append_message("s1", "user", "next") == MESSAGES + 5 + 1
+
+
+def test_a_store_that_a_killed_process_left_is_whole(path: Path) -> None:
+    write_and_die(path)
+    with contextlib.closing(SessionDB(path)) as db:
+        assert db.check() == []
+        assert len(db.get_messages("late")) == 5
+
+
+def test_messages_whose_session_is_lost_are_kept_under_a_name_of_their_own(path: Path) -> None:
+    overwrite(path, (root_of(path, "sessions") - 1) * PAGE, b"\xff" * 16)
+    result = repair(path)
+    assert result.saved["sessions"] == 0
+    with contextlib.closing(SessionDB(path)) as db:
+        assert len(db.get_messages("recovered-1")) == MESSAGES // 6
+        assert db.search("kumquat", user="u1") == []
+        assert db.check() == []
+
+
+def test_what_was_rewound_stays_hidden_in_a_repaired_store(path: Path) -> None:
+    with contextlib.closing(SessionDB(path)) as db:
+        gone = db.append_message("s1", "user", "persimmon secret")
+        db.rewind("s1", gone)
+    break_the_first_page(path)
+    repair(path)
+    with contextlib.closing(SessionDB(path)) as db:
+        assert db.search("persimmon") == []
+        assert db.get_message(gone) is None
+
+
+def test_a_store_that_another_process_has_open_is_not_repaired(path: Path) -> None:
+    holding = (
+        "import sys; from pathlib import Path; from hermes_core.sessions.db import SessionDB;"
+        "db = SessionDB(Path(sys.argv[1])); db.counts(); print('open', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holding, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        before = path.read_bytes()
+        with pytest.raises(DatabaseUnavailable, match="another program has"):
+            repair(path)
+        assert path.read_bytes() == before
+        child.communicate()
+    assert repair(path).lost["messages"] == 0
+
+
+def test_there_must_be_a_store_to_repair(tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match="no session store"):
+        repair(tmp_path / "state.db")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_whatever_bytes_are_flipped_nothing_but_our_errors_is_seen(path: Path) -> None:
+    original, chance = path.read_bytes(), random.Random(7)
+    whole = texts(path)
+    for _ in range(25):
+        path.write_bytes(original)
+        for _ in range(chance.randrange(1, 5)):
+            overwrite(path, chance.randrange(len(original)), bytes([chance.randrange(256)]))
+        with contextlib.closing(SessionDB(path)) as db:
+            with contextlib.suppress(HermesError):
+                db.search("kumquat trees")
+                db.append_message("s1", "user", "more")
+            db.check()
+        try:
+            result = repair(path)
+        except DatabaseCorrupt:
+            continue
+        with contextlib.closing(SessionDB(path)) as db:
+            assert db.check() == []
+        assert result.saved["messages"] >= len(whole) * 0.8
