@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from hermes_core.errors import DatabaseUnavailable
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.repair import repair
 
 WRITER = """
 import sys
@@ -98,5 +102,159 @@ def test_killed_while_the_file_is_made_it_opens_again(tmp_path: Path) -> None:
 
         db = SessionDB(path)
         db.create_session("after")
+        assert db.check() == []
+        db.close()
+
+
+UPKEEP = """
+import sys
+from pathlib import Path
+from hermes_core.sessions.db import SessionDB
+
+db = SessionDB(Path(sys.argv[1]))
+print("ready", flush=True)
+while True:
+    getattr(db, sys.argv[2])()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("work", ["rebuild_index", "vacuum"])
+def test_killed_while_it_is_kept_well_the_store_is_whole(tmp_path: Path, work: str) -> None:
+    path, chance = tmp_path / "state.db", random.Random(5)
+    db = SessionDB(path)
+    db.create_session("s1")
+    turn = [{"role": "user", "content": f"word{n % 50} 部署{n}"} for n in range(2_000)]
+    db.append_turn("s1", turn, "t1", 1)
+    db.close()
+    for _ in range(8):
+        child = subprocess.Popen(
+            [sys.executable, "-c", UPKEEP, str(path), work], stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        child.stdout.readline()
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(chance.random() / 4)
+        child.kill()
+        child.communicate()
+
+        db = SessionDB(path)
+        faults = db.check()
+        assert faults == [] or "made anew up to message" in faults[0]
+        # What is written, taken back and deleted meanwhile keeps in step with a half-made index.
+        db.rewind("s1", db.append_message("s1", "user", "persimmon"))
+        db.rewind("s1", db.get_messages("s1")[-1].id)
+        if faults:
+            db.rebuild_index()
+        assert db.check() == []
+        assert db.search("persimmon") == []
+        assert len(db.search("word7", limit=5)) == 5
+        db.close()
+
+
+REPAIR = """
+import sys
+from pathlib import Path
+from hermes_core.sessions.repair import repair
+
+print("ready", flush=True)
+while True:
+    repair(Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_killed_while_it_is_repaired_nothing_is_lost(tmp_path: Path) -> None:
+    path, chance = tmp_path / "state.db", random.Random(6)
+    db = SessionDB(path)
+    db.create_session("s1")
+    db.append_turn("s1", [{"role": "user", "content": f"word{n}"} for n in range(1_000)], "t1", 1)
+    db.close()
+    for _ in range(12):
+        child = subprocess.Popen([sys.executable, "-c", REPAIR, str(path)], stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        child.stdout.readline()
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(chance.random() / 3)
+        child.kill()
+        child.communicate()
+
+        if path.with_name("state.db.repaired").exists():
+            repair(path)
+        db = SessionDB(path)
+        assert db.check() == []
+        assert len(db.get_messages("s1")) == 1_000
+        db.close()
+
+
+KILLED_BEFORE_THE_SWAP = """
+import os, sys
+from pathlib import Path
+from hermes_core.sessions.repair import repair
+
+def kill(event, arguments):
+    if event == "os.rename" and str(arguments[1]).endswith("state.db"):
+        os.kill(os.getpid(), 9)
+
+sys.addaudithook(kill)
+repair(Path(sys.argv[1]))
+"""
+
+
+def test_a_repair_killed_in_its_last_step_is_finished_by_the_next_before_anyone_writes(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "state.db"
+    db = SessionDB(path)
+    db.create_session("s1")
+    db.append_message("s1", "user", "kept")
+    db.close()
+    child = subprocess.run([sys.executable, "-c", KILLED_BEFORE_THE_SWAP, str(path)], check=False)
+    assert child.returncode == -signal.SIGKILL
+
+    db = SessionDB(path)
+    with pytest.raises(DatabaseUnavailable, match="run `hermes sessions repair` again"):
+        db.append_message("s1", "user", "too early")
+    db.close()
+    repair(path)
+
+    db = SessionDB(path)
+    assert [m.content for m in db.get_messages("s1")] == ["kept"]
+    db.close()
+
+
+OPEN = """
+import sys
+from pathlib import Path
+from hermes_core.sessions.db import SessionDB
+
+print("ready", flush=True)
+SessionDB(Path(sys.argv[1])).counts()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_killed_while_the_index_is_cut_anew_at_the_start_the_next_start_does_it(tmp_path: Path) -> None:
+    path, chance = tmp_path / "state.db", random.Random(8)
+    db = SessionDB(path)
+    db.create_session("s1")
+    db.append_turn("s1", [{"role": "user", "content": f"word{n} 部署{n}"} for n in range(4_000)], "t1", 1)
+    db.close()
+    for _ in range(8):
+        with contextlib.closing(sqlite3.connect(path)) as raw, raw:
+            raw.execute("DELETE FROM schema_migrations WHERE name LIKE 'text-cut-%'")
+        child = subprocess.Popen([sys.executable, "-c", OPEN, str(path)], stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        child.stdout.readline()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(chance.random() / 6)
+        child.kill()
+        child.communicate()
+
+        db = SessionDB(path)
+        assert len(db.search('"word77"')) == 1
         assert db.check() == []
         db.close()

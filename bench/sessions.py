@@ -1,0 +1,434 @@
+"""Measure the session store: append, size, open, search by kind of query, the tool, and processes writing at once.
+
+    python bench/sessions.py [--sizes 10000 100000] [--folder /dev/shm] [--disk DIR] [--writers 4 8] [--json]
+
+The corpus is synthetic: words drawn from a Zipf distribution, a tenth of the messages Chinese, every fourth a tool
+call, forty messages a session. Latency compares between systems and sizes; it says nothing of how good answers are.
+`--folder` should be in memory, so that figures are the store's own; `--disk` measures appends again where a commit
+costs what the disk costs. Beside each append rate stands a bare one: one row and one commit, without any index.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from hermes_core.contract.values import Session
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.tool import SessionSearchTool
+
+SESSION = 40
+APPENDS = 3_000
+VOCABULARY = 20_000
+QUERIES = 20
+"""Queries of each kind."""
+
+WEIGHTS = [1 / rank for rank in range(1, VOCABULARY + 1)]
+_SYLLABLES = [
+    "ba",
+    "co",
+    "di",
+    "fu",
+    "ga",
+    "he",
+    "ji",
+    "ko",
+    "la",
+    "mi",
+    "no",
+    "pe",
+    "qui",
+    "ra",
+    "so",
+    "tu",
+    "va",
+    "we",
+    "xi",
+    "zo",
+    "br",
+    "cl",
+    "st",
+    "th",
+    "ing",
+    "er",
+]
+_CHARACTERS = [chr(0x4E00 + 7 * n) for n in range(2_000)]
+
+
+class Corpus:
+    """Messages that look like an agent's. The same seed gives the same ones."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self._chance = random.Random(seed)
+        words = random.Random(0)
+        made: dict[str, None] = {}
+        while len(made) < VOCABULARY:
+            made["".join(words.choices(_SYLLABLES, k=words.randint(2, 4)))] = None
+        self.words = list(made)
+
+    def text(self) -> str:
+        """About two hundred bytes."""
+        if self._chance.random() < 0.1:
+            return "".join(self._chance.choices(_CHARACTERS, _weights(len(_CHARACTERS)), k=66))
+        return " ".join(self._chance.choices(self.words, cum_weights=CUMULATED, k=32))[:200]
+
+    def message(self, number: int) -> dict[str, Any]:
+        """A message in chat form."""
+        message: dict[str, Any] = {
+            "role": ("user", "assistant", "tool", "assistant")[number % 4],
+            "content": self.text(),
+            "timestamp": 1.7e9 + 30 * number,
+        }
+        if number % 4 == 3:
+            arguments = json.dumps({"path": f"/srv/app/{self.words[number % VOCABULARY]}.py"})
+            message["tool_calls"] = [
+                {
+                    "id": f"c{number}",
+                    "type": "function",
+                    "function": {"name": "read_file", "arguments": arguments},
+                }
+            ]
+        if message["role"] == "tool":
+            message["name"] = "read_file"
+        return message
+
+
+def _weights(count: int) -> Sequence[float]:
+    return WEIGHTS[:count]
+
+
+CUMULATED: list[float] = []
+_sum = 0.0
+for _weight in WEIGHTS:
+    _sum += _weight
+    CUMULATED.append(_sum)
+
+
+def fill(db: SessionDB, corpus: Corpus, start: int, count: int) -> None:
+    """Sessions of forty messages, a turn each."""
+    for first in range(start, start + count, SESSION):
+        session = f"session-{first // SESSION:07d}"
+        db.create_session(session, started_at=1.7e9 + 30 * first)
+        turn = [corpus.message(first + n) for n in range(min(SESSION, start + count - first))]
+        db.append_turn(session, turn, f"turn-{first}", 1, at=1.7e9 + 30 * first)
+
+
+# ---------------------------------------------------------------------- figures
+
+
+def spread(seconds: Sequence[float]) -> dict[str, float]:
+    """Milliseconds of single calls."""
+    ordered = sorted(seconds)
+
+    def at(share: float) -> float:
+        return round(1000 * ordered[min(int(share * len(ordered)), len(ordered) - 1)], 3)
+
+    return {"p50": at(0.5), "p95": at(0.95), "p99": at(0.99), "p999": at(0.999), "max": at(1.0)}
+
+
+def timed(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def appends(db: SessionDB, corpus: Corpus, bare: sqlite3.Connection, count: int) -> dict[str, Any]:
+    """One message a call, in turn with one bare commit of the same text."""
+    db.create_session("appended")
+    ours, theirs = [], []
+    for number in range(count):
+        message = corpus.message(number)
+        role, content = message.pop("role"), message.pop("content")
+        message.pop("timestamp")
+        message["tool_name"] = message.pop("name", "")
+        ours.append(timed(lambda: db.append_message("appended", role, content, **message)))  # noqa: B023
+        theirs.append(timed(lambda: bare.execute("INSERT INTO message (text) VALUES (?)", (content,))))  # noqa: B023
+    return {
+        "per_second": round(count / sum(ours)),
+        **spread(ours),
+        "bare_per_second": round(count / sum(theirs)),
+        "bare_p50": spread(theirs)["p50"],
+        "ratio_of_medians": round(median(ours) / median(theirs), 2),
+    }
+
+
+def bare_store(folder: Path) -> sqlite3.Connection:
+    """The least that keeps a message: one table, one row a commit, synchronous=FULL."""
+    connection = sqlite3.connect(folder / "bare.db", isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("CREATE TABLE IF NOT EXISTS message (id INTEGER PRIMARY KEY, text TEXT)")
+    return connection
+
+
+def opening(path: Path) -> dict[str, float]:
+    """Milliseconds to open and read one row: ours, and sqlite3 alone."""
+
+    def ours() -> None:
+        with closing(SessionDB(path)) as db:
+            db.get_session("session-0000000")
+
+    def bare() -> None:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("SELECT * FROM sessions WHERE id = 'session-0000000'").fetchone()
+
+    return {
+        "ours": round(1000 * median(timed(ours) for _ in range(15)), 3),
+        "bare": round(1000 * median(timed(bare) for _ in range(15)), 3),
+    }
+
+
+def sizes(path: Path, messages: int) -> dict[str, float]:
+    """Bytes a message, in all and by table and index."""
+    with closing(sqlite3.connect(path)) as connection:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        found = {"all": pages * connection.execute("PRAGMA page_size").fetchone()[0] / messages}
+        try:
+            rows = connection.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name").fetchall()
+        except sqlite3.OperationalError:  # SQLite without dbstat
+            rows = []
+    found |= {name: size / messages for name, size in rows if size / messages >= 0.5}
+    return {name: round(size, 1) for name, size in found.items()}
+
+
+# ---------------------------------------------------------------------- queries
+
+
+def queries(db: SessionDB, corpus: Corpus, total: int) -> dict[str, list[str]]:
+    """Twenty queries of each kind, made from the corpus."""
+    chance = random.Random(2)
+    common, middle, rare = corpus.words[:100], corpus.words[100:2_000], corpus.words[-5_000:]
+    stored = [m for n in (chance.randrange(1, total) for _ in range(QUERIES * 4)) if (m := db.get_message(n))]
+    latin = [m.content.split() for m in stored if " " in m.content]
+    dense = [m.content for m in stored if m.content and " " not in m.content] or ["部署失败"]
+
+    def several(make: Callable[[], str]) -> list[str]:
+        return [make() for _ in range(QUERIES)]
+
+    def phrase() -> str:
+        words = chance.choice(latin)
+        at = chance.randrange(len(words) - 4)
+        return '"' + " ".join(words[at : at + 3]) + '"'
+
+    def run(length: int) -> str:
+        text = chance.choice(dense)
+        at = chance.randrange(max(len(text) - length, 1))
+        return text[at : at + length]
+
+    return {
+        "1 common word": several(lambda: chance.choice(common)),
+        "2 common words": several(lambda: " ".join(chance.sample(common, 2))),
+        "3 common words": several(lambda: " ".join(chance.sample(common, 3))),
+        "rare word": several(lambda: chance.choice(rare)),
+        "phrase": several(phrase),
+        "prefix": several(lambda: chance.choice(middle)[:4] + "*"),
+        "boolean": several(
+            lambda: f"{chance.choice(common)} AND {chance.choice(middle)} NOT {chance.choice(common)}"
+        ),
+        "CJK 1": several(lambda: run(1)),
+        "CJK 2": several(lambda: run(2)),
+        "CJK 4": several(lambda: run(4)),
+        "CJK AND NOT": several(lambda: f"{run(1)} AND {run(1)} NOT {run(2)}"),
+        "no hit": several(lambda: f"zzz{chance.randrange(10**6)}"),
+        "no hit CJK": several(lambda: "龘靐"),
+        "natural": several(
+            lambda: (
+                "what did we say about "
+                + " ".join(
+                    [
+                        *chance.sample(common, 2),
+                        *chance.sample(middle, chance.randint(1, 4)),
+                        chance.choice(rare),
+                    ]
+                )
+                + "?"
+            )
+        ),
+    }
+
+
+NATURAL = "natural"
+
+
+def latencies(
+    asked: dict[str, list[str]], ask: Callable[[str], object], rounds: int
+) -> dict[str, dict[str, float]]:
+    """By kind, and over all kinds but the natural questions, which stand alone."""
+    taken: dict[str, list[float]] = {kind: [] for kind in asked}
+    for _ in range(rounds):
+        for kind, texts in asked.items():
+            taken[kind] += [timed(lambda: ask(text)) for text in texts]  # noqa: B023
+    together = [one for kind, ones in taken.items() if kind != NATURAL for one in ones]
+    return {"all": spread(together)} | {kind: spread(ones) for kind, ones in taken.items()}
+
+
+def searching(db: SessionDB, corpus: Corpus, total: int, rounds: int) -> dict[str, Any]:
+    asked = queries(db, corpus, total)
+    tool, session = SessionSearchTool(db), Session(id="elsewhere")
+    latencies({kind: texts[:3] for kind, texts in asked.items()}, lambda text: db.search(text, limit=20), 1)
+    return {
+        "search": latencies(asked, lambda text: db.search(text, limit=20), rounds),
+        "tool": latencies(asked, lambda text: tool.call({"query": text}, session), rounds),
+        "browse": spread([timed(lambda: tool.call({}, session)) for _ in range(30)]),
+    }
+
+
+# ---------------------------------------------------------------------- at once
+
+_WRITER = """
+import json, sys, time
+from pathlib import Path
+from hermes_core.sessions.db import SessionDB
+path, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+db = SessionDB(path)
+db.create_session(name)
+taken, failed = [], []
+sys.stdin.readline()
+for number in range(count):
+    began = time.perf_counter()
+    try:
+        db.append_message(name, "user", f"{name} message {number} " + "about the deployment of a server " * 5)
+    except Exception as exc:
+        failed.append(str(exc))
+    taken.append(time.perf_counter() - began)
+db.close()
+print(json.dumps([taken, failed]))
+"""
+
+
+def at_once(path: Path, writers: int, count: int, ask: Sequence[str]) -> dict[str, Any]:
+    """Processes that write while this one searches; what they wrote is counted in the end."""
+    names = [f"writer-{writers}-{n}" for n in range(writers)]
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", _WRITER, str(path), name, str(count)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in names
+    ]
+    began, read = time.perf_counter(), []
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    with closing(SessionDB(path)) as db:
+        while any(child.poll() is None for child in children):
+            read.append(timed(lambda: db.search(ask[len(read) % len(ask)], limit=20)))
+            time.sleep(0.01)
+            if len(read) > 1 and all(_done(child) for child in children):
+                break
+        answers = [json.loads(child.communicate()[0]) for child in children]
+        elapsed = time.perf_counter() - began
+        stored = sum(len(db.get_messages(name)) for name in names)
+    taken = [one for times, _ in answers for one in times]
+    return {
+        "writers": writers,
+        "per_second": round(len(taken) / elapsed),
+        "append": spread(taken),
+        "over_1_s": sum(one > 1 for one in taken),
+        "failed": sum(len(failed) for _, failed in answers),
+        "lost": writers * count - stored,
+        "reader": spread(read),
+    }
+
+
+def _done(child: subprocess.Popen[str]) -> bool:
+    return child.poll() is not None
+
+
+# ---------------------------------------------------------------------- run
+
+
+def measure(size: int, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """All figures at one size."""
+    corpus, path = Corpus(), folder / "state.db"
+    with closing(SessionDB(path)) as db, closing(bare_store(folder)) as bare:
+        built = timed(lambda: fill(db, corpus, 0, size))
+        found: dict[str, Any] = {"messages": size, "filled_per_second": round(size / built)}
+        runs = [appends(db, corpus, bare, APPENDS) for _ in range(options.runs)]
+        found["append"] = sorted(runs, key=lambda run: float(run["p50"]))[len(runs) // 2]
+        found["append"]["worst_of_runs"] = max(run["max"] for run in runs)
+        found["append"]["p999_worst"] = max(run["p999"] for run in runs)
+        found |= searching(db, corpus, size, options.rounds)
+        natural = queries(db, corpus, size)[NATURAL]
+    found["size"] = sizes(path, size + options.runs * APPENDS)
+    found["open"] = opening(path)
+    found["at_once"] = [at_once(path, writers, options.writes, natural) for writers in options.writers]
+    return found
+
+
+def on_disk(folder: Path) -> dict[str, Any]:
+    """Appends where a commit waits for the disk."""
+    with closing(SessionDB(folder / "state.db")) as db, closing(bare_store(folder)) as bare:
+        return appends(db, Corpus(), bare, APPENDS // 3)
+
+
+def report(found: dict[str, Any]) -> None:
+    """Tables for people."""
+    console = Console(highlight=False)
+    for one in found["sizes"]:
+        console.print(f"\n[bold]{one['messages']:,} messages[/bold]")
+        for name in ("append", "size", "open", "browse"):
+            console.print(name, json.dumps(one[name]))
+        table = Table(box=None)
+        for column in ("kind", "search p50", "p95", "p99", "tool p50", "p95"):
+            table.add_column(column)
+        for kind, figures in one["search"].items():
+            tool = one["tool"][kind]
+            table.add_row(
+                kind,
+                *(str(x) for x in (figures["p50"], figures["p95"], figures["p99"], tool["p50"], tool["p95"])),
+            )
+        console.print(table)
+        for run in one["at_once"]:
+            console.print("at once", json.dumps(run))
+    if "disk" in found:
+        console.print("disk", json.dumps(found["disk"]))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--folder", type=Path, help="where to build the stores (default: a temporary folder)")
+    parser.add_argument("--disk", type=Path, help="a folder on a disk, for appends that wait for it")
+    parser.add_argument("--runs", type=int, default=3, help="rounds of appends")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of queries")
+    parser.add_argument("--writers", type=int, nargs="*", default=[4], help="processes that write at once")
+    parser.add_argument("--writes", type=int, default=1_000, help="messages of each of them")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    found: dict[str, Any] = {"sqlite": sqlite3.sqlite_version, "sizes": []}
+    for size in options.sizes:
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            found["sizes"].append(measure(size, Path(folder), options))
+    if options.disk:
+        with tempfile.TemporaryDirectory(dir=options.disk) as folder:
+            found["disk"] = on_disk(Path(folder))
+    if options.json:
+        print(json.dumps(found, indent=2))
+    else:
+        report(found)
+
+
+if __name__ == "__main__":
+    main()
