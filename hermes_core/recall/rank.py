@@ -123,15 +123,17 @@ def score_places(
 def _with_neighbours(hits: Mapping[Place, float], sizes: Mapping[Place, int]) -> dict[Place, float]:
     """The weighted count of one term at each place that holds it or stands near one that does."""
     weights: dict[Place, float] = defaultdict(float)
+    steps = [
+        (0, 1.0),
+        *enumerate(CONTEXT_BEFORE, 1),
+        *((-n, share) for n, share in enumerate(CONTEXT_AFTER, 1)),
+    ]
     for place, strength in hits.items():
         group, position = place
         length = math.sqrt(sizes.get(place, TYPICAL_SIZE) / TYPICAL_SIZE)
         own = strength / (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * length)
-        weights[place] += own
-        for distance, share in enumerate(CONTEXT_BEFORE, 1):
-            weights[group, position + distance] += share * own
-        for distance, share in enumerate(CONTEXT_AFTER, 1):
-            weights[group, position - distance] += share * own
+        for step, share in steps:
+            weights[group, position + step] += share * own
     return weights
 
 
@@ -174,10 +176,16 @@ def _apart(ranked: list[Ranked], limit: int) -> list[Ranked]:
     left = list(ranked)
     chosen: list[Ranked] = []
     while left and len(chosen) < limit:
-        best = max(left, key=lambda r: r.score - (taken[r.candidate.place] if r.candidate.place else 0.0))
-        left.remove(best)
+        at, score = 0, -math.inf
+        for number, one in enumerate(left):
+            if one.score <= score:  # nothing behind it can be better: being beside a chosen one only lowers
+                break
+            own = one.score - (taken.get(one.candidate.place, 0.0) if one.candidate.place else 0.0)
+            if own > score:
+                at, score = number, own
+        best = left.pop(at)
         place = best.candidate.place
-        chosen.append(replace(best, score=best.score - (taken[place] if place else 0.0)))
+        chosen.append(replace(best, score=score))
         if place is not None:
             group, position = place
             taken[group, position - 1] += NEIGHBOUR_WEIGHT

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hermes_core.recall.query import Expression, Leaf, Term
-from hermes_core.recall.tokens import dense_runs, grams, words
+from hermes_core.recall.query import Expression, Leaf, Node, Term
+from hermes_core.recall.tokens import bare, dense_runs, grams, words
 
 Order = Literal["newest", "oldest"]
 
@@ -75,19 +76,76 @@ def match_of(term: Term) -> str:
 
 
 def condition_sql(condition: Expression) -> tuple[str, list[str]]:
-    """A condition on `m.id`, each word and phrase an indexed look-up of its own."""
+    """A condition on `m.id`. What one index can answer alone goes to it as one expression; the rest SQL joins."""
     parameters: list[str] = []
 
     def build(part: Expression) -> str:
+        if len(parameters) >= MAX_LEAVES:
+            return "1"
+        if (native := native_match(part)) is not None:
+            table, expression = native
+            parameters.append(expression)
+            return f"m.id IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)"
         if isinstance(part, Leaf):
-            return _leaf_sql(part, parameters) if len(parameters) < MAX_LEAVES else "1"
+            return f"({' AND '.join(map(looked_up, _look_ups(part))) or '1'})"
         inner = [build(operand) for operand in part.operands]
         return f"NOT ({inner[0]})" if part.operator == "NOT" else f"({f' {part.operator} '.join(inner)})"
+
+    def looked_up(one: tuple[str, str]) -> str:
+        parameters.append(one[1])
+        return f"m.id IN (SELECT rowid FROM {one[0]} WHERE {one[0]} MATCH ?)"
 
     return build(condition), parameters
 
 
-def _leaf_sql(leaf: Leaf, parameters: list[str]) -> str:
+def native_match(condition: Expression) -> tuple[str, str] | None:
+    """The index that can answer a condition alone, and the FTS5 expression for it; None when none can."""
+    if isinstance(condition, Leaf):
+        found = _look_ups(condition)
+        return found[0] if len(found) == 1 else None
+    if condition.operator == "NOT" or len(list(leaves(condition))) > MAX_LEAVES:
+        return None
+    wanted = [part for part in condition.operands if not _negates(part)]
+    unwanted = [part.operands[0] for part in condition.operands if isinstance(part, Node) and _negates(part)]
+    if not wanted or (unwanted and condition.operator == "OR"):
+        return None
+    parts = [native_match(part) for part in (*wanted, *unwanted)]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts) or len({table for table, _ in known}) > 1:
+        return None
+    texts = [f"({text})" for _, text in known]
+    expression = f" {condition.operator} ".join(texts[: len(wanted)])
+    if unwanted:
+        expression = f"({expression}) NOT ({' OR '.join(texts[len(wanted) :])})"
+    return known[0][0], expression
+
+
+def leaves(condition: Expression) -> Iterator[Leaf]:
+    """All words and phrases of a condition."""
+    if isinstance(condition, Leaf):
+        yield condition
+        return
+    for operand in condition.operands:
+        yield from leaves(operand)
+
+
+def required_words(condition: Expression) -> set[str]:
+    """Words and grams that every message holds which fulfils the condition."""
+    if isinstance(condition, Leaf):
+        said = [] if condition.prefix else words(condition.text)
+        return {bare(word) for word in said} | {
+            gram for run in dense_runs(condition.text) for gram in (grams(run)[1] or grams(run)[0])
+        }
+    if condition.operator != "AND":
+        return set()
+    return set().union(*map(required_words, condition.operands))
+
+
+def _negates(part: Expression) -> bool:
+    return isinstance(part, Node) and part.operator == "NOT"
+
+
+def _look_ups(leaf: Leaf) -> list[tuple[str, str]]:
     """A leaf's words as a phrase among words, its dense runs as phrases of pairs (or single characters)."""
     looked_up = []
     if said := words(leaf.text):
@@ -96,6 +154,4 @@ def _leaf_sql(leaf: Leaf, parameters: list[str]) -> str:
         ones, pairs = grams(run)
         column, run_grams = ("pairs", pairs) if pairs else ("ones", ones)
         looked_up.append(("messages_grams", f"{column} : {quoted(' '.join(run_grams))}"))
-    parameters.extend(expression for _, expression in looked_up)
-    parts = [f"m.id IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)" for table, _ in looked_up]
-    return f"({' AND '.join(parts)})" if parts else "1"
+    return looked_up

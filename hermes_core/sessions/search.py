@@ -15,7 +15,7 @@ from hermes_core.recall.dates import When
 from hermes_core.recall.query import Analysis, Expression, named_in
 from hermes_core.recall.rank import Candidate, Place, rank
 from hermes_core.recall.tokens import dense_runs
-from hermes_core.sessions.filters import Filters, Order, condition_sql
+from hermes_core.sessions.filters import Filters, Order, condition_sql, native_match, required_words
 from hermes_core.sessions.lookup import Lookup
 from hermes_core.sessions.records import SearchHit
 from hermes_core.storage.sqlite import Database
@@ -81,7 +81,7 @@ def _candidates(
     """The rows worth ranking, with what their words are worth."""
     if analysis.condition is not None:
         fulfilling = reader.fulfilling(analysis.condition, order)
-        scores = lookup.scores_among(analysis, fulfilling)
+        scores = lookup.scores_among(analysis, fulfilling, required_words(analysis.condition))
         places: Iterable[Place] = fulfilling.values()
         return reader.rows(list(places) if order else _by_score(places, scores)), scores
     scores = lookup.scores(analysis)
@@ -123,20 +123,30 @@ class _Reader:
     def rows(self, places: Sequence[Place]) -> list[sqlite3.Row]:
         """Rows at the first of these places that are there and pass the filters."""
         rows: list[sqlite3.Row] = []
-        step = 2 * self._pool
-        for start in range(0, len(places), step):
+        start, step = 0, self._pool
+        while start < len(places) and len(rows) < self._pool:
             rows += self._at(places[start : start + step])
-            if len(rows) >= self._pool:
-                break
+            start, step = start + step, 2 * step
         return rows[: self._pool]
 
     def fulfilling(self, condition: Expression, order: Order | None) -> dict[int, Place]:
         """Messages that fulfil a condition, newest first (or oldest), by id."""
-        sql, parameters = condition_sql(condition)
         direction = "ASC" if order == "oldest" else "DESC"
+        native = native_match(condition)
+        if native is not None:  # the index walks in this order and stops when there are enough
+            table, expression = native
+            source, sql, parameters = (
+                f"{table} f CROSS JOIN messages m ON m.id = f.rowid",
+                f"{table} MATCH ?",
+                [expression],
+            )
+            by = "f.rowid"
+        else:
+            sql, parameters = condition_sql(condition)
+            source, by = "messages m", "m.id"
         found = self._database.execute(
-            f"""SELECT m.id, m.session_key, m.position FROM messages m JOIN sessions s ON s.key = m.session_key
-                WHERE {self._filters} AND {sql} ORDER BY m.id {direction} LIMIT {MOST_FULFILLING}""",
+            f"""SELECT m.id, m.session_key, m.position FROM {source} CROSS JOIN sessions s ON s.key = m.session_key
+                WHERE {self._filters} AND {sql} ORDER BY {by} {direction} LIMIT {MOST_FULFILLING}""",
             (*self._parameters, *parameters),
         )
         return {message_id: (key, position) for message_id, key, position in found}
