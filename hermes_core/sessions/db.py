@@ -311,13 +311,13 @@ class SessionDB:
     ) -> list[StoredMessage]:
         """The messages of a session, oldest first, without rewound ones."""
         rows = self._database.execute(
-            f"{_MESSAGES} WHERE s.id = ? AND m.position IS NOT NULL AND m.id <= ?"
-            " ORDER BY m.position LIMIT ? OFFSET ?",
+            # Positions have no gaps, so that a part is reached without walking through what stands before it.
+            f"{_MESSAGES} WHERE s.id = ? AND m.position >= ? AND m.id <= ? ORDER BY m.position LIMIT ?",
             (
                 records.storable(session_id),
+                offset,
                 2**62 if last_message_id is None else last_message_id,
                 -1 if limit is None else limit,
-                offset,
             ),
         )
         return [records.message_of(row) for row in rows]

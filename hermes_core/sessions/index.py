@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 
 from hermes_core.recall.tokens import grams, without_dense_runs
+from hermes_core.sessions.records import storable
 
 BATCH = 1_000
 """Rows read at once in a rebuild."""
@@ -20,6 +22,8 @@ _WORDS = "INSERT INTO messages_fts (rowid, content, calls) VALUES (?, ?, ?)"
 _WORDS_OUT = "INSERT INTO messages_fts (messages_fts, rowid, content, calls) VALUES ('delete', ?, ?, ?)"
 _GRAMS = "INSERT INTO messages_grams (rowid, ones, pairs) VALUES (?, ?, ?)"
 _GRAMS_OUT = "INSERT INTO messages_grams (messages_grams, rowid, ones, pairs) VALUES ('delete', ?, ?, ?)"
+
+_ESCAPED = re.compile(r"\\+u([0-9a-fA-F]{4})")
 
 IndexedRow = tuple[int, str, str]
 """Id, content and calls of a message, as the view `indexed_messages` shows them."""
@@ -119,7 +123,15 @@ def _note(connection: sqlite3.Connection, done: int, old: int) -> None:
 
 def _read(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> list[IndexedRow]:
     sql = f"SELECT id, content, calls FROM indexed_messages WHERE {condition}"
-    return [tuple(row) for row in connection.execute(sql, parameters)]
+    return [(row[0], row[1], _unescaped(row[2])) for row in connection.execute(sql, parameters)]
+
+
+def _unescaped(calls: str) -> str:
+    """Tool calls with the letters that JSON within JSON hides, as in an argument that was dumped as ASCII."""
+    if "\\u" not in calls:
+        return calls
+    plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), calls)
+    return storable(plain)
 
 
 def _add(connection: sqlite3.Connection, rows: Sequence[IndexedRow]) -> None:

@@ -200,7 +200,7 @@ def resolve(connection: Reads, text: str) -> str | None:
     if exact:
         return str(exact[0])
     begun = connection.execute(
-        "SELECT id FROM sessions WHERE substr(id, 1, length(?1)) = ?1 LIMIT 2", (text,)
+        "SELECT id FROM sessions WHERE id >= ?1 AND id < ?1 || char(0x10ffff) LIMIT 2", (text,)
     ).fetchall()
     if len(begun) == 1:
         return str(begun[0][0])
@@ -222,7 +222,9 @@ def _base(title: str) -> str:
 def _numbers(connection: Reads, base: str) -> dict[int, str]:
     """Ids of the sessions titled `base` (1) or "base #N" (N)."""
     rows = connection.execute(
-        "SELECT title, id FROM sessions WHERE title = ?1 OR substr(title, 1, length(?1) + 2) = ?1 || ' #'",
+        # `$` is the sign behind `#`. As a range, so that the index is used.
+        """SELECT title, id FROM sessions
+           WHERE title <> '' AND (title = ?1 OR title >= ?1 || ' #' AND title < ?1 || ' $')""",
         (base,),
     )
     numbers = {}

@@ -31,7 +31,7 @@ ENOUGH = 200
 """With fewer hits than this of rare terms, the rarest of the common ones brings places too: its newest `MOST`."""
 
 MOST = 600
-WEIGHED = 200
+WEIGHED = 160
 """Best places by rare terms that common ones are weighed for; somewhat more than what is ranked in the end."""
 
 WALKED = 300

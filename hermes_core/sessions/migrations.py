@@ -44,6 +44,7 @@ _TABLES = (
     ) STRICT
     """,
     "CREATE INDEX sessions_by_activity ON sessions (last_active DESC)",
+    "CREATE INDEX sessions_by_user ON sessions (user, last_active DESC)",
     "CREATE INDEX sessions_by_parent ON sessions (parent_id) WHERE parent_id <> ''",
     "CREATE UNIQUE INDEX sessions_by_title ON sessions (title) WHERE title <> ''",
     # `position` counts the messages of a session that are not rewound, without gaps; the big columns stand last, so

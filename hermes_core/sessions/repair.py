@@ -217,6 +217,10 @@ def _copy(
 
 
 def _inserted(connection: sqlite3.Connection, insert: str, row: Sequence[object]) -> bool:
+    if any(
+        isinstance(value, str) and "\0" in value for value in row
+    ):  # `storable` lets none in: pages of nothing
+        return False
     try:
         connection.execute(insert, row)
     except sqlite3.IntegrityError:  # damage made it another type, or a second one of its kind

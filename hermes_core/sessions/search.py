@@ -167,7 +167,8 @@ class _Reader:
     def snippet(self, row: sqlite3.Row, hits: Sequence[str]) -> str:
         """The part of a message that matched, marked; its beginning when only its neighbours did."""
         content = row["content"] or row["tool_calls"]
-        said = [hit for hit in hits if " : " not in hit]
+        lowered = content.lower()
+        said = [hit for hit in hits if " : " not in hit and _may_stand(hit, lowered)]
         if said and not dense_runs(content):
             found = self._database.execute(
                 f"SELECT snippet(messages_fts, -1, '>>>', '<<<', '...', {SNIPPET_TOKENS}) FROM messages_fts"
@@ -212,6 +213,11 @@ def _hit(row: sqlite3.Row, score: float, snippet: str) -> SearchHit:
         title=row["title"],
         session_started=row["started_at"],
     )
+
+
+def _may_stand(expression: str, lowered: str) -> bool:
+    """Whether a text may hold a word of an expression, in some form: each list that FTS5 need not open saves time."""
+    return any(not word.isascii() or word[:3] in lowered for word in expression.split('"')[1::2])
 
 
 def _marked(text: str, hits: Sequence[str]) -> str:

@@ -14,8 +14,9 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, tzinfo
-from typing import Any, get_args
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+from typing import Any, Literal, get_args
 
 from hermes_core.contract.values import Session
 from hermes_core.errors import HermesError, SessionError
@@ -23,12 +24,22 @@ from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.filters import Order
 from hermes_core.sessions.records import SearchHit, StoredMessage, StoredSession
 
-DEFAULT_LIMIT, MAX_LIMIT = 3, 10
+DEFAULT_LIMIT, MAX_LIMIT, MAX_INDEX_LIMIT = 3, 5, 10
 DEFAULT_WINDOW, MAX_WINDOW = 5, 20
 DEFAULT_ROLES = ("user", "assistant")
 BOOKEND = 3
 MAX_CONTENT = 4_000
 MAX_BOOKEND_CONTENT = 1_200
+LEAST_CONTENT = 300
+MAX_ANSWER = 48_000
+"""Characters of content in one answer, some 12,000 tokens: with more, each message is cut to its share of them, but
+the one that matched is not, and none below `LEAST_CONTENT`.
+"""
+
+INDEX_SNIPPET = 140
+Detail = Literal["index", "snippet", "full"]
+"""How much of a result of a search is shown: a line, the matching part, or the messages around it as well."""
+
 READ_FIRST, READ_LAST = 20, 10
 HITS_A_SESSION = 12
 """Hits asked for each session wanted, since several may lie in one conversation."""
@@ -56,7 +67,23 @@ SESSION_SEARCH_SCHEMA: dict[str, Any] = {
                 "type": "string",
                 "description": "Roles to look at, comma-separated: user, assistant, tool. Default: user,assistant.",
             },
-            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MAX_INDEX_LIMIT,
+                "default": DEFAULT_LIMIT,
+                "description": f"At most {MAX_LIMIT}, or {MAX_INDEX_LIMIT} with detail index.",
+            },
+            "detail": {
+                "type": "string",
+                "enum": list(get_args(Detail)),
+                "default": "full",
+                "description": "full: with the messages around each match. snippet: the match only. index: one short "
+                "line each, to choose what to read.",
+            },
+            "since": {"type": "string", "description": "Only messages from this date or time on (ISO 8601)."},
+            "until": {"type": "string", "description": "Only messages up to this date or time (ISO 8601)."},
+            "source": {"type": "string", "description": "Only sessions of these sources, comma-separated."},
             "sort": {
                 "type": "string",
                 "enum": list(get_args(Order)),
@@ -103,6 +130,17 @@ class SessionSearchTool:
             return _failed(f"the search failed: {exc}", "check state.db, or restore a backup of it")
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """One result of a search: a message that answers, for the conversation under `root`."""
+
+    root: str
+    session: StoredSession
+    anchor: StoredMessage
+    snippet: str
+    role: str
+
+
 class _Call:
     """One call, for one session."""
 
@@ -120,8 +158,13 @@ class _Call:
         if session_id:
             wanted = self._session(session_id)
             return self._read(wanted) if anchor is None else self._scroll(wanted, anchor, given)
-        limit = _number(given.get("limit"), DEFAULT_LIMIT, MAX_LIMIT)
-        return self._discover(query, limit, given) if query else self._browse(limit)
+        detail = _detail(given.get("detail"))
+        limit = _number(
+            given.get("limit"),
+            DEFAULT_LIMIT,
+            MAX_INDEX_LIMIT if detail == "index" or not query else MAX_LIMIT,
+        )
+        return self._discover(query, limit, detail, given) if query else self._browse(limit)
 
     def _session(self, session_id: str) -> StoredSession:
         found = self._db.find_session(session_id)
@@ -157,13 +200,17 @@ class _Call:
 
     # ------------------------------------------------------------------ discover
 
-    def _discover(self, query: str, limit: int, given: Mapping[Any, Any]) -> dict[str, Any]:
+    def _discover(self, query: str, limit: int, detail: Detail, given: Mapping[Any, Any]) -> dict[str, Any]:
         sort = given.get("sort")
+        sources = _names(given.get("source"))
         hits = self._db.search(
             query,
-            role=_roles(given.get("role_filter")),
+            role=_names(given.get("role_filter")) or DEFAULT_ROLES,
             user=self._user,
-            exclude_sources=HIDDEN_SOURCES,
+            source=sources or None,
+            since=self._moment(given.get("since")),
+            until=self._moment(given.get("until"), end=True),
+            exclude_sources=() if sources else HIDDEN_SOURCES,
             exclude_sessions=sorted(self._current),
             limit=limit * HITS_A_SESSION,
             sort=sort if sort in get_args(Order) else None,
@@ -171,66 +218,78 @@ class _Call:
         best: dict[str, SearchHit] = {}
         for hit in hits:
             best.setdefault(self._db.lineage_root(hit.session_id), hit)
-        titled = self._titled(query)
-        results = [titled[1]] if titled is not None else []
-        others = [hit for root, hit in best.items() if titled is None or titled[0] != root]
-        results += [self._result(hit) for hit in others[: limit - len(results)]]
-        answer: dict[str, Any] = {"mode": "discover", "query": query, "results": results}
-        answer |= {"count": len(results), "sessions_searched": len(best)}
-        return answer if results else answer | {"message": "No matching sessions found."}
+        titled = self._titled(query, sources)
+        results = [titled] if titled is not None else []
+        others = [(root, hit) for root, hit in best.items() if titled is None or titled.root != root]
+        results += [self._found(root, hit) for root, hit in others[: limit - len(results)]]
+        shown = [self._shown(result, detail, MAX_ANSWER // limit) for result in results]
+        answer: dict[str, Any] = {"mode": "discover", "query": query, "results": shown}
+        answer |= {"count": len(shown), "sessions_searched": len(best)}
+        return answer if shown else answer | {"message": "No matching sessions found."}
 
-    def _titled(self, query: str) -> tuple[str, dict[str, Any]] | None:
-        """The session whose title is the query, with its root: it comes first."""
-        found = self._db.find_titled(query.strip("\"'` "))
-        hidden = found is None or found.id in self._current or found.source in HIDDEN_SOURCES
-        if found is None or hidden or (self._user is not None and found.user != self._user):
+    def _titled(self, query: str, sources: Sequence[str]) -> _Found | None:
+        """The session whose title is the query: it comes first."""
+        session = self._db.find_titled(query.strip("\"'` "))
+        if session is None or session.id in self._current:
             return None
-        first = self._db.get_messages(found.id, limit=1)
+        hidden = session.source not in sources if sources else session.source in HIDDEN_SOURCES
+        if hidden or (self._user is not None and session.user != self._user):
+            return None
+        first = self._db.get_messages(session.id, limit=1)
         if not first:
             return None
-        shown = self._result_of(found, first[0], _clean(first[0].content)[:MAX_BOOKEND_CONTENT])
-        return self._db.lineage_root(found.id), shown | {"matched_role": "session_title"}
+        snippet = first[0].content[:MAX_BOOKEND_CONTENT]
+        return _Found(self._db.lineage_root(session.id), session, first[0], snippet, "session_title")
 
-    def _result(self, hit: SearchHit) -> dict[str, Any]:
+    def _found(self, root: str, hit: SearchHit) -> _Found:
         session, message = self._db.get_session(hit.session_id), self._db.get_message(hit.message_id)
         if session is None or message is None:
             raise SessionError(f"message {hit.message_id} was deleted meanwhile", "search again")
-        return self._result_of(session, message, _clean(hit.snippet))
+        return _Found(root, session, message, hit.snippet, message.role)
 
-    def _result_of(self, session: StoredSession, anchor: StoredMessage, snippet: str) -> dict[str, Any]:
-        view = self._db.around(anchor.id, DEFAULT_WINDOW, roles=DEFAULT_ROLES)
-        messages = view.messages if view else (anchor,)
-        shown = {message.id for message in messages}
-        start, end = self._bookends(session, shown)
+    def _shown(self, found: _Found, detail: Detail, budget: int) -> dict[str, Any]:
+        session, anchor = found.session, found.anchor
+        snippet = _clean(found.snippet)
         result: dict[str, Any] = {
             "session_id": session.id,
             "when": self._when(session.started_at),
             "source": session.source,
             "model": session.model or None,
             "title": session.title or None,
-            "matched_role": anchor.role,
+            "matched_role": found.role,
             "match_message_id": anchor.id,
             "snippet": snippet,
-            "bookend_start": start,
-            "messages": [_shape(message, anchor.id) for message in messages],
-            "bookend_end": end,
+        }
+        if session.parent_id:
+            result["parent_session_id"] = session.parent_id
+        if detail == "index":
+            short = " ".join(snippet.split())
+            result["snippet"] = short[:INDEX_SNIPPET] + ("..." if len(short) > INDEX_SNIPPET else "")
+            return {
+                name: value for name, value in result.items() if name not in ("model", "parent_session_id")
+            }
+        return result if detail == "snippet" else result | self._surroundings(session, anchor, budget)
+
+    def _surroundings(self, session: StoredSession, anchor: StoredMessage, budget: int) -> dict[str, Any]:
+        """What stands around a message, and how its session began and ended."""
+        view = self._db.around(anchor.id, DEFAULT_WINDOW, roles=DEFAULT_ROLES)
+        messages = view.messages if view else (anchor,)
+        shown = {message.id for message in messages}
+        began = [
+            m for m in self._db.get_messages(session.id, limit=BOOKEND) if m.id not in shown and m.content
+        ]
+        shown |= {m.id for m in began}
+        last = self._db.get_messages(session.id, offset=max(session.message_count - BOOKEND, 0))
+        ended = [m for m in last if m.id not in shown and m.content]
+        cap = _cap([*began, *(m for m in messages if m.id != anchor.id), *ended], budget - MAX_CONTENT)
+        ends = min(cap, MAX_BOOKEND_CONTENT)
+        return {
+            "bookend_start": [_shape(message, cap=ends) for message in began],
+            "messages": [_shape(m, anchor.id, MAX_CONTENT if m.id == anchor.id else cap) for m in messages],
+            "bookend_end": [_shape(message, cap=ends) for message in ended],
             "messages_before": view.before if view else 0,
             "messages_after": view.after if view else 0,
         }
-        return result | ({"parent_session_id": session.parent_id} if session.parent_id else {})
-
-    def _bookends(
-        self, session: StoredSession, shown: set[int]
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """How the session began and ended, without what the window shows."""
-        first = self._db.get_messages(session.id, limit=BOOKEND)
-        last = self._db.get_messages(session.id, offset=max(session.message_count - BOOKEND, 0))
-        began = [m for m in first if m.id not in shown and m.content]
-        ended = [m for m in last if m.id not in shown | {m.id for m in began} and m.content]
-        return (
-            [_shape(message, cap=MAX_BOOKEND_CONTENT) for message in began],
-            [_shape(message, cap=MAX_BOOKEND_CONTENT) for message in ended],
-        )
 
     # ------------------------------------------------------------------ scroll and read
 
@@ -255,13 +314,16 @@ class _Call:
                 "scroll in another session",
             )
         holder = self._session(anchor.session_id)
+        cap = _cap(view.messages, MAX_ANSWER)
         result = {
             "mode": "scroll",
             "session_id": holder.id,
             "around_message_id": anchor_id,
             "session_meta": self._meta(holder),
             "window": window,
-            "messages": [_shape(message, anchor_id) for message in view.messages],
+            "messages": [
+                _shape(m, anchor_id, MAX_CONTENT if m.id == anchor_id else cap) for m in view.messages
+            ],
             "messages_before": view.before,
             "messages_after": view.after,
         }
@@ -287,7 +349,7 @@ class _Call:
             "session_meta": self._meta(session),
             "message_count": count,
             "truncated": truncated,
-            "messages": [_shape(message) for message in messages],
+            "messages": [_shape(message, cap=_cap(messages, MAX_ANSWER)) for message in messages],
         }
         if truncated:
             left_out = count - READ_FIRST - READ_LAST
@@ -303,6 +365,20 @@ class _Call:
             "model": session.model or None,
             "title": session.title or None,
         }
+
+    def _moment(self, value: object, *, end: bool = False) -> float | None:
+        """A date or time that the model gave, in epoch seconds; the `end` of a day when no time of it is given."""
+        if not isinstance(value, str) or not value.strip():
+            return None
+        try:
+            moment = datetime.fromisoformat(value.strip())
+            if end and len(value.strip()) <= len("2026-01-31"):
+                moment += timedelta(days=1)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=self._zone)).timestamp()
+        except (OverflowError, ValueError) as exc:
+            raise SessionError(
+                f"{value!r} is not a date", "write it as 2026-01-31 or 2026-01-31T12:00"
+            ) from exc
 
     def _when(self, timestamp: float | None) -> str:
         if timestamp is None:
@@ -371,12 +447,23 @@ def _number(value: object, default: int, most: int) -> int:
     return default if number is None else min(max(number, 1), most)
 
 
-def _roles(value: object) -> tuple[str, ...]:
+def _names(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         value = value.split(",")
     if not isinstance(value, list | tuple):
-        return DEFAULT_ROLES
-    return tuple(role.strip() for role in value if isinstance(role, str) and role.strip()) or DEFAULT_ROLES
+        return ()
+    return tuple(name.strip() for name in value if isinstance(name, str) and name.strip())
+
+
+def _detail(value: object) -> Detail:
+    return value if value in get_args(Detail) else "full"  # type: ignore[return-value]  # asked on its left
+
+
+def _cap(messages: Sequence[StoredMessage], budget: int) -> int:
+    """How much of each message is shown, so that all together keep to the budget."""
+    if not messages or sum(min(len(message.content), MAX_CONTENT) for message in messages) <= budget:
+        return MAX_CONTENT
+    return max(min(budget // len(messages), MAX_CONTENT), LEAST_CONTENT)
 
 
 def _failed(error: str, remedy: str = "") -> str:

@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 
 from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseUnavailable
+from hermes_core.recall.rank import count_tokens
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool, owner_of
+from hermes_core.sessions.tool import (
+    MAX_ANSWER,
+    MAX_CONTENT,
+    SESSION_SEARCH_SCHEMA,
+    SessionSearchTool,
+    owner_of,
+)
 
 ME = Session("now")
 
@@ -245,3 +252,58 @@ def test_arguments_of_any_type_never_raise(past: SessionDB, arguments: object) -
     answer = json.loads(SessionSearchTool(past).call(arguments, ME))
 
     assert isinstance(answer["success"], bool)
+
+
+def test_ten_hits_as_an_index_cost_little_and_say_where_to_read_on(db: SessionDB) -> None:
+    for number in range(12):
+        db.create_session(f"session-{number:032d}", title=f"Kumquats part {number} of a long series of talks")
+        db.append_message(f"session-{number:032d}", "user", "The kumquat trees need water. " * 200)
+
+    text = SessionSearchTool(db).call({"query": "kumquat", "limit": 50, "detail": "index"}, ME)
+
+    answer = json.loads(text)
+    assert answer["count"] == 10
+    assert count_tokens(text) < 2_000
+    first = answer["results"][0]
+    assert "messages" not in first
+    read = call(db, session_id=first["session_id"], around_message_id=first["match_message_id"])
+    assert read["success"]
+
+
+def test_detail_decides_how_much_of_a_hit_is_shown(past: SessionDB) -> None:
+    (full,), (snippet,), (index,) = (
+        call(past, query="walnut table", limit=1, detail=d)["results"] for d in ("full", "snippet", "index")
+    )
+    assert set(index) < set(snippet) < set(full)
+    assert "table" in snippet["snippet"]
+    assert "messages" not in snippet
+    assert call(past, query="walnut table", limit=1, detail=7)["results"] == [full]
+
+
+def test_a_full_answer_keeps_to_its_size_and_shows_the_match_whole(db: SessionDB) -> None:
+    for session in "abcdef":
+        db.create_session(session)
+        for number in range(15):
+            text = "the kumquat" if number == 7 else f"word {number}"
+            db.append_message(session, "user", text + " and more of it" * 400)
+
+    text = SessionSearchTool(db).call({"query": "kumquat", "limit": 5}, ME)
+
+    assert len(text) < 1.3 * MAX_ANSWER
+    for result in json.loads(text)["results"]:
+        (anchor,) = (m for m in result["messages"] if m.get("anchor"))
+        assert len(anchor["content"]) == MAX_CONTENT
+
+
+def test_time_and_source_narrow_a_search(past: SessionDB) -> None:
+    past.create_session("telegram-1", "telegram")
+    past.append_message("telegram-1", "user", "maple syrup", timestamp=5 * 86_400.0)
+
+    def found(**filters: str) -> list[str]:
+        return [r["session_id"] for r in call(past, query="maple", limit=5, **filters)["results"]]
+
+    assert sorted(found()) == ["maple", "telegram-1"]
+    assert found(source="telegram") == ["telegram-1"]
+    assert found(since="1970-01-04T00:00+00:00") == ["telegram-1"]
+    assert found(until="1970-01-04T00:00+00:00") == ["maple"]
+    assert call(past, query="maple", since="last week")["success"] is False
