@@ -33,7 +33,7 @@ from hermes_core.contract.values import (
 from hermes_core.curated.provider import CuratedProvider
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, MemoryTool
-from hermes_core.errors import OutboxError, ProviderError, ProviderUnavailable, StorageError
+from hermes_core.errors import HermesError, OutboxError, ProviderError, ProviderUnavailable, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings
 from hermes_core.loader.catalog import discover_providers
@@ -344,7 +344,10 @@ class Memory:
     def close(self, timeout: float = 15.0) -> None:
         """Shut the providers down and close the databases. What was not sent stays in the outbox."""
         if self._external and not self.manager.closed:
-            self._recover()
+            try:
+                self._recover()
+            except HermesError as exc:
+                log.warning("turns that may not be on their way yet are left to the next start: %s", exc)
         self.manager.shutdown_all(timeout)
         self.curated.close()
         self.sessions.close()

@@ -170,10 +170,15 @@ def _switch(life: Life, passage: Passage) -> None:
 
 
 def _recover(life: Life, passage: Passage) -> None:
-    if life.skip_memory:
+    provider = life.memory.selected
+    if life.skip_memory or not provider:
         return
-    since = life.memory.manager.recover_since()
-    turns = life.memory.sessions.complete_turns(session_id=passage.new.id, stored_after=since)
+    outbox, since = life.memory.manager.outbox, life.memory.manager.recover_since()
+    turns = life.memory.sessions.complete_turns(
+        session_id=passage.new.id,
+        stored_after=since,
+        unless=lambda turn_id: outbox.knows(provider, "sync_turn", turn_id),
+    )
     added = life.memory.manager.recover((found.turn, passage.new) for found in turns)
     if added:
         log.info(
@@ -228,7 +233,9 @@ def _reopen(life: Life, passage: Passage) -> None:
     with sessions.transaction():
         if passage.old is not None and passage.old.id != passage.new.id:
             sessions.end_session(passage.old.id, passage.end_reason)
-        sessions.reopen_session(passage.new.id)
+        stored = sessions.get_session(passage.new.id)
+        if stored is None or stored.ended_at is not None:
+            sessions.reopen_session(passage.new.id)
     adopt(life, passage.new, sessions.get_messages_as_conversation(passage.new.id))
 
 

@@ -52,8 +52,8 @@ class Agent:
 
     `session_id` of a stored session goes on with that one. `toolsets` are those that the model gets (None: what
     config.yaml says for the platform). `skip_memory` leaves curated memory and providers out. `reviewed` is told what
-    a background review changed. `background` is shared by agents of which only one may review at a time. `identity`
-    are fields of `Session`: platform, user_id, chat_id and the others.
+    a background review changed. `background` is shared by agents of which only one may review at a time, `cancel` by
+    agents that stop together. `identity` are fields of `Session`: platform, user_id, chat_id and the others.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class Agent:
         reviewed: Callable[[Review], None] | None = None,
         background: Background | None = None,
         clock: Callable[[], float] = time.time,
+        cancel: Cancel | None = None,
         **identity: Any,
     ) -> None:
         self.memory = memory
@@ -82,7 +83,8 @@ class Agent:
         self._folder = folder
         self._host_tools = tuple(tools)
         self._clock = clock
-        self._cancel = Cancel()
+        self._cancel = cancel or Cancel()
+        self._own_cancel = cancel is None
         self._busy = threading.Lock()
         self._skills = self._open_skills()
         session = identify(memory, session_id, identity)
@@ -148,7 +150,8 @@ class Agent:
         if not self._busy.acquire(blocking=False):
             raise SessionError("a turn is under way", "wait for it, or interrupt it")
         try:
-            self._cancel.clear()
+            if self._own_cancel:
+                self._cancel.clear()
             self._life.problems.clear()
             turn = Turn(sanitize_context(text), author)
             exchange = self._exchange(turn, hear, called)
@@ -176,9 +179,10 @@ class Agent:
             source="subagent",
             skip_memory=True,
             clock=self._clock,
+            cancel=self._cancel,
             **child_identity(self.session),
         )
-        with child, self._cancel.calling(child.interrupt):
+        with child:
             result = child.run_turn(f"{task}\n\n{context}".strip())
         if result.outcome == "interrupted":
             raise Cancelled
@@ -231,6 +235,10 @@ class Agent:
 
         One process at a time; when another has compressed this session, go on with what it made.
         """
+        self._cancel.clear()
+        return self._compress()
+
+    def _compress(self) -> bool:
         before = self.session.id
         lock = self.memory.home.path / "locks" / f"compress-{before}"
         try:
@@ -300,7 +308,7 @@ class Agent:
 
     def _run(self, turn: Turn, exchange: Exchange) -> None:
         try:
-            self._make_room(turn.text)
+            self._life.attempt("making room for the turn", lambda: self._make_room(turn.text))
             exchange.session = self.session
             turn.recall = self._recall(turn.text)
             self._keep(turn, {"role": "user", "content": turn.text})
@@ -323,7 +331,7 @@ class Agent:
         known = [{"role": "system", "content": self.prompt}, *self._life.history]
         estimate = max(tokens_of(known, count_tokens), self._last_prompt_tokens) + count_tokens(text)
         if self._limits.exceeded(estimate + count_tokens(str(self.belt.schemas))):
-            self.compress()
+            self._compress()
 
     def _recall(self, text: str) -> TurnRecall | None:
         if self._skip_memory or not self._enabled("memory"):

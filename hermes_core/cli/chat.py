@@ -27,6 +27,9 @@ from hermes_core.memory import Memory, open_memory
 
 LAST = "last"
 
+CLOSE_SECONDS = 6.0
+"""For the providers at the end; with `agent.flush_seconds` it stays within the 15 that a SIGTERM leaves."""
+
 
 @click.command()
 @click.option("-m", "--message", help="Say this one thing, print the answer and leave.")
@@ -56,6 +59,7 @@ def chat(
     with ExitStack() as stack:
         stack.enter_context(_ended_by_sigterm())
         memory = stack.enter_context(open_memory(home_of(ctx)))
+        stack.callback(memory.close, CLOSE_SECONDS)
         models = stack.enter_context(ConfiguredModels(memory))
         claim = Claim(memory.home)
         stack.callback(claim.release)
@@ -112,6 +116,8 @@ def _converse(talk: Chat) -> None:
                 _tell(talk, talk.agent.run_turn(line, hear=_say, called=_tell_call))
         except Quit:
             return
+        except KeyboardInterrupt:
+            click.secho("stopped", dim=True, err=True)
         except HermesError as exc:
             click.secho(f"error: {exc}", fg="red", err=True)
         talk.claim.move(talk.agent.session.id)

@@ -145,6 +145,17 @@ def test_a_turn_without_an_answer_reaches_no_provider_and_says_why(stage: Stage,
     assert stage.told(durable=True) == []
 
 
+def test_a_store_that_breaks_in_the_middle_fails_no_turn(stage: Stage) -> None:
+    agent = stage.agent()
+    agent.run_turn("Hello.")
+    stage.memory.sessions.close()
+    result = agent.run_turn("Still there?")
+    assert (result.outcome, result.text) == ("answered", "Yes.")
+    assert any("was closed" in problem for problem in result.problems)
+    assert [m["content"] for m in agent.history][-2:] == ["Still there?", "Yes."]
+    agent.close()
+
+
 def test_an_empty_message_is_no_turn(stage: Stage) -> None:
     with pytest.raises(SessionError, match="something to answer"):
         stage.agent().run_turn("  ")
@@ -232,6 +243,22 @@ def test_a_delegated_task_has_no_memory_and_the_parent_tells_of_it(stage: Stage)
     names = {tool["function"]["name"] for tool in stage.server.requests[1]["tools"]}
     assert not {"memory", "delegate_task", REMEMBER_TOOL["name"]} & names
     assert stage.asked()[1][-1]["content"] == "Count the stars.\n\nAt night."
+
+
+def test_an_interrupt_stops_a_delegated_task_too(stage: Stage) -> None:
+    agent = stage.agent()
+    hold = threading.Event()
+
+    def reply(request: dict[str, Any]) -> Reply:
+        if any("subagent" in str(m["content"]) for m in request["messages"][:1]):
+            agent.interrupt()
+            return Reply("never", hold=hold)
+        return Reply(calls=[("delegate_task", {"task": "Wait."})])
+
+    stage.script(reply)
+    assert agent.run_turn("Go.").outcome == "interrupted"
+    hold.set()
+    assert stage.told(durable=True) == []
 
 
 def test_usage_is_added_to_the_session(stage: Stage) -> None:
