@@ -29,6 +29,7 @@ COMMANDS = {
     "providers": "hermes_core.cli.providers:providers",
     "recall": "hermes_core.cli.recall:recall",
     "sessions": "hermes_core.cli.sessions:sessions",
+    "skills": "hermes_core.cli.skills:skills",
 }
 
 SUMMARIES = {
@@ -42,6 +43,7 @@ SUMMARIES = {
     "providers": "List the memory providers that are installed; start one of your own.",
     "recall": "What a turn with this message would be given.",
     "sessions": "List, search and show past sessions.",
+    "skills": "List, show and undo skills that the agent wrote down.",
 }
 
 

@@ -16,6 +16,7 @@ from hermes_core.agent.answer import ToolRequest
 from hermes_core.agent.claims import Claim
 from hermes_core.agent.configured import ConfiguredModels
 from hermes_core.agent.loop import Agent
+from hermes_core.agent.monitor import ProcessMonitor
 from hermes_core.agent.review import Review
 from hermes_core.agent.turn import TurnResult
 from hermes_core.cli import DEGRADED, home_of
@@ -60,6 +61,7 @@ def chat(
         stack.enter_context(_ended_by_sigterm())
         memory = stack.enter_context(open_memory(home_of(ctx)))
         stack.callback(memory.close, CLOSE_SECONDS)
+        stack.enter_context(ProcessMonitor(memory.config.agent.monitor_minutes))
         models = stack.enter_context(ConfiguredModels(memory))
         claim = Claim(memory.home)
         stack.callback(claim.release)

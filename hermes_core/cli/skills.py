@@ -1,0 +1,84 @@
+"""`hermes skills`."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from hermes_core.cli import home_of
+from hermes_core.cli.output import json_option, moment, print_json, print_table, warn
+from hermes_core.config import load_config
+from hermes_core.kit.text import printable
+from hermes_core.skills.store import SkillStore
+
+
+@click.group()
+def skills() -> None:
+    """List, show and undo skills: procedures that the agent wrote down."""
+
+
+@skills.command(name="list")
+@json_option
+@click.pass_context
+def list_command(ctx: click.Context, as_json: bool) -> None:
+    """List the skills that can be used here."""
+    with closing(_store(ctx)) as store:
+        found, problems = store.skills(), store.problems()
+    warn(problems)
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": skill.name,
+                    "category": skill.category,
+                    "description": skill.document.description,
+                    "version": skill.document.version,
+                    "path": str(skill.folder),
+                }
+                for skill in found
+            ]
+        )
+        return
+    rows = [(f"{skill.category}/{skill.name}", skill.document.description) for skill in found]
+    print_table("", ("skill", "for"), rows, "No skills yet.")
+
+
+@skills.command()
+@click.argument("name")
+@click.pass_context
+def show(ctx: click.Context, name: str) -> None:
+    """Print the text of the skill NAME."""
+    with closing(_store(ctx)) as store:
+        click.echo(printable(store.view(name)))
+
+
+@skills.command()
+@json_option
+@click.pass_context
+def history(ctx: click.Context, as_json: bool) -> None:
+    """List the changes, newest first."""
+    with closing(_store(ctx)) as store:
+        changes = store.history()
+    if as_json:
+        print_json(changes)
+        return
+    rows = [(change.id, moment(change.at), change.action, change.path) for change in changes]
+    print_table("", ("change", "when", "action", "file"), rows, "No skill was changed yet.")
+
+
+@skills.command()
+@click.argument("change", type=int, required=False)
+@click.pass_context
+def undo(ctx: click.Context, change: int | None) -> None:
+    """Take back the change with the id CHANGE, or the last one."""
+    with closing(_store(ctx)) as store:
+        taken = store.undo(change)
+    click.echo(f"Taken back: {taken.action} of {printable(taken.path)}")
+
+
+def _store(ctx: click.Context) -> SkillStore:
+    home = home_of(ctx)
+    folders = load_config(home).skills.external_dirs
+    return SkillStore(home.skills, [Path(folder).expanduser() for folder in folders])

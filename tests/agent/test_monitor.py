@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import threading
+
+from hermes_core.agent.monitor import ProcessMonitor, resident_bytes
+
+
+def test_a_line_tells_memory_threads_and_uptime_from_start_to_end() -> None:
+    lines: list[str] = []
+    with ProcessMonitor(60, report=lines.append):
+        assert "agent-monitor" in [thread.name for thread in threading.enumerate()]
+    assert len(lines) == 2
+    assert all(line.startswith("process: rss=") and "threads=" in line for line in lines)
+
+
+def test_it_reports_at_its_pace() -> None:
+    lines: list[str] = []
+    enough = threading.Event()
+
+    def report(line: str) -> None:
+        lines.append(line)
+        if len(lines) == 4:
+            enough.set()
+
+    with ProcessMonitor(0.001, report=report):
+        assert enough.wait(10)
+
+
+def test_it_is_off_by_default() -> None:
+    lines: list[str] = []
+    with ProcessMonitor(0, report=lines.append):
+        pass
+    assert lines == []
+
+
+def test_the_size_of_this_process_is_plausible() -> None:
+    size = resident_bytes()
+    assert size is None or 2**20 < size < 2**36
