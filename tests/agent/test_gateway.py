@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -61,12 +62,47 @@ def speak(stage: Stage, memory: Any, user: str, text: str) -> Any:
     return agent
 
 
-@pytest.mark.parametrize("provider", [Scoped, OnSelf])
-def test_two_people_never_see_each_others_anything(stage: Stage, provider: type[MemoryProvider]) -> None:
+WRITTEN_FOR_HERMES_AGENT = """
+from agent.memory_provider import MemoryProvider
+
+class Selfish(MemoryProvider):
+    name = "selfish"
+
+    def is_available(self):
+        return True
+
+    def initialize(self, session_id, **kwargs):
+        self._session_id, self._said = session_id, []
+
+    def get_tool_schemas(self):
+        return []
+
+    def prefetch(self, query, *, session_id=""):
+        return "\\n".join(self._said[-3:])
+
+    def sync_turn(self, user_content, assistant_content, *, session_id=""):
+        self._said.append(user_content)
+
+def register(ctx):
+    ctx.register_memory_provider(Selfish())
+"""
+
+
+def written_for_hermes_agent(stage: Stage) -> str:
+    """A provider as they are published for Hermes Agent, which keeps session and text on itself; its name."""
+    folder = stage.home / "plugins" / "selfish"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(WRITTEN_FOR_HERMES_AGENT)
+    return "selfish"
+
+
+@pytest.mark.parametrize("provider", [lambda _: Scoped, lambda _: OnSelf, written_for_hermes_agent])
+def test_two_people_never_see_each_others_anything(stage: Stage, provider: Callable[[Stage], object]) -> None:
     stage.config(
         "memory: {nudge_interval: 0}"
     )  # a review asks in the background, while another person speaks
-    memory = stage.open_memory(provider)
+    memory = stage.open_memory(provider(stage))
+    recalled = 0
     stage.script(
         lambda request: (
             Reply(calls=[("session_search", {"query": "ZEBRA WALRUS"})])
@@ -75,7 +111,7 @@ def test_two_people_never_see_each_others_anything(stage: Stage, provider: type[
         )
     )
     dice = random.Random(7)
-    for number in range(40):
+    for number in range(30):
         user = dice.choice(["ann", "bob"])
         before = len(stage.server.requests)
         speak(stage, memory, user, dice.choice([f"My word is {SECRET[user]} {number}.", "search the past"]))
@@ -84,7 +120,10 @@ def test_two_people_never_see_each_others_anything(stage: Stage, provider: type[
             said = [m for m in request["messages"] if m["role"] != "assistant"]
             texts = [str(m["content"]).replace("ZEBRA WALRUS", "") for m in said]
             assert [text for text in texts if other in text] == []
-    assert memory.flush(10)
+            recalled += any("<memory-context>" in text for text in texts)
+        assert memory.flush(10)
+    assert recalled > 12
+    assert memory.problems() == []
 
 
 def test_a_session_of_another_person_can_not_be_taken(stage: Stage) -> None:
