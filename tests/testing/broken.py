@@ -38,8 +38,11 @@ from hermes_core.kit import BackendUnavailable
 SUITES: dict[str, type[NotebookContract]] = {}
 """The suite of each broken provider, by the name of the check that must be the only one that is red."""
 
-BRIEF = 0.1
+BRIEF = 0.02
 """Seconds of a deadline that is passed on purpose."""
+
+START = 0.1
+"""The same for the start, which is more work than the hook alone."""
 
 _kept: list[Any] = []
 """What broken providers forget to close."""
@@ -615,21 +618,21 @@ class FollowsPaths(Notebook):
 # --------------------------------------------------------------------- failure
 
 
-def _waits() -> None:
-    threading.Event().wait(3 * BRIEF)
+def _waits(seconds: float = 3 * BRIEF) -> None:
+    threading.Event().wait(seconds)
 
 
-@caught_by("test_it_is_looked_at_in_time", deadlines={"is_available": BRIEF})
+@caught_by("test_it_is_looked_at_in_time", deadlines={"is_available": START})
 class SlowToAnswer(Notebook):
     def is_available(self) -> Availability:
-        _waits()
+        _waits(2 * START)
         return super().is_available()
 
 
-@caught_by("test_it_starts_in_time", deadlines={"initialize": BRIEF})
+@caught_by("test_it_starts_in_time", deadlines={"initialize": START})
 class SlowToStart(Notebook):
     def initialize(self, session: Session) -> None:
-        _waits()
+        _waits(2 * START)
         super().initialize(session)
 
 

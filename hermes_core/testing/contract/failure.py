@@ -12,7 +12,15 @@ import pytest
 
 from hermes_core import Delegation, MemoryWrite, Query, Session, SessionSwitch, ToolCall
 from hermes_core.contract.hooks import POLICIES
-from hermes_core.testing.contract.run import BOATHOUSE, LATE_START, TORTOISE, Run, messages_of, turn_of
+from hermes_core.testing.contract.run import (
+    BOATHOUSE,
+    LATE_START,
+    NO_ANSWER,
+    TORTOISE,
+    Run,
+    messages_of,
+    turn_of,
+)
 from hermes_core.testing.contract.schema import sample
 from hermes_core.testing.contract.suite import Suite
 
@@ -32,7 +40,7 @@ class Failure(Suite):
 
     def test_it_is_looked_at_in_time(self) -> None:
         run = self.run
-        late = [text for text in (run.health.reason, *run.health.warnings) if "no answer within" in text]
+        late = [text for text in (run.health.reason, *run.health.warnings) if NO_ANSWER in text]
         if late:
             self.fault(late[0], "no network, no imports of large packages; find out what is there and answer")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hermes_core import HermesHome
 from hermes_core.contract.provider import contract_faults
-from hermes_core.testing.contract.run import BOATHOUSE, LATE_START, TORTOISE, Run
+from hermes_core.testing.contract.run import BOATHOUSE, LATE_START, NO_ANSWER, TORTOISE, Run
 from hermes_core.testing.contract.suite import Suite
 from hermes_core.testing.guards import Before, Left, closed_network, files_below, sees_descriptors
 
@@ -27,6 +27,8 @@ class Lifecycle(Suite):
         run = self.run
         if contract_faults(run.provider):
             self.not_run("its form is not accepted")
+        if NO_ANSWER in run.health.reason:
+            self.not_run(run.health.reason)
         if not run.accepted:
             self.fault(
                 f"it is {run.health.state}: {run.health.reason}",

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 LATE_START = "initialize has run for"
 """What the manager says of a provider that is still starting."""
 
+NO_ANSWER = "no answer within"
+"""What the manager says of a call that is late."""
+
 WIDE_BUDGET = 100_000
 """Tokens of recall that a check asks for when it is not about the budget."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from hermes_core import Session, ToolCall
 from hermes_core.testing.contract.hostile import HOSTILE
+from hermes_core.testing.contract.run import NO_ANSWER
 from hermes_core.testing.contract.schema import sample, schema_faults
 from hermes_core.testing.contract.suite import Suite
 
@@ -24,7 +25,7 @@ class Tools(Suite):
         if not run.claims("get_tool_schemas"):
             self.not_claimed("get_tool_schemas()")
         trouble = next((w for w in run.health.warnings if "offers no tools" in w), "")
-        if trouble and "no answer within" not in trouble:
+        if trouble and NO_ANSWER not in trouble:
             self.fault(trouble, 'return a list of {"name", "description", "parameters"}, [] for none')
 
     def test_schemas_are_what_models_accept(self) -> None:
