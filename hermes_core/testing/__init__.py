@@ -10,17 +10,53 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hermes_core.testing.contract import ProviderContract
-    from hermes_core.testing.fakes import Clock, RecordingProvider, make_session, make_turn
+    from hermes_core.testing.fakes import (
+        Clock,
+        EveryHook,
+        HangingProvider,
+        RaisingProvider,
+        RecordingProvider,
+        WrongTypesProvider,
+        make_session,
+        make_turn,
+    )
+    from hermes_core.testing.guards import Before, closed_network
+    from hermes_core.testing.http_server import StandIn, only_fields
+    from hermes_core.testing.recording import RecordingManager
 
 _HOMES = {
+    "Before": "guards",
     "Clock": "fakes",
+    "EveryHook": "fakes",
+    "HangingProvider": "fakes",
     "ProviderContract": "contract",
+    "RaisingProvider": "fakes",
+    "RecordingManager": "recording",
     "RecordingProvider": "fakes",
+    "StandIn": "http_server",
+    "WrongTypesProvider": "fakes",
+    "closed_network": "guards",
     "make_session": "fakes",
     "make_turn": "fakes",
+    "only_fields": "http_server",
 }
 
-__all__ = ["Clock", "ProviderContract", "RecordingProvider", "make_session", "make_turn"]
+__all__ = [
+    "Before",
+    "Clock",
+    "EveryHook",
+    "HangingProvider",
+    "ProviderContract",
+    "RaisingProvider",
+    "RecordingManager",
+    "RecordingProvider",
+    "StandIn",
+    "WrongTypesProvider",
+    "closed_network",
+    "make_session",
+    "make_turn",
+    "only_fields",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,13 +87,13 @@ class Before:
 
     def left(self, within: float = 2.0) -> Left:
         """What is new, once nothing of it goes away by itself any more; looks for `within` seconds at most."""
+        gc.collect()
         until = time.monotonic() + within
         while (left := self._look()) != Left() and time.monotonic() < until:
             _pause.wait(0.02)
         return left
 
     def _look(self) -> Left:
-        gc.collect()
         threads = [t.name for t in threading.enumerate() if id(t) not in self.threads and t.is_alive()]
         fresh = [name for name, number in _descriptors() if (name, number) not in self.descriptors]
         files = [name for name in fresh if any(Path(name).is_relative_to(f) for f in self.folders)]
@@ -139,13 +139,3 @@ def _state() -> dict[str, str]:
 def files_below(*folders: Path) -> set[str]:
     """Every file below these folders, as text."""
     return {str(path) for folder in folders for path in folder.rglob("*") if not path.is_dir()}
-
-
-def settled(seen: Callable[[], bool], within: float) -> bool:
-    """Whether `seen()` comes true within some seconds; looks often."""
-    until = time.monotonic() + within
-    while not seen():
-        if time.monotonic() > until:
-            return False
-        _pause.wait(0.01)
-    return True

@@ -180,6 +180,7 @@ class NotebookContract(ProviderContract):
     secrets: ClassVar[Mapping[str, str]] = {"NOTEBOOK_TOKEN": TOKEN}
     recalled_from = ("sync_turn", "on_memory_write", "on_session_end")
     isolates_users = True
+    patience = 0.2
 
     def make_provider(self) -> Notebook:
         return self.provider()

@@ -152,7 +152,7 @@ class Lifecycle(Suite):
     def _left_after_a_life(self) -> Left:
         before = Before((self.home.path, self.person, self.folder))
         self._one_life(self.open())
-        return before.left()
+        return before.left(self.patience)
 
     def _one_life(self, run: Run) -> None:
         session = run.ready(run.session())

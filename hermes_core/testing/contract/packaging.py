@@ -103,8 +103,10 @@ class Packaging(Suite):
         self._distribution()
         code = _WATCHED.format(events=frozenset(_EVENTS), module=self._module())
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            self.not_run(f"a new process can't import {self._module()}: {done.stderr.strip()[-200:]}")
         last = done.stdout.strip().splitlines()[-1:]
-        if done.returncode == 0 and last != ["0 []"]:
+        if last != ["0 []"]:
             self.fault(
                 f"importing {self._module()} starts threads or reaches out: {last[0]}",
                 "do it in initialize; every listing of commands may import the package",

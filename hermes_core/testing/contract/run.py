@@ -152,7 +152,8 @@ class Run:
         """End it without waiting for writes that the provider does not take."""
         if self._ended:
             return
-        for row in self.manager.outbox.pending(self.name):
+        written = self.manager.outbox.path.exists()
+        for row in self.manager.outbox.pending(self.name) if written else ():
             self.manager.forget_session(row.session_id)
         self.close()
 

@@ -35,6 +35,9 @@ class Suite:
     """Those of `sync_turn`, `on_memory_write` and `on_session_end` after which a fact must be recalled word for word.
     None: one of them at least must be, and each that is seen to be is held to the other checks."""
 
+    patience: ClassVar[float] = 2.0
+    """Seconds that threads, files and sockets have to go away after shutdown."""
+
     isolates_users: ClassVar[bool] = False
     """Whether two users of one home have memories of their own."""
 

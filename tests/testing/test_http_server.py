@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hermes_core.testing import StandIn, only_fields
+
+
+@pytest.fixture
+def server() -> Iterator[StandIn]:
+    with StandIn(check=only_fields(memories=frozenset({"text"}))) as server:
+        server.route("POST", "/v1/memories", lambda request: {"id": "m1", "text": request.json["text"]})
+        server.route("GET", "/v1/memories/*", lambda request: (200, {"path": request.path}))
+        yield server
+
+
+def ask(server: StandIn, method: str, path: str, data: Any = None) -> tuple[int, Any, dict[str, str]]:
+    body = None if data is None else json.dumps(data).encode()
+    request = urllib.request.Request(f"{server.url}{path}", body, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return answer.status, json.loads(answer.read()), dict(answer.headers)
+    except urllib.error.HTTPError as exc:
+        with exc:
+            return exc.code, json.loads(exc.read()), dict(exc.headers)
+
+
+def test_a_route_answers_and_the_request_is_kept(server: StandIn) -> None:
+    assert ask(server, "POST", "/v1/memories?dry=1", {"text": "tea"})[:2] == (
+        200,
+        {"id": "m1", "text": "tea"},
+    )
+    assert server.requests[0].json == {"text": "tea"}
+    assert server.requests[0].query == {"dry": ["1"]}
+
+
+def test_a_star_stands_for_the_rest_of_a_path(server: StandIn) -> None:
+    assert ask(server, "GET", "/v1/memories/42")[1] == {"path": "/v1/memories/42"}
+
+
+def test_an_unknown_field_is_refused_and_noted(server: StandIn) -> None:
+    assert ask(server, "POST", "/v1/memories", {"text": "tea", "user": "ada"})[0] == 422
+    assert server.complaints == ["POST /v1/memories has the unknown field 'user'"]
+
+
+def test_an_unknown_path_is_refused_and_noted(server: StandIn) -> None:
+    assert ask(server, "GET", "/v2/memories")[0] == 404
+    assert server.complaints == ["no route for GET /v2/memories"]
+
+
+def test_too_many_requests_says_when_to_come_back(server: StandIn) -> None:
+    server.fail("POST", "/v1/memories", status=429, retry_after=2, times=1)
+    status, _, headers = ask(server, "POST", "/v1/memories", {"text": "tea"})
+    assert (status, headers["Retry-After"]) == (429, "2")
+    assert ask(server, "POST", "/v1/memories", {"text": "tea"})[0] == 200
+
+
+def test_a_fault_happens_as_often_as_told(server: StandIn) -> None:
+    server.fail(status=500, times=2)
+    assert [ask(server, "GET", "/v1/memories/1")[0] for _ in range(3)] == [500, 500, 200]
+
+
+def test_an_outage_ends_with_its_context(server: StandIn) -> None:
+    with server.outage():
+        assert ask(server, "GET", "/v1/memories/1")[0] == 503
+    assert ask(server, "GET", "/v1/memories/1")[0] == 200
+
+
+def test_a_body_can_be_cut(server: StandIn) -> None:
+    server.fail("GET", "/v1/memories/*", cut=True, times=1)
+    with pytest.raises(http.client.IncompleteRead):
+        ask(server, "GET", "/v1/memories/1")
+
+
+def test_a_body_can_be_no_json(server: StandIn) -> None:
+    server.fail(garbage=True, times=1)
+    with pytest.raises(json.JSONDecodeError):
+        ask(server, "GET", "/v1/memories/1")
+
+
+def test_a_connection_can_be_dropped(server: StandIn) -> None:
+    server.fail(drop=True, times=1)
+    with pytest.raises(http.client.RemoteDisconnected):
+        ask(server, "GET", "/v1/memories/1")
+
+
+def test_a_delay_ends_when_the_server_is_closed() -> None:
+    with StandIn() as server:
+        server.route("GET", "/", lambda request: {})
+        server.fail(delay=60, times=1)
+        connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=30)
+        connection.request("GET", "/")
+    connection.close()
+    assert server.requests == [] or server.requests[0].path == "/"
