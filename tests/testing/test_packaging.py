@@ -1,0 +1,125 @@
+"""The checks of a package, each on an installed distribution that is broken in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from hermes_core.testing.report import Line, lines_of
+
+pytest_plugins = ["pytester"]
+
+CODE = """
+from hermes_core import MemoryProvider
+
+class Leaflet(MemoryProvider):
+    name = "leaflet"
+
+    def sync_turn(self, turn): ...
+"""
+
+SUITE = """
+from leaflet_memory import Leaflet
+from hermes_core.testing import ProviderContract
+
+class TestLeaflet(ProviderContract):
+    def make_provider(self):
+        return Leaflet()
+"""
+
+
+@dataclass
+class Package:
+    """A distribution as an installer would leave it in site-packages."""
+
+    name: str = "leaflet"
+    value: str = "leaflet_memory:Leaflet"
+    code: str = CODE
+    metadata: dict[str, str] = field(
+        default_factory=lambda: {
+            "Summary": "Leaflets.",
+            "Requires-Python": ">=3.11",
+            "License-Expression": "MIT",
+            "Requires-Dist": "hermes-memory-core>=0.1",
+        }
+    )
+    files: tuple[str, ...] = ("leaflet_memory/__init__.py", "leaflet_memory/py.typed")
+
+    def install(self, site: Path) -> None:
+        info = site / "leaflet_memory-1.0.dist-info"
+        info.mkdir(parents=True)
+        head = {"Metadata-Version": "2.4", "Name": "leaflet-memory", "Version": "1.0", **self.metadata}
+        (info / "METADATA").write_text("".join(f"{key}: {value}\n" for key, value in head.items()))
+        points = f"[hermes_core.providers]\n{self.name} = {self.value}\n"
+        (info / "entry_points.txt").write_text(points)
+        (info / "RECORD").write_text("".join(f"{file},,\n" for file in self.files))
+        for file in self.files:
+            (site / file).parent.mkdir(exist_ok=True)
+            (site / file).write_text(self.code if file == "leaflet_memory/__init__.py" else "")
+
+
+def without(package: Package, *keys: str) -> Package:
+    package.metadata = {key: value for key, value in package.metadata.items() if key not in keys}
+    return package
+
+
+SECOND = "\nclass Other(Leaflet): ...\n"
+THREAD = "\nimport threading\nthreading.Thread(target=threading.Event().wait, args=(0.5,)).start()\n"
+
+BROKEN: dict[str, Callable[[], Package]] = {
+    "the entry point loads as installed": lambda: Package(value="leaflet_memory:Missing"),
+    "the entry point loads as installed:another": lambda: Package(
+        value="leaflet_memory:Other", code=CODE + SECOND
+    ),
+    "the entry point has the name of the provider": lambda: Package(name="flyer"),
+    "the metadata helps to find it": lambda: without(Package(), "Summary"),
+    "it asks for the core": lambda: without(Package(), "Requires-Dist"),
+    "its types are shipped": lambda: Package(files=("leaflet_memory/__init__.py",)),
+    "its modules have names of their own": lambda: Package(
+        files=("leaflet_memory/__init__.py", "leaflet_memory/py.typed", "utils/__init__.py")
+    ),
+    "its import starts nothing": lambda: Package(code=CODE + THREAD),
+}
+
+
+@pytest.fixture
+def red(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[[Package], list[str]]:
+    """Install a package and run its suite: the checks of packaging that are red."""
+
+    def run(package: Package) -> list[str]:
+        site = pytester.path / "site"
+        package.install(site)
+        monkeypatch.setenv("PYTHONPATH", str(site))
+        pytester.syspathinsert(site)
+        pytester.makepyfile(test_it=SUITE)
+        options = ("-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", KEYS)
+        done = pytester.inline_run(*options)
+        lines: list[Line] = lines_of(done.getreports("pytest_runtest_logreport"))
+        assert [line for line in lines if line.result in ("not claimed", "not run")] == []
+        return [line.title for line in lines if line.result == "to fix"]
+
+    return run
+
+
+KEYS = " or ".join(f"test_{title.partition(':')[0].replace(' ', '_')}" for title in BROKEN)
+
+
+def test_a_package_without_fault_passes(red: Callable[[Package], list[str]]) -> None:
+    assert red(Package()) == []
+
+
+@pytest.mark.parametrize("proof", BROKEN)
+def test_a_broken_package_is_caught_by_one_check_only(
+    red: Callable[[Package], list[str]], proof: str
+) -> None:
+    assert red(BROKEN[proof]()) == [proof.partition(":")[0]]
+
+
+def test_every_check_of_packages_has_its_broken_one() -> None:
+    from hermes_core.testing.contract.packaging import Packaging
+
+    names = {name.removeprefix("test_").replace("_", " ") for name in vars(Packaging) if name[:5] == "test_"}
+    assert names == {proof.partition(":")[0] for proof in BROKEN}

@@ -1,0 +1,145 @@
+"""The pytest plugin: what it adds for those who ask, and that it changes nothing for others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from hermes_core.testing.report import CHECK, FIX, Line, lines_of, table
+
+pytest_plugins = ["pytester"]
+
+LEAFLET = """
+from hermes_core import MemoryProvider
+from hermes_core.testing import ProviderContract
+
+class Leaflet(MemoryProvider):
+    name = "leaflet"
+
+    def system_prompt_block(self):
+        return 7
+
+class TestLeaflet(ProviderContract):
+    def make_provider(self):
+        return Leaflet()
+"""
+
+
+def test_the_run_ends_with_a_table_that_says_what_to_fix_and_how(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(LEAFLET)
+    done = pytester.runpytest_inprocess(
+        "-q", "--assert=plain", "-p", "no:xdist", "-k", "prompt_block_is or recall"
+    )
+    done.stdout.fnmatch_lines(
+        [
+            "*contract of memory providers*",
+            "TestLeaflet: 1 to fix, * not claimed*",
+            "*FIX recall: the prompt block is text",
+            "*system_prompt_block: returned a int; return a str",
+            '*-> return a str, "" for nothing',
+            "*not claimed: prefetch()*",
+        ]
+    )
+
+
+def test_a_suite_of_somebody_else_looks_as_before(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_one(): pass\n\ndef test_two(): pass")
+    done = pytester.runpytest_inprocess("-q", "-p", "no:xdist")
+    assert "contract" not in done.stdout.str()
+    done.assert_outcomes(passed=2)
+
+
+def test_an_installed_provider_is_run_by_its_name_and_nothing_else(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_mine(): pass")
+    done = pytester.runpytest_inprocess(
+        "--collect-only", "-q", "--assert=plain", "-p", "no:xdist", "--hermes-provider", "holographic"
+    )
+    assert "TestInstalled::test_it_starts" in done.stdout.str()
+    assert "test_mine" not in done.stdout.str()
+
+
+def test_a_provider_that_is_not_there_is_said_to_be_missing(pytester: pytest.Pytester) -> None:
+    options = ("-q", "--assert=plain", "-p", "no:xdist", "--hermes-provider", "nobody")
+    done = pytester.runpytest_inprocess(*options, "-k", "forms_of_the_contract or can_run_here")
+    done.stdout.fnmatch_lines(["*no provider called 'nobody' is installed*"])
+
+
+def test_deadlines_are_multiplied(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        LEAFLET + "    def test_scale(self):\n        assert self.run.deadlines['prefetch'] == 10.0\n"
+    )
+    done = pytester.runpytest_inprocess("-q", "-p", "no:xdist", "--hermes-deadlines", "2", "-k", "scale")
+    done.assert_outcomes(passed=1)
+
+
+def test_the_plugin_loads_nothing_of_the_package() -> None:
+    code = "import hermes_core.testing.pytest_plugin, sys; print([m for m in sys.modules if 'hermes' in m])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(
+        ["hermes_core", "hermes_core.testing", "hermes_core.testing.pytest_plugin"]
+    )
+
+
+# ----------------------------------------------------------------------- table
+
+
+class Report:
+    """A report as pytest and pytest-xdist hand it over: properties as lists."""
+
+    def __init__(
+        self, outcome: str, properties: list[list[object]], longrepr: object = "", when: str = "call"
+    ) -> None:
+        self.passed, self.failed, self.skipped = (outcome == name for name in ("passed", "failed", "skipped"))
+        self.user_properties = properties
+        self.longrepr = longrepr
+        self.longreprtext = str(longrepr)
+        self.when = when
+
+
+NOTES = [CHECK, ["notes", "recall", "it recalls"]]
+
+
+def test_reports_of_others_are_no_lines() -> None:
+    assert lines_of([Report("passed", []), Report("failed", [["seconds", 3]])]) == []
+
+
+def test_set_up_and_tear_down_count_only_when_they_fail() -> None:
+    reports = [Report("passed", [NOTES], when=when) for when in ("setup", "call", "teardown")]
+    assert [line.result for line in lines_of(reports)] == ["passed"]
+
+
+def test_what_is_not_claimed_is_no_pass() -> None:
+    reason = ("file.py", 7, "Skipped: not claimed: prefetch()")
+    assert lines_of([Report("skipped", [NOTES], reason)])[0] == Line(
+        "notes", "recall", "it recalls", "not claimed", "prefetch()"
+    )
+
+
+def test_an_exception_of_the_authors_own_code_is_shown_by_its_last_line() -> None:
+    line = lines_of([Report("failed", [NOTES], "def test\n>   boom()\nE   ValueError: no\n\nfile.py:3")])[0]
+    assert line.why == "ValueError: no"
+
+
+def test_the_table_counts_by_group_and_gathers_what_is_not_claimed() -> None:
+    lines = [
+        Line("notes", "recall", "a", "passed"),
+        Line("notes", "recall", "b", "to fix", "too long", "cut it"),
+        Line("notes", "tools", "c", "not claimed", "no tools"),
+        Line("notes", "tools", "d", "not claimed", "no tools"),
+    ]
+    assert list(table(lines)) == [
+        "notes: 1 passed, 1 to fix, 2 not claimed",
+        "  recall         1 passed, 1 to fix",
+        "  tools          2 not claimed",
+        "  FIX recall: b",
+        "      too long",
+        "      -> cut it",
+        "  not claimed: no tools (2 checks)",
+    ]
+
+
+def test_a_finding_carries_its_remedy() -> None:
+    found = Report("failed", [NOTES, [FIX, ["too long", "cut it"]]])
+    assert (lines_of([found])[0].why, lines_of([found])[0].remedy) == ("too long", "cut it")
