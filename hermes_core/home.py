@@ -121,6 +121,11 @@ class HermesHome:
         """Folder of log files."""
         return self.path / "logs"
 
+    @property
+    def log_file(self) -> Path:
+        """What happened, one JSON object a line."""
+        return self.logs / "hermes.log"
+
     def provider_json(self, name: str) -> Path:
         """Where the provider of this name keeps its settings that are no secrets."""
         return self.path / f"{name}.json"

@@ -40,6 +40,7 @@ from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.entry import LoadControl, ProviderEntry, State
 from hermes_core.loader.load import Loaded, load_provider
 from hermes_core.loader.observers import load_observers
+from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager, RecallResult
 from hermes_core.manager.prefetch import within
 from hermes_core.recall.rank import count_tokens
@@ -129,6 +130,7 @@ class Memory:
             deadlines={"prefetch": config.recall.deadline},
             transcripts=self.sessions.transcript,
             observers=observers,
+            on_event=LogFile(home).on_event,
         )
         self.curated = MemoryStore(
             home,

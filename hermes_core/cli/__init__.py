@@ -22,7 +22,9 @@ COMMANDS = {
     "chat": "hermes_core.cli.chat:chat",
     "completion": "hermes_core.cli.completion:completion",
     "demo": "hermes_core.cli.demo:demo",
+    "doctor": "hermes_core.cli.doctor:doctor",
     "import": "hermes_core.cli.importing:import_command",
+    "logs": "hermes_core.cli.logs:logs",
     "memory": "hermes_core.cli.memory:memory",
     "outbox": "hermes_core.cli.outbox:outbox",
     "plugins": "hermes_core.cli.plugins:plugins",
@@ -36,7 +38,9 @@ SUMMARIES = {
     "chat": "Talk with a model that remembers.",
     "completion": "Print the script that completes commands in your shell.",
     "demo": "Import a sample conversation and recall facts from it.",
+    "doctor": "Test all of memory with a real write, and say what to do about what fails.",
     "import": "Bring conversations from a file into memory.",
+    "logs": "Show what happened.",
     "memory": "Show, change and undo curated memory; choose the provider.",
     "outbox": "Writes that a provider has not taken yet.",
     "plugins": "Install, remove and list packages of memory providers.",
@@ -83,10 +87,17 @@ class LazyGroup(click.Group):
             formatter.write_dl(sorted({**SUMMARIES, **provider}.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an expected failure becomes one line."""
-        _show_log(ctx, logging.DEBUG if ctx.params["debug"] else logging.ERROR)
+        """Run the command; an expected failure becomes one line, and what is logged goes to the home's log.
+
+        With `--debug` it is shown as well.
+        """
+        from hermes_core.logs import LogFile, logging_to
+
+        if ctx.params["debug"]:
+            _show_log(ctx)
         try:
-            return super().invoke(ctx)
+            with logging_to(LogFile(home_of(ctx))):
+                return super().invoke(ctx)
         except HermesError as exc:
             raise Failure(str(exc)) from exc
 
@@ -111,13 +122,13 @@ def home_of(ctx: click.Context) -> HermesHome:
     return command_home(ctx)
 
 
-def _show_log(ctx: click.Context, level: int) -> None:
-    """Let this command show what is logged from `level` on; what is configured and does not work, it says anyway."""
-    handler = _ToTerminal(level)
+def _show_log(ctx: click.Context) -> None:
+    """Let this command show all that is logged."""
+    handler = _ToTerminal(logging.DEBUG)
     logger = logging.getLogger("hermes_core")
     before = logger.level
     logger.addHandler(handler)
-    logger.setLevel(min(level, logging.WARNING))
+    logger.setLevel(logging.DEBUG)
     ctx.call_on_close(lambda: logger.removeHandler(handler))
     ctx.call_on_close(lambda: logger.setLevel(before))
 

@@ -259,7 +259,14 @@ class Drainer:
         return 0.0
 
     def _park(self, row: Row, error: str) -> float:
-        log.error("%s: %s of session %r is parked: %s", self._held.name, row.hook, row.session_id, error)
+        log.error(
+            "%s: %s of session %r is parked: %s",
+            self._held.name,
+            row.hook,
+            row.session_id,
+            error,
+            extra={"event": "outbox.parked"},
+        )
         self._outbox.park(row, error)
         self._retry_at.pop(row.session_id, None)
         data = {"provider": self._held.name, "hook": row.hook, "row": row.number, "error": error}

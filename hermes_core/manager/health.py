@@ -82,7 +82,14 @@ class Vitals:
         if breaker is not None:
             self._judge(outcome, breaker)
         if outcome.status in ("late", "failed"):
-            log.warning("%s: %s %s: %s", self.name, hook, outcome.status, outcome.error)
+            log.warning(
+                "%s: %s %s: %s",
+                self.name,
+                hook,
+                outcome.status,
+                outcome.error,
+                extra={"event": "provider.call"},
+            )
             if outcome.trace:
                 log.debug("%s: %s\n%s", self.name, hook, outcome.trace)
             data = {"provider": self.name, "hook": hook, "status": outcome.status, "error": outcome.error}
@@ -111,5 +118,7 @@ class Vitals:
             breaker.answered()
         after = breaker.state
         if after != before:
-            log.warning("%s: breaker %s, was %s", self.name, after, before)
+            log.warning(
+                "%s: breaker %s, was %s", self.name, after, before, extra={"event": "provider.breaker"}
+            )
             self._terms.emit("provider.breaker", {"provider": self.name, "state": after, "was": before})

@@ -128,7 +128,13 @@ class Observers:
             outcome = observer.ask(hook, {argument: value, "session": session})
             refused = outcome.value if outcome.ok else Refused(f"{hook} {outcome.status}: {outcome.error}")
             if isinstance(refused, Refused):
-                log.warning("observer %s refused a %s: %s", observer.name, argument, refused.reason)
+                log.warning(
+                    "observer %s refused a %s: %s",
+                    observer.name,
+                    argument,
+                    refused.reason,
+                    extra={"event": f"{argument}.refused"},
+                )
                 data = {"observer": observer.name, "reason": refused.reason, "session": session.id}
                 self.emit(f"{argument}.refused", data)
                 return Refused(f"{observer.name}: {refused.reason}")

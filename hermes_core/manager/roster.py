@@ -84,7 +84,9 @@ class Roster:
         return None
 
     def _refuse(self, held: Held, state: State, reason: str) -> bool:
-        log.warning("memory provider %r is not active: %s", held.name, reason)
+        log.warning(
+            "memory provider %r is not active: %s", held.name, reason, extra={"event": "provider.refused"}
+        )
         self._inactive[held.name] = ProviderHealth(held.name, state, reason, warnings=tuple(held.warnings))
         data: dict[str, Any] = {"provider": held.name, "state": state, "reason": reason}
         self._terms.emit("provider.refused", data)

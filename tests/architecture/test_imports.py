@@ -20,11 +20,11 @@ STEPS = [
     ("errors", "contract", "safety", "recall"),
     ("home",),
     ("storage",),
-    ("config", "config_keys", "credentials"),
+    ("config", "config_keys", "credentials", "logs"),
     ("loader", "kit", "manager"),
     ("curated", "sessions", "skills"),
     ("memory",),
-    ("agent", "importers"),
+    ("agent", "health", "importers", "setup"),
     ("cli", "mcp_server"),
 ]
 STEP_OF = {room: step for step, rooms in enumerate(STEPS) for room in rooms}
