@@ -21,6 +21,7 @@ from typing import Any, Literal, Self
 from hermes_core.config import Config, load_config
 from hermes_core.contract.values import (
     EndReason,
+    Field,
     Message,
     Query,
     Recall,
@@ -117,6 +118,16 @@ def open_memory(
     return Memory(where, load_config(where), provider=provider)
 
 
+def account_of(loaded: Loaded, home: HermesHome) -> Callable[[], str]:
+    """Whose data the provider holds, told by those of its settings that say so; what `add_provider` takes."""
+
+    def fingerprint() -> str:
+        settings = load_settings(loaded.settings, home.path, loaded.entry.name)
+        return settings.fingerprint if loaded.settings else ""
+
+    return fingerprint
+
+
 class Memory:
     """The memory of one home. Safe to share between threads, agents and sessions; lives as long as the process."""
 
@@ -147,6 +158,7 @@ class Memory:
         self._selected = chosen if isinstance(chosen, str) else str(getattr(chosen, "name", ""))
         self._external = self._refused = ""
         self._load_error: ProviderError | None = None
+        self.provider_fields: tuple[Field, ...] = ()
         self.manager.add_provider(CuratedProvider(self.curated), builtin=True)
         if not isinstance(chosen, str):
             self._hold(chosen, self._selected)
@@ -387,7 +399,8 @@ class Memory:
         except ProviderError as exc:
             self._load_error = exc
         else:
-            self._hold(loaded.factory, loaded.entry.name, self._account(loaded))
+            self.provider_fields = loaded.settings
+            self._hold(loaded.factory, loaded.entry.name, account_of(loaded, self.home))
 
     def _hold(self, source: object, name: str, fingerprint: Callable[[], str] | None = None) -> None:
         """Hand the provider to the manager, with the writes that a crash kept from it."""
@@ -395,15 +408,6 @@ class Memory:
         if self.manager.add_provider(source, name=name, fingerprint=fingerprint):
             self._recover()
             self.curated.mirror_missing()
-
-    def _account(self, loaded: Loaded) -> Callable[[], str]:
-        """Whose data the provider holds, told by those of its settings that say so."""
-
-        def fingerprint() -> str:
-            settings = load_settings(loaded.settings, self.home.path, loaded.entry.name)
-            return settings.fingerprint if loaded.settings else ""
-
-        return fingerprint
 
     def _recover(self) -> None:
         """Hand the provider those turns that were stored and, through a kill in between, not put in the outbox.

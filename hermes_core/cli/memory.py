@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -10,13 +11,14 @@ from hermes_core.cli import Failure, home_of
 from hermes_core.cli.curating import curate
 from hermes_core.cli.output import console, finish, json_option, moment, print_json, print_table
 from hermes_core.config import set_value
-from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.edits import clip
 from hermes_core.curated.journal import Version
-from hermes_core.curated.store import TARGETS, MemoryStore
+from hermes_core.curated.store import TARGETS
+from hermes_core.health.provider import age
+from hermes_core.health.status import ProviderStatus, Status, StoreStatus, status_of
 from hermes_core.kit.text import printable
 from hermes_core.loader.load import load_provider
-from hermes_core.memory import Memory, open_memory
+from hermes_core.memory import open_memory
 
 DELIVERY_WAIT = 3.0
 """Seconds that a command waits for the provider to take a change; what it does not take by then, waits in the outbox."""
@@ -120,14 +122,12 @@ def undo(ctx: click.Context, change: int | None, as_json: bool) -> None:
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
     """Say what memory there is and whether it works. Exits with 3 when something configured does not."""
-    with open_memory(home_of(ctx)) as opened:
-        opened.manager.initialize_all(opened.local_session)
-        report = status_report(opened)
+    report = status_of(home_of(ctx))
     if as_json:
         print_json(report)
     else:
         _show_status(report)
-    finish(ctx, report["problems"])
+    finish(ctx, report.problems)
 
 
 @memory.command()
@@ -189,72 +189,56 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
     finish(ctx, problems)
 
 
-def status_report(opened: Memory) -> dict[str, Any]:
-    """The state of built-in memory, provider, outbox and sessions as plain data."""
-    curated, outbox = opened.curated, opened.manager.outbox
-    return {
-        "home": str(opened.home.path),
-        "profile": opened.home.profile,
-        "builtin": {target: _store_report(curated, target) for target in TARGETS},
-        "provider": opened.selected,
-        "health": opened.manager.health(),
-        "outbox": {
-            "waiting": outbox.depth,
-            "parked": len(outbox.parked()),
-            "oldest_age_s": outbox.oldest_age,
-        },
-        "sessions": {"search_enabled": opened.config.sessions.search_enabled, **opened.sessions.counts()},
-        "config_warnings": list(opened.config.warnings),
-        "problems": opened.problems(),
-    }
-
-
-def _store_report(curated: MemoryStore, target: MemoryTarget) -> dict[str, Any]:
-    if target not in curated.enabled_targets:
-        return {"enabled": False, "entries": 0, "used": 0, "limit": 0, "flagged": []}
-    if conflict := curated.problems().get(target):
-        return {"enabled": True, "entries": None, "used": None, "limit": None, "flagged": [conflict.message]}
-    used, limit = curated.usage(target)
-    flagged = [f"{one.handle}: {one.reason}" for one in curated.flagged(target)]
-    return {
-        "enabled": True,
-        "entries": len(curated.entries(target)),
-        "used": used,
-        "limit": limit,
-        "flagged": flagged,
-    }
-
-
 def _summary(change: Version) -> str:
     """What came and what went, shortened."""
     lines = [f"+ {clip(entry)}" for entry in change.added] + [f"- {clip(entry)}" for entry in change.removed]
     return "\n".join(lines) + (" (undone)" if change.undone else "")
 
 
-def _show_status(report: dict[str, Any]) -> None:
-    rows: list[tuple[object, ...]] = [("home", report["home"], f"profile {report['profile']}")]
-    for target, store in report["builtin"].items():
-        rows.append((f"built-in {target}", _store_state(store), "; ".join(store["flagged"])))
-    healths = [health for health in report["health"] if health.name != "builtin"]
-    rows += [(f"provider {h.name}", h.state, h.reason) for h in healths]
-    if not healths:
-        rows.append(
-            ("provider", report["provider"] or "built-in only", "not active" if report["provider"] else "")
-        )
-    box = report["outbox"]
-    rows.append(("outbox", f"{box['waiting']} waiting", f"{box['parked']} parked"))
-    stored = report["sessions"]
-    rows.append(("sessions", f"{stored['sessions']} sessions, {stored['messages']} messages", ""))
-    rows += [("config.yaml", "warning", text) for text in report["config_warnings"]]
+def _show_status(report: Status) -> None:
+    rows: list[tuple[object, ...]] = [("home", report.home, f"profile {report.profile}")]
+    for target, store in report.builtin.items():
+        rows.append((f"built-in {target}", _store_state(store), "; ".join(store.flagged)))
+    rows += _provider_rows(report.provider)
+    box = report.outbox
+    oldest = f", the oldest for {age(box.oldest_age_s)}" if box.oldest_age_s is not None else ""
+    rows.append(("outbox", f"{box.waiting} waiting{oldest}", f"{box.parked} parked" if box.parked else ""))
+    stored = report.sessions
+    if "sessions" in stored:
+        search = "" if stored["search_enabled"] else "search is off"
+        rows.append(("sessions", f"{stored['sessions']} sessions, {stored['messages']} messages", search))
+    rows += [("", "warning", text) for text in report.warnings]
     print_table("", ("what", "state", "remark"), rows, "")
+    others = [e.name for e in report.installed if e.installed and e.state == "idle"]
+    if others:
+        click.echo(f"also installed: {', '.join(others)}; hermes memory setup chooses")
 
 
-def _store_state(store: dict[str, Any]) -> str:
-    if not store["enabled"]:
+def _provider_rows(provider: ProviderStatus | None) -> Iterator[tuple[object, ...]]:
+    """The selected provider, its settings with their sources, and what went wrong last."""
+    if provider is None:
+        yield "provider", "built-in only", ""
+        return
+    version = f" {provider.version}" if provider.version else ""
+    where = "" if provider.installed else "not installed"
+    yield f"provider {provider.name}", f"{provider.state}{version}", provider.reason or where
+    if provider.health and (provider.health.failed or provider.health.late):
+        health = provider.health
+        yield "  calls", f"{health.calls}, {health.failed} failed, {health.late} late", health.last_error
+    for line in provider.settings:
+        remark = line.remedy if line.missing else f"from {line.source}" if line.source else ""
+        yield f"  {line.name}", line.value or ("missing" if line.missing else "not set"), remark
+    if provider.last_error:
+        found = provider.last_error
+        yield "  last error", f"{found.hook}, {found.at[:19].replace('T', ' ')} UTC", found.error
+
+
+def _store_state(store: StoreStatus) -> str:
+    if not store.enabled:
         return "off"
-    if store["entries"] is None:
+    if store.entries is None:
         return "can't be read"
-    return f"{store['entries']} entries, {store['used']:,}/{store['limit']:,} chars"
+    return f"{store.entries} entries, {store.used:,}/{store.limit:,} chars"
 
 
 def _change(

@@ -266,6 +266,17 @@ class Outbox:
         age = None if oldest is None else max(0.0, self._wall() - oldest)
         return Backlog(depth, age, found.get("parked", (0, None))[0])
 
+    def last_settled(self, provider: str) -> float | None:
+        """When a write of this provider was last settled, in seconds since the epoch; None when none is remembered."""
+        query = "SELECT max(settled_at) FROM settled WHERE provider = ?"
+        found = self._db.execute(query, (provider,)).fetchone()[0]
+        return None if found is None else float(found)
+
+    def backlogs(self) -> dict[str, Backlog]:
+        """What waits and what is parked, by provider, also of those that are not active."""
+        names = [row[0] for row in self._db.execute("SELECT DISTINCT provider FROM rows ORDER BY provider")]
+        return {name: self.backlog(name) for name in names}
+
     def close(self) -> None:
         """Close the file; what waits is there at the next start."""
         self._db.close()

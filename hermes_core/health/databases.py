@@ -1,0 +1,135 @@
+"""The three databases: can they be read and written, are they whole, and do the search indexes fit the rows."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from hermes_core.errors import DatabaseCorrupt, HermesError
+from hermes_core.health.finding import Finding, failed
+from hermes_core.home import HermesHome
+from hermes_core.sessions.db import SessionDB
+from hermes_core.storage.sqlite import Database, translated_errors
+
+PATIENCE = 2.0
+"""Seconds that a probe waits for a lock; a turn waits longer, and a writer of ours holds it for milliseconds."""
+
+_INDEX = "FTS5"
+
+
+def examine_databases(home: HermesHome) -> Iterator[Finding]:
+    """Each database with its journal mode, or what is wrong with it."""
+    for path in databases(home):
+        what = path.relative_to(home.path).as_posix()
+        if path.exists():
+            yield from _examine(path, what, home)
+        else:
+            yield Finding(what, "ok", "made when it is first needed")
+
+
+def databases(home: HermesHome) -> tuple[Path, ...]:
+    """The files that are SQLite databases of ours."""
+    return home.state_db, home.outbox_db, home.journal_db
+
+
+def unusable(home: HermesHome) -> list[Finding]:
+    """Databases that can't be read or written now; quick, nothing is checked page by page."""
+    found = []
+    for path in databases(home):
+        if path.exists():
+            try:
+                _probe(path)
+            except HermesError as exc:
+                found.append(_fault(path.relative_to(home.path).as_posix(), path, exc))
+    return found
+
+
+def _examine(path: Path, what: str, home: HermesHome) -> Iterator[Finding]:
+    try:
+        mode = _probe(path)
+        damage = _damage(path)
+    except HermesError as exc:
+        yield _fault(what, path, exc)
+        return
+    if any(_INDEX not in line for line in damage):
+        yield failed(what, f"it is damaged: {_first(damage)}", rescue(path))
+        return
+    size = sum(part.stat().st_size for part in path.parent.glob(f"{path.name}*") if part.suffix != ".lock")
+    yield Finding(what, "ok", f"whole, {size / 1024:,.0f} KB, journal {mode}")
+    if path == home.state_db:
+        yield from _index(path, damage)
+
+
+def _index(path: Path, damage: list[str]) -> Iterator[Finding]:
+    """Whether search finds what the rows say."""
+    db = SessionDB(path)
+    try:
+        faults = damage or db.check()
+        if not faults:
+            yield Finding("search index", "ok", f"{db.counts()['messages']:,} messages can be found")
+            return
+        yield Finding(
+            "search index",
+            "failed",
+            f"it does not fit the messages: {_first(faults)}",
+            "hermes doctor --fix makes it anew from the messages",
+            repair=lambda: _rebuild(path),
+        )
+    finally:
+        db.close()
+
+
+def _rebuild(path: Path) -> str:
+    db = SessionDB(path)
+    try:
+        return f"made anew from {db.rebuild_index():,} messages"
+    finally:
+        db.close()
+
+
+def _probe(path: Path) -> str:
+    """Read and take the write lock, changing nothing; the journal mode. Raises `StorageError`."""
+    with (
+        translated_errors(path),
+        contextlib.closing(
+            sqlite3.connect(
+                f"file:{quote(str(path))}?mode=rw", uri=True, timeout=PATIENCE, isolation_level=None
+            )
+        ) as connection,
+    ):
+        mode = str(connection.execute("PRAGMA journal_mode").fetchone()[0])
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+        return mode
+
+
+def _damage(path: Path) -> list[str]:
+    database = Database(path, read_only=True, busy_timeout=PATIENCE)
+    try:
+        return database.integrity()
+    finally:
+        database.close()
+
+
+def _fault(what: str, path: Path, exc: HermesError) -> Finding:
+    if isinstance(exc, DatabaseCorrupt):
+        return failed(what, exc.message, rescue(path))
+    return failed(what, exc.message, exc.remedy)
+
+
+def rescue(path: Path) -> str:
+    """What a person does with a damaged database."""
+    aside = str(path.with_name(f"{path.name}.damaged"))
+    return (
+        f"stop hermes and put a backup in its place, or rescue what can be read: mv {str(path)!r} {aside!r} && "
+        f"sqlite3 {aside!r} .recover | sqlite3 {str(path)!r}"
+    )
+
+
+def _first(lines: list[str]) -> str:
+    more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
+    return f"{lines[0]}{more}"

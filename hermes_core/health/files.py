@@ -1,0 +1,239 @@
+"""The folder itself: can it be written, who may read it, who holds its locks, how much room is left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from hermes_core.health.finding import Finding, failed
+from hermes_core.home import HermesHome
+from hermes_core.storage.files import PRIVATE_FILE, PRIVATE_FOLDER, ensure_folder, file_system, write_atomic
+
+LOW_SPACE = 200 * 1024 * 1024
+NO_SPACE = 10 * 1024 * 1024
+"""Bytes below which a write-ahead log may not fit any more."""
+
+LOCK_WAIT = 1.0
+"""Seconds to ask for a lock; ours are held for milliseconds."""
+
+LEFT_BEHIND = 3600.0
+"""Seconds after which a temporary file, or the lock of a file that is gone, belongs to nobody."""
+
+_OUTBOX_LOCK = "outbox."
+
+
+def examine_files(home: HermesHome) -> Iterator[Finding]:
+    """Everything about files and folders, the folder's writability first."""
+    blocked = list(_not_folders(home))
+    yield from blocked
+    if not blocked:
+        yield from _writable(home)
+    yield from _room(home.path)
+    yield from _modes(home)
+    yield from _locks(home)
+    yield from _left_behind(home)
+
+
+def _not_folders(home: HermesHome) -> Iterator[Finding]:
+    for folder in (home.path, home.memories, home.logs):
+        if folder.exists() and not folder.is_dir():
+            yield failed(
+                f"folder {folder.name}",
+                f"{str(folder)!r} is a file and must be a folder",
+                f"move it away: mv {str(folder)!r} {str(folder) + '.old'!r}",
+            )
+    for file in (home.config_yaml, home.env_file, home.memory_md, home.user_md):
+        if file.is_dir():
+            yield failed(
+                file.name,
+                f"{str(file)!r} is a folder and must be a file",
+                f"move it away: mv {str(file)!r} {str(file) + '.old'!r}",
+            )
+
+
+def _writable(home: HermesHome) -> Iterator[Finding]:
+    """Write, read and delete a file the way every file of ours is written. Raises `StorageError`."""
+    for folder in (home.path, home.memories):
+        probe = folder / f".doctor-{uuid.uuid4().hex}"
+        try:
+            write_atomic(probe, b"written by hermes doctor\n")
+            probe.read_bytes()
+        finally:
+            probe.unlink(missing_ok=True)
+    yield Finding("home", "ok", f"{home.path} can be written")
+
+
+def _room(path: Path) -> Iterator[Finding]:
+    existing = path
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    free = shutil.disk_usage(existing).free
+    kind = file_system(path).kind
+    where = f"{_size(free)} free on {kind or 'an unknown file system'}"
+    if free < LOW_SPACE:
+        yield Finding(
+            "disk space", "failed" if free < NO_SPACE else "warning", where, "free space on this disk"
+        )
+    else:
+        yield Finding("disk space", "ok", where)
+    if not file_system(path).carries_wal:
+        yield Finding(
+            "file system",
+            "note",
+            f"{kind} carries no write-ahead log, so databases use the slower journal",
+            "",
+        )
+
+
+def _modes(home: HermesHome) -> Iterator[Finding]:
+    """Files and folders of ours that others may read or write."""
+    if os.name == "nt":
+        return
+    found = [(path, PRIVATE_FOLDER) for path in (home.path, home.memories, home.logs) if path.is_dir()]
+    found += [(path, PRIVATE_FILE) for path in sorted(set(_own_files(home)))]
+    open_ones = [(path, mode) for path, mode in found if stat.S_IMODE(path.stat().st_mode) & 0o077]
+    for path, mode in open_ones:
+        yield Finding(
+            f"permissions of {_shown(path, home)}",
+            "warning",
+            f"others of this machine may use it: mode {stat.S_IMODE(path.stat().st_mode):04o}",
+            f"hermes doctor --fix, or chmod {mode:o} {str(path)!r}",
+            repair=lambda path=path, mode=mode: _chmod(path, mode),  # type: ignore[misc]
+        )
+    if not open_ones:
+        yield Finding("permissions", "ok", f"{len(found)} files and folders are private")
+
+
+def _own_files(home: HermesHome) -> Iterator[Path]:
+    patterns = {
+        home.path: (".env", "*.json", "*.db", "*.db-wal", "*.db-shm"),
+        home.memories: ("*.md", "*.md.bak*", "*.db", "*.db-wal", "*.db-shm"),
+        home.logs: ("hermes.log*",),
+    }
+    for folder, names in patterns.items():
+        for name in names:
+            yield from (path for path in folder.glob(name) if path.is_file() and not _is_lock(path))
+
+
+def _locks(home: HermesHome) -> Iterator[Finding]:
+    """Locks that somebody keeps, that can't be used, or that were left by a file that is gone."""
+    for folder in (home.path, home.memories, home.logs):
+        for path in sorted(folder.glob("*.lock")):
+            yield from _lock(path, home)
+
+
+def _lock(path: Path, home: HermesHome) -> Iterator[Finding]:
+    what = f"lock {_shown(path, home)}"
+    lock = FileLock(path, timeout=LOCK_WAIT, mode=PRIVATE_FILE, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        owner = holder(path)
+        if path.name.startswith(_OUTBOX_LOCK):
+            yield Finding(what, "note", f"{owner or 'another process'} delivers writes")
+        else:
+            pid = owner.split()[1] if owner else ""
+            yield failed(
+                what,
+                f"{owner or 'another process'} has held it for more than {LOCK_WAIT:g} s",
+                f"stop that process if it hangs: kill {pid}" if pid else "stop the hermes process that hangs",
+            )
+    except OSError as exc:
+        yield Finding(
+            what,
+            "failed",
+            f"it can't be taken: {exc.strerror or exc}",
+            f"hermes doctor --fix, or remove {str(path)!r}",
+            repair=lambda: _free(path),
+        )
+    else:
+        lock.release()
+        if _stale(path):
+            yield Finding(
+                what,
+                "note",
+                "nobody holds it, and the file that it stood for is gone",
+                "hermes doctor --fix removes it",
+                repair=lambda: _remove(path),
+            )
+
+
+def holder(lock: Path) -> str:
+    """Who holds a lock file, as "process 123 (python)"; "" where the system does not tell (only Linux does)."""
+    try:
+        inode = lock.stat().st_ino
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        words = line.split()
+        if "->" not in words and len(words) > 5 and words[5].endswith(f":{inode}"):
+            pid = words[4]
+            try:
+                name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+            except OSError:
+                return f"process {pid}"
+            return f"process {pid} ({name})"
+    return ""
+
+
+def _left_behind(home: HermesHome) -> Iterator[Finding]:
+    """Temporary files of writes that a kill interrupted; the files themselves are whole."""
+    for folder in (home.path, home.memories):
+        for path in sorted(folder.glob(".*.tmp")):
+            if path.is_file() and time.time() - path.stat().st_mtime > LEFT_BEHIND:
+                yield Finding(
+                    f"file {_shown(path, home)}",
+                    "note",
+                    "a write was interrupted and left it behind",
+                    "hermes doctor --fix removes it",
+                    repair=lambda path=path: _remove(path),  # type: ignore[misc]
+                )
+
+
+def _stale(lock: Path) -> bool:
+    if lock.name.startswith(_OUTBOX_LOCK) or lock.with_suffix("").exists():
+        return False
+    return time.time() - lock.stat().st_mtime > LEFT_BEHIND
+
+
+def _is_lock(path: Path) -> bool:
+    return path.suffix == ".lock"
+
+
+def _chmod(path: Path, mode: int) -> str:
+    path.chmod(mode)
+    return f"mode set to {mode:04o}"
+
+
+def _remove(path: Path) -> str:
+    path.unlink()
+    return f"{str(path)!r} was removed"
+
+
+def _free(path: Path) -> str:
+    """Make a lock usable: an empty folder in its place goes, a file gets its mode."""
+    if path.is_dir():
+        path.rmdir()
+        ensure_folder(path.parent)
+        return f"the folder {str(path)!r} was removed"
+    return _chmod(path, PRIVATE_FILE)
+
+
+def _shown(path: Path, home: HermesHome) -> str:
+    return "the home" if path == home.path else path.relative_to(home.path).as_posix()
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TB"

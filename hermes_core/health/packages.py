@@ -1,0 +1,50 @@
+"""Distributions that are installed more than once: which one an import gets is then a matter of luck."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from hermes_core.health.finding import Finding
+from hermes_core.loader.discover import GROUPS
+from hermes_core.loader.entry import normalised
+
+CORE = "hermes-memory-core"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_BROKEN = (OSError, ValueError, TypeError, KeyError, AttributeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """One place where a distribution is installed."""
+
+    version: str
+    path: str
+
+
+def examine_packages(requires: Iterable[str] = ()) -> Iterator[Finding]:
+    """Providers, this package, and what `requires` names (requirements), found in two versions or more."""
+    wanted = {CORE, *(normalised(match[0]) for need in requires if (match := _NAME.match(need)))}
+    places: dict[str, list[Installed]] = {}
+    for distribution in importlib.metadata.distributions():
+        try:
+            name = normalised(distribution.metadata["Name"] or "")
+            if name not in wanted and not any(p.group in GROUPS for p in distribution.entry_points):
+                continue
+            found = Installed(distribution.version, str(distribution.locate_file("")))
+        except _BROKEN:
+            continue  # the loader names damaged metadata
+        if found not in places.setdefault(name, []):
+            places[name].append(found)
+    for name, installed in sorted(places.items()):
+        versions = {one.version for one in installed}
+        if len(versions) > 1:
+            yield Finding(
+                f"package {name}",
+                "warning",
+                f"{len(installed)} versions are installed: "
+                + ", ".join(f"{one.version} in {one.path}" for one in installed),
+                f"python -m pip uninstall {name} until it says that nothing is installed, then install it once",
+            )

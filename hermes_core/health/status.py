@@ -1,0 +1,194 @@
+"""What memory there is and whether it works, as one value: quick, nothing is written and no self-test runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hermes_core.config import load_config
+from hermes_core.contract.values import MemoryTarget
+from hermes_core.curated.store import TARGETS, MemoryStore
+from hermes_core.errors import ConfigError, StorageError
+from hermes_core.health.databases import unusable
+from hermes_core.health.files import examine_files
+from hermes_core.health.finding import Finding, guarded, told
+from hermes_core.health.packages import examine_packages
+from hermes_core.health.provider import (
+    LastError,
+    SettingLine,
+    examine_catalog,
+    examine_outbox,
+    examine_provider,
+    health_of,
+    last_error,
+    setting_lines,
+)
+from hermes_core.home import HermesHome
+from hermes_core.loader.entry import ProviderEntry
+from hermes_core.manager.health import ProviderHealth
+from hermes_core.memory import Memory, open_memory
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """MEMORY.md or USER.md. Sizes are in characters, None when it can't be read; `flagged` says which entries are kept
+    from the model, and why."""
+
+    enabled: bool
+    entries: int | None = 0
+    used: int | None = 0
+    limit: int | None = 0
+    flagged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxStatus:
+    """Writes that no provider has taken yet; `oldest_age_s` and `last_taken` are in seconds, the latter since the epoch."""
+
+    waiting: int = 0
+    parked: int = 0
+    oldest_age_s: float | None = None
+    last_taken: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderStatus:
+    """The selected provider: is it installed, can it run, with which settings, how has it been doing."""
+
+    name: str
+    state: str
+    reason: str = ""
+    version: str = ""
+    installed: bool = False
+    settings: tuple[SettingLine, ...] = ()
+    health: ProviderHealth | None = None
+    last_error: LastError | None = None
+
+    @property
+    def missing(self) -> tuple[SettingLine, ...]:
+        """Settings that it needs and has not."""
+        return tuple(line for line in self.settings if line.missing)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """All of it. `problems` are sentences about what is configured and does not work, each with the way out."""
+
+    home: str
+    profile: str
+    builtin: Mapping[MemoryTarget, StoreStatus] = field(default_factory=dict)
+    provider: ProviderStatus | None = None
+    outbox: OutboxStatus = OutboxStatus()
+    sessions: Mapping[str, Any] = field(default_factory=dict)
+    installed: tuple[ProviderEntry, ...] = ()
+    warnings: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def status_of(home: HermesHome) -> Status:
+    """The status of a home. Raises `ConfigError` for a config.yaml that can't be read; all else is told in the value."""
+    load_config(home)
+    broken = [
+        *unusable(home),
+        *(one for one in guarded("files", lambda: examine_files(home)) if one.state in ("warning", "failed")),
+    ]
+    try:
+        with open_memory(home) as memory:
+            memory.manager.initialize_all(memory.local_session)
+            return _status(memory, broken)
+    except StorageError as exc:
+        if not any(one.detail == exc.message for one in broken):
+            broken.append(told("memory", exc))
+    return Status(str(home.path), home.profile, problems=_sentences(broken, failed=True))
+
+
+def _status(memory: Memory, broken: list[Finding]) -> Status:
+    entries = memory.providers()
+    unusable_names = {one.what for one in broken if one.failed}
+    findings = [
+        *broken,
+        *guarded("provider", lambda: examine_provider(memory, entries)),
+        *guarded("plugins", lambda: examine_catalog(entries, memory.selected)),
+        *guarded("packages", examine_packages),
+    ]
+    outbox = OutboxStatus()
+    if "outbox.db" not in unusable_names:
+        findings += guarded("outbox", lambda: examine_outbox(memory))
+        outbox = _outbox(memory)
+    failures = _sentences(findings, failed=True)
+    more = [one for one in memory.problems() if not any(_says(text, one) for text in failures)]
+    sessions: dict[str, Any] = {"search_enabled": memory.config.sessions.search_enabled}
+    if "state.db" not in unusable_names:
+        sessions |= memory.sessions.counts()
+    return Status(
+        str(memory.home.path),
+        memory.home.profile,
+        {target: _store(memory.curated, target) for target in TARGETS},
+        _provider(memory, entries),
+        outbox,
+        sessions,
+        tuple(entries),
+        (*memory.config.warnings, *_sentences(findings, failed=False)),
+        (*failures, *more),
+    )
+
+
+def _provider(memory: Memory, entries: list[ProviderEntry]) -> ProviderStatus | None:
+    if not memory.selected:
+        return None
+    health = health_of(memory)
+    name = health.name if health else memory.selected
+    entry = next((e for e in entries if e.name.casefold() == name.casefold() and e.state != "shadowed"), None)
+    try:
+        lines = setting_lines(memory.provider_fields, memory.home, name)
+    except ConfigError:
+        lines = ()  # `examine_provider` tells which value is wrong
+    return ProviderStatus(
+        name,
+        health.state if health else (entry.state if entry else "failed"),
+        health.reason if health else (entry.reason if entry else ""),
+        entry.version if entry else "",
+        entry.installed if entry else False,
+        lines,
+        health,
+        last_error(memory.home, name),
+    )
+
+
+def _outbox(memory: Memory) -> OutboxStatus:
+    outbox = memory.manager.outbox
+    if not outbox.path.exists():
+        return OutboxStatus()
+    active = health_of(memory)
+    return OutboxStatus(
+        outbox.depth,
+        len(outbox.parked()),
+        outbox.oldest_age,
+        outbox.last_settled(active.name) if active else None,
+    )
+
+
+def _store(curated: MemoryStore, target: MemoryTarget) -> StoreStatus:
+    if target not in curated.enabled_targets:
+        return StoreStatus(False)
+    if conflict := curated.problems().get(target):
+        return StoreStatus(True, None, None, None, (conflict.message,))
+    used, limit = curated.usage(target)
+    flagged = tuple(f"{one.handle}: {one.reason}" for one in curated.flagged(target))
+    return StoreStatus(True, len(curated.entries(target)), used, limit, flagged)
+
+
+def _sentences(findings: list[Finding], *, failed: bool) -> tuple[str, ...]:
+    wanted = ("failed",) if failed else ("warning",)
+    return tuple(
+        f"{one.what}: {one.detail}{f'; {one.remedy}' if one.remedy else ''}"
+        for one in findings
+        if one.state in wanted
+    )
+
+
+def _says(text: str, problem: str) -> bool:
+    """Whether a sentence tells already what `problem` tells: the reason behind "is failed: ..."."""
+    reason = problem.partition(": ")[2] or problem
+    return reason.partition(";")[0] in text or problem.partition(";")[0] in text
