@@ -77,6 +77,15 @@ class Credentials:
         """Names that `.env` gives a value, sorted."""
         return sorted(name for name, value in _values(self._read()).items() if value)
 
+    def for_environment(self) -> dict[str, str]:
+        """What `.env` gives and the environment does not, without names that steer programs: for code that reads
+        nothing but its environment."""
+        return {
+            name: value
+            for name, value in _values(self._read()).items()
+            if value and not self._environ.get(name) and _NAME.fullmatch(name) and not _steers(name)
+        }
+
     def set(self, name: str, value: str) -> None:
         """Write one secret; comments, order and `export` stay, and no second line for the same name appears.
 
@@ -115,10 +124,14 @@ class Credentials:
 def _refuse_bad_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise CredentialError(f"{name!r} can't name a secret", "use letters, digits and '_', no digit first")
-    if name.upper() in _DENIED_NAMES or name.upper().startswith(_DENIED_PREFIXES):
+    if _steers(name):
         raise CredentialError(
             f"{name!r} steers programs and is no secret", "set it in your shell if you need it"
         )
+
+
+def _steers(name: str) -> bool:
+    return name.upper() in _DENIED_NAMES or name.upper().startswith(_DENIED_PREFIXES)
 
 
 def _refuse_bad_value(name: str, value: str) -> None:

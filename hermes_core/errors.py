@@ -12,6 +12,7 @@
     ├── SessionError               a session or message that was asked for is not there, or not allowed
     ├── OutboxError                a durable write could not be accepted
     │   └── OutboxFull             the outbox is at its bound
+    ├── SetupFailed                a provider can't be made ready as asked
     ├── ImportFailed               a file to import is not what it claims to be
     ├── SkillError                 a skill that was asked for is not there, or can't be changed as asked
     ├── ModelError                 the language model gave no answer
@@ -94,6 +95,10 @@ class OutboxError(HermesError):
 
 class OutboxFull(OutboxError):
     """The outbox is at its bound; nothing older was thrown away for the new write."""
+
+
+class SetupFailed(HermesError):
+    """A provider can't be made ready as asked; `memory.provider` is as it was."""
 
 
 class ImportFailed(HermesError):

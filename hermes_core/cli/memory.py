@@ -10,6 +10,7 @@ import click
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.curating import curate
 from hermes_core.cli.output import console, finish, json_option, moment, print_json, print_table
+from hermes_core.cli.setup import setup
 from hermes_core.config import set_value
 from hermes_core.curated.edits import clip
 from hermes_core.curated.journal import Version
@@ -275,3 +276,6 @@ def _refusal(result: dict[str, Any]) -> str:
     told = f"{error}{' ' if error.endswith(('.', '!')) else '; '}{remedy}" if remedy else error
     entries = result.get("matches") or result.get("current_entries") or []
     return "\n".join([told, *(f"  {entry}" for entry in entries)])
+
+
+memory.add_command(setup)

@@ -171,6 +171,11 @@ def parse_bool(value: Any) -> bool:
     raise ValueError(f"{value!r} is not true or false")
 
 
+def read_value(field: Field, raw: Any, where: str = "the answer") -> Any:
+    """`raw`, as a person or a file gives it, in the field's type. Raises `ConfigError` that names `where`."""
+    return _convert(field, raw, where)
+
+
 def _pick(
     field: Field,
     overrides: Mapping[str, Any],

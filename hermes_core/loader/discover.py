@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.home import HermesHome
-from hermes_core.loader.entry import BUNDLED, Found, Kind, normalised, owner_of
+from hermes_core.loader.entry import BUNDLED, ExternalTool, Found, Kind, normalised, owner_of
 
 logger = logging.getLogger(__name__)
 
@@ -219,6 +219,7 @@ def _from_folder(folder: Path, source: str) -> Iterator[Found]:
         path=folder,
         description=str(manifest.get("description") or ""),
         requires=_requirements(manifest),
+        tools=_tools(manifest),
     )
 
 
@@ -240,6 +241,16 @@ def _manifest(folder: Path) -> dict[str, Any]:
 def _requirements(manifest: dict[str, Any]) -> tuple[str, ...]:
     listed = manifest.get("pip_dependencies") or manifest.get("python_dependencies")
     return tuple(str(item) for item in listed) if isinstance(listed, list) else ()
+
+
+def _tools(manifest: dict[str, Any]) -> tuple[ExternalTool, ...]:
+    listed = manifest.get("external_dependencies")
+    items = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return tuple(
+        ExternalTool(*(str(one.get(key) or "") for key in ("name", "check", "install")))
+        for one in items
+        if one.get("name")
+    )
 
 
 def _sources(found: Found) -> Iterator[str]:

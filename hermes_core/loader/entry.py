@@ -39,6 +39,15 @@ def owner_of(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class ExternalTool:
+    """A program that a provider needs beside Python: `check` is the command that works when it is there."""
+
+    name: str
+    check: str = ""
+    install: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """One place that a provider of this `name` could be loaded from, known from metadata alone.
 
@@ -56,6 +65,7 @@ class Found:
     path: Path | None = None
     description: str = ""
     requires: tuple[str, ...] = ()
+    tools: tuple[ExternalTool, ...] = ()
     bundled: bool = False
     shadowed_by: str = ""
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import logging
 import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from hermes_core.credentials import Credentials
+from hermes_core.errors import CredentialError
 from hermes_core.home import HermesHome
+
+logger = logging.getLogger(__name__)
 
 _override: contextvars.ContextVar[str | None] = contextvars.ContextVar("hermes_home_override", default=None)
 _last_home: list[str] = []
@@ -35,27 +40,41 @@ def reset_hermes_home_override(token: contextvars.Token[str | None]) -> None:
 
 
 class _Environment:
-    """HERMES_HOME of the process while calls need it there; put back when the last of them returns."""
+    """HERMES_HOME and the home's `.env` in the process while calls need them; put back when the last of them returns."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._depth = 0
-        self._before: str | None = None
+        self._before: dict[str, str | None] = {}
 
     def enter(self, path: Path) -> None:
+        given = {**_secrets(path), "HERMES_HOME": str(path)}
         with self._lock:
-            if self._depth == 0:
-                self._before = os.environ.get("HERMES_HOME")
             self._depth += 1
-            os.environ["HERMES_HOME"] = str(path)
+            for name, value in given.items():
+                self._before.setdefault(name, os.environ.get(name))
+                os.environ[name] = value
 
     def leave(self) -> None:
         with self._lock:
             self._depth -= 1
-            if self._depth == 0 and self._before is None:
-                os.environ.pop("HERMES_HOME", None)
-            elif self._depth == 0 and self._before is not None:
-                os.environ["HERMES_HOME"] = self._before
+            if self._depth:
+                return
+            for name, value in self._before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+            self._before.clear()
+
+
+def _secrets(home: Path) -> dict[str, str]:
+    """What `.env` adds to the environment; nothing when it can't be read, which status and doctor tell."""
+    try:
+        return Credentials(HermesHome(home)).for_environment()
+    except CredentialError as exc:
+        logger.warning("the secrets of %s are not given to the provider: %s", home, exc)
+        return {}
 
 
 _environment = _Environment()
@@ -73,7 +92,8 @@ def call_in(home: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def environment_of(home: Path) -> Iterator[None]:
-    """Load or start a provider: as `call_in`, and HERMES_HOME itself says the home, for those that read it directly."""
+    """Load or start a provider: as `call_in`, and the environment has HERMES_HOME and the secrets of `.env`, because
+    these providers read it directly."""
     _last_home[:] = [str(home)]
     _environment.enter(home)
     try:

@@ -1,0 +1,211 @@
+"""`hermes memory setup`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from hermes_core.cli import Failure, home_of
+from hermes_core.cli.output import console, print_table, warn
+from hermes_core.config import load_config
+from hermes_core.contract.values import Field
+from hermes_core.credentials import Credentials
+from hermes_core.errors import ConfigError, SetupFailed
+from hermes_core.home import HermesHome
+from hermes_core.kit.settings import read_value
+from hermes_core.kit.text import printable
+from hermes_core.loader.entry import ProviderEntry
+from hermes_core.loader.load import Loaded
+from hermes_core.setup.answers import Answers, require, take, unkept
+from hermes_core.setup.candidate import choices, load, needs_of, questions, try_out
+from hermes_core.setup.keep import Saved, choose, keep
+from hermes_core.setup.packages import install, install_command
+
+BUILTIN = "built-in only"
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option(
+    "--set",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Answer one setting, also a secret; as often as needed.",
+)
+@click.option("--yes", is_flag=True, help="Ask nothing: install what is missing, keep what is not given.")
+@click.option("--no-check", is_flag=True, help="Do not start the provider and run its self-test at the end.")
+@click.pass_context
+def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], yes: bool, no_check: bool) -> None:
+    """Choose a memory provider and make it ready: packages, settings, secrets, a real try.
+
+    Without NAME it shows what can be chosen; Enter keeps what is chosen now. Settings go to the provider's file in the
+    home, secrets to .env. Nothing is written before all answers are there, and the provider becomes the active one only
+    at the very end, after it was started and passed its self-test.
+    """
+    home = home_of(ctx)
+    if name is None and (yes or pairs):
+        raise click.UsageError("name the provider to set up without questions")
+    try:
+        chosen = name if name is not None else _pick(home)
+        if chosen in ("", BUILTIN, "none", "builtin"):
+            choose(home, "")
+            click.echo(f"memory provider: {BUILTIN}")
+            return
+        _set_up(home, chosen, pairs, ask=not yes, check=not no_check)
+    except click.Abort:
+        raise Failure("cancelled; nothing was changed") from None
+
+
+def _set_up(home: HermesHome, name: str, pairs: Sequence[str], *, ask: bool, check: bool) -> None:
+    """All steps in their order; whatever raises leaves `memory.provider` as it was."""
+    _install_what_is_missing(home, name, ask=ask)
+    loaded = load(home, name)
+    answers = questions(home, loaded)
+    take(answers, pairs)
+    if ask:
+        _ask(home, answers)
+    require(answers, loaded.entry.name)
+    _show_saved(keep(home, loaded.entry.name, answers, loaded.factory()))
+    if check:
+        _try(home, loaded, ask=ask)
+    choose(home, loaded.entry.name)
+    click.echo(f"memory provider: {loaded.entry.name}, from the next session on")
+
+
+def _pick(home: HermesHome) -> str:
+    """Ask which provider. Enter keeps the present one."""
+    entries = choices(home)
+    active = load_config(home).memory.provider
+    print_table("", ("", "provider", "state", "about"), list(_offers(entries, active)), "")
+    names = [BUILTIN, *(entry.name for entry in entries)]
+    present = active or BUILTIN
+    while True:
+        answer = click.prompt("Provider, by number or name", default=present).strip()
+        if answer.isdigit() and int(answer) < len(names):
+            return names[int(answer)]
+        if answer in (*names, present):
+            return str(answer)
+        click.echo(f"{answer!r} is none of them.")
+
+
+def _offers(entries: Sequence[ProviderEntry], active: str) -> Iterator[tuple[object, ...]]:
+    yield 0, BUILTIN, "" if active else "active", "MEMORY.md, USER.md and past sessions"
+    for number, entry in enumerate(entries, 1):
+        state = "active" if entry.name.casefold() == active.casefold() else ""
+        yield (
+            number,
+            entry.name,
+            state if entry.installed else "not installed",
+            entry.description or entry.reason,
+        )
+
+
+def _install_what_is_missing(home: HermesHome, name: str, *, ask: bool) -> None:
+    """Packages are installed after a question, programs are only explained: how to install them is the system's way."""
+    needs = needs_of(home, name)
+    for tool in needs.tools:
+        how = tool.install or "see the provider's documentation"
+        warn([f"{name} needs the program {tool.name!r}, which does not work here; install it: {how}"])
+    if not needs.packages:
+        return
+    listed = ", ".join(needs.packages)
+    if ask:
+        click.confirm(f"{name} needs {listed}. Install it now?", default=True, abort=True)
+    click.echo(f"$ {shlex.join(install_command(needs.packages))}")
+    with console().status(f"installing {listed}"):
+        install(needs.packages)
+    click.echo(f"installed: {listed}")
+
+
+def _ask(home: HermesHome, answers: Answers) -> None:
+    """Ask for what was not given by --set, in the order of the fields; each answer may bring others into question."""
+    for one in unkept(answers.fields):
+        warn([f"{one.name} is a secret that names no variable: keep it as the provider's documentation says"])
+    done = {*answers.given, *(one.name for one in unkept(answers.fields))}
+    while True:
+        left = next((one for one in answers.asked() if one.name not in done), None)
+        if left is None:
+            return
+        done.add(left.name)
+        answer = _ask_secret(home, left) if left.secret else _ask_setting(answers, left)
+        if answer is not None:
+            answers.give(left.name, answer)
+
+
+def _ask_setting(answers: Answers, field: Field) -> Any:
+    """The answer, None for the value that holds already."""
+    present = answers.known.get(field.name)
+    shown = field.default if present is None else present
+    _explain(field)
+    while True:
+        raw = _prompt(field, shown)
+        if raw in (None, "") and not field.required:
+            return None
+        try:
+            value = read_value(field, raw)
+        except ConfigError as exc:
+            click.echo(str(exc))
+            continue
+        return None if value == present else value
+
+
+def _prompt(field: Field, shown: Any) -> Any:
+    label = f"  {field.name}"
+    if field.type is bool:
+        return click.confirm(label, default=bool(shown))
+    kind = click.Choice([str(one) for one in field.choices]) if field.choices else str
+    default = "" if shown is None else str(shown)
+    return click.prompt(label, default=default if default or not field.required else None, type=kind)
+
+
+def _ask_secret(home: HermesHome, field: Field) -> str | None:
+    """The new secret, None to keep the one there is."""
+    present = Credentials(home).masked(field.env)
+    _explain(field)
+    keeps = f"Enter keeps {present}" if present else "" if field.required else "Enter leaves it out"
+    label = f"  {field.env}{f' ({keeps})' if keeps else ''}"
+    while True:
+        answer = str(click.prompt(label, default="", show_default=False, hide_input=True)).strip()
+        if answer:
+            return answer
+        if present or not field.required:
+            return None
+        click.echo("  it is required")
+
+
+def _explain(field: Field) -> None:
+    parts = [printable(field.help).rstrip(".")] if field.help else []
+    if field.minimum is not None or field.maximum is not None:
+        parts.append(
+            f"from {field.minimum or 0:g}{f' to {field.maximum:g}' if field.maximum is not None else ''}"
+        )
+    if field.url:
+        parts.append(f"get it at {field.url}")
+    if parts:
+        click.echo("; ".join(parts))
+
+
+def _show_saved(saved: Sequence[Saved]) -> None:
+    for one in saved:
+        click.echo(f"saved {one.name} in {one.place}")
+    warn(f"{one.name}: {one.note}" for one in saved if one.note)
+
+
+def _try(home: HermesHome, loaded: Loaded, *, ask: bool) -> None:
+    """Start it and let it test itself. When that fails it is not chosen, unless the person wants it all the same."""
+    with console().status("trying it"):
+        findings = try_out(home, loaded)
+    for finding in findings:
+        click.echo(
+            f"{'FAILED' if finding.failed else finding.state}  {finding.what}: {printable(finding.detail)}"
+        )
+    wrong = [finding for finding in findings if finding.failed]
+    if wrong and not (ask and click.confirm("It does not work yet. Make it the active one all the same?")):
+        raise SetupFailed(
+            f"{loaded.entry.name} does not work yet, so it was not made the active one: {wrong[0].detail}",
+            "correct that and run setup again; what was saved stays",
+        )

@@ -1,0 +1,107 @@
+"""The settings of a provider as questions, and the answers as they will be kept. Pure: nothing is read or written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from hermes_core.contract.values import Field
+from hermes_core.errors import ConfigError, SetupFailed
+from hermes_core.kit.settings import read_value
+
+
+@dataclass
+class Answers:
+    """Answers so far. `known` are the values in force before, of secrets too; `given` are new ones, in their types."""
+
+    fields: tuple[Field, ...]
+    known: Mapping[str, Any]
+    given: dict[str, Any] = field(default_factory=dict)
+
+    def value(self, name: str) -> Any:
+        """What holds for this setting now."""
+        return self.given.get(name, self.known.get(name))
+
+    def asked(self) -> Iterator[Field]:
+        """Settings to ask for, in their order; those whose `when` the answers before them do not meet are left out."""
+        for one in self.fields:
+            if all(self.value(name) == wanted for name, wanted in one.when.items()):
+                yield one
+
+    @property
+    def missing(self) -> tuple[Field, ...]:
+        """Required settings that nothing gives a value."""
+        return tuple(one for one in self.asked() if one.required and self.value(one.name) in (None, ""))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """New values for the provider's file."""
+        return {name: value for name, value in self.given.items() if not self.field_of(name).secret}
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """New values for `.env`, by variable."""
+        chosen = [(self.field_of(name), value) for name, value in self.given.items()]
+        return {one.env: str(value) for one, value in chosen if one.secret and one.env}
+
+    def give(self, name: str, raw: Any) -> None:
+        """Take an answer. Raises `ConfigError` for one that the setting does not take."""
+        self.given[name] = read_value(self.field_of(name), raw)
+
+    def field_of(self, name: str) -> Field:
+        """The declaration of this setting."""
+        return next(one for one in self.fields if one.name == name)
+
+
+def take(answers: Answers, pairs: Sequence[str]) -> None:
+    """Take `key=value` texts. Raises `SetupFailed` that names every pair which is wrong."""
+    faults: list[str] = []
+    names = [one.name for one in answers.fields]
+    for pair in pairs:
+        name, sign, raw = pair.partition("=")
+        if not sign or name not in names:
+            faults.append(_unknown(pair, name, sign, names))
+            continue
+        if _unkept(answers.field_of(name)):
+            faults.append(f"{name} is a secret that names no variable, so there is no place to keep it")
+            continue
+        try:
+            answers.give(name, raw)
+        except ConfigError as exc:
+            faults.append(str(exc))
+    if faults:
+        raise SetupFailed("; ".join(faults), "nothing was changed")
+
+
+def require(answers: Answers, provider: str) -> None:
+    """Raise `SetupFailed` that names every required setting without a value."""
+    if answers.missing:
+        listed = "; ".join(map(_need, answers.missing))
+        raise SetupFailed(
+            f"{provider} needs settings that have no value: {listed}",
+            "give each with --set NAME=VALUE; nothing was changed",
+        )
+
+
+def unkept(fields: Sequence[Field]) -> list[Field]:
+    """Secrets that name no variable: `.env` can't hold them, and nothing else may."""
+    return [one for one in fields if _unkept(one)]
+
+
+def _unkept(one: Field) -> bool:
+    return one.secret and not one.env
+
+
+def _need(one: Field) -> str:
+    where = f" ({one.env})" if one.env else ""
+    return f"{one.name}{where}{f', get it at {one.url}' if one.url else ''}"
+
+
+def _unknown(pair: str, name: str, sign: str, names: Sequence[str]) -> str:
+    if not sign:
+        return f"{pair!r} is no NAME=VALUE"
+    close = get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"its settings are {', '.join(names) or 'none'}"
+    return f"there is no setting {name!r}, {hint}"

@@ -1,0 +1,104 @@
+"""A provider on its way to be chosen: what can be chosen, what it lacks, its questions, and a try of the real thing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_core.config import load_config
+from hermes_core.contract.values import Field, Session
+from hermes_core.errors import ConfigError, HermesError
+from hermes_core.health.finding import Finding, failed
+from hermes_core.health.roundtrip import check_provider, started
+from hermes_core.home import HermesHome
+from hermes_core.kit.settings import load_settings
+from hermes_core.loader.catalog import discover_providers
+from hermes_core.loader.discover import discover, select
+from hermes_core.loader.entry import BUNDLED, ExternalTool, LoadControl, ProviderEntry
+from hermes_core.loader.load import Loaded, load_provider
+from hermes_core.logs import LogFile
+from hermes_core.manager.manager import MemoryManager
+from hermes_core.memory import account_of
+from hermes_core.setup.answers import Answers
+from hermes_core.setup.packages import missing_packages, missing_tools
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a provider lacks before it can be loaded: packages to install, and programs to install by hand."""
+
+    packages: tuple[str, ...] = ()
+    tools: tuple[ExternalTool, ...] = ()
+
+
+def control_of(home: HermesHome) -> LoadControl:
+    """Which providers config.yaml lets load."""
+    rules = load_config(home).providers
+    return LoadControl(None if rules.allow is None else frozenset(rules.allow), frozenset(rules.block))
+
+
+def choices(home: HermesHome) -> list[ProviderEntry]:
+    """The providers that can be chosen, one a name; ours that are not installed are among them."""
+    active = load_config(home).memory.provider
+    entries = discover_providers(home, control=control_of(home), active=active)
+    return [entry for entry in entries if entry.state not in ("shadowed", "blocked") and _choosable(entry)]
+
+
+def needs_of(home: HermesHome, name: str) -> Needs:
+    """What is missing for this provider, told without loading it."""
+    places = select(discover(home), name)
+    if not places:
+        distribution = BUNDLED.get(name.strip().casefold(), "")
+        return Needs((distribution,) if distribution else ())
+    return Needs(tuple(missing_packages(places[0].requires)), tuple(missing_tools(places[0].tools)))
+
+
+def load(home: HermesHome, name: str) -> Loaded:
+    """The provider itself. Raises `ProviderError`."""
+    return load_provider(name, home, control_of(home))
+
+
+def questions(home: HermesHome, loaded: Loaded) -> Answers:
+    """Its settings with the values that hold now; one whose value is wrong counts as not set, so that it is asked anew."""
+    name = loaded.entry.name
+    try:
+        found = load_settings(loaded.settings, home.path, name)
+    except ConfigError:
+        return Answers(loaded.settings, {one.name: _sound_value(home, name, one) for one in loaded.settings})
+    return Answers(loaded.settings, {one.name: getattr(found, one.name) for one in loaded.settings})
+
+
+def try_out(home: HermesHome, loaded: Loaded) -> list[Finding]:
+    """Start the provider through a manager, as a turn would, and run its self-test; the active provider stays as it is."""
+    name = loaded.entry.name
+    manager = MemoryManager(home, on_event=LogFile(home).on_event)
+    session = Session(f"setup-{name}", agent_context="review", identity=home.profile, home=str(home.path))
+    try:
+        accepted = manager.add_provider(loaded.factory, name=name, fingerprint=account_of(loaded, home))
+        if accepted:
+            started(manager, session)
+        return [*_condition(manager, name), *(check_provider(manager, name, session) if accepted else [])]
+    except HermesError as exc:
+        return [failed(f"provider {name}", exc.message, exc.remedy)]
+    finally:
+        manager.shutdown_all(5.0)
+
+
+def _condition(manager: MemoryManager, name: str) -> Sequence[Finding]:
+    found = next((one for one in manager.health() if one.name == name), None)
+    if found is not None and found.state == "active":
+        return [Finding(f"provider {name}", "ok", "it starts")]
+    reason = f"{found.state}: {found.reason}" if found else "it was not accepted"
+    return [failed(f"provider {name}", reason, "correct that, then run setup again")]
+
+
+def _sound_value(home: HermesHome, name: str, field: Field) -> Any:
+    try:
+        return getattr(load_settings((field,), home.path, name), field.name)
+    except ConfigError:
+        return None
+
+
+def _choosable(entry: ProviderEntry) -> bool:
+    return entry.installed or entry.name in BUNDLED
