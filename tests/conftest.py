@@ -1,1 +1,74 @@
-"""Guards for the whole suite. Fixtures live in `hermes_core.testing.pytest_plugin`, where authors get them too."""
+"""Guards for the whole suite, and a provider as strangers write them: a folder in the home.
+
+Other fixtures live in `hermes_core.testing.pytest_plugin`, where authors get them too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_core.home import HermesHome
+
+LOCKBOX = '''
+from pathlib import Path
+
+from hermes_core import BackendAuthError, BackendUnavailable, Check, Field, HermesHome, MemoryProvider
+from hermes_core.kit import load_settings
+
+FIELDS = (
+    Field("api_key", env="LOCKBOX_API_KEY", secret=True, required=True, url="https://lockbox.example/keys"),
+    Field("mode", default="cloud", choices=("cloud", "self")),
+    Field("server", env="LOCKBOX_SERVER", required=True, when={"mode": "self"}),
+    Field("limit", int, 5, minimum=1, maximum=50),
+)
+
+
+class Lockbox(MemoryProvider):
+    """Its key says how its backend is: "wrong" is refused, "down" is not answered."""
+
+    name = "lockbox"
+    settings = FIELDS
+
+    def is_available(self):
+        return load_settings(FIELDS, HermesHome.resolve().path, "lockbox").availability
+
+    def initialize(self, session):
+        self.key = load_settings(FIELDS, Path(session.home), "lockbox").api_key
+        if self.key.startswith("wrong"):
+            raise BackendAuthError("the backend refuses the key", "make a new one at https://lockbox.example/keys")
+
+    def prefetch(self, query):
+        if self.key.startswith("down"):
+            raise BackendUnavailable("can't connect to lockbox.example", "start the server")
+        return ""
+
+    def check(self):
+        if self.key.startswith("down"):
+            raise BackendUnavailable("can't connect to lockbox.example", "start the server")
+        return [Check("write, recall, delete", True)]
+'''
+
+InstallPlugin = Callable[..., Path]
+
+
+@pytest.fixture
+def install_plugin(hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch) -> Iterator[InstallPlugin]:
+    """Write a provider's folder into the home; what was imported from it is forgotten afterwards."""
+    for name in ("LOCKBOX_API_KEY", "LOCKBOX_SERVER"):
+        monkeypatch.delenv(name, raising=False)
+
+    def install(name: str = "lockbox", source: str = LOCKBOX, manifest: str = "") -> Path:
+        folder = hermes_home.plugins / name
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text(source)
+        if manifest:
+            (folder / "plugin.yaml").write_text(manifest)
+        return folder
+
+    yield install
+    for module in [name for name in sys.modules if name.startswith("_hermes_user_memory")]:
+        del sys.modules[module]

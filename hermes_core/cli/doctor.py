@@ -49,7 +49,9 @@ def _show(found: Examination) -> None:
     for finding in found.findings:
         out.print(_line(finding, width), soft_wrap=True)
     count = sum(finding.failed for finding in found.findings)
-    verdict = "All that is configured works." if found.works else f"{count} thing(s) do not work."
+    verdict = (
+        "All that is configured works." if found.works else f"{count} of {len(found.findings)} lines failed."
+    )
     out.print(Text(verdict, style="bold"))
 
 

@@ -210,7 +210,8 @@ def _show_status(report: Status) -> None:
         rows.append(("sessions", f"{stored['sessions']} sessions, {stored['messages']} messages", search))
     rows += [("", "warning", text) for text in report.warnings]
     print_table("", ("what", "state", "remark"), rows, "")
-    others = [e.name for e in report.installed if e.installed and e.state == "idle"]
+    chosen = report.provider.name if report.provider else ""
+    others = [e.name for e in report.installed if e.installed and e.state == "idle" and e.name != chosen]
     if others:
         click.echo(f"also installed: {', '.join(others)}; hermes memory setup chooses")
 

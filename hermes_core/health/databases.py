@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from hermes_core.errors import DatabaseCorrupt, HermesError
+from hermes_core.health.files import holder, stopping
 from hermes_core.health.finding import Finding, failed
 from hermes_core.home import HermesHome
 from hermes_core.sessions.db import SessionDB
@@ -118,6 +119,9 @@ def _damage(path: Path) -> list[str]:
 def _fault(what: str, path: Path, exc: HermesError) -> Finding:
     if isinstance(exc, DatabaseCorrupt):
         return failed(what, exc.message, rescue(path))
+    if "locked" in exc.message:
+        owner = holder(path) or holder(path.with_name(f"{path.name}-shm"))
+        return failed(what, f"{owner or 'another program'} keeps it locked", stopping(owner))
     return failed(what, exc.message, exc.remedy)
 
 

@@ -10,11 +10,12 @@ from hermes_core.config import Config, load_config
 from hermes_core.health.databases import examine_databases
 from hermes_core.health.files import examine_files
 from hermes_core.health.finding import Finding, failed, guarded
+from hermes_core.health.opening import opened
 from hermes_core.health.packages import examine_packages
 from hermes_core.health.provider import examine_catalog, examine_outbox, examine_provider
 from hermes_core.health.roundtrip import try_everything
 from hermes_core.home import HermesHome
-from hermes_core.memory import Memory, open_memory
+from hermes_core.memory import Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +61,23 @@ def _at_rest(home: HermesHome, fix: bool) -> list[Finding]:
 
 
 def _open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
-    with open_memory(home) as memory:
-        return _in_use(memory, skip_writes=skip_writes)
-
-
-def _in_use(memory: Memory, *, skip_writes: bool) -> list[Finding]:
     """What an open memory says, and what a real turn shows."""
-    if skip_writes:
-        tried = [Finding("a turn", "note", "not tried, because of what failed above", "repair that first")]
-        memory.manager.initialize_all(memory.local_session)
-    else:
-        tried = list(try_everything(memory))
-    entries = memory.providers()
-    return [
-        *guarded("curated memory", lambda: _curated(memory)),
-        *guarded("provider", lambda: examine_provider(memory, entries)),
-        *guarded("plugins", lambda: examine_catalog(entries, memory.selected)),
-        *guarded("packages", examine_packages),
-        *guarded("outbox", lambda: examine_outbox(memory)),
-        *tried,
-    ]
+    with opened(home) as found:
+        memory = found.memory
+        if skip_writes or found.without_provider:
+            tried = [Finding("a turn", "note", "not tried, because of what failed", "repair that first")]
+            memory.manager.initialize_all(memory.local_session)
+        else:
+            tried = list(try_everything(memory))
+        entries = memory.providers()
+        return [
+            *guarded("built-in memory", lambda: _curated(memory)),
+            *guarded("provider", lambda: examine_provider(found, entries)),
+            *guarded("plugins", lambda: examine_catalog(entries, found.selected)),
+            *guarded("packages", examine_packages),
+            *guarded("outbox", lambda: examine_outbox(memory)),
+            *tried,
+        ]
 
 
 def _config(home: HermesHome) -> Iterator[Finding]:

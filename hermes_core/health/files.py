@@ -139,12 +139,8 @@ def _lock(path: Path, home: HermesHome) -> Iterator[Finding]:
         if path.name.startswith(_OUTBOX_LOCK):
             yield Finding(what, "note", f"{owner or 'another process'} delivers writes")
         else:
-            pid = owner.split()[1] if owner else ""
-            yield failed(
-                what,
-                f"{owner or 'another process'} has held it for more than {LOCK_WAIT:g} s",
-                f"stop that process if it hangs: kill {pid}" if pid else "stop the hermes process that hangs",
-            )
+            held = f"{owner or 'another process'} has held it for more than {LOCK_WAIT:g} s"
+            yield failed(what, held, stopping(owner))
     except OSError as exc:
         yield Finding(
             what,
@@ -165,23 +161,34 @@ def _lock(path: Path, home: HermesHome) -> Iterator[Finding]:
             )
 
 
-def holder(lock: Path) -> str:
-    """Who holds a lock file, as "process 123 (python)"; "" where the system does not tell (only Linux does)."""
+def holder(path: Path) -> str:
+    """Who holds a lock on a file, as "process 123 (python)"; "" where the system does not tell (only Linux does)."""
     try:
-        inode = lock.stat().st_ino
+        inode = path.stat().st_ino
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except OSError:
         return ""
-    for line in lines:
-        words = line.split()
-        if "->" not in words and len(words) > 5 and words[5].endswith(f":{inode}"):
-            pid = words[4]
-            try:
-                name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
-            except OSError:
-                return f"process {pid}"
-            return f"process {pid} ({name})"
+    for words in (line.split() for line in lines):
+        if "->" in words or len(words) < 6 or words[3] != "WRITE" or not words[5].endswith(f":{inode}"):
+            continue
+        if words[4].isdigit() and int(words[4]) not in (0, os.getpid()):
+            return f"process {words[4]}{_called(words[4])}"
     return ""
+
+
+def stopping(owner: str) -> str:
+    """What to do about a process that `holder` named, or did not."""
+    if not owner:
+        return "stop the program that holds it, then try again"
+    return f"stop it if it hangs: kill {owner.split()[1]}"
+
+
+def _called(pid: str) -> str:
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+    return f" ({name})"
 
 
 def _left_behind(home: HermesHome) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from hermes_core.errors import ConfigError, StorageError
 from hermes_core.health.databases import unusable
 from hermes_core.health.files import examine_files
 from hermes_core.health.finding import Finding, guarded, told
+from hermes_core.health.opening import Opened, opened
 from hermes_core.health.packages import examine_packages
 from hermes_core.health.provider import (
     LastError,
@@ -27,7 +28,7 @@ from hermes_core.health.provider import (
 from hermes_core.home import HermesHome
 from hermes_core.loader.entry import ProviderEntry
 from hermes_core.manager.health import ProviderHealth
-from hermes_core.memory import Memory, open_memory
+from hermes_core.memory import Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,22 +95,22 @@ def status_of(home: HermesHome) -> Status:
         *(one for one in guarded("files", lambda: examine_files(home)) if one.state in ("warning", "failed")),
     ]
     try:
-        with open_memory(home) as memory:
-            memory.manager.initialize_all(memory.local_session)
-            return _status(memory, broken)
+        with opened(home) as found:
+            found.memory.manager.initialize_all(found.memory.local_session)
+            return _status(found, broken)
     except StorageError as exc:
-        if not any(one.detail == exc.message for one in broken):
-            broken.append(told("memory", exc))
+        broken.append(told("memory", exc))
     return Status(str(home.path), home.profile, problems=_sentences(broken, failed=True))
 
 
-def _status(memory: Memory, broken: list[Finding]) -> Status:
+def _status(found: Opened, broken: list[Finding]) -> Status:
+    memory = found.memory
     entries = memory.providers()
     unusable_names = {one.what for one in broken if one.failed}
     findings = [
         *broken,
-        *guarded("provider", lambda: examine_provider(memory, entries)),
-        *guarded("plugins", lambda: examine_catalog(entries, memory.selected)),
+        *guarded("provider", lambda: examine_provider(found, entries)),
+        *guarded("plugins", lambda: examine_catalog(entries, found.selected)),
         *guarded("packages", examine_packages),
     ]
     outbox = OutboxStatus()
@@ -125,7 +126,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         str(memory.home.path),
         memory.home.profile,
         {target: _store(memory.curated, target) for target in TARGETS},
-        _provider(memory, entries),
+        _provider(found, entries),
         outbox,
         sessions,
         tuple(entries),
@@ -134,12 +135,16 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
     )
 
 
-def _provider(memory: Memory, entries: list[ProviderEntry]) -> ProviderStatus | None:
-    if not memory.selected:
+def _provider(found: Opened, entries: list[ProviderEntry]) -> ProviderStatus | None:
+    memory = found.memory
+    if not found.selected:
         return None
     health = health_of(memory)
-    name = health.name if health else memory.selected
+    name = health.name if health else found.selected
     entry = next((e for e in entries if e.name.casefold() == name.casefold() and e.state != "shadowed"), None)
+    if found.without_provider:
+        installed = entry.installed if entry else False
+        return ProviderStatus(name, "not started", found.without_provider, installed=installed)
     try:
         lines = setting_lines(memory.provider_fields, memory.home, name)
     except ConfigError:

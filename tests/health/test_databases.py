@@ -1,0 +1,92 @@
+"""Findings about the databases: damage, locks, and indexes that don't fit."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from hermes_core import SessionDB
+from hermes_core.health.databases import examine_databases, unusable
+from hermes_core.health.finding import Finding
+from hermes_core.home import HermesHome
+from hermes_core.manager.outbox import Outbox
+
+
+def look(home: HermesHome) -> dict[str, Finding]:
+    return {found.what: found for found in examine_databases(home)}
+
+
+@pytest.fixture
+def stored(hermes_home: HermesHome) -> HermesHome:
+    """A home with one stored message and an outbox."""
+    db = SessionDB(hermes_home.state_db)
+    db.create_session("s1")
+    db.append_message("s1", "user", "the tent is in the garage")
+    db.close()
+    outbox = Outbox(hermes_home)
+    outbox.attach("notes")
+    outbox.close()
+    return hermes_home
+
+
+@contextlib.contextmanager
+def rows(home: HermesHome) -> Iterator[sqlite3.Connection]:
+    with contextlib.closing(sqlite3.connect(home.state_db, isolation_level=None)) as connection:
+        yield connection
+
+
+def test_whole_databases_are_ok(stored: HermesHome) -> None:
+    found = look(stored)
+    assert {one.state for one in found.values()} == {"ok"}
+    assert "1 messages" in found["search index"].detail
+    assert unusable(stored) == []
+
+
+def test_databases_that_are_not_there_yet_are_ok(hermes_home: HermesHome) -> None:
+    assert {one.state for one in look(hermes_home).values()} == {"ok"}
+    assert not hermes_home.path.exists()
+
+
+@pytest.mark.parametrize("name", ["state.db", "outbox.db"])
+def test_a_damaged_file_is_named_with_the_rescue_and_left_alone(stored: HermesHome, name: str) -> None:
+    path = stored.path / name
+    path.write_bytes(b"not a database, not at all, but long enough to have a header of one" * 100)
+    before = path.read_bytes()
+    found = look(stored)[name]
+    assert found.failed
+    assert ".recover" in found.remedy
+    assert not found.safe_to_fix
+    assert [one.what for one in unusable(stored)] == [name]
+    assert path.read_bytes() == before
+
+
+def test_a_page_that_was_overwritten_is_found(stored: HermesHome) -> None:
+    with stored.state_db.open("r+b") as file:
+        file.seek(4096 * 3)
+        file.write(b"\x00\xff" * 6000)
+    assert look(stored)["state.db"].failed
+
+
+def test_a_database_that_another_program_keeps_locked_is_named(stored: HermesHome) -> None:
+    with rows(stored) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        found = look(stored)["state.db"]
+        assert found.failed
+        assert "locked" in found.detail
+        assert found.remedy
+    assert look(stored)["state.db"].state == "ok"
+
+
+def test_an_index_that_lost_a_message_is_made_anew(stored: HermesHome) -> None:
+    with rows(stored) as connection:
+        connection.execute("INSERT INTO messages_fts (messages_fts) VALUES ('delete-all')")
+    found = look(stored)["search index"]
+    assert found.failed
+    assert found.repaired().detail == "made anew from 1 messages"
+    assert look(stored)["search index"].state == "ok"
+    db = SessionDB(stored.state_db)
+    assert db.search("tent")
+    db.close()

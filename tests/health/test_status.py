@@ -1,0 +1,187 @@
+"""`hermes memory status` says what is, with sources and remedies, and hides nothing because of something else."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hermes_core import MemoryProvider, MemoryWrite, SessionDB, open_memory
+from hermes_core.cli import main
+from hermes_core.config import set_value
+from hermes_core.credentials import Credentials
+from hermes_core.health.status import Status, status_of
+from hermes_core.home import HermesHome
+from hermes_core.kit import save_settings
+from hermes_core.manager.outbox import Outbox
+from hermes_core.manager.payload import Write
+
+InstallPlugin = Callable[..., Path]
+KEY = "lockbox-key-0123456789"
+
+
+@pytest.fixture
+def lockbox(hermes_home: HermesHome, install_plugin: InstallPlugin) -> HermesHome:
+    """A home whose provider is chosen and not set up."""
+    install_plugin()
+    set_value(hermes_home, "memory.provider", "lockbox")
+    return hermes_home
+
+
+def problems(status: Status) -> str:
+    return "\n".join(status.problems)
+
+
+def test_a_home_without_anything_works(hermes_home: HermesHome) -> None:
+    status = status_of(hermes_home)
+    assert status.problems == status.warnings == ()
+    assert status.provider is None
+    assert status.builtin["memory"].limit == 2200
+
+
+def test_built_in_memory_is_off_when_it_is_off(hermes_home: HermesHome) -> None:
+    set_value(hermes_home, "memory.memory_enabled", False)
+    assert not status_of(hermes_home).builtin["memory"].enabled
+    assert "off" in CliRunner().invoke(main, ["memory", "status"]).output
+
+
+def test_a_missing_key_is_named_with_variable_and_url(lockbox: HermesHome) -> None:
+    status = status_of(lockbox)
+    assert status.provider
+    assert status.provider.state == "unavailable"
+    assert [line.name for line in status.provider.missing] == ["api_key"]
+    told = "put LOCKBOX_API_KEY into .env; get it at https://lockbox.example/keys"
+    assert told in problems(status)
+    assert CliRunner().invoke(main, ["memory", "status"]).exit_code == 3
+
+
+def test_each_setting_tells_its_source_and_a_secret_only_its_end(
+    lockbox: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hermes_core import Field
+
+    Credentials(lockbox).set("LOCKBOX_API_KEY", KEY)
+    save_settings([Field("limit", int)], lockbox.path, "lockbox", {"limit": 9})
+    monkeypatch.setenv("LOCKBOX_SERVER", "http://localhost")
+    status = status_of(lockbox)
+    assert status.provider
+    assert {line.name: (line.value, line.source) for line in status.provider.settings} == {
+        "api_key": ("...6789", ".env"),
+        "mode": ("cloud", "default"),
+        "server": ("http://localhost", "environment"),
+        "limit": ("9", "file"),
+    }
+    assert KEY not in CliRunner().invoke(main, ["memory", "status", "--json"]).output
+
+
+def test_a_wrong_value_is_named_with_its_file(lockbox: HermesHome) -> None:
+    Credentials(lockbox).set("LOCKBOX_API_KEY", KEY)
+    lockbox.provider_json("lockbox").write_text('{"limit": 900}')
+    assert "'limit' in" in problems(status_of(lockbox))
+    assert "from 1 up to 50" in problems(status_of(lockbox))
+
+
+def test_a_refused_key_is_named_with_the_remedy_of_the_provider(lockbox: HermesHome) -> None:
+    Credentials(lockbox).set("LOCKBOX_API_KEY", "wrong-key-0123456789")
+    status = status_of(lockbox)
+    assert status.provider
+    assert status.provider.state == "failed"
+    assert "refuses the key; make a new one" in problems(status)
+
+
+def test_the_last_error_of_an_earlier_process_is_told(lockbox: HermesHome) -> None:
+    Credentials(lockbox).set("LOCKBOX_API_KEY", "down-key-0123456789")
+    with open_memory(lockbox) as memory:
+        memory.begin_turn("where is the tent?", memory.start_session())
+    status = status_of(lockbox)
+    assert status.provider
+    assert status.provider.last_error
+    assert status.provider.last_error.hook == "prefetch"
+    assert "can't connect" in status.provider.last_error.error
+
+
+def test_a_provider_that_is_not_installed_is_a_problem(hermes_home: HermesHome) -> None:
+    set_value(hermes_home, "memory.provider", "nowhere")
+    status = status_of(hermes_home)
+    assert "nowhere" in problems(status)
+    assert len(status.problems) == 1
+
+
+def test_a_plugin_that_breaks_on_import_is_named(
+    hermes_home: HermesHome, install_plugin: InstallPlugin
+) -> None:
+    install_plugin("broken", "from hermes_core import MemoryProvider\nimport not_there_at_all\n")
+    set_value(hermes_home, "memory.provider", "broken")
+    assert "not_there_at_all" in problems(status_of(hermes_home))
+
+
+def test_a_damaged_store_hides_neither_provider_nor_notes(lockbox: HermesHome) -> None:
+    with open_memory(lockbox, provider="") as memory:
+        memory.change_memory("add", content="likes tea")
+    Credentials(lockbox).set("LOCKBOX_API_KEY", KEY)
+    SessionDB(lockbox.state_db).close()
+    lockbox.state_db.write_bytes(b"garbage" * 1000)
+    status = status_of(lockbox)
+    assert status.provider
+    assert (status.provider.name, status.provider.state) == ("lockbox", "not started")
+    assert status.builtin["memory"].entries == 1
+    assert ".recover" in problems(status)
+
+
+def test_a_config_that_cant_be_read_is_one_line_with_the_place(hermes_home: HermesHome) -> None:
+    hermes_home.path.mkdir()
+    hermes_home.config_yaml.write_text("memory:\n  memory_char_limit: many\n")
+    done = CliRunner().invoke(main, ["memory", "status"])
+    assert done.exit_code == 1
+    assert "config.yaml line 2" in done.stderr
+
+
+def test_a_key_with_a_typing_error_is_a_warning(hermes_home: HermesHome) -> None:
+    hermes_home.path.mkdir(mode=0o700)
+    hermes_home.config_yaml.write_text("memory:\n  memori_enabled: false\n")
+    assert "did you mean" in status_of(hermes_home).warnings[0]
+
+
+def test_what_waits_and_what_is_parked_is_counted_for_every_provider(hermes_home: HermesHome) -> None:
+    outbox = Outbox(hermes_home, wall=lambda: 1000.0)
+    outbox.append("old", [Write("sync_turn", "t1", "s1", "{}"), Write("sync_turn", "t2", "s1", "{}")])
+    row = outbox.next("old")
+    assert row
+    outbox.park(row, "the account is gone")
+    outbox.close()
+    status = status_of(hermes_home)
+    assert (status.outbox.waiting, status.outbox.parked) == (1, 1)
+    assert "1 write(s) are parked" in problems(status)
+
+
+class Forgetful(MemoryProvider):
+    name = "forgetful"
+
+    def on_memory_write(self, write: MemoryWrite) -> None:
+        """Takes everything."""
+
+
+def test_when_the_last_write_was_taken_is_known(hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home, provider=Forgetful()) as memory:
+        memory.change_memory("add", content="likes tea")
+        assert memory.flush()
+        assert memory.manager.outbox.last_settled("forgetful")
+        assert memory.manager.outbox.last_settled("another") is None
+
+
+def test_json_holds_all_of_it(lockbox: HermesHome) -> None:
+    found = json.loads(CliRunner().invoke(main, ["memory", "status", "--json"]).stdout)
+    assert found["provider"]["settings"][0]["env"] == "LOCKBOX_API_KEY"
+    assert found["builtin"]["user"]["limit"] == 1375
+    assert found["problems"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes are of POSIX")
+def test_secrets_that_others_can_read_are_a_warning(hermes_home: HermesHome) -> None:
+    Credentials(hermes_home).set("A_KEY", "x")
+    hermes_home.env_file.chmod(0o644)
+    assert "permissions of .env" in status_of(hermes_home).warnings[0]

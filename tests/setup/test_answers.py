@@ -1,0 +1,62 @@
+"""Which settings are asked, which answers are taken, and that every fault is named at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from hermes_core import Field
+from hermes_core.errors import SetupFailed
+from hermes_core.setup.answers import Answers, require, take, unkept
+
+KEY = Field("api_key", env="X_API_KEY", secret=True, required=True, url="https://x.example/keys")
+MODE = Field("mode", default="cloud", choices=("cloud", "self"))
+SERVER = Field("server", required=True, when={"mode": "self"})
+LIMIT = Field("limit", int, 5, minimum=1, maximum=50)
+FIELDS = (KEY, MODE, SERVER, LIMIT)
+
+
+def answers(**known: object) -> Answers:
+    return Answers(FIELDS, {**{field.name: field.default for field in FIELDS}, **known})
+
+
+def names(found: Answers) -> list[str]:
+    return [field.name for field in found.asked()]
+
+
+def test_a_setting_is_asked_only_when_the_answers_before_make_it_count() -> None:
+    found = answers()
+    assert names(found) == ["api_key", "mode", "limit"]
+    found.give("mode", "self")
+    assert names(found) == ["api_key", "mode", "server", "limit"]
+
+
+def test_secrets_and_settings_go_to_different_places_and_types_are_right() -> None:
+    found = answers()
+    take(found, ["api_key=k=1", "limit=7"])
+    assert found.secrets == {"X_API_KEY": "k=1"}
+    assert found.settings == {"limit": 7}
+
+
+def test_every_wrong_pair_is_named_at_once() -> None:
+    with pytest.raises(SetupFailed) as told:
+        take(answers(), ["limt=3", "limit=99", "mode=local", "nothing"])
+    for part in ("did you mean 'limit'", "up to 50", "'cloud', 'self'", "'nothing' is no NAME=VALUE"):
+        assert part in str(told.value)
+
+
+def test_every_missing_setting_is_named_with_variable_and_address() -> None:
+    with pytest.raises(SetupFailed) as told:
+        require(answers(mode="self"), "x")
+    assert "api_key (X_API_KEY), get it at https://x.example/keys; server" in str(told.value)
+
+
+def test_what_holds_already_is_not_missing() -> None:
+    require(answers(api_key="from the environment"), "x")
+
+
+def test_a_secret_without_a_variable_is_told_and_not_taken() -> None:
+    homeless = Field("token", secret=True)
+    found = Answers((homeless,), {})
+    assert unkept(found.fields) == [homeless]
+    with pytest.raises(SetupFailed, match="no place to keep it"):
+        take(found, ["token=x"])

@@ -1,0 +1,79 @@
+"""Requirements are compared by version and installed into this environment; programs are looked for, never installed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermes_core.errors import SetupFailed
+from hermes_core.loader.entry import ExternalTool
+from hermes_core.setup.packages import install, install_command, missing_packages, missing_tools
+
+PLUGGY = importlib.metadata.version("pluggy")
+
+
+@pytest.mark.parametrize(
+    "need",
+    ["pluggy", f"pluggy=={PLUGGY}", "Pluggy>=0.1,<99", "absent; python_version < '3'", "click[extra]>=1"],
+)
+def test_a_requirement_that_is_met_is_not_missing(need: str) -> None:
+    assert missing_packages([need]) == []
+
+
+@pytest.mark.parametrize("need", ["absent-package", "pluggy<0.1", "pluggy==99.*", "not a requirement"])
+def test_one_that_is_not_met_is_missing(need: str) -> None:
+    assert missing_packages([need]) == [need]
+
+
+def test_the_installer_is_told_the_interpreter_and_the_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert install_command(["x>=1,<2"])[:3] == [sys.executable, "-m", "pip"]
+    assert install_command(["x>=1,<2"])[-1] == "x>=1,<2"
+
+
+def test_uv_comes_first_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uv = tmp_path / "uv"
+    uv.write_text("#!/bin/sh\n")
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert install_command(["x"]) == [
+        str(uv),
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        sys.executable,
+        "x",
+    ]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands in for uv")
+def test_a_failed_installation_says_why_and_what_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uv = tmp_path / "uv"
+    uv.write_text("#!/bin/sh\necho 'no version of absent-package' >&2\nexit 1\n")
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SetupFailed, match="no version of absent-package; run: "):
+        install(["absent-package"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands in for uv")
+def test_an_installer_that_lies_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uv = tmp_path / "uv"
+    uv.write_text("#!/bin/sh\nexit 0\n")
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SetupFailed, match="is not found"):
+        install(["absent-package"])
+
+
+def test_programs_are_found_by_their_check_or_their_name() -> None:
+    python = ExternalTool("python", check=f"{sys.executable} --version")
+    failing = ExternalTool("failing", check=f"{sys.executable} -c 'raise SystemExit(1)'")
+    absent = ExternalTool("no-such-program-here", install="brew install it")
+    assert missing_tools([python, failing, absent]) == [failing, absent]
