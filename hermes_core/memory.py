@@ -122,8 +122,9 @@ def account_of(loaded: Loaded, home: HermesHome) -> Callable[[], str]:
     """Whose data the provider holds, told by those of its settings that say so; what `add_provider` takes."""
 
     def fingerprint() -> str:
-        settings = load_settings(loaded.settings, home.path, loaded.entry.name)
-        return settings.fingerprint if loaded.settings else ""
+        if not any(field.identity for field in loaded.settings):
+            return ""
+        return load_settings(loaded.settings, home.path, loaded.entry.name).fingerprint
 
     return fingerprint
 

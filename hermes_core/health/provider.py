@@ -123,7 +123,10 @@ def examine_provider(opened: Opened, entries: Sequence[ProviderEntry]) -> Iterat
         yield failed(what, reason, entry.remedy if entry else "")
     else:
         yield _condition(what, health, entry, memory)
-    yield from examine_settings(memory, health.name if health else name)
+    published = entry is not None and entry.kind == "hermes_agent"
+    if not (published and health and health.state == "active"):
+        # A published provider may have its settings elsewhere: when it runs, it has what it needs.
+        yield from examine_settings(memory, health.name if health else name, published=published)
 
 
 def _condition(what: str, health: ProviderHealth, entry: ProviderEntry | None, memory: Memory) -> Finding:
@@ -136,8 +139,11 @@ def _condition(what: str, health: ProviderHealth, entry: ProviderEntry | None, m
     return failed(what, f"{health.state}: {health.reason}", remedy)
 
 
-def examine_settings(memory: Memory, name: str) -> Iterator[Finding]:
-    """Settings that are missing, wrong, unknown, or in a place where they have no effect."""
+def examine_settings(memory: Memory, name: str, *, published: bool = False) -> Iterator[Finding]:
+    """Settings that are missing, wrong, unknown, or in a place where they have no effect.
+
+    The file of a `published` provider is in a form of its own, so what is strange in it is not told.
+    """
     fields = memory.provider_fields
     if not fields:
         return
@@ -150,7 +156,7 @@ def examine_settings(memory: Memory, name: str) -> Iterator[Finding]:
     for line in lines:
         if line.missing:
             yield failed(f"setting {line.name}", "it is required and not set", line.remedy)
-    for warning in settings.warnings:
+    for warning in () if published else settings.warnings:
         yield Finding(f"settings of {name}", "warning", warning)
     if not settings.missing:
         given = sum(line.source not in ("", "default") for line in lines)

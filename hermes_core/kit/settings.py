@@ -248,7 +248,7 @@ def _convert(field: Field, raw: Any, where: str) -> Any:
     except (ValueError, TypeError, OverflowError) as exc:
         noun = _NOUNS[field.type]
         raise ConfigError(f"{field.name!r} in {where} is {shown}", f"write {noun}") from exc
-    if field.choices and value not in field.choices:
+    if field.choices and str(value) not in field.choices:
         options = ", ".join(map(repr, field.choices))
         raise ConfigError(f"{field.name!r} in {where} is {shown}", f"write one of {options}")
     low, high = field.minimum, field.maximum

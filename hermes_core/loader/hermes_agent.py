@@ -373,15 +373,18 @@ def _settings(wrapped: Any) -> tuple[Field, ...]:
 
 
 def _field(raw: Mapping[str, Any]) -> Field:
+    given = raw.get("choices")
+    choices = tuple(str(choice) for choice in given) if isinstance(given, list | tuple) else ()
     default = raw.get("default")
-    choices = raw.get("choices")
+    if choices and str(default) not in choices:
+        default = None
     when = raw.get("when")
     return Field(
         name=str(raw["key"]),
         type=_TYPES.get(str(raw.get("type", "")).lower(), str),
         default=default if isinstance(default, str | int | float | bool) else None,
         help=_text(raw.get("description")),
-        choices=tuple(str(choice) for choice in choices) if isinstance(choices, list | tuple) else (),
+        choices=choices,
         minimum=_number(raw.get("minimum")),
         maximum=_number(raw.get("maximum")),
         env=_text(raw.get("env_var")),

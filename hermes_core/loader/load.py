@@ -130,7 +130,7 @@ def _load(place: Found, home: HermesHome, name: str, control: LoadControl) -> Lo
         recipe, made = _resolve(place, value)
         _refuse_foreign_name(place, made.provider, name)
         factory = _Factory(place, home, recipe, made)
-    return Loaded(ProviderEntry.of(place), factory, _settings(made.provider), made.registrations.notes())
+    return Loaded(ProviderEntry.of(place), factory, _settings(factory.first), made.registrations.notes())
 
 
 def _settings(provider: object) -> tuple[Field, ...]:
@@ -404,7 +404,13 @@ class _Factory:
         self._place, self._home, self._recipe = place, home, recipe
         self._lock = threading.Lock()
         self._given: object = first.provider
-        self._waiting: object | None = self._finish(first)
+        self._first = self._finish(first)
+        self._waiting: object | None = self._first
+
+    @property
+    def first(self) -> object:
+        """The provider that was made to validate; only to be looked at."""
+        return self._first
 
     def __call__(self) -> object:
         with self._lock:

@@ -40,11 +40,10 @@ class Answers:
         """New values for the provider's file."""
         return {name: value for name, value in self.given.items() if not self.field_of(name).secret}
 
-    @property
-    def secrets(self) -> dict[str, str]:
-        """New values for `.env`, by variable."""
+    def variables(self, *, secret: bool) -> dict[str, str]:
+        """New values of settings that name a variable, by that variable: the secrets, or those that are none."""
         chosen = [(self.field_of(name), value) for name, value in self.given.items()]
-        return {one.env: str(value) for one, value in chosen if one.secret and one.env}
+        return {one.env: _text(value) for one, value in chosen if one.env and one.secret == secret}
 
     def give(self, name: str, raw: Any) -> None:
         """Take an answer. Raises `ConfigError` for one that the setting does not take."""
@@ -88,6 +87,10 @@ def require(answers: Answers, provider: str) -> None:
 def unkept(fields: Sequence[Field]) -> list[Field]:
     """Secrets that name no variable: `.env` can't hold them, and nothing else may."""
     return [one for one in fields if _unkept(one)]
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _unkept(one: Field) -> bool:

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from hermes_core.config import load_config, set_value
+from hermes_core.contract.values import Field
 from hermes_core.credentials import Credentials
-from hermes_core.errors import ConfigError, SetupFailed
+from hermes_core.errors import ConfigError, CredentialError, SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings, save_settings
 from hermes_core.setup.answers import Answers
+
+_OVERRULED = "the environment has another value, which comes first"
 
 
 @runtime_checkable
@@ -34,10 +37,14 @@ class Saved:
 def keep(home: HermesHome, name: str, answers: Answers, provider: object) -> list[Saved]:
     """Write what is new, secrets first. Equal values are not written again.
 
-    Raises `CredentialError`, `ConfigError` or `StorageError` with the provider still not chosen, and `SetupFailed`
-    when something does not read back as it was written.
+    A provider that keeps its settings itself gets them, and those that name a variable in `.env` too, because such a
+    provider may read nothing else. Raises `CredentialError`, `ConfigError` or `StorageError` with the provider still not
+    chosen, and `SetupFailed` when something does not read back as it was written.
     """
-    return [*_keep_secrets(home, answers), *_keep_settings(home, name, answers, provider)]
+    secrets = [_keep_variable(home, *one) for one in answers.variables(secret=True).items()]
+    if not isinstance(provider, KeepsItself):
+        return [*secrets, *_keep_settings(home, name, answers)]
+    return [*secrets, *_plain_variables(home, answers), *_hand_over(home, name, answers, provider)]
 
 
 def choose(home: HermesHome, name: str) -> None:
@@ -50,40 +57,54 @@ def choose(home: HermesHome, name: str) -> None:
         )
 
 
-def _keep_secrets(home: HermesHome, answers: Answers) -> Iterator[Saved]:
+def _keep_variable(home: HermesHome, variable: str, value: str) -> Saved:
     on_disk = Credentials(home, {})
-    credentials = Credentials(home)
-    for variable, value in answers.secrets.items():
-        if on_disk.get(variable) != value:
-            on_disk.set(variable, value)
-        if Credentials(home, {}).get(variable) != value:
-            raise SetupFailed(f"{variable} does not read back from .env as written", "check the disk")
-        shadowed = credentials.source(variable) == "environment" and credentials.get(variable) != value
-        yield Saved(
-            variable, ".env", "the environment has another value, which comes first" if shadowed else ""
-        )
+    if on_disk.get(variable) != value:
+        on_disk.set(variable, value)
+    if on_disk.get(variable) != value:
+        raise SetupFailed(f"{variable} does not read back from .env as written", "check the disk")
+    here = Credentials(home)
+    other = here.source(variable) == "environment" and here.get(variable) != value
+    return Saved(variable, ".env", _OVERRULED if other else "")
 
 
-def _keep_settings(home: HermesHome, name: str, answers: Answers, provider: object) -> Iterator[Saved]:
-    values = answers.settings
-    if not values:
+def _plain_variables(home: HermesHome, answers: Answers) -> Iterator[Saved]:
+    for variable, value in answers.variables(secret=False).items():
+        try:
+            yield _keep_variable(home, variable, value)
+        except CredentialError as exc:
+            yield Saved(variable, "its own settings only", exc.message)
+
+
+def _keep_settings(home: HermesHome, name: str, answers: Answers) -> Iterator[Saved]:
+    if not answers.settings:
         return
-    fields = [field for field in answers.fields if not field.secret]
-    path = home.provider_json(name)
-    if isinstance(provider, KeepsItself):
-        provider.store_settings(values)
-    if not isinstance(provider, KeepsItself) or not _reads_back(home, name, answers):
-        if any(_on_disk(home, name, answers).get(key) != value for key, value in values.items()):
-            save_settings(fields, home.path, name, values)
-        if not _reads_back(home, name, answers):
-            raise SetupFailed(
-                f"the settings of {name} do not read back from {str(path)!r} as written", "check the disk"
-            )
+    fields, path = _plain(answers), home.provider_json(name)
+    if not _reads_back(home, name, answers):
+        save_settings(fields, home.path, name, answers.settings)
+    if not _reads_back(home, name, answers):
+        raise SetupFailed(f"the settings of {name} do not read back from {str(path)!r}", "check the disk")
     now = load_settings(fields, home.path, name)
-    for key, value in values.items():
-        other = getattr(now, key) != value
-        note = "the environment has another value, which comes first" if other else ""
-        yield Saved(key, path.name, note)
+    for key, value in answers.settings.items():
+        yield Saved(key, path.name, "" if getattr(now, key) == value else _OVERRULED)
+
+
+def _hand_over(home: HermesHome, name: str, answers: Answers, provider: KeepsItself) -> Iterator[Saved]:
+    """Give a provider its settings to keep. Where it makes no file of its name, ours holds them too, so that a second run
+    and `status` know them."""
+    if not answers.settings or _reads_back(home, name, answers):
+        yield from (Saved(key, home.provider_json(name).name) for key in answers.settings)
+        return
+    provider.store_settings(answers.settings)
+    if home.provider_json(name).exists() and not _reads_back(home, name, answers):
+        note = "it keeps its settings in a form of its own, so this was not read back"
+        yield from (Saved(key, "its own settings", note) for key in answers.settings)
+    else:
+        yield from _keep_settings(home, name, answers)
+
+
+def _plain(answers: Answers) -> list[Field]:
+    return [field for field in answers.fields if not field.secret]
 
 
 def _reads_back(home: HermesHome, name: str, answers: Answers) -> bool:
@@ -93,7 +114,7 @@ def _reads_back(home: HermesHome, name: str, answers: Answers) -> bool:
 
 def _on_disk(home: HermesHome, name: str, answers: Answers) -> dict[str, Any]:
     """What the provider's file says, environment and defaults left aside; {} when it can't be read as settings."""
-    fields = [field for field in answers.fields if not field.secret]
+    fields = _plain(answers)
     try:
         found = load_settings(fields, home.path, name, {}, get_secret=lambda _: None)
     except ConfigError:

@@ -24,7 +24,8 @@ STEPS = [
     ("loader", "kit", "manager"),
     ("curated", "sessions", "skills"),
     ("memory",),
-    ("agent", "health", "importers", "setup"),
+    ("agent", "health", "importers"),
+    ("setup",),
     ("cli", "mcp_server"),
 ]
 STEP_OF = {room: step for step, rooms in enumerate(STEPS) for room in rooms}

@@ -33,7 +33,7 @@ def test_a_setting_is_asked_only_when_the_answers_before_make_it_count() -> None
 def test_secrets_and_settings_go_to_different_places_and_types_are_right() -> None:
     found = answers()
     take(found, ["api_key=k=1", "limit=7"])
-    assert found.secrets == {"X_API_KEY": "k=1"}
+    assert found.variables(secret=True) == {"X_API_KEY": "k=1"}
     assert found.settings == {"limit": 7}
 
 

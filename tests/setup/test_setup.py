@@ -236,6 +236,7 @@ def test_a_published_provider_is_set_up_by_its_schema_and_its_own_store(
     done = run("elephant", "--set", "key=elephant-key-0123456789", "--set", "herd=two", "--yes")
     assert done.exit_code == 0, done.output
     assert json.loads((hermes_home.path / "elephant/config.json").read_text()) == {"herd": "two"}
+    assert json.loads((hermes_home.path / "elephant.json").read_text()) == {"herd": "two"}
     assert Credentials(hermes_home, {}).get("ELEPHANT_KEY") == "elephant-key-0123456789"
     assert chosen(hermes_home) == "elephant"
     status: dict[str, Any] = json.loads(CliRunner().invoke(main, ["memory", "status", "--json"]).stdout)
