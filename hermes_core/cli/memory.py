@@ -35,6 +35,7 @@ def memory() -> None:
 
 
 memory.add_command(curate)
+memory.add_command(setup)
 
 
 @memory.command()
