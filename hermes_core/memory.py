@@ -161,10 +161,14 @@ class Memory:
         self._load_error: ProviderError | None = None
         self.provider_fields: tuple[Field, ...] = ()
         self.manager.add_provider(CuratedProvider(self.curated), builtin=True)
-        if not isinstance(chosen, str):
-            self._hold(chosen, self._selected)
-        elif chosen:
-            self._load(chosen)
+        try:
+            if not isinstance(chosen, str):
+                self._hold(chosen, self._selected)
+            elif chosen:
+                self._load(chosen)
+        except BaseException:
+            self.manager.shutdown_all(1.0)
+            raise
 
     @property
     def local_session(self) -> Session:

@@ -19,6 +19,7 @@ from hermes_core.health.provider import age
 from hermes_core.health.status import ProviderStatus, Status, StoreStatus, status_of
 from hermes_core.kit.text import printable
 from hermes_core.loader.load import load_provider
+from hermes_core.manager.health import ProviderHealth
 from hermes_core.memory import open_memory
 
 DELIVERY_WAIT = 3.0
@@ -201,7 +202,7 @@ def _show_status(report: Status) -> None:
     rows: list[tuple[object, ...]] = [("home", report.home, f"profile {report.profile}")]
     for target, store in report.builtin.items():
         rows.append((f"built-in {target}", _store_state(store), "; ".join(store.flagged)))
-    rows += _provider_rows(report.provider)
+    rows += _provider_rows(report.provider, next((h for h in report.health if h.name != "builtin"), None))
     box = report.outbox
     oldest = f", the oldest for {age(box.oldest_age_s)}" if box.oldest_age_s is not None else ""
     rows.append(("outbox", f"{box.waiting} waiting{oldest}", f"{box.parked} parked" if box.parked else ""))
@@ -217,7 +218,9 @@ def _show_status(report: Status) -> None:
         click.echo(f"also installed: {', '.join(others)}; hermes memory setup chooses")
 
 
-def _provider_rows(provider: ProviderStatus | None) -> Iterator[tuple[object, ...]]:
+def _provider_rows(
+    provider: ProviderStatus | None, health: ProviderHealth | None
+) -> Iterator[tuple[object, ...]]:
     """The selected provider, its settings with their sources, and what went wrong last."""
     if provider is None:
         yield "provider", "built-in only", ""
@@ -225,12 +228,13 @@ def _provider_rows(provider: ProviderStatus | None) -> Iterator[tuple[object, ..
     version = f" {provider.version}" if provider.version else ""
     where = "" if provider.installed else "not installed"
     yield f"provider {provider.name}", f"{provider.state}{version}", provider.reason or where
-    if provider.health and (provider.health.failed or provider.health.late):
-        health = provider.health
+    if health and (health.failed or health.late):
         yield "  calls", f"{health.calls}, {health.failed} failed, {health.late} late", health.last_error
     for line in provider.settings:
         remark = line.remedy if line.missing else f"from {line.source}" if line.source else ""
         yield f"  {line.name}", line.value or ("missing" if line.missing else "not set"), remark
+    if provider.last_taken:
+        yield "  last write taken", moment(provider.last_taken), ""
     if provider.last_error:
         found = provider.last_error
         yield "  last error", f"{found.hook}, {found.at[:19].replace('T', ' ')} UTC", found.error

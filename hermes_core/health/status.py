@@ -45,17 +45,19 @@ class StoreStatus:
 
 @dataclass(frozen=True, slots=True)
 class OutboxStatus:
-    """Writes that no provider has taken yet; `oldest_age_s` and `last_taken` are in seconds, the latter since the epoch."""
+    """Writes that no provider has taken yet; `oldest_age_s` is in seconds."""
 
     waiting: int = 0
     parked: int = 0
     oldest_age_s: float | None = None
-    last_taken: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderStatus:
-    """The selected provider: is it installed, can it run, with which settings, how has it been doing."""
+    """The selected provider: is it installed, can it run, with which settings, what went wrong and right last.
+
+    `last_taken` is when it last took a write, in seconds since the epoch.
+    """
 
     name: str
     state: str
@@ -63,8 +65,8 @@ class ProviderStatus:
     version: str = ""
     installed: bool = False
     settings: tuple[SettingLine, ...] = ()
-    health: ProviderHealth | None = None
     last_error: LastError | None = None
+    last_taken: float | None = None
 
     @property
     def missing(self) -> tuple[SettingLine, ...]:
@@ -82,6 +84,7 @@ class Status:
     provider: ProviderStatus | None = None
     outbox: OutboxStatus = OutboxStatus()
     sessions: Mapping[str, Any] = field(default_factory=dict)
+    health: tuple[ProviderHealth, ...] = ()
     installed: tuple[ProviderEntry, ...] = ()
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -117,8 +120,8 @@ def _status(found: Opened, broken: list[Finding]) -> Status:
     if "outbox.db" not in unusable_names:
         findings += guarded("outbox", lambda: examine_outbox(memory))
         outbox = _outbox(memory)
-    failures = _sentences(findings, failed=True)
-    more = [one for one in memory.problems() if not any(_says(text, one) for text in failures)]
+    problems = memory.problems()
+    untold = [one for one in findings if not any(one.detail in text for text in problems)]
     sessions: dict[str, Any] = {"search_enabled": memory.config.sessions.search_enabled}
     if "state.db" not in unusable_names:
         sessions |= memory.sessions.counts()
@@ -129,9 +132,10 @@ def _status(found: Opened, broken: list[Finding]) -> Status:
         _provider(found, entries),
         outbox,
         sessions,
+        memory.manager.health(),
         tuple(entries),
         (*memory.config.warnings, *_sentences(findings, failed=False)),
-        (*failures, *more),
+        (*problems, *_sentences(untold, failed=True)),
     )
 
 
@@ -156,8 +160,8 @@ def _provider(found: Opened, entries: list[ProviderEntry]) -> ProviderStatus | N
         entry.version if entry else "",
         entry.installed if entry else False,
         lines,
-        health,
         last_error(memory.home, name),
+        _last_taken(memory, name),
     )
 
 
@@ -165,13 +169,15 @@ def _outbox(memory: Memory) -> OutboxStatus:
     outbox = memory.manager.outbox
     if not outbox.path.exists():
         return OutboxStatus()
-    active = health_of(memory)
-    return OutboxStatus(
-        outbox.depth,
-        len(outbox.parked()),
-        outbox.oldest_age,
-        outbox.last_settled(active.name) if active else None,
-    )
+    return OutboxStatus(outbox.depth, len(outbox.parked()), outbox.oldest_age)
+
+
+def _last_taken(memory: Memory, provider: str) -> float | None:
+    outbox = memory.manager.outbox
+    try:
+        return outbox.last_settled(provider) if outbox.path.exists() else None
+    except StorageError:
+        return None  # `unusable` tells
 
 
 def _store(curated: MemoryStore, target: MemoryTarget) -> StoreStatus:
@@ -191,9 +197,3 @@ def _sentences(findings: list[Finding], *, failed: bool) -> tuple[str, ...]:
         for one in findings
         if one.state in wanted
     )
-
-
-def _says(text: str, problem: str) -> bool:
-    """Whether a sentence tells already what `problem` tells: the reason behind "is failed: ..."."""
-    reason = problem.partition(": ")[2] or problem
-    return reason.partition(";")[0] in text or problem.partition(";")[0] in text
