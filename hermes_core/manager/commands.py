@@ -18,7 +18,10 @@ def register_commands(make: Callable[[], object], name: str, group: object) -> O
     terms = Terms(time.monotonic, time.time, redact_value, {}, 0.0, _unheard)
     provider = Held(make, Registry(), terms, name=name).first
     made = provider.construct()
-    return provider.call("register_cli", {"group": group}) if made.ok else made
+    try:
+        return provider.call("register_cli", {"group": group}) if made.ok else made
+    finally:
+        provider.close_idle()
 
 
 def _unheard(kind: str, data: Mapping[str, Any]) -> None:
