@@ -6,13 +6,16 @@ A claim is a lock file of the session; the system drops the lock when the proces
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 from hermes_core.errors import LockTimeout
 from hermes_core.home import HermesHome
 from hermes_core.storage.files import ensure_folder, locked
 
 _PREFIX = "session-"
+_LONGEST = 200
 
 
 class Claim:
@@ -44,7 +47,7 @@ class Claim:
         ensure_folder(self._folder)
         found = []
         for file in sorted(self._folder.glob(f"{_PREFIX}*.lock")):
-            session_id = file.name.removeprefix(_PREFIX).removesuffix(".lock")
+            session_id = unquote(file.name.removeprefix(_PREFIX).removesuffix(".lock"))
             if session_id == self._session_id:
                 continue
             with contextlib.suppress(LockTimeout), locked(self._path(session_id), timeout=0.0):
@@ -53,7 +56,17 @@ class Claim:
         return found
 
     def _path(self, session_id: str) -> Path:
-        return self._folder / f"{_PREFIX}{session_id}"
+        return lock_path(self._folder, _PREFIX, session_id)
+
+
+def lock_path(folder: Path, prefix: str, session_id: str) -> Path:
+    """What to lock for a session, below `folder` whatever its id holds; an id too long for a name stands for itself
+    by its hash.
+    """
+    name = quote(session_id, safe="")
+    if len(name) > _LONGEST:
+        name = hashlib.sha256(name.encode()).hexdigest()
+    return folder / f"{prefix}{name}"
 
 
 def _lock_file(path: Path) -> Path:

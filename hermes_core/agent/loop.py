@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from hermes_core.agent.answer import Chat, Usage
 from hermes_core.agent.cancel import Cancel, Cancelled
+from hermes_core.agent.claims import lock_path
 from hermes_core.agent.compression import Compressor, Limits, SummaryCompressor, text_of, tokens_of
 from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegate_tool
 from hermes_core.agent.exchange import Called, Exchange, unheard, untold
@@ -28,7 +29,7 @@ from hermes_core.agent.lifecycle import Event, Life, Passage, cadence_due, cross
 from hermes_core.agent.model import ChatModel, Hear
 from hermes_core.agent.prompt import PromptParts, context_file, mended, read_part, system_prompt
 from hermes_core.agent.review import Background, Review, Reviewer
-from hermes_core.agent.sessions import find_session, identify, store_message, successor
+from hermes_core.agent.sessions import find_session, identify, store_message, successor, undoable
 from hermes_core.agent.tools import Tool, Toolbelt
 from hermes_core.agent.toolsets import memory_tools, skill_tools, todo_tool
 from hermes_core.agent.turn import Turn, TurnResult, title_of
@@ -224,9 +225,11 @@ class Agent:
 
         Raises `SessionError` when there are none.
         """
-        asked = [m for m in self.memory.sessions.get_messages(self.session.id) if m.role == "user"]
+        asked = undoable(self.memory, self.session)
         if turns < 1 or len(asked) < turns:
-            raise SessionError(f"there are no {turns} turns to take back", f"this session has {len(asked)}")
+            raise SessionError(
+                f"there are no {turns} turns to take back", f"of this session {len(asked)} can be"
+            )
         self._cross("rewind", self.session, rewind_to=asked[-turns].id)
         return asked[-turns].content
 
@@ -240,7 +243,7 @@ class Agent:
 
     def _compress(self) -> bool:
         before = self.session.id
-        lock = self.memory.home.path / "locks" / f"compress-{before}"
+        lock = lock_path(self.memory.home.path / "locks", "compress-", before)
         try:
             with locked(lock, timeout=0.0):
                 tip = self.memory.sessions.compression_tip(before)

@@ -12,6 +12,7 @@ from hermes_core.agent.compression import text_of
 from hermes_core.contract.values import Message, Session
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
+from hermes_core.sessions.records import StoredMessage
 from hermes_core.sessions.tool import owner_of
 
 
@@ -37,6 +38,17 @@ def find_session(memory: Memory, text: str, mine: Session) -> Session:
         raise SessionError(f"there is no session {text!r}", "list them with `hermes sessions list`")
     known = memory.sessions.get_session(memory.sessions.compression_tip(found.id)) or found
     return replace(mine, id=known.id, parent_id=known.parent_id)
+
+
+def undoable(memory: Memory, session: Session) -> list[StoredMessage]:
+    """The person's messages that can be taken back, oldest first: after a compression those that were said since.
+
+    What a compression carried along belongs to turns of the session before, which providers know under that one.
+    """
+    stored = memory.sessions.get_session(session.id)
+    carried = stored is not None and stored.relation == "compression"
+    messages = memory.sessions.get_messages(session.id)
+    return [m for m in messages if m.role == "user" and (m.ref or not carried)]
 
 
 def successor(session: Session, parent: bool) -> Session:

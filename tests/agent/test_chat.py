@@ -185,6 +185,17 @@ def test_a_session_in_use_is_not_taken_for_abandoned(hermes_home: HermesHome, tm
     assert two.abandoned() == []
 
 
+@pytest.mark.parametrize("session_id", ["../../outside", "a/b:c", "long" * 100, "夜"])
+def test_a_claim_stays_below_its_folder_whatever_the_id(hermes_home: HermesHome, session_id: str) -> None:
+    one = Claim(hermes_home)
+    one.move(session_id)
+    files = set(hermes_home.path.parent.rglob("*.lock"))
+    assert {path.parent for path in files} == {hermes_home.path / "locks"}
+    one._held.close()
+    found = Claim(hermes_home).abandoned()
+    assert found == [session_id] or len(session_id) == 400
+
+
 def test_importing_the_command_line_imports_no_model_client() -> None:
     code = "import sys, hermes_core.cli; sys.exit(bool({'openai', 'prompt_toolkit', 'httpx2'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

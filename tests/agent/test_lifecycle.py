@@ -276,6 +276,27 @@ def test_undo_takes_turns_back_here_and_at_the_provider(stage: Stage) -> None:
         agent.undo(2)
 
 
+def test_undo_reaches_back_to_a_compression_and_no_further(stage: Stage) -> None:
+    agent = stage.agent(compressor=Engine())
+    talk(agent, 3)
+    agent.compress()
+    agent.run_turn("Since then.")
+    assert agent.undo() == "Since then."
+    with pytest.raises(SessionError, match="no 1 turns"):
+        agent.undo()
+
+
+def test_a_branch_may_take_back_what_its_parent_keeps(stage: Stage) -> None:
+    agent = stage.agent()
+    talk(agent, 2)
+    parent = agent.session.id
+    agent.branch()
+    assert agent.undo() == "Message 1."
+    stage.told(durable=True)
+    assert stage.provider.of("on_session_switch")[-1]["switch"].rewound_turns == ()
+    assert len(stage.memory.sessions.get_messages(parent)) == 4
+
+
 def test_undo_before_the_turn_was_sent_lets_it_never_arrive(stage: Stage) -> None:
     gate = threading.Event()
     stage.provider.gates["sync_turn"] = gate
