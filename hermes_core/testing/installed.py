@@ -30,6 +30,11 @@ class TestInstalled(ProviderContract):
         return self.run.provider is not None and self._loaded(self.home).entry.kind == "hermes_agent"
 
     @property
+    def distribution(self) -> str:  # type: ignore[override]
+        """What the loader found it in, "" for a folder."""
+        return self._loaded(self.home).entry.distribution if self.run.provider is not None else ""
+
+    @property
     def _name(self) -> str:
         return str(self._request.config.getoption(PROVIDER))
 

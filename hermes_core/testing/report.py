@@ -18,6 +18,9 @@ NOT_CLAIMED = "not claimed: "
 NOT_RUN = "not run: "
 
 Result = Literal["passed", "to fix", "not claimed", "not run"]
+GROUPS = ("lifecycle", "recall", "writes", "tools", "boundaries", "isolation", "failure", "configuration")
+"""Groups in the order of the table; packaging and what authors add come behind."""
+
 _RESULTS: tuple[Result, ...] = ("passed", "to fix", "not claimed", "not run")
 
 
@@ -67,7 +70,11 @@ def _last_line(text: str) -> str:
 def table(lines: Sequence[Line]) -> Iterator[str]:
     """The table as lines of text, one part a suite."""
     for suite in dict.fromkeys(line.suite for line in lines):
-        yield from _part(suite, [line for line in lines if line.suite == suite])
+        yield from _part(suite, sorted((line for line in lines if line.suite == suite), key=_place))
+
+
+def _place(line: Line) -> int:
+    return GROUPS.index(line.group) if line.group in GROUPS else len(GROUPS)
 
 
 def _part(suite: str, lines: Sequence[Line]) -> Iterator[str]:

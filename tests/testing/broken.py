@@ -52,8 +52,9 @@ def caught_by(check: str, variant: str = "", **suite: Any) -> Callable[[type[Not
     """Say which check must catch the provider below; `suite` are attributes of its suite."""
 
     def enter(provider: type[Notebook]) -> type[Notebook]:
-        members = {"provider": provider, "__module__": __name__, **suite}
-        SUITES[f"{check}{variant and ':'}{variant}"] = type("TestBroken", (NotebookContract,), members)
+        proof = f"{check}{variant and ':'}{variant}"
+        members = {"provider": provider, "__module__": __name__, "label": lambda self: proof, **suite}
+        SUITES[proof] = type("TestBroken", (NotebookContract,), members)
         return provider
 
     return enter
