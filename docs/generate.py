@@ -310,6 +310,7 @@ def printed() -> dict[str, list[tuple[str, str]]]:
             "hermes memory undo": ("memory", "undo"),
             "hermes memory show": ("memory", "show"),
             "hermes memory remove": ("memory", "remove", "A fact"),
+            "hermes memory curate": ("memory", "curate", "--target", "memory"),
             "hermes memory status": ("memory", "status"),
             "hermes chat": ("chat", "-m", "Hello"),
         }.items():
