@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from cookiecutter.exceptions import FailedHookException
 
 from hermes_core.cli import COMMANDS
@@ -71,6 +73,22 @@ def test_the_licence_is_the_one_that_was_asked_for(bake: Callable[..., Path], li
     folder = bake(license=license_name)
     assert LICENSES[license_name] in (folder / "LICENSE").read_text(encoding="utf-8")
     assert license_name in (folder / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_the_workflow_runs_what_the_readme_says(bake: Callable[..., Path]) -> None:
+    workflow = yaml.safe_load((bake() / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    job = workflow["jobs"]["test"]
+    assert job["runs-on"] == "${{ matrix.os }}"
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    assert {"python -m pytest", "python examples/turn.py", "mypy", "ruff check ."} <= set(commands)
+
+
+def test_the_wheel_of_the_core_carries_the_template(tmp_path: Path) -> None:
+    run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)], TEMPLATE.parent)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        packed = {name for name in wheel.namelist() if name.startswith("hermes_core/provider_template/")}
+    wanted = {name for name in files(TEMPLATE) if "__pycache__" not in name}
+    assert {name.removeprefix("hermes_core/provider_template/") for name in packed} == wanted
 
 
 def test_copier_makes_the_same_files(bake: Callable[..., Path], tmp_path: Path) -> None:
