@@ -20,6 +20,7 @@ DEGRADED = 3
 
 COMMANDS = {
     "chat": "hermes_core.cli.chat:chat",
+    "claw": "hermes_core.cli.claw:claw",
     "completion": "hermes_core.cli.completion:completion",
     "demo": "hermes_core.cli.demo:demo",
     "doctor": "hermes_core.cli.doctor:doctor",
@@ -36,6 +37,7 @@ COMMANDS = {
 
 SUMMARIES = {
     "chat": "Talk with a model that remembers.",
+    "claw": "Move over from OpenClaw.",
     "completion": "Print the script that completes commands in your shell.",
     "demo": "Import a sample conversation and recall facts from it.",
     "doctor": "Test all of memory with a real write, and say what to do about what fails.",

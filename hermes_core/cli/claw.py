@@ -1,0 +1,183 @@
+"""`hermes claw`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import get_args
+
+import click
+from rich.text import Text
+
+from hermes_core.cli import Failure, home_of
+from hermes_core.cli.output import console, json_option, print_json, print_table, warn
+from hermes_core.importers.openclaw.apply import apply_plan
+from hermes_core.importers.openclaw.cleanup import clean_up, plan_cleanup
+from hermes_core.importers.openclaw.here import migrations, read_home
+from hermes_core.importers.openclaw.plan import make_plan
+from hermes_core.importers.openclaw.report import Report, counts_of
+from hermes_core.importers.openclaw.running import running_warnings
+from hermes_core.importers.openclaw.source import FOLDERS, find_source, read_tree
+from hermes_core.importers.openclaw.values import Options, Preset, SkillConflict
+from hermes_core.kit.text import printable
+from hermes_core.memory import open_memory
+
+STYLES = {"migrated": "green", "archived": "cyan", "skipped": "dim", "conflict": "yellow", "error": "red"}
+
+source_option = click.option(
+    "--source",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help=f"OpenClaw's folder, or one workspace (default: the first of {', '.join(f'~/{name}' for name in FOLDERS)}).",
+)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would happen.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+
+@click.group()
+def claw() -> None:
+    """Move over from OpenClaw, and move its folder aside afterwards."""
+
+
+@claw.command()
+@source_option
+@dry_run_option
+@click.option(
+    "--preset",
+    type=click.Choice(get_args(Preset)),
+    default="full",
+    show_default=True,
+    help="full: everything, secrets only with --migrate-secrets; user-data: never secrets.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a file or secret that is here and differs.")
+@click.option(
+    "--migrate-secrets", is_flag=True, help="Take along the few secrets that are on the allow list."
+)
+@click.option(
+    "--workspace-target",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Copy AGENTS.md into this workspace (an absolute path).",
+)
+@click.option(
+    "--skill-conflict",
+    type=click.Choice(get_args(SkillConflict)),
+    default="skip",
+    show_default=True,
+    help="What to do when a skill of that name was imported before and differs.",
+)
+@click.option("--no-backup", is_flag=True, help="Do not zip the home first.")
+@yes_option
+@json_option
+@click.pass_context
+def migrate(
+    ctx: click.Context,
+    source: Path | None,
+    dry_run: bool,
+    preset: Preset,
+    overwrite: bool,
+    migrate_secrets: bool,
+    workspace_target: Path | None,
+    skill_conflict: SkillConflict,
+    no_backup: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Bring OpenClaw's memory, identity and skills over: show what would happen, ask, then do it.
+
+    MEMORY.md and the daily notes become entries of MEMORY.md, USER.md entries of USER.md, newest notes first; what has
+    no room is kept in an overflow file. SOUL.md and skills go into place, the rest is archived for you to look at.
+    OpenClaw's folder is never changed, and doing it twice changes nothing more.
+    """
+    options = _options(preset, overwrite, migrate_secrets, workspace_target, skill_conflict)
+    tree = read_tree(source or _found())
+    with open_memory(home_of(ctx)) as memory:
+        plan = make_plan(tree, read_home(memory, options), options)
+        now = datetime.now(UTC).astimezone()
+        preview = Report(plan, None, now, executed=False)
+        if not as_json:
+            _show(preview)
+        warn([*running_warnings(), *plan.warnings])
+        if dry_run or not plan.changes:
+            _finish(preview, as_json, "" if plan.changes else "nothing to migrate: all of it is here already")
+            return
+        if not yes:
+            click.confirm("Do this now?", abort=True, err=as_json)
+        report = apply_plan(plan, memory, now, backup=not no_backup)
+        memory.flush()
+    _finish(report, as_json, f"done; report, archive and backup: {report.folder}")
+    if report.plan.summary["error"]:
+        raise Failure(f"{report.plan.summary['error']} items failed; the report says why")
+
+
+@claw.command()
+@source_option
+@dry_run_option
+@yes_option
+@click.pass_context
+def cleanup(ctx: click.Context, source: Path | None, dry_run: bool, yes: bool) -> None:
+    """Rename OpenClaw's folders to NAME.pre-migration, so that nothing reads or writes them by mistake."""
+    moves = plan_cleanup(Path.home(), source, datetime.now(UTC).astimezone().date())
+    if not moves:
+        click.echo("nothing to clean up: there is no folder of OpenClaw's")
+        return
+    rows = [(move.source, move.target.name) for move in moves]
+    print_table("", ("folder", "becomes"), rows, "")
+    warn(running_warnings())
+    if not any(migrations(home_of(ctx)).glob("*/report.json")):
+        warn(["nothing was migrated from OpenClaw into this home yet: hermes claw migrate"])
+    if dry_run:
+        return
+    if not yes:
+        click.confirm("Rename now?", abort=True)
+    clean_up(moves)
+    click.echo(f"{len(moves)} renamed; renaming back undoes it")
+
+
+def _options(
+    preset: Preset, overwrite: bool, secrets: bool, target: Path | None, skills: SkillConflict
+) -> Options:
+    if preset == "user-data" and secrets:
+        raise click.UsageError("--preset user-data never takes secrets: use --preset full --migrate-secrets")
+    if target is not None and not target.is_absolute():
+        raise click.UsageError(f"--workspace-target must be an absolute path, is {str(target)!r}")
+    return Options(preset, overwrite, secrets, target, skills)
+
+
+def _found() -> Path:
+    found = find_source(Path.home())
+    if found is None:
+        looked = ", ".join(str(Path.home() / name) for name in FOLDERS)
+        raise Failure(f"no folder of OpenClaw's was found (looked at {looked}); name it with --source DIR")
+    return found
+
+
+def _show(report: Report) -> None:
+    """The preview: an item a line, then the counts."""
+    out = console()
+    out.print(Text(printable(f"From {report.plan.source} to {report.plan.home}"), style="bold"))
+    for item in report.plan.items:
+        counts = f" ({counts_of(item)})" if counts_of(item) else ""
+        to = f" to {item.destination}" if item.destination else ""
+        what = Text.assemble((f"{item.status:9} ", STYLES[item.status]), (f"{item.kind}: ", "bold"))
+        rest = printable(f"{item.source}{to}{counts}")
+        out.print(what.append(rest).append(f"; {printable(item.reason)}" if item.reason else "", "dim"))
+    click.echo(_counts(report))
+
+
+def _finish(report: Report, as_json: bool, text: str) -> None:
+    if as_json:
+        print_json(report.to_dict())
+        return
+    if report.executed:
+        click.echo(_counts(report))
+        for step in report.next_steps():
+            click.echo(f"- {step}")
+    if text:
+        click.echo(text)
+
+
+def _counts(report: Report) -> str:
+    entries = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in report.entries().items())
+    items = ", ".join(f"{count} {status}" for status, count in report.plan.summary.items())
+    return f"items: {items}" + (f"; entries: {entries}" if entries else "")

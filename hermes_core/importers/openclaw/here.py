@@ -1,0 +1,94 @@
+"""What a home holds already, as a plan needs to know it. Reads only."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from hermes_core.contract.values import MemoryTarget
+from hermes_core.credentials import Credentials
+from hermes_core.curated.document import split
+from hermes_core.curated.store import TARGETS
+from hermes_core.home import HermesHome
+from hermes_core.importers.openclaw.plan import SKILL_CATEGORY
+from hermes_core.importers.openclaw.secrets import ALLOWED
+from hermes_core.importers.openclaw.source import MAX_FILE
+from hermes_core.importers.openclaw.values import Here, Options, Store, digest, entry_key, folder_digest
+from hermes_core.memory import Memory
+
+OVERFLOW = "{target}_overflow.txt"
+"""Name of the file for entries that a store has no room for."""
+
+
+def migrations(home: HermesHome) -> Path:
+    """The folder that holds one folder for each migration from OpenClaw."""
+    return home.path / "migration" / "openclaw"
+
+
+def read_home(memory: Memory, options: Options) -> Here:
+    """The home of `memory` as it is now."""
+    home = memory.home
+    documents = [home.soul_md]
+    if options.workspace_target:
+        documents.append(options.workspace_target / "AGENTS.md")
+    earlier = sorted(migrations(home).glob("*"))
+    credentials = Credentials(home, environ={})
+    return Here(
+        home=home.path,
+        stores={target: _store(memory, target) for target in TARGETS},
+        files={path: digest(data) for path in documents if (data := _read(path)) is not None},
+        skills=dict(_skills(home.skills / SKILL_CATEGORY)),
+        secrets={name: value for name in ALLOWED if (value := credentials.get(name))},
+        overflow=frozenset(_overflow(earlier)),
+        archived=frozenset(_archived(earlier)),
+    )
+
+
+def _store(memory: Memory, target: MemoryTarget) -> Store:
+    """One curated store; closed when a write would not end in the file."""
+    if target not in memory.curated.enabled_targets:
+        return Store((), 0, f"the {target} store is switched off")
+    if conflict := memory.curated.problems().get(target):
+        return Store((), 0, conflict.message)
+    entries, limit = memory.curated.entries(target), memory.curated.usage(target).limit
+    if memory.manager.suppresses_local_writes(target):
+        return Store(entries, limit, f"the memory provider {memory.selected!r} keeps this store")
+    return Store(entries, limit)
+
+
+def _read(path: Path) -> bytes | None:
+    """The bytes of a document; None when there is none. A huge one is only told apart from ours."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_FILE + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:
+        return b""
+
+
+def _skills(folder: Path) -> Iterator[tuple[str, str]]:
+    for place in sorted(folder.glob("*")):
+        files = {path.relative_to(place).as_posix(): _read(path) or b"" for path in _files(place)}
+        yield place.name, folder_digest(files)
+
+
+def _overflow(runs: Iterable[Path]) -> Iterator[tuple[str, str]]:
+    for run in runs:
+        for target in TARGETS:
+            data = _read(run / "overflow" / OVERFLOW.format(target=target)) or b""
+            for entry in split(data.decode("utf-8", "replace")):
+                yield entry_key(target, entry)
+
+
+def _archived(runs: Iterable[Path]) -> Iterator[tuple[str, str]]:
+    for run in runs:
+        root = run / "archive"
+        for path in _files(root):
+            yield path.relative_to(root).as_posix(), digest(_read(path) or b"")
+
+
+def _files(folder: Path) -> list[Path]:
+    """Regular files below `folder`, links left aside."""
+    return sorted(path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode))
