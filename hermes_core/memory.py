@@ -332,7 +332,7 @@ class Memory:
             *self._provider_results(query, here, limit),
         ]
         if self.config.sessions.search_enabled:
-            hits = self.sessions.search(text, limit=limit)
+            hits = self.sessions.search(text, limit=limit, user=owner_of(here) or None)
             results += [_recalled("sessions", auto, _item(hit)) for hit in hits]
         tokens = sum(count_tokens(result.text) for result in results if result.injected)
         elapsed = (time.perf_counter() - began) * 1000

@@ -1,0 +1,77 @@
+"""`hermes mcp`."""
+
+from __future__ import annotations
+
+import uuid
+
+import click
+
+from hermes_core.cli import home_of
+from hermes_core.cli.output import warn
+from hermes_core.contract.values import Session
+from hermes_core.credentials import Credentials
+from hermes_core.errors import ConfigError
+from hermes_core.mcp_server.surface import Surface
+from hermes_core.memory import Memory, open_memory
+
+
+@click.command("mcp")
+@click.option(
+    "--http", is_flag=True, help="Serve over HTTP on this machine instead of standard input and output."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8377,
+    show_default=True,
+    help="Of --http; 0 takes a free one.",
+)
+@click.option(
+    "--user", "user_id", default="", help="Whose memory it is, where several people share this home."
+)
+@click.option("--platform", default="mcp", show_default=True, help="The platform on which --user is known.")
+@click.pass_context
+def mcp_command(ctx: click.Context, http: bool, port: int, user_id: str, platform: str) -> None:
+    """Serve this memory to MCP clients: Claude Desktop, editors, other agents.
+
+    Tools: memory_read, recall, memory, session_search and those of the active provider. Over HTTP a client must send
+    the token that stands as MCP_TOKEN in .env; it is made at the first start.
+    """
+    _need_sdk()
+    with open_memory(home_of(ctx)) as memory:
+        session = Session(
+            id=f"mcp-{uuid.uuid4().hex}",
+            platform=platform,
+            user_id=user_id,
+            identity=memory.home.profile,
+            home=str(memory.home.path),
+        )
+        surface = Surface(memory, session)
+        warn(memory.problems())
+        if http:
+            _serve_http(memory, surface, port)
+        else:
+            from hermes_core.mcp_server.server import serve_stdio
+
+            serve_stdio(surface)
+
+
+def _serve_http(memory: Memory, surface: Surface, port: int) -> None:
+    from hermes_core.mcp_server.http import address_of, listen, serve_http, token_of
+
+    credentials = Credentials(memory.home)
+    token = token_of(credentials)
+    listener = listen(port)
+    click.echo(f"{address_of(listener)} (token: MCP_TOKEN in {credentials.path})", err=True)
+    serve_http(surface, listener, token)
+
+
+def _need_sdk() -> None:
+    """Raises `ConfigError` when the SDK is not there, or is one that speaks another interface."""
+    try:
+        import hermes_core.mcp_server.http  # noqa: F401
+    except ImportError as exc:
+        raise ConfigError(
+            f"the MCP server needs the package 'mcp', version 2 or newer ({exc.name or exc} is missing)",
+            "pip install 'hermes-memory-core[mcp]'",
+        ) from exc

@@ -1,0 +1,254 @@
+"""Anthropic's client-side memory tool (`memory_20250818`) on curated memory.
+
+`/memories` holds two files, MEMORY.md and USER.md: the entries of the two stores, a line with `§` between them. No path
+of the model ever reaches a file system: there are three names, and everything else is refused with the reason. Edits
+become changes of entries, under the store's own limits, scan, journal and undo.
+"""
+
+from __future__ import annotations
+
+import difflib
+import posixpath
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hermes_core.contract.values import MemoryTarget, Session
+from hermes_core.curated.document import ENTRY_DELIMITER, split
+from hermes_core.curated.edits import Operation, handle
+from hermes_core.errors import HermesError, ToolInputInvalid
+from hermes_core.kit.text import storable
+from hermes_core.mcp_server.surface import MAX_INPUT, Answer, Surface
+from hermes_core.memory import Memory
+
+ROOT = "/memories"
+FILES: Mapping[str, MemoryTarget] = {f"{ROOT}/MEMORY.md": "memory", f"{ROOT}/USER.md": "user"}
+
+MEMORY_TOOL = {"type": "memory_20250818", "name": "memory"}
+"""What a request to Anthropic names; the model knows the commands."""
+
+_SNIPPET = 4
+"""Lines around an edit that the answer shows."""
+
+
+def anthropic_tools(surface: Surface) -> list[dict[str, Any]]:
+    """The tools for Anthropic's messages: theirs for curated memory, ours for everything else."""
+    ours = [one.for_anthropic() for one in surface.definitions() if one.name != MEMORY_TOOL["name"]]
+    return [dict(MEMORY_TOOL), *ours]
+
+
+class MemoryFiles:
+    """Answers the calls of the tool; a wrong one is answered with what is wrong, never with an exception."""
+
+    def __init__(self, memory: Memory, session: Session) -> None:
+        self._store = memory.curated
+        self._session = session
+        self._lock = threading.Lock()
+        self._commands: dict[str, Callable[[Mapping[str, Any]], str]] = {
+            "view": self._view,
+            "create": self._create,
+            "str_replace": self._str_replace,
+            "insert": self._insert,
+            "delete": self._delete,
+            "rename": self._rename,
+        }
+        memory.manager.initialize_all(session)
+
+    def call(self, arguments: object) -> Answer:
+        """Run one command: `{"command": "view", "path": "/memories"}` and its kin."""
+        try:
+            if not isinstance(arguments, Mapping):
+                raise ToolInputInvalid("the input must be an object with a command")
+            command = arguments.get("command")
+            run = self._commands.get(command) if isinstance(command, str) else None
+            if run is None:
+                raise ToolInputInvalid(
+                    f"there is no command {_short(command)}", f"use {', '.join(self._commands)}"
+                )
+            with self._lock:
+                return Answer(run(arguments))
+        except HermesError as exc:
+            return Answer(f"Error: {exc}", failed=True)
+
+    # --------------------------------------------------------------- commands
+
+    def _view(self, given: Mapping[str, Any]) -> str:
+        path = _path(given, "path")
+        if path == ROOT:
+            lines = [f"{len(self._text(target).encode())}\t{name}" for name, target in self._present()]
+            return "\n".join(["Here're the files and directories in /memories:", f"0\t{ROOT}", *lines])
+        lines = self._existing(path).split("\n")
+        first, last = _range(given.get("view_range"), len(lines))
+        numbered = _numbered(lines, first, last)
+        return "\n".join([f"Here's the content of {path} with line numbers:", *numbered])
+
+    def _create(self, given: Mapping[str, Any]) -> str:
+        path, text = _path(given, "path"), _text(given, "file_text")
+        target = self._target(path)
+        if self._store.entries(target):
+            raise ToolInputInvalid(f"File {path} already exists", "use str_replace or insert to change it")
+        self._save(target, text)
+        return f"File created successfully at: {path}"
+
+    def _str_replace(self, given: Mapping[str, Any]) -> str:
+        path, old, new = _path(given, "path"), _text(given, "old_str"), _text(given, "new_str", default="")
+        text = self._existing(path)
+        found = text.count(old) if old else 0
+        if not found:
+            raise ToolInputInvalid(
+                f"No replacement was performed, old_str {_short(old)} did not appear verbatim in {path}"
+            )
+        if found > 1:
+            at = [number for number, line in enumerate(text.split("\n"), 1) if old.split("\n")[0] in line]
+            raise ToolInputInvalid(
+                f"No replacement was performed. Multiple occurrences of old_str {_short(old)} in lines: "
+                f"{', '.join(map(str, at))}",
+                "make it unique",
+            )
+        changed = text.replace(old, new)
+        self._save(self._target(path), changed)
+        return self._edited(path, text[: text.index(old)].count("\n") + 1)
+
+    def _insert(self, given: Mapping[str, Any]) -> str:
+        path, text = _path(given, "path"), _text(given, "insert_text")
+        lines = self._existing(path).split("\n")
+        line = given.get("insert_line")
+        if isinstance(line, bool) or not isinstance(line, int) or not 0 <= line <= len(lines):
+            raise ToolInputInvalid(
+                f"Invalid insert_line parameter: {_short(line)}", f"it must be within [0, {len(lines)}]"
+            )
+        # What is inserted is a fact of its own: without marks around it, it would become part of a neighbour.
+        before, after = "\n".join(lines[:line]), "\n".join(lines[line:])
+        whole = ENTRY_DELIMITER.join(part for part in (before, text, after) if part)
+        self._save(self._target(path), whole)
+        return self._edited(path, line + 1)
+
+    def _delete(self, given: Mapping[str, Any]) -> str:
+        path = _path(given, "path")
+        self._existing(path)
+        self._checked(self._store.reset(self._target(path), session=self._session))
+        return f"Successfully deleted {path}"
+
+    def _rename(self, given: Mapping[str, Any]) -> str:
+        old, new = _path(given, "old_path"), _path(given, "new_path")
+        raise ToolInputInvalid(
+            f"{old} can't be renamed to {new}",
+            "MEMORY.md and USER.md are fixed: delete from one and insert into the other",
+        )
+
+    # ------------------------------------------------------------------ store
+
+    def _present(self) -> list[tuple[str, MemoryTarget]]:
+        enabled = self._store.enabled_targets
+        return [(name, one) for name, one in FILES.items() if one in enabled and self._store.entries(one)]
+
+    def _target(self, path: str) -> MemoryTarget:
+        if path not in FILES:
+            raise ToolInputInvalid(f"{path} is a directory", f"name one of {', '.join(FILES)}")
+        target = FILES[path]
+        if target not in self._store.enabled_targets:
+            raise ToolInputInvalid(f"{path} is switched off")
+        return target
+
+    def _shown(self, target: MemoryTarget) -> dict[int, str]:
+        """The entries by place as the model sees them; flagged ones by their handle."""
+        hidden = {flagged.entry: flagged.withheld for flagged in self._store.flagged(target)}
+        return {place: hidden.get(entry, entry) for place, entry in enumerate(self._store.entries(target))}
+
+    def _text(self, target: MemoryTarget) -> str:
+        return ENTRY_DELIMITER.join(self._shown(target).values())
+
+    def _existing(self, path: str) -> str:
+        target = self._target(path)
+        if not self._store.entries(target):
+            raise ToolInputInvalid(f"The path {path} does not exist", "create it, or view /memories")
+        return self._text(target)
+
+    def _save(self, target: MemoryTarget, text: str) -> None:
+        """Change the entries into those of `text`, all or nothing."""
+        shown = self._shown(target)
+        operations = _operations(list(shown.values()), self._store.entries(target), split(storable(text)))
+        if operations:
+            self._store.start_turn(self._session)
+            self._checked(self._store.apply_batch(target, operations, session=self._session))
+
+    def _checked(self, result: Mapping[str, Any]) -> None:
+        if not result.get("success"):
+            raise ToolInputInvalid(str(result.get("error")), str(result.get("remediation", "")))
+
+    def _edited(self, path: str, line: int) -> str:
+        """The place of an edit as it is now, with its lines numbered."""
+        lines = self._text(FILES[path]).split("\n")
+        first, last = max(1, line - _SNIPPET), min(len(lines), line + _SNIPPET)
+        return "\n".join(["The memory file has been edited.", *_numbered(lines, first, last)])
+
+
+def _operations(shown: Sequence[str], stored: Sequence[str], wanted: Sequence[str]) -> list[Operation]:
+    """What turns the stored entries into the wanted ones; an entry that is only moved stays where it is."""
+    removed: list[Operation] = []
+    replaced: list[Operation] = []
+    added: list[Operation] = []
+    matcher = difflib.SequenceMatcher(None, shown, wanted, autojunk=False)
+    for _, old_from, old_to, new_from, new_to in matcher.get_opcodes():
+        old, new = stored[old_from:old_to], wanted[new_from:new_to]
+        if list(shown[old_from:old_to]) == list(new):
+            continue
+        pairs = min(len(old), len(new))
+        replaced += [
+            Operation("replace", after, handle(before)) for before, after in zip(old, new, strict=False)
+        ]
+        removed += [Operation("remove", "", handle(entry)) for entry in old[pairs:]]
+        added += [Operation("add", entry) for entry in new[pairs:]]
+    return [*removed, *replaced, *added]
+
+
+def _path(given: Mapping[str, Any], key: str) -> str:
+    """One of the three paths there are. Raises `ToolInputInvalid` for every other, however it is written."""
+    raw = given.get(key)
+    if not isinstance(raw, str) or not raw:
+        raise ToolInputInvalid(f"{key} is missing", f"send a path such as {next(iter(FILES))}")
+    plain = raw.rstrip("/") if len(raw) < 200 else ""
+    if plain == ROOT or plain in FILES:
+        return plain
+    if ".." in raw or "%" in raw or "\\" in raw or "\0" in raw or not raw.startswith(f"{ROOT}/"):
+        raise ToolInputInvalid(
+            f"Path {_short(raw)} leads out of {ROOT}", f"{ROOT} holds MEMORY.md and USER.md"
+        )
+    name = _short(posixpath.basename(raw))
+    raise ToolInputInvalid(
+        f"{name} can't be in {ROOT}",
+        "it holds MEMORY.md (your notes) and USER.md (the person) and nothing else: write the fact into one of them",
+    )
+
+
+def _text(given: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    value = given.get(key, default)
+    if not isinstance(value, str):
+        raise ToolInputInvalid(f"{key} must be a string", "send text")
+    if len(value) > MAX_INPUT:
+        raise ToolInputInvalid(f"{key} has {len(value):,} characters, over {MAX_INPUT:,}", "send less")
+    return value
+
+
+def _range(value: object, count: int) -> tuple[int, int]:
+    """First and last line to show; -1 as the last means the end."""
+    if value is None:
+        return 1, count
+    if not isinstance(value, list) or len(value) != 2 or not all(type(one) is int for one in value):
+        raise ToolInputInvalid(f"Invalid view_range parameter: {_short(value)}", "send [first, last]")
+    first, last = value
+    last = count if last == -1 else min(last, count)
+    if not 1 <= first <= last:
+        raise ToolInputInvalid(
+            f"Invalid view_range parameter: {_short(value)}", f"it must be within [1, {count}]"
+        )
+    return first, last
+
+
+def _numbered(lines: Sequence[str], first: int, last: int) -> list[str]:
+    return [f"{number:6}\t{lines[number - 1]}" for number in range(first, last + 1)]
+
+
+def _short(value: object) -> str:
+    text = repr(value) if isinstance(value, str | int | float | bool | None) else type(value).__name__
+    return text if len(text) <= 100 else f"{text[:99]}…"
