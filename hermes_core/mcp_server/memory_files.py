@@ -167,7 +167,9 @@ class MemoryFiles:
     def _save(self, target: MemoryTarget, text: str) -> None:
         """Change the entries into those of `text`, all or nothing."""
         shown = self._shown(target)
-        operations = _operations(list(shown.values()), self._store.entries(target), split(storable(text)))
+        operations = operations_between(
+            list(shown.values()), self._store.entries(target), split(storable(text))
+        )
         if operations:
             self._store.start_turn(self._session)
             self._checked(self._store.apply_batch(target, operations, session=self._session))
@@ -183,20 +185,18 @@ class MemoryFiles:
         return "\n".join(["The memory file has been edited.", *_numbered(lines, first, last)])
 
 
-def _operations(shown: Sequence[str], stored: Sequence[str], wanted: Sequence[str]) -> list[Operation]:
-    """What turns the stored entries into the wanted ones; an entry that is only moved stays where it is."""
+def operations_between(shown: Sequence[str], stored: Sequence[str], wanted: Sequence[str]) -> list[Operation]:
+    """What turns the stored entries, `shown` to the model in their places, into the wanted ones; new ones come last."""
     removed: list[Operation] = []
     replaced: list[Operation] = []
     added: list[Operation] = []
     matcher = difflib.SequenceMatcher(None, shown, wanted, autojunk=False)
     for _, old_from, old_to, new_from, new_to in matcher.get_opcodes():
-        old, new = stored[old_from:old_to], wanted[new_from:new_to]
-        if list(shown[old_from:old_to]) == list(new):
-            continue
+        # An entry that only moved stays where it is: the store has an order of its own.
+        old = [stored[place] for place in range(old_from, old_to) if shown[place] not in wanted]
+        new = [entry for entry in wanted[new_from:new_to] if entry not in shown]
         pairs = min(len(old), len(new))
-        replaced += [
-            Operation("replace", after, handle(before)) for before, after in zip(old, new, strict=False)
-        ]
+        replaced += [Operation("replace", new[place], handle(old[place])) for place in range(pairs)]
         removed += [Operation("remove", "", handle(entry)) for entry in old[pairs:]]
         added += [Operation("add", entry) for entry in new[pairs:]]
     return [*removed, *replaced, *added]
