@@ -15,7 +15,7 @@ from hermes_core.importers.openclaw.apply import apply_plan
 from hermes_core.importers.openclaw.cleanup import clean_up, plan_cleanup
 from hermes_core.importers.openclaw.here import migrations, read_home
 from hermes_core.importers.openclaw.plan import make_plan
-from hermes_core.importers.openclaw.report import Report, counts_of
+from hermes_core.importers.openclaw.report import Report, counts_of, one_line
 from hermes_core.importers.openclaw.running import running_warnings
 from hermes_core.importers.openclaw.source import FOLDERS, find_source, read_tree
 from hermes_core.importers.openclaw.values import Options, Preset, SkillConflict
@@ -160,7 +160,7 @@ def _show(report: Report) -> None:
         counts = f" ({counts_of(item)})" if counts_of(item) else ""
         to = f" to {item.destination}" if item.destination else ""
         what = Text.assemble((f"{item.status:9} ", STYLES[item.status]), (f"{item.kind}: ", "bold"))
-        rest = printable(f"{item.source}{to}{counts}")
+        rest = printable(one_line(f"{item.source}{to}{counts}"))
         out.print(what.append(rest).append(f"; {printable(item.reason)}" if item.reason else "", "dim"))
     click.echo(_counts(report))
 

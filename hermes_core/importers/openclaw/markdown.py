@@ -76,8 +76,9 @@ def _entries(now: _Reading, text: str, skipped: Collection[str]) -> Iterator[str
         elif not line.strip() or _RULE.match(line) or line.strip() == "§":
             yield from _finish(now)
         elif line.lstrip().startswith("|"):
+            was_in_table = now.in_table
             yield from _finish(now)
-            now.left_out += not now.in_table
+            now.left_out += not was_in_table
             now.in_table = True
         else:
             yield from _take(now, line)

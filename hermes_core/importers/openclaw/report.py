@@ -91,7 +91,7 @@ class Report:
             items = [item for item in plan.items if item.status == status]
             lines += ["", f"## {heading}", "", *map(_line, items)] if items else []
         lines += (
-            ["", "## Warnings", "", *(f"- {_one_line(text)}" for text in plan.warnings)]
+            ["", "## Warnings", "", *(f"- {one_line(text)}" for text in plan.warnings)]
             if plan.warnings
             else []
         )
@@ -124,12 +124,12 @@ def _plain(item: Item) -> dict[str, Any]:
 
 
 def _line(item: Item) -> str:
-    parts = [f"- {item.kind}: `{_one_line(item.source)}`"]
-    parts += [f"to `{_one_line(item.destination)}`"] if item.destination else []
+    parts = [f"- {item.kind}: `{one_line(item.source)}`"]
+    parts += [f"to `{one_line(item.destination)}`"] if item.destination else []
     parts += [f"({counts})"] if (counts := counts_of(item)) else []
-    return " ".join(parts) + (f": {_one_line(item.reason)}" if item.reason else "")
+    return " ".join(parts) + (f": {one_line(item.reason)}" if item.reason else "")
 
 
-def _one_line(text: str) -> str:
-    """A name of the source may hold anything; in the report it is one line and no markup."""
+def one_line(text: str) -> str:
+    """A name of the source may hold anything; what people see of it is one line and no markup."""
     return " ".join(text.replace("`", "'").split())

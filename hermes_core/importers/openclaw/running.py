@@ -11,6 +11,7 @@ Probe = Callable[[], Iterable[str]]
 """Gives the command line of every process."""
 
 _OPENCLAW = ("openclaw", "clawdbot", "moltbot")
+_INTERPRETERS = ("node", "bun", "deno", "npx", "python")
 
 
 def command_lines() -> list[str]:
@@ -54,13 +55,10 @@ def _of_proc(path: Path) -> str:
 
 
 def _is_openclaw(line: str) -> bool:
-    """Whether one of the first two words is OpenClaw's program: `openclaw gateway`, `node .../openclaw/dist/index.js`."""
-    words = line.replace("\\", "/").lower().split()[:2]
-    return any(
-        name in Path(word.strip('"')).parts or Path(word.strip('"')).stem.startswith(name)
-        for word in words
-        for name in _OPENCLAW
-    )
+    """Whether the program is OpenClaw, or an interpreter that runs it: `node /opt/openclaw/dist/index.js`."""
+    words = [Path(word.strip('"')) for word in line.replace("\\", "/").lower().split()[:2]]
+    runs = words[1:] if words and words[0].stem.startswith(_INTERPRETERS) else words[:1]
+    return any(path.stem.startswith(_OPENCLAW) or set(_OPENCLAW) & set(path.parts) for path in runs)
 
 
 def _is_gateway(line: str) -> bool:

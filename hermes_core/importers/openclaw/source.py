@@ -159,7 +159,7 @@ class _Reader:
                     storable(path.relative_to(top).as_posix()): self.file(path)
                     for path in self._below(top, 0)
                 }
-                found[entry.name] = files
+                found[storable(entry.name)] = files
         return found
 
     def _below(self, folder: Path, depth: int) -> Iterator[Path]:
