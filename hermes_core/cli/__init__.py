@@ -26,7 +26,7 @@ COMMANDS = {
     "doctor": "hermes_core.cli.doctor:doctor",
     "import": "hermes_core.cli.importing:import_command",
     "logs": "hermes_core.cli.logs:logs",
-    "mcp": "hermes_core.cli.mcp:mcp_command",
+    "mcp": "hermes_core.mcp_server.command:mcp_command",
     "memory": "hermes_core.cli.memory:memory",
     "outbox": "hermes_core.cli.outbox:outbox",
     "plugins": "hermes_core.cli.plugins:plugins",

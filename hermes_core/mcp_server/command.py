@@ -1,4 +1,4 @@
-"""`hermes mcp`."""
+"""`hermes mcp`: a command of the command line, which finds it by name and imports it when it runs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import uuid
 
 import click
 
-from hermes_core.cli import home_of
-from hermes_core.cli.output import warn
 from hermes_core.contract.values import Session
 from hermes_core.credentials import Credentials
 from hermes_core.errors import ConfigError
+from hermes_core.kit.commands import command_home
 from hermes_core.mcp_server.surface import Surface
 from hermes_core.memory import Memory, open_memory
 
@@ -38,7 +37,7 @@ def mcp_command(ctx: click.Context, http: bool, port: int, user_id: str, platfor
     the token that stands as MCP_TOKEN in .env; it is made at the first start.
     """
     _need_sdk()
-    with open_memory(home_of(ctx)) as memory:
+    with open_memory(command_home(ctx)) as memory:
         session = Session(
             id=f"mcp-{uuid.uuid4().hex}",
             platform=platform,
@@ -47,7 +46,8 @@ def mcp_command(ctx: click.Context, http: bool, port: int, user_id: str, platfor
             home=str(memory.home.path),
         )
         surface = Surface(memory, session)
-        warn(memory.problems())
+        for problem in memory.problems():
+            click.secho(f"warning: {problem}", fg="yellow", err=True)
         if http:
             _serve_http(memory, surface, port)
         else:
