@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import uuid
 
 import click
@@ -62,6 +64,8 @@ def _serve_http(memory: Memory, surface: Surface, port: int) -> None:
     credentials = Credentials(memory.home)
     token = token_of(credentials)
     listener = listen(port)
+    # uvicorn stops at a signal and then raises it again: so the memory is closed, and the process ends well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     click.echo(f"{address_of(listener)} (token: MCP_TOKEN in {credentials.path})", err=True)
     serve_http(surface, listener, token)
 

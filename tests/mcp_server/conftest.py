@@ -55,6 +55,12 @@ class Gated(MemoryProvider):
 
     def handle_tool_call(self, call, session):
         return self.box.dispatch(call, session)
+
+    def initialize(self, session):
+        self.home = Path(session.home)
+
+    def shutdown(self):
+        (self.home / "shut.down").touch()
 """
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import httpx2
 import pytest
 from mcp import Client, MCPError
+from mcp.client.stdio import StdioServerParameters
 
-from hermes_core import open_memory
+from hermes_core import HermesHome, open_memory
 from tests.mcp_server.conftest import HERMES, Server, exists, said
 
 
@@ -42,6 +43,18 @@ def test_every_tool_answers(server: Server) -> None:
 
     server.talk(talk)
     assert not server.home.user_md.read_text()
+
+
+def test_a_client_of_the_older_protocol_is_served_too(hermes_home: HermesHome) -> None:
+    arguments = [*HERMES, "--home", str(hermes_home.path), "mcp"]
+
+    async def talk() -> None:
+        server = StdioServerParameters(command=sys.executable, args=arguments)
+        async with Client(server, mode="legacy") as client:
+            assert len((await client.list_tools()).tools) == 4
+            assert not (await client.call_tool("memory_read")).is_error
+
+    asyncio.run(talk())
 
 
 def test_what_is_wrong_comes_back_as_an_error_for_the_model(server: Server) -> None:
@@ -156,6 +169,15 @@ def test_over_http_only_who_has_the_token_gets_in(http_server: Server) -> None:
         large = client.post(url, content=b"x" * 2_000_000, headers={"Authorization": right})
         assert large.status_code == 413
     assert http_server.home.env_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_server_that_is_told_to_stop_closes_its_memory(http_server: Server) -> None:
+    http_server.use_gated_provider()
+    http_server.start_http()
+    (process,) = http_server.processes
+    process.terminate()
+    assert process.wait(timeout=10) == 0
+    assert (http_server.home.path / "shut.down").exists()
 
 
 def test_a_second_server_on_the_port_says_so_in_one_line(http_server: Server) -> None:
