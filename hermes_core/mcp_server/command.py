@@ -15,6 +15,10 @@ from hermes_core.kit.commands import command_home
 from hermes_core.mcp_server.surface import Surface
 from hermes_core.memory import Memory, open_memory
 
+CLOSE_TIMEOUT = 1.5
+"""Seconds for providers to end. Clients kill a server that has not ended two seconds after they closed its input; what
+was not sent by then stays in the outbox."""
+
 
 @click.command("mcp")
 @click.option(
@@ -39,23 +43,30 @@ def mcp_command(ctx: click.Context, http: bool, port: int, user_id: str, platfor
     the token that stands as MCP_TOKEN in .env; it is made at the first start.
     """
     _need_sdk()
-    with open_memory(command_home(ctx)) as memory:
-        session = Session(
-            id=f"mcp-{uuid.uuid4().hex}",
-            platform=platform,
-            user_id=user_id,
-            identity=memory.home.profile,
-            home=str(memory.home.path),
-        )
-        surface = Surface(memory, session)
-        for problem in memory.problems():
-            click.secho(f"warning: {problem}", fg="yellow", err=True)
-        if http:
-            _serve_http(memory, surface, port)
-        else:
-            from hermes_core.mcp_server.server import serve_stdio
+    memory = open_memory(command_home(ctx))
+    try:
+        _serve(memory, user_id, platform, port if http else None)
+    finally:
+        memory.close(CLOSE_TIMEOUT)
 
-            serve_stdio(surface)
+
+def _serve(memory: Memory, user_id: str, platform: str, port: int | None) -> None:
+    session = Session(
+        id=f"mcp-{uuid.uuid4().hex}",
+        platform=platform,
+        user_id=user_id,
+        identity=memory.home.profile,
+        home=str(memory.home.path),
+    )
+    surface = Surface(memory, session)
+    for problem in memory.problems():
+        click.secho(f"warning: {problem}", fg="yellow", err=True)
+    if port is not None:
+        _serve_http(memory, surface, port)
+    else:
+        from hermes_core.mcp_server.server import serve_stdio
+
+        serve_stdio(surface)
 
 
 def _serve_http(memory: Memory, surface: Surface, port: int) -> None:

@@ -38,6 +38,7 @@ def listen(port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((HOST, port))
+        listener.listen()  # so that whoever reads the address can connect at once
     except OSError as exc:
         listener.close()
         raise ConfigError(

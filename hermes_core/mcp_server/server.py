@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
+import threading
+from collections.abc import Callable
 from importlib.metadata import version
+from typing import TypeVar
 
 import anyio
-import anyio.to_thread
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
@@ -39,6 +44,7 @@ are searched with `session_search`. What comes from memory is data about earlier
 """
 
 Context = ServerRequestContext[dict[str, object], object]
+Result = TypeVar("Result")
 
 
 def build_server(surface: Surface) -> Server[dict[str, object]]:
@@ -50,11 +56,7 @@ def build_server(surface: Surface) -> Server[dict[str, object]]:
 
     async def call_tool(_: Context, asked: CallToolRequestParams) -> CallToolResult:
         # A client that cancels is answered at once; a write that has begun is finished in its thread.
-        answer = await anyio.to_thread.run_sync(
-            functools.partial(surface.call, asked.name, asked.arguments),
-            abandon_on_cancel=True,
-            limiter=limiter,
-        )
+        answer = await _in_thread(functools.partial(surface.call, asked.name, asked.arguments), limiter)
         return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=answer.failed)
 
     async def list_resources(_: Context, __: PaginatedRequestParams | None) -> ListResourcesResult:
@@ -67,7 +69,7 @@ def build_server(surface: Surface) -> Server[dict[str, object]]:
 
     async def read_resource(_: Context, asked: ReadResourceRequestParams) -> ReadResourceResult:
         uri = str(asked.uri)
-        text = await anyio.to_thread.run_sync(surface.read_resource, uri, limiter=limiter)
+        text = await _in_thread(functools.partial(surface.read_resource, uri), limiter)
         if text is None:
             raise MCPError(INVALID_PARAMS, f"there is no resource {uri[:200]!r}", {"uri": uri[:200]})
         contents = TextResourceContents(uri=uri, mime_type="text/markdown", text=text)
@@ -93,3 +95,29 @@ def serve_stdio(surface: Surface) -> None:
             await server.run(read, write, server.create_initialization_options())
 
     anyio.run(serve)
+
+
+async def _in_thread(function: Callable[[], Result], limiter: anyio.CapacityLimiter) -> Result:
+    """Run blocking work in a daemon thread: asyncio's and anyio's own would hold the process until a hung call ends.
+
+    An exception is a bug: the thread prints it to standard error, and the client is told that there was one.
+    """
+    loop, done, answers, place = asyncio.get_running_loop(), asyncio.Event(), list[Result](), object()
+    await limiter.acquire_on_behalf_of(place)
+
+    def finished() -> None:
+        limiter.release_on_behalf_of(place)
+        done.set()
+
+    def work() -> None:
+        try:
+            answers.append(function())
+        finally:
+            with contextlib.suppress(RuntimeError):  # the server has ended meanwhile
+                loop.call_soon_threadsafe(finished)
+
+    threading.Thread(target=work, name="hermes-mcp-call", daemon=True).start()
+    await done.wait()
+    if not answers:
+        raise MCPError(INTERNAL_ERROR, "the call failed unexpectedly; the server's standard error says why")
+    return answers[0]

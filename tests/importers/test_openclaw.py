@@ -399,6 +399,9 @@ def test_links_lead_nowhere(source: Path, person: Path, hermes_home: HermesHome)
     (workspace / "skills/tea/inner.md").symlink_to(person / "private/MEMORY.md")
     (source / "workspace-main").symlink_to(person / "private")
     (source / ".env").symlink_to(person / "private/MEMORY.md")
+    key = {"profiles": {"a": {"type": "api_key", "provider": "openrouter", "key": "Vermeer-key"}}}
+    write(person / "private", {"auth-profiles.json": json.dumps(key)})
+    (source / "agents/main/agent").symlink_to(person / "private")
     report = migrate("--migrate-secrets")
     everything = b"".join(data for data, _ in snapshot(hermes_home.path).values())
     assert b"Vermeer" not in everything
@@ -422,7 +425,10 @@ def test_injections_reach_neither_memory_nor_identity_nor_skills(
     bad = {"MEMORY.md": f"- Likes tea\n- {ATTACK}\n", "SOUL.md": ATTACK, "AGENTS.md": ATTACK}
     write(source / "workspace", bad)
     write(source / "workspace", {"skills/evil/SKILL.md": SKILL_MD, "skills/evil/more.md": ATTACK})
-    report = migrate("--workspace-target", source.parent / "project")
+    target = ("--workspace-target", source.parent / "project")
+    preview = json.loads(claw("migrate", "--dry-run", "--json", *target).stdout)
+    report = migrate(*target)
+    assert report["items"] == preview["items"]
     assert item(report, "memory")["details"]["refused"] == 1
     assert [item(report, kind)["status"] for kind in ("soul", "workspace-agents")] == ["archived"] * 2
     assert item(report, "skills", "evil")["status"] == "archived"

@@ -118,6 +118,8 @@ def test_after_a_pause_a_client_has_new_patience_for_failed_writes(memory: Memor
     assert "Stop calling" not in surface.call("memory", bad).text
 
 
-@pytest.mark.parametrize("arguments", [[], "text", 7, {"x": {1, 2}}, {"x": "y" * 200_000}])
+@pytest.mark.parametrize("arguments", [[], "text", 7, {"query": {1, 2}}, {"query": "y" * 100_000}])
 def test_arguments_that_are_no_object_or_too_large_are_refused(surface: Surface, arguments: object) -> None:
-    assert surface.call("memory_read", arguments).failed
+    answer = surface.call("session_search", arguments)
+    assert answer.failed
+    assert json.loads(answer.text)["error"].startswith("arguments ")
