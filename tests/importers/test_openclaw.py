@@ -28,6 +28,7 @@ from hermes_core.importers.openclaw.plan import make_plan
 from hermes_core.importers.openclaw.running import running_warnings
 from hermes_core.importers.openclaw.source import MAX_FILE, read_tree
 from hermes_core.importers.openclaw.values import Options, Plan
+from hermes_core.skills.store import SkillStore
 from tests.importers.openclaw_trees import (
     BOT,
     KEY,
@@ -349,6 +350,18 @@ def test_shared_skills_come_too_and_scripts_stay_executable(source: Path, hermes
     assert item(report, "shared-skills")["destination"] == "skills/openclaw-imports/coffee-time"
     script = hermes_home.skills / "openclaw-imports/tea/scripts/boil.sh"
     assert script.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_migrated_skill_is_one_of_the_agents_and_a_faulty_one_is_archived(
+    source: Path, hermes_home: HermesHome
+) -> None:
+    write(source / "workspace/skills", {"faulty/SKILL.md": "No front matter.\n"})
+    report = migrate()
+    assert "front matter" in item(report, "skills", "faulty")["reason"]
+    store = SkillStore(hermes_home.skills)
+    assert [(skill.category, skill.name) for skill in store.skills()] == [("openclaw-imports", "tea")]
+    assert store.problems() == []
+    store.close()
 
 
 def test_secrets_stay_unless_they_are_asked_for(source: Path, hermes_home: HermesHome) -> None:

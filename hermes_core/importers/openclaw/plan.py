@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from hermes_core.errors import SkillError
 from hermes_core.importers.openclaw.notes import NotesPlanner
 from hermes_core.importers.openclaw.values import (
     Archive,
@@ -29,6 +30,7 @@ from hermes_core.importers.openclaw.values import (
 )
 from hermes_core.safety.redact import redact_value
 from hermes_core.safety.scan import first_threat
+from hermes_core.skills.document import parse as parse_skill
 
 SKILL_CATEGORY = "openclaw-imports"
 
@@ -216,7 +218,14 @@ class _Planner:
                 return f"{path} can't be scanned: {file.fault or 'it is no text'}"
             if threat := self._scan(text):
                 return f"{path}: {threat.message}"
-        return "" if "SKILL.md" in files else "it has no SKILL.md of its own"
+        text = files["SKILL.md"].text if "SKILL.md" in files else None
+        if text is None:
+            return "it has no SKILL.md of its own"
+        try:
+            parse_skill(text)
+        except SkillError as exc:
+            return f"it can't be used as it is: {exc.message}"
+        return ""
 
     def _place(self, name: str, own: str) -> tuple[str, str]:
         """The folder for a skill, and "same", "conflict" or what is said of it."""
