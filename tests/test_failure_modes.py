@@ -11,6 +11,8 @@ import logging
 import resource
 import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 from hermes_core import (
     Availability,
@@ -29,7 +32,9 @@ from hermes_core import (
 from hermes_core.agent.answer import Answer
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.loop import Agent
+from hermes_core.cli import main
 from hermes_core.config import set_value
+from hermes_core.credentials import Credentials
 from hermes_core.errors import BackendUnavailable, ModelUnavailable
 from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_core.sessions.migrations import MIGRATIONS
@@ -77,11 +82,6 @@ ROWS = (
 WAITING = (
     ("provider mode tools", "the providers of hosted backends, which have modes"),
     ("provider mode context", "the providers of hosted backends, which have modes"),
-    ("OpenClaw source missing", "the importer of OpenClaw homes"),
-    ("OpenClaw migration script missing", "the importer of OpenClaw homes"),
-    ("OpenClaw or gateway still running", "the importer of OpenClaw homes"),
-    ("migration conflicts", "the importer of OpenClaw homes"),
-    ("secret migration expected", "the importer of OpenClaw homes"),
 )
 """Rows without a test, and what each waits for."""
 
@@ -548,3 +548,85 @@ def test_a_fence_that_never_closes_is_thrown_away(remember: Remember) -> None:
     shown = "".join(map(scrubber.feed, leak)) + scrubber.flush()
     assert shown == "Sure. "
     assert "the secret" in leak
+
+
+# ----------------------------------------------------------------------------------------------- move from OpenClaw
+
+
+@pytest.fixture
+def openclaw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """OpenClaw's folder in a person's home folder, not made yet."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    return tmp_path / ".openclaw"
+
+
+def migrate(*options: str) -> Result:
+    return CliRunner().invoke(main, ["claw", "migrate", "--yes", *options])
+
+
+def notes(openclaw: Path, **files: str) -> None:
+    (openclaw / "workspace").mkdir(parents=True)
+    for name, text in files.items():
+        (openclaw / "workspace" / f"{name}.md").write_text(text)
+
+
+@row("OpenClaw source missing")
+def test_a_migration_without_a_source_says_where_it_looked(openclaw: Path, hermes_home: HermesHome) -> None:
+    """Migration, no folder of OpenClaw's: one line with the places and the option, exit code 1, nothing written."""
+    done = migrate()
+    assert done.exit_code == 1
+    assert all(word in done.output for word in (".openclaw", ".clawdbot", ".moltbot", "--source"))
+    assert not hermes_home.path.exists()
+
+
+@row("OpenClaw migration script missing")
+def test_a_migration_needs_no_script(openclaw: Path, hermes_home: HermesHome) -> None:
+    """Migration, the script is missing: it can't be, for the migration is part of this package."""
+    notes(openclaw, USER="- Likes tea")
+    assert migrate().exit_code == 0
+    assert hermes_home.user_md.read_text() == "Likes tea"
+
+
+@row("OpenClaw or gateway still running")
+@pytest.mark.parametrize(
+    ("program", "warning"), [("openclaw", "OpenClaw seems"), ("hermes", "the Hermes gateway seems")]
+)
+def test_a_migration_warns_of_programs_that_still_run(
+    openclaw: Path, hermes_home: HermesHome, program: str, warning: str
+) -> None:
+    """Migration, OpenClaw or a gateway runs: warned before anything is asked or done."""
+    notes(openclaw, USER="- Likes tea")
+    script = openclaw.parent / "gateway"
+    script.write_text("import sys; print(flush=True); sys.stdin.read()")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([program, str(script)], executable=sys.executable, **pipes) as running:
+        assert running.stdout
+        running.stdout.readline()
+        done = migrate("--dry-run")
+        running.communicate()
+    assert warning in done.output
+
+
+@row("migration conflicts")
+def test_a_conflict_is_shown_and_left_alone(openclaw: Path, hermes_home: HermesHome) -> None:
+    """Migration, a file is here and differs: in preview and report, left alone unless --overwrite is given."""
+    notes(openclaw, SOUL="You are theirs.")
+    hermes_home.path.mkdir()
+    hermes_home.soul_md.write_text("You are mine.")
+    assert "1 conflict" in migrate("--dry-run").output
+    assert "1 conflict" in migrate().output
+    assert hermes_home.soul_md.read_text() == "You are mine."
+    migrate("--overwrite")
+    assert hermes_home.soul_md.read_text() == "You are theirs."
+
+
+@row("secret migration expected")
+def test_all_of_it_does_not_mean_secrets(openclaw: Path, hermes_home: HermesHome) -> None:
+    """Migration, --preset full: secrets stay where they are until --migrate-secrets is given, and it is said."""
+    notes(openclaw, USER="- Likes tea")
+    (openclaw / ".env").write_text("OPENAI_API_KEY=a-key-of-mine\n")
+    assert "unless --migrate-secrets is given" in migrate("--preset", "full").output
+    assert not hermes_home.env_file.exists()
+    migrate("--migrate-secrets")
+    assert Credentials(hermes_home, environ={}).get("OPENAI_API_KEY") == "a-key-of-mine"

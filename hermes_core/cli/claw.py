@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from hermes_core.cli import Failure, home_of
-from hermes_core.cli.output import console, json_option, print_json, print_table, warn
+from hermes_core.cli.output import console, finish, json_option, print_json, print_table, warn
 from hermes_core.importers.openclaw.apply import apply_plan
 from hermes_core.importers.openclaw.cleanup import clean_up, plan_cleanup
 from hermes_core.importers.openclaw.here import migrations, read_home
@@ -100,14 +100,16 @@ def migrate(
         warn([*running_warnings(), *plan.warnings])
         if dry_run or not plan.changes:
             _finish(preview, as_json, "" if plan.changes else "nothing to migrate: all of it is here already")
+            finish(ctx, memory.problems())
             return
         if not yes:
             click.confirm("Do this now?", abort=True, err=as_json)
         report = apply_plan(plan, memory, now, backup=not no_backup)
         memory.flush()
+        problems = memory.problems()
     _finish(report, as_json, f"done; report, archive and backup: {report.folder}")
-    if report.plan.summary["error"]:
-        raise Failure(f"{report.plan.summary['error']} items failed; the report says why")
+    failed = [f"{item.source}: {item.reason}" for item in report.plan.items if item.status == "error"]
+    finish(ctx, [*failed, *problems], failed=bool(failed))
 
 
 @claw.command()
