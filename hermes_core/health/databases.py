@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,6 +123,12 @@ def _fault(what: str, path: Path, exc: HermesError) -> Finding:
     if "locked" in exc.message:
         owner = holder(path) or holder(path.with_name(f"{path.name}-shm"))
         return failed(what, f"{owner or 'another program'} keeps it locked", stopping(owner))
+    if not os.access(path.parent, os.W_OK):
+        return failed(
+            what,
+            f"it can't be used: {str(path.parent)!r} can't be written",
+            "make the folder writable, or use another HERMES_HOME",
+        )
     return failed(what, exc.message, exc.remedy)
 
 

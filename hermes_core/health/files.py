@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from hermes_core.health.finding import Finding, failed
+from hermes_core.health.finding import Finding, failed, guarded
 from hermes_core.home import HermesHome
 from hermes_core.storage.files import PRIVATE_FILE, PRIVATE_FOLDER, ensure_folder, file_system, write_atomic
 
@@ -30,15 +31,14 @@ _OUTBOX_LOCK = "outbox."
 
 
 def examine_files(home: HermesHome) -> Iterator[Finding]:
-    """Everything about files and folders, the folder's writability first."""
-    blocked = list(_not_folders(home))
-    yield from blocked
-    if not blocked:
-        yield from _writable(home)
-    yield from _room(home.path)
-    yield from _modes(home)
-    yield from _locks(home)
-    yield from _left_behind(home)
+    """Everything about files and folders, the folder's writability first; one that can't be looked at hides no other."""
+    basic = list(_not_folders(home)) or guarded("home", lambda: _writable(home))
+    yield from basic
+    yield from guarded("disk space", lambda: _room(home.path))
+    yield from guarded("permissions", lambda: _modes(home))
+    yield from guarded("temporary files", lambda: _left_behind(home))
+    if not any(finding.failed for finding in basic):
+        yield from guarded("locks", lambda: _locks(home))
 
 
 def _not_folders(home: HermesHome) -> Iterator[Finding]:
@@ -66,7 +66,8 @@ def _writable(home: HermesHome) -> Iterator[Finding]:
             write_atomic(probe, b"written by hermes doctor\n")
             probe.read_bytes()
         finally:
-            probe.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                probe.unlink()
     yield Finding("home", "ok", f"{home.path} can be written")
 
 

@@ -94,8 +94,8 @@ def status_of(home: HermesHome) -> Status:
     """The status of a home. Raises `ConfigError` for a config.yaml that can't be read; all else is told in the value."""
     load_config(home)
     broken = [
-        *unusable(home),
         *(one for one in guarded("files", lambda: examine_files(home)) if one.state in ("warning", "failed")),
+        *unusable(home),
     ]
     try:
         with opened(home) as found:

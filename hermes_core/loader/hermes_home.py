@@ -7,7 +7,7 @@ import contextvars
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hermes_core.credentials import Credentials
@@ -48,12 +48,17 @@ class _Environment:
         self._before: dict[str, str | None] = {}
 
     def enter(self, path: Path) -> None:
-        given = {**_secrets(path), "HERMES_HOME": str(path)}
         with self._lock:
             self._depth += 1
+            given = {**_secrets(path, self._untouched()), "HERMES_HOME": str(path)}
             for name, value in given.items():
                 self._before.setdefault(name, os.environ.get(name))
                 os.environ[name] = value
+
+    def _untouched(self) -> dict[str, str]:
+        """The environment without what other calls have put there: one home's secrets are not another's."""
+        before = {name: value for name, value in self._before.items() if value is not None}
+        return {name: value for name, value in os.environ.items() if name not in self._before} | before
 
     def leave(self) -> None:
         with self._lock:
@@ -68,10 +73,10 @@ class _Environment:
             self._before.clear()
 
 
-def _secrets(home: Path) -> dict[str, str]:
+def _secrets(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """What `.env` adds to the environment; nothing when it can't be read, which status and doctor tell."""
     try:
-        return Credentials(HermesHome(home)).for_environment()
+        return Credentials(HermesHome(home), environment).for_environment()
     except CredentialError as exc:
         logger.warning("the secrets of %s are not given to the provider: %s", home, exc)
         return {}

@@ -119,7 +119,11 @@ def sync_folder(folder: Path) -> None:
 def ensure_folder(folder: Path, mode: int = PRIVATE_FOLDER) -> None:
     """Make `folder` and its parents, private; one that exists keeps its mode."""
     try:
-        folder.mkdir(mode=mode, parents=True, exist_ok=True)
+        # `parents=True` would give the parents the mode of the umask.
+        for one in (*reversed(folder.parents), folder):
+            if not one.exists():
+                one.mkdir(mode=mode, exist_ok=True)
+        folder.mkdir(mode=mode, exist_ok=True)
     except OSError as exc:
         raise _storage_error("make folder", folder, exc) from exc
 

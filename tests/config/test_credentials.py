@@ -32,6 +32,11 @@ def test_the_environment_comes_first_and_an_empty_variable_does_not_count(home: 
     assert [credentials.source(name) for name in "ABC"] == ["environment", ".env", ""]
 
 
+def test_what_steers_programs_is_not_given_to_an_environment(home: HermesHome) -> None:
+    home.env_file.write_text("A=1\nB=2\nEMPTY=\nLD_PRELOAD=x\nPATH=/evil\nHERMES_HOME=/evil\n")
+    assert Credentials(home, {"B": "here"}).for_environment() == {"A": "1"}
+
+
 @given(st.lists(LINE | HARD, min_size=1, max_size=4))
 def test_any_line_of_text_is_read_back_by_python_dotenv(values: list[str]) -> None:
     text = "# keys\nexport K0='old' # note\n"

@@ -13,7 +13,7 @@ import pytest
 
 from hermes_core.credentials import Credentials
 from hermes_core.health.files import examine_files, holder
-from hermes_core.health.finding import Finding, guarded
+from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
 
 HOLD = """
@@ -27,7 +27,7 @@ time.sleep(60)
 
 
 def look(home: HermesHome) -> dict[str, Finding]:
-    return {found.what: found for found in guarded("files", lambda: examine_files(home))}
+    return {found.what: found for found in examine_files(home)}
 
 
 def fix(home: HermesHome) -> dict[str, Finding]:
@@ -74,7 +74,7 @@ def test_a_folder_that_cant_be_written_is_named(hermes_home: HermesHome) -> None
     hermes_home.path.mkdir()
     hermes_home.path.chmod(0o500)
     try:
-        assert "check who owns the folder" in look(hermes_home)["files"].remedy
+        assert "check who owns the folder" in look(hermes_home)["home"].remedy
     finally:
         hermes_home.path.chmod(0o700)
 

@@ -160,3 +160,10 @@ def test_a_distribution_with_damaged_metadata_does_not_hide_the_others(
         names = [p.name for p in installed_entry_points()]
     assert "sound" in names
     assert "damaged metadata" in caplog.text
+
+
+def test_a_manifest_names_the_programs_that_a_folder_needs(site: Site) -> None:
+    tools = "external_dependencies:\n  - {name: boxctl, check: boxctl -v, install: brew install boxctl}\n  - nonsense\n"
+    site.plugin("duck", DUCK + REGISTER, tools)
+    (tool,) = next(found for found in discover(site.home, []) if found.name == "duck").tools
+    assert (tool.name, tool.check, tool.install) == ("boxctl", "boxctl -v", "brew install boxctl")

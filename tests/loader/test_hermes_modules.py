@@ -126,6 +126,23 @@ def test_the_environment_is_put_back_when_the_last_call_returns(
     assert os.environ.get("HERMES_HOME") == before
 
 
+def test_the_secrets_of_the_home_are_in_the_environment_of_a_call_and_then_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DUCK_KEY", "DUCK_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DUCK_MODE", "of the environment")
+    for home in ("a", "b"):
+        (tmp_path / home).mkdir()
+        (tmp_path / home / ".env").write_text(f"DUCK_KEY={home}\nDUCK_MODE=file\nLD_PRELOAD=/tmp/evil.so\n")
+    with environment_of(tmp_path / "a"):
+        assert (os.environ["DUCK_KEY"], os.environ["DUCK_MODE"]) == ("a", "of the environment")
+        assert os.environ.get("LD_PRELOAD") != "/tmp/evil.so"
+        with environment_of(tmp_path / "b"):
+            assert os.environ["DUCK_KEY"] == "b"
+    assert "DUCK_KEY" not in os.environ
+
+
 def test_a_thread_of_the_provider_knows_the_home_of_its_call(tmp_path: Path) -> None:
     seen: list[Path] = []
     with call_in(tmp_path):

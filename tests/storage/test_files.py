@@ -183,3 +183,10 @@ def test_network_file_systems_carry_no_write_ahead_log(kind: str, carries: bool)
 
 def test_the_kind_of_a_path_that_is_not_there_yet_is_that_of_its_parent(tmp_path: Path) -> None:
     assert file_system(tmp_path / "not" / "there") == file_system(tmp_path)
+
+
+@posix
+def test_parents_that_are_made_are_private_too(tmp_path: Path) -> None:
+    ensure_folder(tmp_path / "home" / "memories" / "deep")
+    made = [tmp_path / "home", tmp_path / "home" / "memories", tmp_path / "home" / "memories" / "deep"]
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in made] == [0o700] * 3
