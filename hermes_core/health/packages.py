@@ -31,16 +31,16 @@ def examine_packages(requires: Iterable[str] = ()) -> Iterator[Finding]:
     for distribution in importlib.metadata.distributions():
         try:
             name = normalised(distribution.metadata["Name"] or "")
-            if name not in wanted and not any(p.group in GROUPS for p in distribution.entry_points):
-                continue
             found = Installed(distribution.version, str(distribution.locate_file("")))
+            if any(point.group in GROUPS for point in distribution.entry_points):
+                wanted.add(name)  # also a version of it that was no provider yet counts
         except _BROKEN:
             continue  # the loader names damaged metadata
         if found not in places.setdefault(name, []):
             places[name].append(found)
     for name, installed in sorted(places.items()):
         versions = {one.version for one in installed}
-        if len(versions) > 1:
+        if name in wanted and len(versions) > 1:
             yield Finding(
                 f"package {name}",
                 "warning",

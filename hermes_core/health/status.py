@@ -153,14 +153,16 @@ def _provider(found: Opened, entries: list[ProviderEntry]) -> ProviderStatus | N
         lines = setting_lines(memory.provider_fields, memory.home, name)
     except ConfigError:
         lines = ()  # `examine_provider` tells which value is wrong
+    reason = health.reason if health else (entry.reason if entry else "")
+    last = last_error(memory.home, name)
     return ProviderStatus(
         name,
         health.state if health else (entry.state if entry else "failed"),
-        health.reason if health else (entry.reason if entry else ""),
+        reason,
         entry.version if entry else "",
         entry.installed if entry else False,
         lines,
-        last_error(memory.home, name),
+        None if last and last.error in reason else last,
         _last_taken(memory, name),
     )
 

@@ -21,7 +21,8 @@ PROVIDER = "[hermes_core.providers]\nnotes = my_notes:Notes\n"
 
 def test_two_versions_of_a_provider_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for version in ("1.0", "2.0"):
-        distribution(tmp_path / version, version, PROVIDER)
+        # The older one was no provider yet.
+        distribution(tmp_path / version, version, PROVIDER if version == "2.0" else "")
         monkeypatch.syspath_prepend(str(tmp_path / version))
     (found,) = examine_packages()
     assert found.what == "package my-notes"
