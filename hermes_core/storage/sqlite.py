@@ -48,6 +48,7 @@ class _Held:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
+        self.thread = threading.get_ident()
         self.closed = False
 
     def close(self) -> None:
@@ -133,7 +134,9 @@ class Database:
         """
         held: _Held | None = getattr(self._local, "held", None)
         if held is not None and not held.closed:
-            return held.connection
+            if not self._closed:
+                return held.connection
+            held.close()
         with self._open_lock:
             if self._closed:
                 raise DatabaseUnavailable(f"{str(self.path)!r} was closed", "open it again")
@@ -170,11 +173,17 @@ class Database:
                 raise
 
     def close(self) -> None:
-        """Close every thread's connection; the write-ahead log is folded in by SQLite at the last one."""
+        """Let nobody use the file any more; the write-ahead log is folded in by SQLite at the last connection.
+
+        Connections of other living threads are closed when that thread ends or next comes here: SQLite crashes the
+        process when one is closed in the middle of its statement.
+        """
         with self._open_lock, self._write_lock:
             self._closed = True
+            living = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
             for held in list(self._all_held):
-                held.close()
+                if held.thread not in living:
+                    held.close()
 
     def backup(self, target: Path) -> None:
         """Copy the database, whole and consistent, to `target`, also while others write; an older copy is replaced at the end."""

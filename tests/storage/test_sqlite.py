@@ -424,3 +424,35 @@ def test_a_new_file_may_be_opened_by_several_at_once(tmp_path: Path) -> None:
         for database in databases:
             database.close()
         assert faults == []
+
+
+CLOSED_UNDER_READERS = """
+import sqlite3, sys, threading
+from pathlib import Path
+from hermes_core.errors import HermesError
+from hermes_core.storage.sqlite import Database
+
+def read(db):
+    try:
+        while True:
+            db.execute("SELECT * FROM sqlite_master WHERE name = ?", ("x",)).fetchall()
+    except HermesError:
+        pass
+
+for number in range(60):
+    db = Database(Path(sys.argv[1], f"{number}.db"))
+    threads = [threading.Thread(target=read, args=(db,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    db.execute("CREATE TABLE t (x)")
+    db.close()
+    for thread in threads:
+        thread.join()
+"""
+
+
+def test_a_database_may_be_closed_while_other_threads_read(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED_UNDER_READERS, str(tmp_path)], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
