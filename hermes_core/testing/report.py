@@ -21,6 +21,9 @@ Result = Literal["passed", "to fix", "not claimed", "not run"]
 GROUPS = ("lifecycle", "recall", "writes", "tools", "boundaries", "isolation", "failure", "configuration")
 """Groups in the order of the table; packaging and what authors add come behind."""
 
+WIDTH = 200
+"""Characters of one line of a finding; SDKs like to print whole requests."""
+
 _RESULTS: tuple[Result, ...] = ("passed", "to fix", "not claimed", "not run")
 
 
@@ -84,13 +87,19 @@ def _part(suite: str, lines: Sequence[Line]) -> Iterator[str]:
     for line in lines:
         if line.result == "to fix":
             yield f"  FIX {line.group}: {line.title}"
-            yield from (f"      {text}" for text in line.why.splitlines())
+            yield from (f"      {clipped(text)}" for text in line.why.splitlines())
             if line.remedy:
                 yield f"      -> {line.remedy}"
     for result in ("not claimed", "not run"):
         whys = Counter(line.why for line in lines if line.result == result)
         for why, count in whys.items():
             yield f"  {result}: {why}" + (f" ({count} checks)" if count > 1 else "")
+
+
+def clipped(text: str) -> str:
+    """One line of a finding, cut in its middle when it is long."""
+    half = WIDTH // 2
+    return text if len(text) <= WIDTH else f"{text[:half]} ... {text[-half:]}"
 
 
 def _counted(lines: Sequence[Line]) -> str:

@@ -24,6 +24,7 @@ class Configuration(Suite):
     """`settings`, `check`, `backup_paths`, `register_cli`."""
 
     def test_settings_are_declared_soundly(self) -> None:
+        self._native("types and choices of settings")
         faults = [*_field_faults(self._fields())]
         if faults:
             self.fault(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+BAD = frozenset({"failed", "late"})
+"""How a call must not end when the same call works for an ordinary text."""
+
 HOSTILE: dict[str, str] = {
     "empty": "",
     "blank": " \t\r\n ",

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from hermes_core import Query
-from hermes_core.testing.contract.hostile import HOSTILE
+from hermes_core.testing.contract.hostile import BAD, HOSTILE
 from hermes_core.testing.contract.run import BOATHOUSE, REHEARSAL, TORTOISE, WAYS, Fact
 from hermes_core.testing.contract.suite import Suite
 
@@ -89,7 +89,7 @@ class Recall(Suite):
         self.run.need("prefetch", query=_query(TORTOISE.question), session=session)
         for what, text in HOSTILE.items():
             outcome = self.run.ask("prefetch", query=_query(text), session=session)
-            if outcome.status == "failed":
+            if outcome.status in BAD:
                 self.fault(
                     f"prefetch fails for a question with {what}: {outcome.error}",
                     "quote it for your search, cut it to what the backend takes, or return an empty Recall",

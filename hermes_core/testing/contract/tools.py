@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hermes_core import Session, ToolCall
-from hermes_core.testing.contract.hostile import HOSTILE
+from hermes_core.testing.contract.hostile import BAD, HOSTILE
 from hermes_core.testing.contract.run import NO_ANSWER
 from hermes_core.testing.contract.schema import sample, schema_faults
 from hermes_core.testing.contract.suite import Suite
@@ -84,7 +84,7 @@ class Tools(Suite):
             self._needs(schema, session)
             for what, text in HOSTILE.items():
                 outcome = self._call(schema["name"], sample(schema["parameters"], text), session)
-                if outcome.status == "failed":
+                if outcome.status in BAD:
                     self.fault(
                         f"{schema['name']} raises for an argument with {what}: {outcome.error}",
                         'clean it, or answer {"error": why not}',

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from hermes_core import Delegation, MemoryWrite, Session
-from hermes_core.testing.contract.hostile import HOSTILE
+from hermes_core.testing.contract.hostile import BAD, HOSTILE
 from hermes_core.testing.contract.run import BOATHOUSE, TORTOISE, turn_of
 from hermes_core.testing.contract.suite import Suite
 
@@ -119,7 +119,7 @@ class Writes(Suite):
         self.run.need("sync_turn", turn=turn_of(TORTOISE.said), session=session)
         for what, text in HOSTILE.items():
             outcome = self.run.ask("sync_turn", turn=turn_of(text), session=session)
-            if outcome.status == "failed":
+            if outcome.status in BAD:
                 self.fault(
                     f"sync_turn fails for a message with {what}: {outcome.error}",
                     "clean or cut it to what the backend takes (kit.storable, kit.clip): the row would block its session",
@@ -131,7 +131,7 @@ class Writes(Suite):
         for what, text in HOSTILE.items():
             write = MemoryWrite(uuid.uuid4().hex, "add", "memory", text)
             outcome = self.run.ask("on_memory_write", write=write, session=session)
-            if outcome.status == "failed" and text.strip():
+            if outcome.status in BAD and text.strip():
                 self.fault(
                     f"on_memory_write fails for an entry with {what}: {outcome.error}",
                     "clean or cut it to what the backend takes (kit.storable, kit.clip): the row would block its session",
