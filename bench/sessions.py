@@ -306,7 +306,7 @@ for number in range(count):
         failed.append(str(exc))
     taken.append(time.perf_counter() - began)
 db.close()
-print(json.dumps([taken, failed]))
+path.with_name(name + ".json").write_text(json.dumps([taken, failed]))
 """
 
 
@@ -317,7 +317,6 @@ def at_once(path: Path, writers: int, count: int, ask: Sequence[str]) -> dict[st
         subprocess.Popen(
             [sys.executable, "-c", _WRITER, str(path), name, str(count)],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
             text=True,
         )
         for name in names
@@ -326,15 +325,13 @@ def at_once(path: Path, writers: int, count: int, ask: Sequence[str]) -> dict[st
     for child in children:
         assert child.stdin is not None
         child.stdin.write("go\n")
-        child.stdin.flush()
+        child.stdin.close()
     with closing(SessionDB(path)) as db:
         while any(child.poll() is None for child in children):
             read.append(timed(lambda: db.search(ask[len(read) % len(ask)], limit=20)))
             time.sleep(0.01)
-            if len(read) > 1 and all(_done(child) for child in children):
-                break
-        answers = [json.loads(child.communicate()[0]) for child in children]
         elapsed = time.perf_counter() - began
+        answers = [json.loads(path.with_name(f"{name}.json").read_text()) for name in names]
         stored = sum(len(db.get_messages(name)) for name in names)
     taken = [one for times, _ in answers for one in times]
     return {
@@ -346,10 +343,6 @@ def at_once(path: Path, writers: int, count: int, ask: Sequence[str]) -> dict[st
         "lost": writers * count - stored,
         "reader": spread(read),
     }
-
-
-def _done(child: subprocess.Popen[str]) -> bool:
-    return child.poll() is not None
 
 
 # ---------------------------------------------------------------------- run

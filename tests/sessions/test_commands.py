@@ -1,0 +1,115 @@
+"""`hermes sessions check|repair|rebuild|vacuum|prune`, as a person and as a script run them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hermes_core.cli import main
+from hermes_core.home import HermesHome
+from hermes_core.memory import open_memory
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> HermesHome:
+    """An old conversation of two sessions, an old one that goes on today, and a new one."""
+    found = HermesHome.resolve(tmp_path / "home")
+    with open_memory(found, provider="") as memory:
+        db = memory.sessions
+        for name, parent, at in (
+            ("old", "", DAY),
+            ("old-child", "old", 2 * DAY),
+            ("long", "", DAY),
+            ("long-tip", "long", 2e9),
+            ("new", "", 2e9),
+        ):
+            db.create_session(name, parent_id=parent, relation="compression" if parent else "", started_at=at)
+            db.append_message(name, "user", f"kumquat in {name}", timestamp=at)
+    return found
+
+
+def hermes(home: HermesHome, *arguments: str, answer: str = "") -> Result:
+    return CliRunner().invoke(main, ["--home", str(home.path), "sessions", *arguments], input=answer)
+
+
+def ids(home: HermesHome) -> set[str]:
+    with open_memory(home, provider="") as memory:
+        return {hit.session_id for hit in memory.sessions.search("kumquat", limit=50)}
+
+
+def test_a_whole_store_is_said_to_be_whole(home: HermesHome) -> None:
+    assert hermes(home, "check").output == "The store is whole.\n"
+    assert json.loads(hermes(home, "check", "--json").output) == {"ok": True, "faults": []}
+
+
+def test_without_a_store_there_is_nothing_to_check_and_none_is_made(tmp_path: Path) -> None:
+    empty = HermesHome.resolve(tmp_path / "empty")
+    for command in ("check", "rebuild", "vacuum", "repair"):
+        result = hermes(empty, command, *(["--yes"] if command == "repair" else []))
+        assert result.exit_code == 1
+        assert "there is no session store" in result.output
+    assert not empty.state_db.exists()
+
+
+def test_damage_is_one_line_with_what_to_do_and_repair_does_it(home: HermesHome) -> None:
+    with home.state_db.open("r+b") as file:
+        file.write(b"\x00" * 100)
+
+    listed = hermes(home, "list")
+    assert listed.exit_code == 1
+    assert listed.output.startswith("error: ")
+    assert listed.output.count("\n") == 1
+    assert "hermes sessions repair" in listed.output
+    checked = hermes(home, "check", "--json")
+    assert checked.exit_code == 1
+    assert len(json.loads(checked.output)["faults"]) == 1
+
+    assert hermes(home, "repair", answer="n\n").exit_code == 1
+    result = json.loads(hermes(home, "repair", "--yes", "--json").output)
+
+    assert result["saved"]["messages"] == 5
+    assert (Path(result["kept"]) / "state.db").read_bytes()[:100] == b"\x00" * 100
+    assert hermes(home, "check").exit_code == 0
+    assert len(ids(home)) == 5
+
+
+def test_the_index_is_made_anew(home: HermesHome) -> None:
+    assert json.loads(hermes(home, "rebuild", "--json").output) == {"messages": 5}
+    assert hermes(home, "rebuild").output.endswith("5 messages indexed.\n")
+
+
+def test_prune_deletes_whole_conversations_that_are_old(home: HermesHome) -> None:
+    shown = json.loads(hermes(home, "prune", "--older-than", "30", "--dry-run", "--json").output)
+    assert shown == {"sessions": ["old", "old-child"], "deleted": 0, "dry_run": True}
+    assert len(ids(home)) == 5
+
+    assert hermes(home, "prune", "--older-than", "30", answer="n\n").exit_code == 1
+    assert len(ids(home)) == 5
+
+    assert hermes(home, "prune", "--before", "2020-01-01", "--source", "elsewhere", "--yes").exit_code == 0
+    assert len(ids(home)) == 5
+
+    assert hermes(home, "prune", "--before", "2020-01-01", "--yes").exit_code == 0
+    assert ids(home) == {"long", "long-tip", "new"}
+
+
+def test_prune_needs_to_be_told_how_old(home: HermesHome) -> None:
+    assert hermes(home, "prune", "--yes").exit_code == 2
+
+
+def test_vacuum_gives_space_back(home: HermesHome) -> None:
+    with open_memory(home, provider="") as memory:
+        memory.sessions.append_turn("old", [{"role": "user", "content": "x y z " * 50}] * 2000, "t", 1)
+        memory.delete_session("old")
+    could = json.loads(hermes(home, "vacuum", "--dry-run", "--json").output)
+    did = json.loads(hermes(home, "vacuum", "--json").output)
+
+    assert could["before"] > could["after"]
+    assert did["after"] <= could["after"]
+    assert home.state_db.stat().st_size == did["after"]
+    assert len(ids(home)) == 4
