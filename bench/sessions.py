@@ -312,7 +312,7 @@ path.with_name(name + ".json").write_text(json.dumps([taken, failed]))
 
 def at_once(path: Path, writers: int, count: int, ask: Sequence[str]) -> dict[str, Any]:
     """Processes that write while this one searches; what they wrote is counted in the end."""
-    names = [f"writer-{writers}-{n}" for n in range(writers)]
+    names = [f"writer-{writers}-{n}-{time.time_ns()}" for n in range(writers)]
     children = [
         subprocess.Popen(
             [sys.executable, "-c", _WRITER, str(path), name, str(count)],

@@ -65,6 +65,7 @@ class SessionDB:
             repair=upkeep.REPAIR,
             held_rows=self._held_rows,
             on_open=self._warn_when_behind,
+            take_turns=True,
         )
         self._clock = clock
         self._zone = zone or datetime.now().astimezone().tzinfo

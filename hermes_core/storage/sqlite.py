@@ -17,6 +17,7 @@ from urllib.parse import quote
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, sync_folder
 from hermes_core.storage.files import file_system as file_system_of
+from hermes_core.storage.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class Database:
 
     A damaged file is refused, and `repair` says in the error what to do. An empty one is a new one, unless a
     write-ahead log stands beside it, or `held_rows` tells that it once held something. `on_open` sees the first
-    connection once the file is ready.
+    connection once the file is ready. `take_turns` is for a file that several processes write to all the time.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Database:
         repair: str = RESTORE,
         held_rows: Callable[[], bool] = lambda: False,
         on_open: Callable[[sqlite3.Connection], None] = lambda _connection: None,
+        take_turns: bool = False,
     ) -> None:
         names = [name for name, _ in migrations]
         if len(set(names)) != len(names):
@@ -119,6 +121,7 @@ class Database:
         self._repair = repair
         self._held_rows = held_rows
         self._on_open = on_open
+        self._turns = Turns(path) if take_turns else None
         self._local = threading.local()
         self._open_lock = threading.Lock()
         self._write_lock = threading.RLock()
@@ -164,13 +167,14 @@ class Database:
             if connection.in_transaction:
                 yield connection
                 return
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                _roll_back(connection)
-                raise
+            with self._turns.wait(self._busy_timeout) if self._turns else contextlib.nullcontext():
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    _roll_back(connection)
+                    raise
 
     def close(self) -> None:
         """Let nobody use the file any more; the write-ahead log is folded in by SQLite at the last connection.
@@ -184,6 +188,8 @@ class Database:
             for held in list(self._all_held):
                 if held.thread not in living:
                     held.close()
+            if self._turns is not None:
+                self._turns.close()
 
     def backup(self, target: Path) -> None:
         """Copy the database, whole and consistent, to `target`, also while others write; an older copy is replaced at the end."""

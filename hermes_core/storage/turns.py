@@ -1,0 +1,87 @@
+"""Writers of one database take turns: who waits longest is next, as nearly as the system's locks allow.
+
+SQLite lets a writer that finds the file locked sleep, up to a tenth of a second, and try again; a busy process then
+keeps the others waiting for seconds. Here one waiter at a time watches the lock closely, and the others queue behind
+it. This is about waiting only: what keeps the file whole is SQLite's own lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from hermes_core.storage.files import PRIVATE_FILE
+
+log = logging.getLogger(__name__)
+
+WATCH = 0.00005
+"""Seconds between two looks of the one that is next; a transaction of ours lasts as long."""
+
+
+class Turns:
+    """The queue for the database at `path`, in `<path>.queue` and `<path>.turn`. One for each `Database`.
+
+    Where the system has no such locks there is no queue, and SQLite's own way of waiting remains.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._paths = [path.with_name(f"{path.name}.{name}") for name in ("queue", "turn")]
+        self._files: list[int] | None = None
+        self._works = os.name != "nt"
+
+    @contextlib.contextmanager
+    def wait(self, timeout: float) -> Iterator[None]:
+        """Hold the turn; after `timeout` seconds go on without it and leave it to SQLite to say that it is locked."""
+        if not self._works or not self._take(timeout):
+            yield
+            return
+        import fcntl
+
+        try:
+            yield
+        finally:
+            for file in self._files or ():
+                fcntl.flock(file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Close the files; the system drops the locks with them."""
+        for file in self._files or ():
+            os.close(file)
+        self._files = None
+
+    def _take(self, timeout: float) -> bool:
+        import fcntl
+
+        try:
+            if self._files is None:
+                self._files = [os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE) for path in self._paths]
+            queue, turn = self._files
+            fcntl.flock(queue, fcntl.LOCK_EX)
+            try:
+                return _watched(turn, timeout)
+            finally:
+                fcntl.flock(queue, fcntl.LOCK_UN)
+        except OSError as exc:
+            log.debug("no queue for writers beside %s: %s", self._paths[0], exc)
+            self._works = False
+            return False
+
+
+def _watched(file: int, timeout: float) -> bool:
+    """Take the lock as soon as it is free; False when it is not within `timeout` seconds."""
+    import fcntl
+
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(WATCH)
+        else:
+            return True
