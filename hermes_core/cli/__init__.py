@@ -50,7 +50,7 @@ SUMMARIES = {
     "plugins": "Install, remove and list packages of memory providers.",
     "providers": "List the memory providers that are installed; start one of your own.",
     "recall": "What a turn with this message would be given.",
-    "sessions": "List, search and show past sessions.",
+    "sessions": "List, search and show past sessions; keep the store well.",
     "skills": "List, show and undo skills that the agent wrote down.",
 }
 

@@ -42,7 +42,7 @@ def tip(connection: Reads, session_id: str) -> str:
     for _ in range(MAX_HOPS):
         row = connection.execute(
             f"""SELECT c.id FROM sessions c JOIN sessions p ON p.id = c.parent_id
-                WHERE c.parent_id = ? AND {_CONTINUES}
+                WHERE c.parent_id = ? AND c.parent_id <> '' AND {_CONTINUES}
                 ORDER BY c.end_reason = 'compression' DESC, c.ended_at IS NULL DESC, c.last_active DESC LIMIT 1""",
             (session_id,),
         ).fetchone()
@@ -96,7 +96,7 @@ def _under(connection: Reads, session_id: str, link: str) -> list[str]:
         f"""WITH RECURSIVE under (id) AS (
                 VALUES (?)
                 UNION
-                SELECT c.id FROM under JOIN sessions p ON p.id = under.id JOIN sessions c ON c.parent_id = p.id
+                SELECT c.id FROM under JOIN sessions p ON p.id = under.id JOIN sessions c ON c.parent_id = p.id AND c.parent_id <> ''
                 WHERE {link}
             ) SELECT id FROM under LIMIT 10000""",
         (session_id,),
@@ -117,7 +117,7 @@ def listed(
     """Conversations by their last activity: tips of chains, roots and branches."""
     conditions = [
         # Not continued: its continuation is the entry.
-        f"NOT EXISTS (SELECT 1 FROM sessions c, sessions p WHERE c.parent_id = s.id AND p.id = s.id AND {_CONTINUES})",
+        f"NOT EXISTS (SELECT 1 FROM sessions c, sessions p WHERE c.parent_id = s.id AND c.parent_id <> '' AND p.id = s.id AND {_CONTINUES})",
         # Not delegated: a root, a continuation or a branch.
         f"""(s.parent_id = '' OR NOT EXISTS (SELECT 1 FROM sessions p WHERE p.id = s.parent_id) OR EXISTS (
              SELECT 1 FROM sessions c JOIN sessions p ON p.id = c.parent_id

@@ -144,7 +144,9 @@ def delete_session(connection: sqlite3.Connection, session_id: str) -> list[str]
         turns += turn_ids(connection, "session_key = ?", (key,))
         index.remove(connection, "id IN (SELECT id FROM messages WHERE session_key = ?)", (key,))
         connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
-        connection.execute("UPDATE sessions SET parent_id = '' WHERE parent_id = ?", (doomed,))
+        connection.execute(
+            "UPDATE sessions SET parent_id = '' WHERE parent_id = ? AND parent_id <> ''", (doomed,)
+        )
     return turns
 
 

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -456,3 +457,55 @@ def test_a_database_may_be_closed_while_other_threads_read(tmp_path: Path) -> No
         [sys.executable, "-c", CLOSED_UNDER_READERS, str(tmp_path)], capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+BUSY = """
+import sys
+from pathlib import Path
+from hermes_core.storage.sqlite import Database
+
+db = Database(Path(sys.argv[1]), take_turns=True)
+print("ready", flush=True)
+while True:
+    with db.transaction() as connection:
+        connection.execute("INSERT INTO note VALUES ('busy')")
+"""
+
+
+@posix
+def test_beside_a_process_that_never_stops_writing_others_get_their_turn(tmp_path: Path) -> None:
+    path = tmp_path / "notes.db"
+    with contextlib.closing(Database(path, MIGRATIONS, take_turns=True)) as database:
+        _ = database.connection
+        child = run(BUSY, path)
+        assert child.stdout is not None
+        child.stdout.readline()
+        waited = []
+        for _ in range(40):
+            began = time.monotonic()
+            with database.transaction() as connection:
+                connection.execute("INSERT INTO note VALUES ('ours')")
+            waited.append(time.monotonic() - began)
+        child.kill()
+        child.communicate()
+        assert notes(database).count("ours") == 40
+        assert sorted(waited)[-4] < 0.5
+
+
+@posix
+def test_who_never_gives_the_turn_back_is_named_after_a_while(tmp_path: Path) -> None:
+    path = tmp_path / "notes.db"
+    with (
+        contextlib.closing(Database(path, MIGRATIONS, take_turns=True)) as holder,
+        contextlib.closing(Database(path, MIGRATIONS, take_turns=True, busy_timeout=0.05)) as other,
+    ):
+        _ = other.connection
+        with (
+            holder.transaction(),
+            pytest.raises(DatabaseUnavailable, match="database is locked"),
+            other.transaction(),
+        ):
+            pass
+        with other.transaction() as connection:
+            connection.execute("INSERT INTO note VALUES ('later')")
+        assert notes(holder) == ["later"]

@@ -1,0 +1,69 @@
+"""Nothing that a turn or a tool call asks walks through a whole table."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+import pytest
+
+from hermes_core.contract.values import Session
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.tool import SessionSearchTool
+
+ASKED: dict[str, Callable[[SessionDB], object]] = {
+    "append": lambda db: db.append_message("s1", "user", "kumquat"),
+    "session": lambda db: db.get_session("s1"),
+    "by prefix": lambda db: db.find_session("s"),
+    "by title": lambda db: db.find_titled("Plan"),
+    "next title": lambda db: db.next_title("Plan"),
+    "messages": lambda db: db.get_messages("s1", limit=3, offset=5),
+    "around": lambda db: db.around(5),
+    "last": lambda db: db.last_message_id("s1"),
+    "turns": lambda db: db.turn_count("s1"),
+    "rewind": lambda db: db.rewind("s1", 18),
+    "browse": lambda db: SessionSearchTool(db).call({}, Session("now")),
+    "browse of a user": lambda db: SessionSearchTool(db).call({}, Session("now", user_id="u")),
+    "tip": lambda db: db.compression_tip("s1"),
+    "family": lambda db: db.lineage("s1"),
+    "delete": lambda db: db.delete_session("s1"),
+    "word": lambda db: db.search("kumquat"),
+    "sorted": lambda db: db.search("kumquat", sort="newest"),
+    "boolean": lambda db: db.search("kumquat AND tree NOT 部署"),
+    "CJK": lambda db: db.search("部 AND 署"),
+    "of a user": lambda db: db.search("kumquat tree", user="u"),
+    "tool": lambda db: SessionSearchTool(db).call({"query": "why kumquat trees?"}, Session("now")),
+    "read": lambda db: SessionSearchTool(db).call({"session_id": "s2"}, Session("now")),
+    "scroll": lambda db: SessionSearchTool(db).call(
+        {"session_id": "s2", "around_message_id": 25}, Session("now")
+    ),
+}
+
+
+@pytest.fixture
+def filled(db: SessionDB) -> SessionDB:
+    db.create_session("s2", title="Plan", user="u")
+    for session in ("s1", "s2"):
+        for number in range(20):
+            db.append_message(session, "user", f"kumquat trees 部署 {number}")
+    return db
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_no_statement_scans_a_table(filled: SessionDB, asked: str) -> None:
+    connection = filled._database.connection
+    statements: list[str] = []
+    connection.set_trace_callback(statements.append)
+    ASKED[asked](filled)
+    connection.set_trace_callback(None)
+
+    seen = [s for s in statements if s.lstrip().startswith(("SELECT", "WITH", "UPDATE", "DELETE"))]
+    assert seen
+    assert {(line, s) for s in seen for line in scans(connection, s)} == set()
+
+
+def scans(connection: sqlite3.Connection, statement: str) -> list[str]:
+    """Steps that walk a whole table of ours. An index walked in order ends with the limit."""
+    steps = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
+    ours = ("SCAN messages", "SCAN m", "SCAN sessions", "SCAN s", "SCAN c", "SCAN p", "SCAN t", "SCAN turns")
+    return [step for step in steps if step in ours or "AUTOMATIC" in step]
