@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sqlite3
 import time
@@ -12,9 +11,9 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
-from hermes_core.errors import DatabaseUnavailable, SessionError
+from hermes_core.errors import SessionError
 from hermes_core.recall.query import analyse
-from hermes_core.sessions import lineage, records, upkeep, writes
+from hermes_core.sessions import lineage, reads, records, upkeep, writes
 from hermes_core.sessions.filters import Filters, Order
 from hermes_core.sessions.mark import Mark
 from hermes_core.sessions.migrations import MIGRATIONS
@@ -32,10 +31,6 @@ from hermes_core.sessions.transcript import StoredTranscript
 from hermes_core.storage.sqlite import Database, JournalMode
 
 log = logging.getLogger(__name__)
-
-_MESSAGES = f"""
-    SELECT {records.MESSAGE_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key
-"""
 
 
 class SessionDB:
@@ -63,7 +58,7 @@ class SessionDB:
             journal_mode=journal_mode,
             read_only=read_only,
             repair=upkeep.REPAIR,
-            held_rows=self._held_rows,
+            held_rows=lambda: upkeep.held_rows(path, self._mark),
             on_open=self._warn_when_behind,
             take_turns=True,
         )
@@ -299,7 +294,9 @@ class SessionDB:
 
     def get_message(self, message_id: int) -> StoredMessage | None:
         """One message, None when there is no such or it was rewound."""
-        row = self._database.execute(f"{_MESSAGES} WHERE m.id = ? AND m.state < 2", (message_id,)).fetchone()
+        row = self._database.execute(
+            f"{reads.MESSAGES} WHERE m.id = ? AND m.state < 2", (message_id,)
+        ).fetchone()
         return records.message_of(row) if row else None
 
     def get_messages(
@@ -313,7 +310,7 @@ class SessionDB:
         """The messages of a session, oldest first, without rewound ones."""
         rows = self._database.execute(
             # Positions have no gaps, so that a part is reached without walking through what stands before it.
-            f"{_MESSAGES} WHERE s.id = ? AND m.position >= ? AND m.id <= ? ORDER BY m.position LIMIT ?",
+            f"{reads.MESSAGES} WHERE s.id = ? AND m.position >= ? AND m.id <= ? ORDER BY m.position LIMIT ?",
             (
                 records.storable(session_id),
                 offset,
@@ -336,23 +333,7 @@ class SessionDB:
 
     def around(self, message_id: int, window: int = 5, *, roles: Sequence[str] = ()) -> Window | None:
         """Up to `window` messages before and after this one, which is always there; None when it is not shown."""
-        row = self._database.execute(
-            "SELECT session_key, position FROM messages WHERE id = ? AND state < 2", (message_id,)
-        ).fetchone()
-        if row is None:
-            return None
-        key, position = row
-        rows = self._database.execute(
-            f"{_MESSAGES} WHERE m.session_key = ? AND m.position BETWEEN ? AND ? ORDER BY m.position",
-            (key, position - window, position + window),
-        )
-        last = self._database.execute(
-            "SELECT max(position) FROM messages WHERE session_key = ?", (key,)
-        ).fetchone()[0]
-        shown = [
-            m for m in map(records.message_of, rows) if not roles or m.role in roles or m.id == message_id
-        ]
-        return Window(tuple(shown), max(position - window, 0), max(last - position - window, 0))
+        return reads.around(self._database, message_id, window, roles)
 
     def transcript(self, session_id: str, last_message_id: int | None = None) -> StoredTranscript:
         """A reader of the session up to a message (all of it for None), for the end of a session."""
@@ -386,11 +367,11 @@ class SessionDB:
     def last_message_id(self, session_id: str) -> int | None:
         """The id of the session's newest message that is not rewound; None when it has none."""
         sql = (
-            "SELECT max(m.id) FROM messages m JOIN sessions s ON s.key = m.session_key"
-            " WHERE s.id = ? AND m.position IS NOT NULL"
+            "SELECT m.id FROM messages m JOIN sessions s ON s.key = m.session_key"
+            " WHERE s.id = ? AND m.position IS NOT NULL ORDER BY m.position DESC LIMIT 1"
         )
-        found = self._database.execute(sql, (records.storable(session_id),)).fetchone()[0]
-        return None if found is None else int(found)
+        found = self._database.execute(sql, (records.storable(session_id),)).fetchone()
+        return None if found is None else int(found[0])
 
     def last_turn_key(self) -> int:
         """The key of the newest completed turn, 0 when there is none."""
@@ -415,20 +396,7 @@ class SessionDB:
 
         Only those stored after a moment (epoch seconds), and for whose id `unless` says no.
         """
-        rows = self._database.execute(
-            "SELECT t.*, s.id AS session_id, s.identity FROM turns t JOIN sessions s ON s.key = t.session_key"
-            " WHERE t.key > ? AND t.state = 0 AND (?2 IS NULL OR s.id = ?2) AND t.stored_at >= ?3 ORDER BY t.key",
-            (since, session_id, stored_after),
-        ).fetchall()
-        for row in rows:
-            if unless is not None and unless(row["id"]):
-                continue
-            found = self._database.execute(
-                f"{_MESSAGES} WHERE m.session_key = ? AND m.state < 2 AND m.id BETWEEN ? AND ? ORDER BY m.id",
-                (row["session_key"], row["first_message_id"], row["last_message_id"]),
-            )
-            turn = records.turn_of(row, [records.message_of(message) for message in found])
-            yield CompletedTurn(row["key"], row["session_id"], turn, json.loads(row["identity"] or "{}"))
+        return reads.completed(self._database, since, session_id, stored_after, unless)
 
     # ------------------------------------------------------------------ search
 
@@ -513,16 +481,6 @@ class SessionDB:
     def backup(self, target: Path) -> None:
         """Copy the whole store to `target`, also while others write."""
         self._database.backup(target)
-
-    def _held_rows(self) -> bool:
-        """Whether the file, were it empty now, would have lost something. One that was taken away begins anew."""
-        if self.path.with_name(f"{self.path.name}.repaired").exists():
-            raise DatabaseUnavailable(
-                f"a repair of {str(self.path)!r} was not finished", "run `hermes sessions repair` again"
-            )
-        if not self.path.exists():
-            self._mark.forget()
-        return self._mark.read() > 0
 
     def _warn_when_behind(self, connection: sqlite3.Connection) -> None:
         for line in upkeep.behind(connection, self.path, self._mark):

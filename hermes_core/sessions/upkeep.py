@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes_core.errors import DatabaseCorrupt
+from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable
 from hermes_core.sessions import index, lineage
 from hermes_core.sessions.mark import Mark
 from hermes_core.storage.sqlite import Database
@@ -37,6 +37,20 @@ def check(database: Database, mark: Mark) -> list[str]:
         return faults + behind(database, database.path, mark)
     except DatabaseCorrupt as exc:
         return [str(exc)]
+
+
+def held_rows(path: Path, mark: Mark) -> bool:
+    """Whether the file, were it empty now, would have lost something. One that was taken away begins anew.
+
+    Raises `DatabaseUnavailable` while a repair waits to be finished.
+    """
+    if path.with_name(f"{path.name}.repaired").exists():
+        raise DatabaseUnavailable(
+            f"a repair of {str(path)!r} was not finished", "run `hermes sessions repair` again"
+        )
+    if not path.exists():
+        mark.forget()
+    return mark.read() > 0
 
 
 def behind(connection: lineage.Reads, path: Path, mark: Mark) -> list[str]:
