@@ -311,6 +311,13 @@ def printed() -> dict[str, list[tuple[str, str]]]:
             "hermes memory show": ("memory", "show"),
             "hermes memory remove": ("memory", "remove", "A fact"),
             "hermes memory curate": ("memory", "curate", "--target", "memory"),
+            "hermes doctor": ("doctor",),
+            "hermes sessions check": ("sessions", "check"),
+            "hermes sessions prune": ("sessions", "prune", "--older-than", "1", "--yes"),
+            "hermes sessions rebuild": ("sessions", "rebuild"),
+            "hermes sessions vacuum": ("sessions", "vacuum"),
+            "hermes skills history": ("skills", "history"),
+            "hermes skills list": ("skills", "list"),
             "hermes memory status": ("memory", "status"),
             "hermes chat": ("chat", "-m", "Hello"),
         }.items():

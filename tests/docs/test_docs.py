@@ -131,7 +131,10 @@ def test_every_command_that_prints_json_has_its_shape(headings: set[str]) -> Non
         for path, command in generate.commands()
         if any(param.name == "as_json" for param in command.params)
     ]
-    assert [path for path in printing if f"{path} --json" not in headings] == []
+    # The log is lines; what a move or a repair reports depends on what there was.
+    elsewhere = {"hermes logs", "hermes claw migrate", "hermes sessions repair"}
+    missing = [path for path in printing if f"{path} --json" not in headings]
+    assert [path for path in missing if path not in elsewhere] == []
 
 
 @pytest.mark.parametrize(
