@@ -320,12 +320,20 @@ def printed() -> dict[str, list[tuple[str, str]]]:
             "hermes skills list": ("skills", "list"),
             "hermes memory status": ("memory", "status"),
             "hermes chat": ("chat", "-m", "Hello"),
+            "hermes claw migrate": ("claw", "migrate", "--yes", "--source", str(openclaw_notes(Path(home)))),
         }.items():
             done = CliRunner().invoke(hermes, ["--home", home, *words, "--json"])
             found[path] = list(observed(json.loads(done.stdout)))
     status = [line for line in found["hermes memory status"] if not line[0].startswith(".health[]")]
     found["hermes memory status"] = [*status, *shape(ProviderHealth, ".health[]")]
     return found
+
+
+def openclaw_notes(folder: Path) -> Path:
+    """A workspace of OpenClaw's with one note."""
+    (folder / "openclaw").mkdir()
+    (folder / "openclaw" / "USER.md").write_text("- Likes tea\n", encoding="utf-8")
+    return folder / "openclaw"
 
 
 def shape(hint: Any, key: str = "") -> list[tuple[str, str]]:
