@@ -11,8 +11,9 @@ from pathlib import Path
 
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.credentials import Credentials
-from hermes_core.curated.document import render, split
+from hermes_core.curated.document import render
 from hermes_core.curated.edits import Operation
+from hermes_core.curated.store import TARGETS
 from hermes_core.errors import HermesError, StorageError
 from hermes_core.importers.openclaw.backup import back_up_home
 from hermes_core.importers.openclaw.here import OVERFLOW, migrations
@@ -45,6 +46,7 @@ def apply_plan(plan: Plan, memory: Memory, now: datetime, *, backup: bool = True
         folder = _new_folder(migrations(memory.home), now)
         if backup:
             back_up_home(memory.home, folder / BACKUP)
+        _keep_overflow(plan, folder / "overflow")
         memory.manager.initialize_all(memory.local_session)
         migration = _Migration(memory, folder)
         items = tuple(migration.run(item) for item in plan.items)
@@ -67,6 +69,15 @@ def _new_folder(root: Path, now: datetime) -> Path:
             raise StorageError(f"can't make folder {str(folder)!r}: {exc.strerror or exc}") from exc
         return folder
     raise StorageError(f"can't make a new folder in {str(root)!r}", "remove old migrations")
+
+
+def _keep_overflow(plan: Plan, folder: Path) -> None:
+    """Write the entries without room, a file for each store."""
+    for target in TARGETS:
+        steps = [step for item in plan.items for step in item.steps if isinstance(step, KeepOverflow)]
+        entries = [entry for step in steps if step.target == target for entry in step.entries]
+        if entries:
+            write_atomic(folder / OVERFLOW.format(target=target), f"{render(entries)}\n".encode())
 
 
 class _Migration:
@@ -96,8 +107,8 @@ class _Migration:
         match step:
             case AddEntries(target, entries):
                 return self._add(target, entries)
-            case KeepOverflow(target, entries):
-                self._keep(target, entries)
+            case KeepOverflow():
+                pass  # all of it was written before the first item
             case WriteFile(path, data, mode):
                 self._back_up(path)
                 write_atomic(path, data, mode)
@@ -123,11 +134,6 @@ class _Migration:
             if not result.get("success"):
                 refused.append(str(result.get("error")))
         return refused
-
-    def _keep(self, target: MemoryTarget, entries: Sequence[str]) -> None:
-        path = self._folder / "overflow" / OVERFLOW.format(target=target)
-        kept = split(path.read_text(encoding="utf-8")) if path.exists() else ()
-        write_atomic(path, f"{render([*kept, *entries])}\n".encode())
 
     def _back_up(self, path: Path) -> None:
         """A copy of what is about to be replaced."""

@@ -77,9 +77,10 @@ def _skills(folder: Path) -> Iterator[tuple[str, str]]:
 def _overflow(runs: Iterable[Path]) -> Iterator[tuple[str, str]]:
     for run in runs:
         for target in TARGETS:
-            data = _read(run / "overflow" / OVERFLOW.format(target=target)) or b""
-            for entry in split(data.decode("utf-8", "replace")):
-                yield entry_key(target, entry)
+            kept = run / "overflow" / OVERFLOW.format(target=target)
+            if kept.is_file():
+                for entry in split(kept.read_text(encoding="utf-8", errors="replace")):
+                    yield entry_key(target, entry)
 
 
 def _archived(runs: Iterable[Path]) -> Iterator[tuple[str, str]]:
