@@ -15,7 +15,7 @@ from typing import Any, Literal
 import httpx2
 import pytest
 from mcp import Client
-from mcp.client.stdio import StdioServerParameters
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from hermes_core.config import set_value
@@ -76,7 +76,9 @@ class Server:
         """Start the server, let `talk` use a client of it, and stop it."""
         if self.transport == "stdio":
             arguments = [*HERMES, "--home", str(self.home.path), "mcp", *options]
-            asyncio.run(_over(StdioServerParameters(command=sys.executable, args=arguments), talk))
+            asyncio.run(
+                _over(stdio_client(StdioServerParameters(command=sys.executable, args=arguments)), talk)
+            )
         else:
             asyncio.run(_over_http(self.start_http(*options), self.token, talk))
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 from mcp import Client, MCPError
-from mcp.client.stdio import StdioServerParameters
+from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from hermes_core import HermesHome, open_memory
 from tests.mcp_server.conftest import HERMES, Server, exists, said
@@ -68,7 +68,7 @@ def test_a_client_of_the_older_protocol_is_served_too(hermes_home: HermesHome) -
 
     async def talk() -> None:
         server = StdioServerParameters(command=sys.executable, args=arguments)
-        async with Client(server, mode="legacy") as client:
+        async with Client(stdio_client(server), mode="legacy") as client:
             assert len((await client.list_tools()).tools) == 4
             assert not (await client.call_tool("memory_read")).is_error
 
