@@ -53,6 +53,8 @@ def caught_by(check: str, variant: str = "", **suite: Any) -> Callable[[type[Not
 
     def enter(provider: type[Notebook]) -> type[Notebook]:
         proof = f"{check}{variant and ':'}{variant}"
+        if "deadlines" in suite:
+            suite["deadlines"] = {**NotebookContract.deadlines, **suite["deadlines"]}
         members = {"provider": provider, "__module__": __name__, "label": lambda self: proof, **suite}
         SUITES[proof] = type("TestBroken", (NotebookContract,), members)
         return provider

@@ -181,6 +181,17 @@ class NotebookContract(ProviderContract):
     recalled_from = ("sync_turn", "on_memory_write", "on_session_end")
     isolates_users = True
     patience = 0.2
+    deadlines: ClassVar[Mapping[str, float]] = dict.fromkeys(
+        (
+            "is_available",
+            "get_tool_schemas",
+            "on_turn_start",
+            "system_prompt_block",
+            "backup_paths",
+            "register_cli",
+        ),
+        20.0,
+    )
 
     def make_provider(self) -> Notebook:
         return self.provider()
