@@ -245,6 +245,8 @@ class Database:
 
     def _configure(self, connection: sqlite3.Connection) -> None:
         if not self._ready:
+            if self._migrations:
+                _refuse_foreign(connection, self.path)
             self.journal_mode = self._set_journal_mode(connection)
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute(f"PRAGMA secure_delete = {'ON' if self._secure_delete else 'OFF'}")
@@ -323,6 +325,16 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> 
             _roll_back(connection)
             raise
     return ran
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
+    """Leave a database alone that another program made; the names of our files are no secret of ours."""
+    tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    if tables and "schema_migrations" not in tables:
+        raise DatabaseUnavailable(
+            f"{str(path)!r} was made by another program (it holds {tables[0]!r})",
+            "give this one a home of its own with --home DIR or HERMES_HOME; nothing was changed",
+        )
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

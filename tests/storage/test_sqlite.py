@@ -509,3 +509,16 @@ def test_who_never_gives_the_turn_back_is_named_after_a_while(tmp_path: Path) ->
         with other.transaction() as connection:
             connection.execute("INSERT INTO note VALUES ('later')")
         assert notes(holder) == ["later"]
+
+
+def test_a_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with contextlib.closing(sqlite3.connect(path)) as theirs:
+        theirs.execute("CREATE TABLE sessions (id)")
+    before = path.read_bytes()
+    database = Database(path, [("first", lambda connection: None)])
+
+    with pytest.raises(DatabaseUnavailable, match=r"made by another program.*home of its own"):
+        database.execute("SELECT 1")
+    database.close()
+    assert path.read_bytes() == before
