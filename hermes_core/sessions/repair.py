@@ -123,7 +123,7 @@ def _fill(
     connection.execute("PRAGMA defer_foreign_keys = ON")  # a message may come without its session
     for table in TABLES:
         _copy(damaged, connection, table, result, progress)
-    if not result.saved["sessions"] and not result.saved["messages"]:
+    if not any(result.saved.values()) and any(result.lost.values()):  # a store may be empty and whole
         raise DatabaseCorrupt(
             "no row of the session store can be read",
             f"restore a backup, or move it away to begin anew; {str(result.kept)!r} holds a copy",

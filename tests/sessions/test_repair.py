@@ -223,6 +223,12 @@ def test_a_store_that_another_process_has_open_is_not_repaired(path: Path) -> No
     assert repair(path).lost["messages"] == 0
 
 
+def test_a_store_in_which_nothing_was_said_yet_may_be_repaired(tmp_path: Path) -> None:
+    with contextlib.closing(SessionDB(tmp_path / "state.db")) as db:
+        assert db.counts() == {"sessions": 0, "messages": 0}
+    assert not any(repair(tmp_path / "state.db").lost.values())
+
+
 def test_there_must_be_a_store_to_repair(tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="no session store"):
         repair(tmp_path / "state.db")
