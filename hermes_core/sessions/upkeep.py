@@ -55,8 +55,9 @@ def held_rows(path: Path, mark: Mark) -> bool:
 
 def behind(connection: lineage.Reads, path: Path, mark: Mark) -> list[str]:
     """A line when messages that were acknowledged are not in the file: its log was deleted, or an old copy put back."""
+    acknowledged = mark.read()  # first: others may store more meanwhile
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'messages'").fetchone()
-    stored, acknowledged = (row[0] if row else 0), mark.read()
+    stored = row[0] if row else 0
     if stored >= acknowledged:
         return []
     return [

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,10 @@ import pytest
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, HermesError, SessionError
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.mark import Mark
 from hermes_core.sessions.repair import repair
+from hermes_core.sessions.upkeep import behind
+from hermes_core.storage.sqlite import Database
 
 PAGE = 4096
 MESSAGES = 600
@@ -175,6 +179,25 @@ def test_a_deleted_write_ahead_log_is_noticed_and_its_ids_are_not_given_again(
     with contextlib.closing(SessionDB(path)) as db:
         assert db.check() == []
         assert db.append_message("s1", "user", "next") == MESSAGES + 5 + 1
+
+
+def test_a_store_that_others_write_to_is_never_accused(path: Path) -> None:
+    ended = threading.Event()
+
+    def write() -> None:
+        with contextlib.closing(SessionDB(path)) as db:
+            for _ in range(1_500):
+                db.append_message("s1", "user", "more")
+        ended.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    accused = []
+    with contextlib.closing(Database(path)) as database:
+        while not ended.is_set():
+            accused += behind(database, path, Mark(path))
+    writer.join()
+    assert accused == []
 
 
 def test_a_store_that_a_killed_process_left_is_whole(path: Path) -> None:
