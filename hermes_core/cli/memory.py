@@ -202,7 +202,7 @@ def _show_status(report: Status) -> None:
     rows: list[tuple[object, ...]] = [("home", report.home, f"profile {report.profile}")]
     for target, store in report.builtin.items():
         rows.append((f"built-in {target}", _store_state(store), "; ".join(store.flagged)))
-    rows += _provider_rows(report.provider, next((h for h in report.health if h.name != "builtin"), None))
+    rows += _provider_rows(report.selected, next((h for h in report.health if h.name != "builtin"), None))
     box = report.outbox
     oldest = f", the oldest for {age(box.oldest_age_s)}" if box.oldest_age_s is not None else ""
     rows.append(("outbox", f"{box.waiting} waiting{oldest}", f"{box.parked} parked" if box.parked else ""))
@@ -210,9 +210,9 @@ def _show_status(report: Status) -> None:
     if "sessions" in stored:
         search = "" if stored["search_enabled"] else "search is off"
         rows.append(("sessions", f"{stored['sessions']} sessions, {stored['messages']} messages", search))
-    rows += [("", "warning", text) for text in report.warnings]
+    rows += [("", "warning", text) for text in (*report.config_warnings, *report.warnings)]
     print_table("", ("what", "state", "remark"), rows, "")
-    chosen = report.provider.name if report.provider else ""
+    chosen = report.selected.name if report.selected else ""
     others = [e.name for e in report.installed if e.installed and e.state == "idle" and e.name != chosen]
     if others:
         click.echo(f"also installed: {', '.join(others)}; hermes memory setup chooses")

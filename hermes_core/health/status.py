@@ -76,16 +76,18 @@ class ProviderStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """All of it. `problems` are sentences about what is configured and does not work, each with the way out."""
+    """All of it. `provider` is the name in config.yaml, "" for built-in only, and `selected` how it is. `problems` are sentences about what is configured and does not work, each with the way out."""
 
     home: str
     profile: str
     builtin: Mapping[MemoryTarget, StoreStatus] = field(default_factory=dict)
-    provider: ProviderStatus | None = None
+    provider: str = ""
+    selected: ProviderStatus | None = None
     outbox: OutboxStatus = OutboxStatus()
     sessions: Mapping[str, Any] = field(default_factory=dict)
     health: tuple[ProviderHealth, ...] = ()
     installed: tuple[ProviderEntry, ...] = ()
+    config_warnings: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -129,12 +131,14 @@ def _status(found: Opened, broken: list[Finding]) -> Status:
         str(memory.home.path),
         memory.home.profile,
         {target: _store(memory.curated, target) for target in TARGETS},
+        found.selected,
         _provider(found, entries),
         outbox,
         sessions,
         memory.manager.health(),
         tuple(entries),
-        (*memory.config.warnings, *_sentences(findings, failed=False)),
+        memory.config.warnings,
+        _sentences(findings, failed=False),
         (*problems, *_sentences(untold, failed=True)),
     )
 

@@ -39,7 +39,7 @@ def problems(status: Status) -> str:
 def test_a_home_without_anything_works(hermes_home: HermesHome) -> None:
     status = status_of(hermes_home)
     assert status.problems == status.warnings == ()
-    assert status.provider is None
+    assert status.selected is None
     assert status.builtin["memory"].limit == 2200
 
 
@@ -51,9 +51,9 @@ def test_built_in_memory_is_off_when_it_is_off(hermes_home: HermesHome) -> None:
 
 def test_a_missing_key_is_named_with_variable_and_url(lockbox: HermesHome) -> None:
     status = status_of(lockbox)
-    assert status.provider
-    assert status.provider.state == "unavailable"
-    assert [line.name for line in status.provider.missing] == ["api_key"]
+    assert status.selected
+    assert status.selected.state == "unavailable"
+    assert [line.name for line in status.selected.missing] == ["api_key"]
     told = "put LOCKBOX_API_KEY into .env; get it at https://lockbox.example/keys"
     assert told in problems(status)
     assert CliRunner().invoke(main, ["memory", "status"]).exit_code == 3
@@ -68,8 +68,8 @@ def test_each_setting_tells_its_source_and_a_secret_only_its_end(
     save_settings([Field("limit", int)], lockbox.path, "lockbox", {"limit": 9})
     monkeypatch.setenv("LOCKBOX_SERVER", "http://localhost")
     status = status_of(lockbox)
-    assert status.provider
-    assert {line.name: (line.value, line.source) for line in status.provider.settings} == {
+    assert status.selected
+    assert {line.name: (line.value, line.source) for line in status.selected.settings} == {
         "api_key": ("...6789", ".env"),
         "mode": ("cloud", "default"),
         "server": ("http://localhost", "environment"),
@@ -88,8 +88,8 @@ def test_a_wrong_value_is_named_with_its_file(lockbox: HermesHome) -> None:
 def test_a_refused_key_is_named_with_the_remedy_of_the_provider(lockbox: HermesHome) -> None:
     Credentials(lockbox).set("LOCKBOX_API_KEY", "wrong-key-0123456789")
     status = status_of(lockbox)
-    assert status.provider
-    assert status.provider.state == "failed"
+    assert status.selected
+    assert status.selected.state == "failed"
     assert "refuses the key; make a new one" in problems(status)
 
 
@@ -98,10 +98,10 @@ def test_the_last_error_of_an_earlier_process_is_told(lockbox: HermesHome) -> No
     with open_memory(lockbox) as memory:
         memory.begin_turn("where is the tent?", memory.start_session())
     status = status_of(lockbox)
-    assert status.provider
-    assert status.provider.last_error
-    assert status.provider.last_error.hook == "prefetch"
-    assert "can't connect" in status.provider.last_error.error
+    assert status.selected
+    assert status.selected.last_error
+    assert status.selected.last_error.hook == "prefetch"
+    assert "can't connect" in status.selected.last_error.error
 
 
 def test_a_provider_that_is_not_installed_is_a_problem(hermes_home: HermesHome) -> None:
@@ -126,8 +126,8 @@ def test_a_damaged_store_hides_neither_provider_nor_notes(lockbox: HermesHome) -
     SessionDB(lockbox.state_db).close()
     lockbox.state_db.write_bytes(b"garbage" * 1000)
     status = status_of(lockbox)
-    assert status.provider
-    assert (status.provider.name, status.provider.state) == ("lockbox", "not started")
+    assert status.selected
+    assert (status.selected.name, status.selected.state) == ("lockbox", "not started")
     assert status.builtin["memory"].entries == 1
     assert ".recover" in problems(status)
 
@@ -143,7 +143,7 @@ def test_a_config_that_cant_be_read_is_one_line_with_the_place(hermes_home: Herm
 def test_a_key_with_a_typing_error_is_a_warning(hermes_home: HermesHome) -> None:
     hermes_home.path.mkdir(mode=0o700)
     hermes_home.config_yaml.write_text("memory:\n  memori_enabled: false\n")
-    assert "did you mean" in status_of(hermes_home).warnings[0]
+    assert "did you mean" in status_of(hermes_home).config_warnings[0]
 
 
 def test_what_waits_and_what_is_parked_is_counted_for_every_provider(hermes_home: HermesHome) -> None:
@@ -175,7 +175,7 @@ def test_when_the_last_write_was_taken_is_known(hermes_home: HermesHome) -> None
 
 def test_json_holds_all_of_it(lockbox: HermesHome) -> None:
     found = json.loads(CliRunner().invoke(main, ["memory", "status", "--json"]).stdout)
-    assert found["provider"]["settings"][0]["env"] == "LOCKBOX_API_KEY"
+    assert found["selected"]["settings"][0]["env"] == "LOCKBOX_API_KEY"
     assert found["builtin"]["user"]["limit"] == 1375
     assert found["problems"]
 

@@ -240,7 +240,7 @@ def test_a_published_provider_is_set_up_by_its_schema_and_its_own_store(
     assert Credentials(hermes_home, {}).get("ELEPHANT_KEY") == "elephant-key-0123456789"
     assert chosen(hermes_home) == "elephant"
     status: dict[str, Any] = json.loads(CliRunner().invoke(main, ["memory", "status", "--json"]).stdout)
-    assert status["provider"]["state"] == "active"
+    assert status["selected"]["state"] == "active"
     assert status["problems"] == []
 
 
