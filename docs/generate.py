@@ -297,6 +297,7 @@ def printed() -> dict[str, list[tuple[str, str]]]:
     from click.testing import CliRunner
 
     from hermes_core.cli import main as hermes
+    from hermes_core.health.status import ProviderStatus
     from hermes_core.manager.health import ProviderHealth
     from hermes_core.testing.model_server import ModelServer, Reply
 
@@ -321,11 +322,18 @@ def printed() -> dict[str, list[tuple[str, str]]]:
             "hermes memory status": ("memory", "status"),
             "hermes chat": ("chat", "-m", "Hello"),
             "hermes claw migrate": ("claw", "migrate", "--yes", "--source", str(openclaw_notes(Path(home)))),
+            "hermes logs": ("logs", "-n", "1"),
         }.items():
             done = CliRunner().invoke(hermes, ["--home", home, *words, "--json"])
             found[path] = list(observed(json.loads(done.stdout)))
-    status = [line for line in found["hermes memory status"] if not line[0].startswith(".health[]")]
-    found["hermes memory status"] = [*status, *shape(ProviderHealth, ".health[]")]
+    status = [
+        line for line in found["hermes memory status"] if not line[0].startswith((".health[]", ".selected"))
+    ]
+    found["hermes memory status"] = [
+        *status,
+        *shape(ProviderStatus, ".selected"),
+        *shape(ProviderHealth, ".health[]"),
+    ]
     return found
 
 

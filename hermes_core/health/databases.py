@@ -134,9 +134,11 @@ def _fault(what: str, path: Path, exc: HermesError) -> Finding:
 
 def rescue(path: Path) -> str:
     """What a person does with a damaged database."""
+    if path.name == "state.db":
+        return "stop every hermes, then put a backup in its place or run: hermes sessions repair"
     aside = str(path.with_name(f"{path.name}.damaged"))
     return (
-        f"stop hermes and put a backup in its place, or rescue what can be read: mv {str(path)!r} {aside!r} && "
+        f"stop every hermes and put a backup in its place, or rescue what can be read: mv {str(path)!r} {aside!r} && "
         f"sqlite3 {aside!r} .recover | sqlite3 {str(path)!r}"
     )
 

@@ -117,7 +117,7 @@ def test_a_damaged_store_is_named_and_memory_is_not_tried(hermes_home: HermesHom
     examine(hermes_home)
     hermes_home.state_db.write_bytes(b"garbage" * 1000)
     found = examine(hermes_home)
-    assert ".recover" in failures(found)["state.db"]
+    assert "hermes sessions repair" in failures(found)["state.db"]
     assert "not tried" in next(one.detail for one in found.findings if one.what == "a turn")
 
 

@@ -129,7 +129,7 @@ def test_a_damaged_store_hides_neither_provider_nor_notes(lockbox: HermesHome) -
     assert status.selected
     assert (status.selected.name, status.selected.state) == ("lockbox", "not started")
     assert status.builtin["memory"].entries == 1
-    assert ".recover" in problems(status)
+    assert "hermes sessions repair" in problems(status)
 
 
 def test_a_config_that_cant_be_read_is_one_line_with_the_place(hermes_home: HermesHome) -> None:
