@@ -81,7 +81,7 @@ def started(manager: MemoryManager, session: Session) -> None:
     """Start the providers and wait for them up to the deadline of `initialize`, a background start included."""
     for _ in range(max(1, int(POLICIES["initialize"].deadline // 2))):
         manager.initialize_all(session)
-        if not any(one.state == "degraded" and not one.calls for one in manager.health()):
+        if not any(one.reason.startswith("initialize has run") for one in manager.health()):
             return
 
 

@@ -34,7 +34,7 @@ def set_up(home: HermesHome, install_plugin: InstallPlugin, key: str = KEY) -> N
 
 
 def test_a_new_home_works_and_only_what_stands_behind_it_is_left(hermes_home: HermesHome) -> None:
-    assert examine(hermes_home).works
+    assert failures(examine(hermes_home)) == {}
     with open_memory(hermes_home) as memory:
         assert memory.sessions.counts() == {"sessions": 0, "messages": 0}
         assert memory.curated.entries("memory") == ()
@@ -48,7 +48,7 @@ def test_what_the_person_has_is_as_before(hermes_home: HermesHome) -> None:
         session = memory.start_session("mine")
         memory.end_turn(session, "where is the tent?", "in the garage")
     before = hermes_home.memory_md.read_bytes()
-    assert examine(hermes_home).works
+    assert failures(examine(hermes_home)) == {}
     with open_memory(hermes_home) as memory:
         assert hermes_home.memory_md.read_bytes() == before
         assert [one.session.id for one in memory.sessions.list_sessions()] == ["mine"]
@@ -58,7 +58,7 @@ def test_what_the_person_has_is_as_before(hermes_home: HermesHome) -> None:
 def test_a_full_store_is_no_failure_of_the_try(hermes_home: HermesHome) -> None:
     with open_memory(hermes_home) as memory:
         memory.change_memory("add", content="x" * 2200)
-    assert examine(hermes_home).works
+    assert failures(examine(hermes_home)) == {}
 
 
 def test_the_provider_is_asked_as_a_turn_asks_and_is_sent_nothing(hermes_home: HermesHome) -> None:
@@ -76,7 +76,7 @@ def test_the_session_of_a_try_that_was_killed_is_deleted_by_the_next(hermes_home
     db.create_session(f"{SOURCE}-left", SOURCE)
     db.append_message(f"{SOURCE}-left", "user", "the word")
     db.close()
-    assert examine(hermes_home).works
+    assert failures(examine(hermes_home)) == {}
     db = SessionDB(hermes_home.state_db)
     assert db.counts()["sessions"] == 0
     db.close()
@@ -85,7 +85,7 @@ def test_the_session_of_a_try_that_was_killed_is_deleted_by_the_next(hermes_home
 def test_a_provider_that_works_passes(hermes_home: HermesHome, install_plugin: InstallPlugin) -> None:
     set_up(hermes_home, install_plugin)
     found = examine(hermes_home)
-    assert found.works
+    assert failures(found) == {}
     assert "self-test of lockbox" in {one.what for one in found.findings}
 
 
