@@ -182,7 +182,7 @@ class Instance:
         deadline = self._terms.deadline(hook.name)
         if not watched:
             afterwards = partial(self._ended, hook.name, deadline, breaker, afterwards)
-        patient = hook.name == "on_turn_start" and "prefetch" in self.hooks
+        patient = not watched and hook.name == "on_turn_start" and "prefetch" in self.hooks
         job = Job(hook.name, run, deadline, afterwards, watched=watched, patient=patient)
         if refused := lane.submit(job):
             if breaker is not None:

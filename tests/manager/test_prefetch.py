@@ -253,3 +253,12 @@ def test_a_first_item_that_is_too_long_is_cut() -> None:
 def test_a_host_can_add_a_source_of_its_own() -> None:
     result = RecallResult().with_part("sessions", Recall(text="we talked"))
     assert result.contexts == [("sessions", "we talked")]
+
+
+def test_a_turn_start_that_is_waited_for_waits_for_no_recall(hermes_home: HermesHome) -> None:
+    manager, provider, session = MemoryManager(hermes_home), RecordingProvider(), make_session()
+    manager.add_provider(provider)
+    manager.initialize_all(session)
+    asked = {"turn_number": 1, "message": "hello", "session": session}
+    assert manager.ask("fake", "on_turn_start", **asked).ok
+    manager.shutdown_all()
