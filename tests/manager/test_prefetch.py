@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from hermes_core.contract.values import Query, Recall, RecallItem, Session, SessionSwitch, ToolCall
+from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager, RecallPart
 from hermes_core.manager.prefetch import WARM_FOR, RecallResult, within
 from hermes_core.testing.fakes import Clock, RaisingProvider, RecordingProvider, make_session

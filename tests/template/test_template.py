@@ -181,5 +181,5 @@ def test_the_command_line_finds_it_and_uses_it(made: Made, tmp_path: Path) -> No
     listed = {entry["name"]: entry for entry in json.loads(hermes("providers", "--json"))}
     assert listed[made.name]["state"] == "idle"
     hermes("memory", "use", made.name)
-    assert json.loads(hermes("memory", "status", "--json"))["provider"]["name"] == made.name
+    assert json.loads(hermes("memory", "status", "--json"))["provider"] == made.name
     assert "search" in hermes(made.name, "--help")
