@@ -235,6 +235,8 @@ def test_thirty_turns_in_a_small_context_are_compressed_and_nothing_is_forgotten
     summaries = [request for request in stage.server.requests if "tools" not in request]
     assert "previous-summary" in json.dumps(summaries[-1])
 
+    # The thirtieth turn starts a review, which would otherwise hear the answers meant for the next agent.
+    assert agent.wait_for_review(10)
     other = stage.agent()
     stage.script(Reply(calls=[("session_search", {"query": "code of the safe"})]), Reply("4711."))
     other.run_turn("What was the code?")
