@@ -275,7 +275,7 @@ def documents() -> dict[str, Any]:
     from hermes_core.importers.run import Imported
     from hermes_core.loader.entry import ProviderEntry
     from hermes_core.manager.outbox import Row
-    from hermes_core.memory import RecallReport
+    from hermes_core.recalled import RecallReport
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
 
     return {

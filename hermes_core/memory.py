@@ -12,11 +12,9 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from hermes_core.config import Config, load_config
 from hermes_core.contract.values import (
@@ -25,7 +23,6 @@ from hermes_core.contract.values import (
     Message,
     Query,
     Recall,
-    RecallItem,
     Session,
     SessionSwitch,
     ToolCall,
@@ -42,64 +39,17 @@ from hermes_core.loader.entry import LoadControl, ProviderEntry, State
 from hermes_core.loader.load import Loaded, load_provider
 from hermes_core.loader.observers import load_observers
 from hermes_core.logs import LogFile
-from hermes_core.manager.manager import MemoryManager, RecallResult
+from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.prefetch import within
 from hermes_core.recall.rank import count_tokens
-from hermes_core.safety.fence import build_memory_context_block, inject_memory_context
+from hermes_core.recalled import Recalled, RecallReport, TurnRecall, found_item, recalled
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.records import SearchHit
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool, owner_of
 
 log = logging.getLogger(__name__)
 
 SESSIONS_LABEL = "sessions"
 """Label of past sessions in the fence, when `recall.sessions` is `auto`."""
-
-Source = Literal["memory", "provider", "sessions"]
-
-
-@dataclass(frozen=True, slots=True)
-class TurnRecall:
-    """What the coming turn is given: `contexts` are (label, text), `problems` say what did not work."""
-
-    recall: RecallResult
-    contexts: tuple[tuple[str, str], ...]
-    problems: tuple[str, ...] = ()
-
-    @property
-    def context(self) -> str:
-        """The fenced block, "" when nothing is remembered."""
-        return build_memory_context_block(self.contexts)
-
-    def inject(self, content: Any) -> Any:
-        """This request's copy of the user message, text or parts, with the fence behind it; the original stays."""
-        return inject_memory_context(content, self.contexts)
-
-
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """One line of a recall report; `injected` says whether a turn would be given it without asking."""
-
-    source: Source
-    injected: bool
-    text: str
-    session_id: str = ""
-    message_id: int | None = None
-    ref: str = ""
-    speaker: str = ""
-    when: str = ""
-    score: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RecallReport:
-    """What a turn with `query` would be given, and what a search would add; `tokens` counts what is injected."""
-
-    query: str
-    results: tuple[Recalled, ...]
-    tokens: int
-    elapsed_ms: float
-    problems: tuple[str, ...] = ()
 
 
 def open_memory(
@@ -333,7 +283,7 @@ class Memory:
         ]
         if self.config.sessions.search_enabled:
             hits = self.sessions.search(text, limit=limit, user=owner_of(here) or None)
-            results += [_recalled("sessions", auto, _item(hit)) for hit in hits]
+            results += [recalled("sessions", auto, found_item(hit)) for hit in hits]
         tokens = sum(count_tokens(result.text) for result in results if result.injected)
         elapsed = (time.perf_counter() - began) * 1000
         return RecallReport(text, tuple(results), tokens, round(elapsed, 3), tuple(self.problems()))
@@ -458,7 +408,7 @@ class Memory:
             exclude_sessions=tuple(self.sessions.lineage(session.id)),
             user=owner_of(session) or None,
         )
-        text = within(Recall(tuple(map(_item, hits))), query.budget).render()
+        text = within(Recall(tuple(map(found_item, hits))), query.budget).render()
         return [(SESSIONS_LABEL, text)] if text else []
 
     def _prompt_entries(self) -> list[str]:
@@ -477,38 +427,7 @@ class Memory:
         found: list[Recalled] = []
         for part in self.manager.prefetch_all(query, session).parts:
             if part.recall.items:
-                found += [_recalled("provider", True, item) for item in part.recall.items[:limit]]
+                found += [recalled("provider", True, item) for item in part.recall.items[:limit]]
             elif part.recall:
                 found.append(Recalled("provider", True, part.recall.render()))
         return found
-
-
-def _item(hit: SearchHit) -> RecallItem:
-    return RecallItem(
-        text=hit.text or hit.snippet,
-        score=round(hit.score, 4),
-        session_id=hit.session_id,
-        message_id=hit.message_id,
-        ref=hit.ref,
-        speaker=hit.speaker or hit.role,
-        when=_day(hit.timestamp),
-    )
-
-
-def _day(timestamp: float) -> str:
-    day = datetime.fromtimestamp(timestamp, UTC).astimezone()
-    return f"{day.day} {day:%B %Y}"
-
-
-def _recalled(source: Source, injected: bool, item: RecallItem) -> Recalled:
-    return Recalled(
-        source,
-        injected,
-        item.text,
-        item.session_id,
-        item.message_id,
-        item.ref,
-        item.speaker,
-        item.when,
-        item.score,
-    )

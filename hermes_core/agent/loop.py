@@ -36,8 +36,9 @@ from hermes_core.agent.turn import Turn, TurnResult, title_of
 from hermes_core.contract.values import Delegation, Message, Session
 from hermes_core.errors import LockTimeout, ModelError, SessionError
 from hermes_core.manager.manager import RecallResult
-from hermes_core.memory import Memory, TurnRecall
+from hermes_core.memory import Memory
 from hermes_core.recall.rank import count_tokens
+from hermes_core.recalled import TurnRecall
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.skills.store import SkillStore
 from hermes_core.storage.files import locked

@@ -10,7 +10,7 @@ from hermes_core.agent.answer import Chat, Usage
 from hermes_core.agent.compression import text_of
 from hermes_core.contract.values import Message
 from hermes_core.manager.manager import RecallResult
-from hermes_core.memory import TurnRecall
+from hermes_core.recalled import TurnRecall
 
 MAX_TITLE = 60
 

@@ -19,7 +19,8 @@ from hermes_core.config import set_value
 from hermes_core.home import HermesHome
 from hermes_core.importers import read_file
 from hermes_core.importers.sample import SampleQuestion, sample_path, sample_questions
-from hermes_core.memory import Memory, Recalled, open_memory
+from hermes_core.memory import Memory, open_memory
+from hermes_core.recalled import Recalled
 
 REMEMBERED = "Nadia can't eat cashews or pistachios."
 QUESTION = "Which nuts must I leave out when I cook for Nadia?"

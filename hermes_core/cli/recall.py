@@ -13,7 +13,8 @@ from hermes_core.cli import home_of
 from hermes_core.cli.output import console, finish, json_option, print_json
 from hermes_core.errors import ImportFailed
 from hermes_core.kit.text import printable
-from hermes_core.memory import Memory, Recalled, RecallReport, open_memory
+from hermes_core.memory import Memory, open_memory
+from hermes_core.recalled import Recalled, RecallReport
 
 MOST = 1000
 """Results a source that may be asked for."""

@@ -121,6 +121,7 @@ def test_a_whole_life_is_told_in_order_and_each_thing_once(stage: Stage) -> None
     talk(agent)
     agent.branch()
     talk(agent)
+    assert stage.memory.flush()  # what was not sent yet is dropped by undo, and never told
     agent.undo()
     agent.reset()
     talk(agent)

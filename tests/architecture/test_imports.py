@@ -23,6 +23,7 @@ STEPS = [
     ("config", "config_keys", "credentials", "logs"),
     ("loader", "kit", "manager"),
     ("curated", "sessions", "skills"),
+    ("recalled",),
     ("memory",),
     ("agent", "health", "importers"),
     ("setup",),

@@ -1,0 +1,91 @@
+"""What was recalled, as values: what a turn is given, and the report of `hermes recall`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from hermes_core.contract.values import RecallItem
+from hermes_core.manager.manager import RecallResult
+from hermes_core.safety.fence import build_memory_context_block, inject_memory_context
+from hermes_core.sessions.records import SearchHit
+
+Source = Literal["memory", "provider", "sessions"]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecall:
+    """What the coming turn is given: `contexts` are (label, text), `problems` say what did not work."""
+
+    recall: RecallResult
+    contexts: tuple[tuple[str, str], ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def context(self) -> str:
+        """The fenced block, "" when nothing is remembered."""
+        return build_memory_context_block(self.contexts)
+
+    def inject(self, content: Any) -> Any:
+        """This request's copy of the user message, text or parts, with the fence behind it; the original stays."""
+        return inject_memory_context(content, self.contexts)
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """One line of a recall report; `injected` says whether a turn would be given it without asking."""
+
+    source: Source
+    injected: bool
+    text: str
+    session_id: str = ""
+    message_id: int | None = None
+    ref: str = ""
+    speaker: str = ""
+    when: str = ""
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecallReport:
+    """What a turn with `query` would be given, and what a search would add; `tokens` counts what is injected."""
+
+    query: str
+    results: tuple[Recalled, ...]
+    tokens: int
+    elapsed_ms: float
+    problems: tuple[str, ...] = ()
+
+
+def found_item(hit: SearchHit) -> RecallItem:
+    """A message found in a past session, as an item of recall."""
+    return RecallItem(
+        text=hit.text or hit.snippet,
+        score=round(hit.score, 4),
+        session_id=hit.session_id,
+        message_id=hit.message_id,
+        ref=hit.ref,
+        speaker=hit.speaker or hit.role,
+        when=_day(hit.timestamp),
+    )
+
+
+def _day(timestamp: float) -> str:
+    day = datetime.fromtimestamp(timestamp, UTC).astimezone()
+    return f"{day.day} {day:%B %Y}"
+
+
+def recalled(source: Source, injected: bool, item: RecallItem) -> Recalled:
+    """One line of the report."""
+    return Recalled(
+        source,
+        injected,
+        item.text,
+        item.session_id,
+        item.message_id,
+        item.ref,
+        item.speaker,
+        item.when,
+        item.score,
+    )
