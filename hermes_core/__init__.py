@@ -30,7 +30,13 @@ if TYPE_CHECKING:
         Turn,
     )
     from hermes_core.curated.store import MemoryStore
-    from hermes_core.errors import BackendAuthError, BackendRefused, BackendUnavailable, HermesError
+    from hermes_core.errors import (
+        BackendAuthError,
+        BackendNotFound,
+        BackendRefused,
+        BackendUnavailable,
+        HermesError,
+    )
     from hermes_core.home import HermesHome
     from hermes_core.loader.catalog import discover_providers
     from hermes_core.loader.load import load_provider
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Availability": "contract.values",
     "BackendAuthError": "errors",
+    "BackendNotFound": "errors",
     "BackendRefused": "errors",
     "BackendUnavailable": "errors",
     "Capabilities": "contract.values",
@@ -75,6 +82,7 @@ _HOMES = {
 __all__ = [
     "Availability",
     "BackendAuthError",
+    "BackendNotFound",
     "BackendRefused",
     "BackendUnavailable",
     "Capabilities",

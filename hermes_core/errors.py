@@ -28,6 +28,7 @@
         ├── BackendUnavailable     raise in a provider: the backend is down or too slow (opens the breaker)
         ├── BackendAuthError       raise in a provider: the backend refuses the credentials (opens the breaker)
         └── BackendRefused         raise in a provider: the backend refuses this very request (does not)
+            └── BackendNotFound    raise in a provider: what this request names is not there
 
 A message is one lower-case sentence with the offending value in ``repr``; `remedy` says what to do. The command
 line prints both on one line and exits non-zero; any other exception is a bug and shows its traceback.
@@ -155,7 +156,15 @@ class ToolInputInvalid(ProviderError):
 
 
 class BackendUnavailable(ProviderError):
-    """For providers to raise: the backend is down, unreachable or too slow. Counts towards the breaker."""
+    """For providers to raise: the backend is down, unreachable or too slow. Counts towards the breaker.
+
+    `retry_after` is the backend's own wish, in seconds: a durable write waits that long before its next try.
+    """
+
+    def __init__(self, message: str, remedy: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message, remedy)
+        self.args = (message, remedy, retry_after)
+        self.retry_after = retry_after
 
 
 class BackendAuthError(ProviderError):
@@ -164,3 +173,7 @@ class BackendAuthError(ProviderError):
 
 class BackendRefused(ProviderError):
     """For providers to raise: the backend is well and refuses this very request. Never opens the breaker."""
+
+
+class BackendNotFound(BackendRefused):
+    """For providers to raise: the backend is well and has nothing of the name that this request asks for."""

@@ -1,7 +1,8 @@
 """What an author of a provider imports instead of writing it again: settings, tools, text and a database.
 
 `load_settings` reads the fields that a provider declares, `ToolBox` turns typed functions into tools, `Database` is
-SQLite with a connection a thread and named migrations. The errors that a provider raises stand here too.
+SQLite with a connection a thread and named migrations. `kit.http` and `kit.process` are modules of their own, for those
+who talk to a server or run a program. The errors that a provider raises stand here too.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from hermes_core.contract.hooks import TranscriptReader
 from hermes_core.errors import (
     BackendAuthError,
+    BackendNotFound,
     BackendRefused,
     BackendUnavailable,
     ConfigError,
@@ -23,6 +25,7 @@ from hermes_core.storage.sqlite import Database, Migration
 
 __all__ = [
     "BackendAuthError",
+    "BackendNotFound",
     "BackendRefused",
     "BackendUnavailable",
     "ConfigError",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from hermes_core.errors import BackendRefused, HermesError, ProviderInvalid
+from hermes_core.errors import BackendRefused, BackendUnavailable, HermesError, ProviderInvalid
 from hermes_core.manager.results import checked
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Outcome:
     skipped  the call was not made, for the reason in `error` ("" when the provider has no such hook)
 
     `elapsed` is in seconds. `counts` says whether it is a failure of the backend, for the breaker. `trace` is the
-    traceback, redacted, for the log.
+    traceback, redacted, for the log. `retry_after` is how many seconds the backend asks to be left alone.
     """
 
     status: Status
@@ -47,6 +47,7 @@ class Outcome:
     elapsed: float = 0.0
     counts: bool = False
     trace: str = ""
+    retry_after: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -111,6 +112,7 @@ def guarded(
         elapsed=elapsed,
         counts=not isinstance(error, BackendRefused | ProviderInvalid),
         trace=_trace(error, redact),
+        retry_after=error.retry_after if isinstance(error, BackendUnavailable) else None,
     )
 
 

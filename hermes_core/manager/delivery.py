@@ -50,6 +50,9 @@ PARK_AFTER = 5
 BACKOFF = 1.0
 MAX_BACKOFF = 60.0
 
+LONGEST_ASKED = 3600.0
+"""Seconds of a backend's Retry-After that are kept to; a clock gone wrong asks for years."""
+
 
 class Drainer:
     """Sends the rows of one provider, on one daemon thread that starts with the first of them.
@@ -244,17 +247,22 @@ class Drainer:
             return 0.0
         if outcome.status in ("open", "skipped"):
             return LOCK_POLL
-        return self._failed(row, outcome.error)
+        return self._failed(row, outcome.error, outcome.retry_after or 0.0)
 
-    def _failed(self, row: Row, error: str) -> float:
-        """Hold the row's session for a while; park the row when the backend is well and the row still fails."""
-        counted = self._breaker.state == "closed"
+    def _failed(self, row: Row, error: str, asked: float = 0.0) -> float:
+        """Hold the row's session for a while; park the row when the backend is well and the row still fails.
+
+        `asked` is how many seconds the backend wants to be left alone.
+        """
+        # A backend that asks for time says nothing against the row.
+        counted = self._breaker.state == "closed" and not asked
         self._last_failed = row.session_id
         if counted and row.attempts + 1 >= PARK_AFTER:
             return self._park(row, error)
         self._outbox.failed(row, error, counted=counted)
         tries = self._retry_at.get(row.session_id, (0.0, 0))[1] + 1
         delay = min(MAX_BACKOFF, BACKOFF * 2 ** min(tries - 1, 10)) * random.uniform(0.5, 1.0)
+        delay = max(delay, min(asked, LONGEST_ASKED))
         self._retry_at[row.session_id] = (self._terms.clock() + delay, tries)
         return 0.0
 

@@ -207,8 +207,11 @@ def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
             self.send_header("Connection", "close")
             if fault.retry_after is not None:
                 self.send_header("Retry-After", f"{fault.retry_after:g}")
-            self.end_headers()
-            self.wfile.write(body[: len(body) // 2] if fault.cut else body)
+            try:
+                self.end_headers()
+                self.wfile.write(body[: len(body) // 2] if fault.cut else body)
+            except ConnectionError:
+                pass  # a client that did not want to wait has gone
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815  names of the library
 

@@ -465,3 +465,19 @@ def test_a_turn_is_copied_when_it_is_stored(open_manager: OpenManager) -> None:
     assert manager.flush(5)
     sent: Sequence[Message] = provider.of("sync_turn")[0]["turn"].messages
     assert sent[0]["content"] == "before"
+
+
+def test_a_backend_that_asks_for_time_is_given_it_and_the_row_is_not_blamed(
+    open_manager: OpenManager, clock: Clock
+) -> None:
+    provider = Backend()
+    provider.down = BackendUnavailable("answered 429", retry_after=600)
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("t1"), A)
+    assert until(lambda: provider.tries == ["t1"])
+    clock.advance(599)
+    manager.flush(0.05)
+    assert provider.tries == ["t1"]
+    clock.advance(2)
+    assert until(lambda: len(provider.tries) == 2)
+    assert manager.outbox.pending(provider.name)[0].attempts == 0

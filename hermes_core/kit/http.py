@@ -1,0 +1,248 @@
+"""JSON over HTTP for providers, with one meaning for every status: what failed becomes an error the manager knows.
+
+httpx does the work; a provider that uses `Api` names it among its dependencies. An SDK's own errors take the same way
+through `backend_error`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+from hermes_core.errors import (
+    BackendAuthError,
+    BackendNotFound,
+    BackendRefused,
+    BackendUnavailable,
+    ConfigError,
+    ProviderError,
+)
+from hermes_core.kit.text import clip, fold_space
+
+if TYPE_CHECKING:
+    import httpx
+
+TRY_AGAIN = frozenset({408, 425, 429})
+"""Statuses that say nothing against the request; so do those from 500 on (RFC 9110, RFC 6585, RFC 8470)."""
+
+LARGEST_ANSWER = 64 * 1024 * 1024
+"""Bytes of one answer. A backend that sends more is taken to be broken before it fills the memory."""
+
+LONGEST_DETAIL = 300
+"""Characters of a backend's own words that an error quotes."""
+
+_DETAIL_KEYS = ("detail", "message", "error", "error_description", "details", "title", "msg")
+
+
+class Api:
+    """The HTTP API of a backend at `url`: one try a call, never a retry, because the manager retries.
+
+    `name` is what errors call the backend and `key` the variable that holds its credentials. `timeout` is in seconds,
+    once for connecting and once for the whole answer, also when that drips. Redirects are not followed: they would carry the key elsewhere.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str,
+        key: str = "",
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        import httpx
+
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"{name}: {url!r} is no address", "write it as https://host[:port][/path]")
+        self.url = url.rstrip("/")
+        self.name = name
+        self._key = key
+        self._timeout = timeout
+        self._http = httpx.Client(base_url=self.url, headers=dict(headers or {}), timeout=timeout)
+
+    def get(self, path: str, **options: Any) -> Any:
+        """The JSON of GET `path`; options as in `send`."""
+        return self.send("GET", path, **options)
+
+    def post(self, path: str, json: Any = None, **options: Any) -> Any:
+        """The JSON that POST `path` answers; options as in `send`."""
+        return self.send("POST", path, json=json, **options)
+
+    def put(self, path: str, json: Any = None, **options: Any) -> Any:
+        """The JSON that PUT `path` answers; options as in `send`."""
+        return self.send("PUT", path, json=json, **options)
+
+    def patch(self, path: str, json: Any = None, **options: Any) -> Any:
+        """The JSON that PATCH `path` answers; options as in `send`."""
+        return self.send("PATCH", path, json=json, **options)
+
+    def delete(self, path: str, **options: Any) -> Any:
+        """The JSON that DELETE `path` answers; options as in `send`."""
+        return self.send("DELETE", path, **options)
+
+    def send(self, method: str, path: str, *, timeout: float | None = None, **options: Any) -> Any:
+        """One call; its JSON, or None for an answer without a body.
+
+        `options` are httpx's: json, params, headers, files, data, content. None as `json` and parameters that are None
+        are not sent. `timeout` replaces the client's. Raises `BackendUnavailable`, `BackendAuthError`,
+        `BackendNotFound` or `BackendRefused`.
+        """
+        import httpx
+
+        if options.get("json") is None:
+            options.pop("json", None)
+        if options.get("params"):
+            options["params"] = {n: v for n, v in options["params"].items() if v is not None}
+        try:
+            answer = self._within(timeout or self._timeout, method, path, options)
+        except httpx.TimeoutException as exc:
+            limit = timeout or self._timeout
+            raise BackendUnavailable(
+                f"{self.name} at {self.url!r} has not answered after {limit:g} s"
+            ) from exc
+        except httpx.HTTPError as exc:
+            raise BackendUnavailable(
+                f"{self.name} at {self.url!r} can't be reached ({fold_space(str(exc))})", "is it running?"
+            ) from exc
+        except (httpx.InvalidURL, UnicodeEncodeError) as exc:
+            raise BackendRefused(f"{self.name}: {path!r} is no path to ask for ({exc})") from exc
+        return self._read(answer)
+
+    def close(self) -> None:
+        """Close the connections. Closing twice is once."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _within(self, limit: float, method: str, path: str, options: dict[str, Any]) -> httpx.Response:
+        """The whole answer. httpx bounds each read; a body that drips or never ends is bounded here."""
+        import httpx
+
+        until = time.monotonic() + limit
+        with self._http.stream(method, path, timeout=limit, **options) as answer:
+            body = bytearray()
+            for part in answer.iter_bytes():
+                body += part
+                if time.monotonic() > until:
+                    raise httpx.ReadTimeout("the answer drips", request=answer.request)
+                if len(body) > LARGEST_ANSWER:
+                    raise httpx.ReadError(f"over {LARGEST_ANSWER} bytes", request=answer.request)
+        return httpx.Response(
+            answer.status_code,
+            headers=[(n, v) for n, v in answer.headers.multi_items() if n not in _OF_THE_WIRE],
+            content=bytes(body),
+            request=answer.request,
+        )
+
+    def _read(self, answer: httpx.Response) -> Any:
+        if not answer.is_success:
+            raise backend_error(
+                answer.status_code,
+                f"{self.name} at {self.url!r}",
+                detail=detail_of(answer.text),
+                key=self._key,
+                retry_after=answer.headers.get("Retry-After"),
+            )
+        if not answer.content.strip():
+            return None
+        try:
+            return json.loads(answer.content)
+        except ValueError as exc:
+            raise BackendUnavailable(
+                f"{self.name} at {self.url!r} answered something else than JSON: {clip(answer.text, 80)!r}",
+                "is this its address, and not that of a proxy or a login page?",
+            ) from exc
+
+
+_OF_THE_WIRE = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+
+
+def backend_error(
+    status: int | None,
+    backend: str,
+    *,
+    detail: str = "",
+    key: str = "",
+    retry_after: str | float | None = None,
+) -> ProviderError:
+    """The error to raise for an HTTP status that is no success; None stands for no answer at all.
+
+    `backend` names who answered, `key` the variable of its credentials. `retry_after` is the header as it came:
+    seconds or a date (RFC 9110, 10.2.3).
+
+    >>> backend_error(404, "Mem0", detail="no such memory")
+    BackendNotFound("Mem0 answered 404: 'no such memory'", '')
+    """
+    if status is None:
+        said = f" ({detail})" if detail else ""
+        return BackendUnavailable(f"{backend} can't be reached{said}", "is it running?")
+    said = f"{backend} answered {status}" + (f": {detail!r}" if detail else "")
+    if status in (401, 403):
+        return BackendAuthError(said, f"check {key}" if key else "check its credentials")
+    if status in TRY_AGAIN or status >= 500:
+        return BackendUnavailable(said, retry_after=seconds_of(retry_after))
+    if status in (404, 410):
+        return BackendNotFound(said)
+    if 300 <= status < 400:
+        return BackendRefused(said, "the address has moved; set the one that it names")
+    return BackendRefused(said)
+
+
+def detail_of(body: str) -> str:
+    """The backend's own words in an error body, in one short line: those of the usual JSON fields, else the text.
+
+    >>> detail_of('{"detail": [{"loc": ["body", "id"], "msg": "field required"}]}')
+    'body.id: field required'
+    """
+    try:
+        words = _words(json.loads(body))
+    except (ValueError, RecursionError):
+        words = body
+    return clip(fold_space(words), LONGEST_DETAIL)
+
+
+def seconds_of(retry_after: str | float | None) -> float | None:
+    """A Retry-After header in seconds from now; None when there is none, or none that can be read.
+
+    >>> seconds_of("120"), seconds_of("soon")
+    (120.0, None)
+    """
+    if retry_after is None:
+        return None
+    try:
+        return max(0.0, float(retry_after))
+    except ValueError:
+        pass
+    try:
+        at = parsedate_to_datetime(str(retry_after))
+    except ValueError:
+        return None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    return max(0.0, (at - datetime.now(UTC)).total_seconds())
+
+
+def _words(data: Any) -> str:
+    if isinstance(data, Mapping):
+        if "loc" in data and "msg" in data and isinstance(data["loc"], list):
+            return f"{'.'.join(map(str, data['loc']))}: {data['msg']}"
+        for key in _DETAIL_KEYS:
+            if data.get(key):
+                return _words(data[key])
+        return json.dumps(data, ensure_ascii=False)
+    if isinstance(data, list):
+        return "; ".join(map(_words, data))
+    return str(data)

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_core.errors import (
+    BackendAuthError,
+    BackendNotFound,
+    BackendRefused,
+    BackendUnavailable,
+    ConfigError,
+)
+from hermes_core.kit.http import Api, backend_error, detail_of, seconds_of
+from hermes_core.testing import StandIn
+
+
+@pytest.fixture
+def server() -> Iterator[StandIn]:
+    with StandIn() as running:
+        running.route("GET", "/v1/facts", lambda request: {"facts": ["tea"]})
+        running.route("POST", "/v1/facts", lambda request: (201, {"id": 7}))
+        yield running
+
+
+@pytest.fixture
+def api(server: StandIn) -> Iterator[Api]:
+    headers = {"Authorization": "Bearer k"}
+    with Api(f"{server.url}/v1/", name="Facts", key="FACTS_KEY", headers=headers, timeout=0.5) as opened:
+        yield opened
+
+
+def test_a_call_gives_the_json_of_the_answer(api: Api, server: StandIn) -> None:
+    assert api.get("/facts", params={"q": "tea", "page": None}) == {"facts": ["tea"]}
+    assert api.post("/facts", {"text": "tea"}) == {"id": 7}
+    asked, told = server.requests
+    assert asked.query == {"q": ["tea"]}
+    assert asked.headers["authorization"] == "Bearer k"
+    assert told.json == {"text": "tea"}
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, BackendRefused),
+        (401, BackendAuthError),
+        (403, BackendAuthError),
+        (404, BackendNotFound),
+        (408, BackendUnavailable),
+        (409, BackendRefused),
+        (410, BackendNotFound),
+        (422, BackendRefused),
+        (425, BackendUnavailable),
+        (429, BackendUnavailable),
+        (500, BackendUnavailable),
+        (503, BackendUnavailable),
+    ],
+)
+def test_every_status_has_its_error(api: Api, server: StandIn, status: int, error: type) -> None:
+    server.fail(status=status)
+    with pytest.raises(error, match=rf"Facts at .* answered {status}: 'told to answer {status}'") as raised:
+        api.get("/facts")
+    assert type(raised.value) is error
+
+
+def test_a_refused_key_names_its_variable(api: Api, server: StandIn) -> None:
+    server.fail(status=401)
+    with pytest.raises(BackendAuthError, match="check FACTS_KEY"):
+        api.get("/facts")
+
+
+def test_the_wish_of_a_busy_backend_is_handed_on(api: Api, server: StandIn) -> None:
+    server.fail(status=429, retry_after=12)
+    with pytest.raises(BackendUnavailable) as raised:
+        api.get("/facts")
+    assert raised.value.retry_after == 12
+
+
+@pytest.mark.parametrize("fault", [{"cut": True}, {"drop": True}, {"garbage": True}, {"delay": 5.0}])
+def test_an_answer_that_is_none_means_unavailable(
+    api: Api, server: StandIn, fault: dict[str, object]
+) -> None:
+    server.fail(**fault)
+    with pytest.raises(BackendUnavailable):
+        api.get("/facts")
+
+
+def test_nobody_at_the_address_means_unavailable() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with Api(url, name="Facts") as api, pytest.raises(BackendUnavailable, match="is it running"):
+            api.get("/facts")
+
+
+def test_an_answer_that_drips_is_given_up() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+    def drip() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+            try:
+                while True:
+                    connection.sendall(b" ")
+                    time.sleep(0.02)
+            except OSError:
+                pass
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    with Api(url, name="Facts", timeout=0.3) as api, pytest.raises(BackendUnavailable, match=r"after 0.3 s"):
+        api.get("/")
+    thread.join()
+    listening.close()
+
+
+def test_a_redirect_does_not_carry_the_key_elsewhere(api: Api, server: StandIn) -> None:
+    server.fail(status=302)
+    with pytest.raises(BackendRefused, match="the address has moved"):
+        api.get("/facts")
+
+
+@pytest.mark.parametrize("url", ["", "facts.example.com", "ftp://x", "http://"])
+def test_what_is_no_address_is_said_at_once(url: str) -> None:
+    with pytest.raises(ConfigError, match="is no address"):
+        Api(url, name="Facts")
+
+
+def test_a_date_as_retry_after_is_seconds_from_now() -> None:
+    assert seconds_of("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+    assert (seconds_of("Wed, 21 Oct 2099 07:28:00 GMT") or 0) > 1e9
+
+
+@given(st.text())
+def test_no_header_and_no_body_makes_an_error_fail(text: str) -> None:
+    seconds_of(text)
+    assert len(detail_of(text)) <= 300
+
+
+@given(
+    st.recursive(st.none() | st.text() | st.integers(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
+)
+def test_any_json_body_has_words(data: object) -> None:
+    assert isinstance(detail_of(json.dumps(data)), str)
+
+
+@given(st.integers(100, 599).filter(lambda status: not 200 <= status < 300))
+def test_any_status_that_is_no_success_is_an_error_of_ours(status: int) -> None:
+    assert str(status) in str(backend_error(status, "Facts"))

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hermes_core.errors import BackendUnavailable, ProviderUnavailable
+from hermes_core.kit.process import Service, environment, run
+
+PYTHON = sys.executable
+SLEEPING_CHILD = (
+    "import subprocess, sys, pathlib, time;"
+    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
+    "pathlib.Path(sys.argv[1]).write_text(str(child.pid)); time.sleep(60)"
+)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A killed process whose parent is gone may wait for init to collect it.
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def soon(seen: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 5
+    while not seen() and time.monotonic() < end:
+        time.sleep(0.01)
+    return seen()
+
+
+def test_a_program_gives_its_code_and_both_outputs() -> None:
+    code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+    done = run([PYTHON, "-c", code], timeout=10)
+    assert (done.code, done.out.strip(), done.err.strip()) == (3, "out", "err")
+
+
+def test_a_program_reads_what_it_is_given_and_else_nothing() -> None:
+    echo = [PYTHON, "-c", "import sys; print(repr(sys.stdin.read()))"]
+    assert run(echo, timeout=10, stdin="héllo").out.strip() == "'héllo'"
+    assert run(echo, timeout=10).out.strip() == "''"
+
+
+def test_lines_are_its_json_values_and_noise_is_left_out() -> None:
+    code = "print('{\"a\": 1}'); print('warning: old'); print('[2]')"
+    assert list(run([PYTHON, "-c", code], timeout=10).lines()) == [{"a": 1}, [2]]
+
+
+def test_a_program_past_its_deadline_is_killed_with_all_it_started(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    with pytest.raises(BackendUnavailable, match=r"has not ended after 1 s"):
+        run([PYTHON, "-c", SLEEPING_CHILD, str(told)], timeout=1)
+    assert soon(lambda: not alive(int(told.read_text())))
+
+
+def test_a_grandchild_that_holds_the_output_open_does_not_hold_us() -> None:
+    code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3)'])"
+    started = time.monotonic()
+    assert run([PYTHON, "-c", code], timeout=20).code == 0
+    assert time.monotonic() - started < 3
+
+
+def test_a_program_that_is_not_there_is_one_line_with_what_to_do() -> None:
+    with pytest.raises(ProviderUnavailable, match=r"can't start 'no-such-program'.*is it installed"):
+        run(["no-such-program"], timeout=1)
+
+
+def test_the_environment_holds_no_key_of_others() -> None:
+    seen = environment({"BRV_DATA_DIR": "/d"}, {"PATH": "/bin", "OPENAI_API_KEY": "sk-1", "https_proxy": "p"})
+    assert seen == {"PATH": "/bin", "https_proxy": "p", "BRV_DATA_DIR": "/d"}
+
+
+def test_a_service_runs_until_it_is_stopped(tmp_path: Path) -> None:
+    told, log = tmp_path / "pid", tmp_path / "logs" / "service.log"
+    service = Service([PYTHON, "-c", SLEEPING_CHILD, str(told)], log=log)
+    service.start()
+    try:
+        service.wait_until(lambda: told.exists() and told.read_text() != "", timeout=20)
+        pid = service.pid
+        service.start()
+        assert service.running
+        assert service.pid == pid
+    finally:
+        service.stop()
+    assert not service.running
+    assert soon(lambda: not alive(int(told.read_text())))
+
+
+def test_a_service_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None:
+    service = Service([PYTHON, "-c", "raise SystemExit('port is taken')"], log=tmp_path / "log")
+    service.start()
+    with pytest.raises(BackendUnavailable, match=r"ended by itself: port is taken"):
+        service.wait_until(lambda: False, timeout=20)
+    service.stop()
+
+
+def test_a_service_that_never_gets_ready_is_told(tmp_path: Path) -> None:
+    service = Service([PYTHON, "-c", "import time; time.sleep(60)"], log=tmp_path / "log")
+    service.start()
+    try:
+        with pytest.raises(BackendUnavailable, match=r"not ready after 0.2 s"):
+            service.wait_until(lambda: False, timeout=0.2)
+    finally:
+        service.stop()
