@@ -60,11 +60,12 @@ class Breaker:
         with self._lock:
             self._close()
 
-    def failure(self) -> None:
-        """The call failed or was late."""
+    def failure(self, *, at_once: bool = False) -> None:
+        """The call failed or was late. `at_once` opens for this one alone: it made a person wait."""
         with self._lock:
             self._failures += 1
-            if self._probing or (self._opened_at is None and self._failures >= self._threshold):
+            enough = at_once or self._failures >= self._threshold
+            if self._probing or (self._opened_at is None and enough):
                 self._opened_at = self._clock()
             self._probing = False
 

@@ -64,6 +64,10 @@ class Terms:
         return (POLICIES.get(name) or OBSERVER_POLICIES[name]).deadline
 
 
+LONG_WAIT = 0.5
+"""Seconds of a turn that a recall may cost in vain once; then the backend is left alone until it may be probed."""
+
+
 class Vitals:
     """Counters and breakers of one provider, shared by its instances: they talk to the same backend."""
 
@@ -80,7 +84,7 @@ class Vitals:
         """Take note of how a call ended: counters, breaker, log and events. Once a call."""
         self._count(hook, outcome)
         if breaker is not None:
-            self._judge(outcome, breaker)
+            self._judge(hook, outcome, breaker)
         if outcome.status in ("late", "failed"):
             log.warning(
                 "%s: %s %s: %s",
@@ -106,14 +110,14 @@ class Vitals:
                 self.failed += outcome.status == "failed"
                 self.last_error = f"{hook}: {outcome.error}"
 
-    def _judge(self, outcome: Outcome, breaker: Breaker) -> None:
+    def _judge(self, hook: str, outcome: Outcome, breaker: Breaker) -> None:
         before = breaker.state
         if outcome.ok:
             breaker.success()
+        elif outcome.counts:
+            breaker.failure(at_once=hook == "prefetch" and outcome.elapsed >= LONG_WAIT)
         elif outcome.status == "skipped":
             breaker.withdrawn()
-        elif outcome.counts:
-            breaker.failure()
         else:
             breaker.answered()
         after = breaker.state

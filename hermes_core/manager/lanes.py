@@ -136,7 +136,9 @@ class Lane:
                 return Outcome("late", error=f"no answer within {timeout:g} s", elapsed=timeout, counts=True)
             job.state = "withdrawn"
             ahead = self._worker.job.hook if self._worker and self._worker.job else "another call"
-        return Outcome("skipped", error=f"waited {timeout:g} s in line behind {ahead}", elapsed=timeout)
+            hung = bool(self._hung())
+        error = f"waited {timeout:g} s in line behind {ahead}"
+        return Outcome("skipped", error=error, elapsed=timeout, counts=hung)
 
     def withdraw(self, job: Job) -> bool:
         """Take a job that has not begun out of the line; whether that was still possible."""

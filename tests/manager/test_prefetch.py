@@ -226,6 +226,21 @@ def test_a_breaker_that_opened_costs_no_more_waiting(open_manager: OpenManager, 
     assert manager.health()[0].breakers["read"] == "closed"
 
 
+@pytest.mark.parametrize("hook", ["prefetch", "on_turn_start"])
+def test_a_provider_that_hangs_costs_one_wait_and_then_none(open_manager: OpenManager, hook: str) -> None:
+    provider = RecordingProvider()
+    gate = provider.gates[hook] = threading.Event()
+    manager = start(
+        open_manager(provider, clock=time.monotonic, deadlines={"prefetch": 0.6, "on_turn_start": 0.1})
+    )
+    waits = []
+    for number in range(4):
+        manager.on_turn_start(number, "hi", A)
+        waits.append(manager.prefetch_all(Query("tea"), A).elapsed_ms)
+    gate.set()
+    assert [wait > 500 for wait in waits] == [True, False, False, False]
+
+
 def test_nothing_relevant_is_no_failure(open_manager: OpenManager) -> None:
     provider = RecordingProvider()
     provider.results["prefetch"] = None
