@@ -105,6 +105,15 @@ class StandIn:
         finally:
             self.heal()
 
+    @contextmanager
+    def lost_answers(self) -> Iterator[None]:
+        """Every route does what it is asked and cuts its answer; what `ProviderContract.lost_answers` may return."""
+        self.fail(cut=True)
+        try:
+            yield
+        finally:
+            self.heal()
+
     # --------------------------------------------------------------------- life
 
     @property

@@ -18,7 +18,17 @@ NOT_CLAIMED = "not claimed: "
 NOT_RUN = "not run: "
 
 Result = Literal["passed", "to fix", "not claimed", "not run"]
-GROUPS = ("lifecycle", "recall", "writes", "tools", "boundaries", "isolation", "failure", "configuration")
+GROUPS = (
+    "lifecycle",
+    "recall",
+    "writes",
+    "tools",
+    "boundaries",
+    "isolation",
+    "failure",
+    "outage",
+    "configuration",
+)
 """Groups in the order of the table; packaging and what authors add come behind."""
 
 WIDTH = 200

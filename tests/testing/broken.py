@@ -7,7 +7,9 @@ import json
 import logging
 import os
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -686,6 +688,45 @@ class GivesUp(Notebook):
             raise BackendUnavailable("the client is closed")
         self.lost = self.down.is_set()
         super().sync_turn(turn, session)
+
+
+# ---------------------------------------------------------------------- outage
+
+
+@caught_by("test_an_outage_of_ten_minutes_loses_no_turn")
+class LosesPatience(Notebook):
+    tries: int = 0
+
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        self.tries += self.down.is_set()
+        if self.tries < 4:
+            super().sync_turn(turn, session)
+
+
+@caught_by("test_a_turn_whose_answer_was_lost_is_kept_once")
+class TriesAnew(Notebook):
+    unsure = ""
+
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        again = "+" * (self.unsure == turn.id)
+        self.unsure = turn.id if self.mute.is_set() else ""
+        self.add(turn.id + again, turn.user, session)
+
+
+@caught_by("test_a_killed_process_loses_no_turn")
+class KnowsItselfOnly(Notebook):
+    """Its keys are those of one process, which dies before the first turn is told to have been taken."""
+
+    def key(self, turn_id: str) -> str:
+        return f"{os.getpid()}/{turn_id}"
+
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        self.add(self.key(turn.id), turn.user, session)
+        if hasattr(sys.modules["__main__"], "make"):
+            time.sleep(60)
+
+    def on_session_switch(self, switch: SessionSwitch) -> None:
+        self.forget([self.key(turn_id) for turn_id in switch.rewound_turns])
 
 
 # --------------------------------------------------------------- configuration

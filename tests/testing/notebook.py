@@ -60,6 +60,7 @@ class Notebook(MemoryProvider):
     )
     capabilities = Capabilities(suppresses_local_writes={"user": True})
     down: ClassVar[threading.Event] = threading.Event()
+    mute: ClassVar[threading.Event] = threading.Event()
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -105,6 +106,8 @@ class Notebook(MemoryProvider):
         with self.lock:
             others = [note for note in self.notes() if note[0] != key]
             self.save([*others, [key, session.id, session.scope, text]])
+        if self.mute.is_set():
+            raise BackendUnavailable("the answer was lost")
 
     def forget(self, keys: Sequence[str]) -> None:
         with self.lock:
@@ -207,3 +210,15 @@ class NotebookContract(ProviderContract):
             yield
         finally:
             self.provider.down.clear()
+
+    @contextlib.contextmanager
+    def lost_answers(self) -> Iterator[None]:  # type: ignore[override]
+        self.provider.mute.set()
+        try:
+            yield
+        finally:
+            self.provider.mute.clear()
+
+    def received(self) -> list[str]:
+        pages = self.home.path / PAGES
+        return [note[3] for note in json.loads(pages.read_text())] if pages.exists() else []

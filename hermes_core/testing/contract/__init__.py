@@ -7,6 +7,7 @@ from hermes_core.testing.contract.configuration import Configuration
 from hermes_core.testing.contract.failure import Failure
 from hermes_core.testing.contract.isolation import Isolation
 from hermes_core.testing.contract.lifecycle import Lifecycle
+from hermes_core.testing.contract.outage import Outage
 from hermes_core.testing.contract.packaging import Packaging
 from hermes_core.testing.contract.recall import Recall
 from hermes_core.testing.contract.tools import Tools
@@ -14,7 +15,7 @@ from hermes_core.testing.contract.writes import Writes
 
 
 class ProviderContract(
-    Packaging, Configuration, Failure, Isolation, Boundaries, Tools, Writes, Recall, Lifecycle
+    Packaging, Configuration, Outage, Failure, Isolation, Boundaries, Tools, Writes, Recall, Lifecycle
 ):
     """Every check, in groups by capability. What a provider does not claim is reported as that, not as passed.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -38,6 +38,10 @@ class Suite:
     patience: ClassVar[float] = 2.0
     """Seconds that threads, files and sockets have to go away after shutdown."""
 
+    exactly_once: ClassVar[bool] = True
+    """Whether a turn that is sent again after its answer was lost is kept once. False, where the backend offers neither
+    a key nor a look-up; say so in the provider's documentation."""
+
     isolates_users: ClassVar[bool] = False
     """Whether two users of one home have memories of their own."""
 
@@ -70,6 +74,15 @@ class Suite:
 
     def outage(self) -> AbstractContextManager[object] | None:
         """A context in which the backend is down; None when there is no backend, or it can't be stopped."""
+        return None
+
+    def lost_answers(self) -> AbstractContextManager[object] | None:
+        """A context in which the backend takes what it is sent and the answer never arrives; None when it has none."""
+        return None
+
+    def received(self) -> Sequence[str] | None:
+        """What the backend has of the turns: the person's texts, in the order in which they arrived, with repeats.
+        None when it can't be told."""
         return None
 
     @pytest.fixture
