@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         make_turn,
     )
     from hermes_core.testing.guards import Before, closed_network
-    from hermes_core.testing.http_server import StandIn, only_fields
+    from hermes_core.testing.http_server import Raw, StandIn, only_fields
     from hermes_core.testing.recording import RecordingManager
 
 _HOMES = {
@@ -31,6 +31,7 @@ _HOMES = {
     "HangingProvider": "fakes",
     "ProviderContract": "contract",
     "RaisingProvider": "fakes",
+    "Raw": "http_server",
     "RecordingManager": "recording",
     "RecordingProvider": "fakes",
     "StandIn": "http_server",
@@ -48,6 +49,7 @@ __all__ = [
     "HangingProvider",
     "ProviderContract",
     "RaisingProvider",
+    "Raw",
     "RecordingManager",
     "RecordingProvider",
     "StandIn",

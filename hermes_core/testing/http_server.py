@@ -21,7 +21,15 @@ from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 Answer = Any
-"""What a route returns: data for a JSON body, or a (status, data) pair."""
+"""What a route returns: data for a JSON body, or a (status, data) pair. A `Raw` as data is sent as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A body that is no JSON, a file for instance, or a redirect: `headers` go with it, Content-Type among them."""
+
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/octet-stream"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +208,9 @@ def _once_less(fault: Fault) -> Fault:
     return replace(fault, times=(fault.times or 1) - 1)
 
 
+_JSON = {"Content-Type": "application/json"}
+
+
 def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -209,9 +220,11 @@ def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
             self.close_connection = True
             if fault.drop:
                 return
-            body = b"<html>not JSON</html>" if fault.garbage else json.dumps(data).encode()
+            sent = data if isinstance(data, Raw) else Raw(json.dumps(data).encode(), _JSON)
+            body = b"<html>not JSON</html>" if fault.garbage else sent.body
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
+            for name, value in sent.headers.items():
+                self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Connection", "close")
             if fault.retry_after is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hermes_core.testing import StandIn, only_fields
+from hermes_core.testing import Raw, StandIn, only_fields
 
 
 @pytest.fixture
@@ -98,3 +98,11 @@ def test_a_delay_ends_when_the_server_is_closed() -> None:
         connection.request("GET", "/")
     connection.close()
     assert server.requests == [] or server.requests[0].path == "/"
+
+
+def test_a_file_and_a_redirect_are_sent_as_they_are() -> None:
+    with StandIn() as server:
+        server.route("GET", "/file", lambda request: Raw(b"\x00", {"Content-Type": "image/png"}))
+        server.route("GET", "/moved", lambda request: (302, Raw(headers={"Location": "/file"})))
+        with urllib.request.urlopen(f"{server.url}/moved") as answer:
+            assert (answer.read(), answer.headers["Content-Type"]) == (b"\x00", "image/png")
