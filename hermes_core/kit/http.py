@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import TracebackType
@@ -38,6 +39,14 @@ LONGEST_DETAIL = 300
 """Characters of a backend's own words that an error quotes."""
 
 _DETAIL_KEYS = ("detail", "message", "error", "error_description", "details", "title", "msg")
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file as the backend sent it: `type` is its media type in lower case, "" when it says none."""
+
+    content: bytes
+    type: str = ""
 
 
 class Api:
@@ -94,26 +103,32 @@ class Api:
         are not sent. `timeout` replaces the client's. Raises `BackendUnavailable`, `BackendAuthError`,
         `BackendNotFound` or `BackendRefused`.
         """
-        import httpx
-
         if options.get("json") is None:
             options.pop("json", None)
         if options.get("params"):
             options["params"] = {n: v for n, v in options["params"].items() if v is not None}
-        try:
-            answer = self._within(timeout or self._timeout, method, path, options)
-        except httpx.TimeoutException as exc:
-            limit = timeout or self._timeout
-            raise BackendUnavailable(
-                f"{self.name} at {self.url!r} has not answered after {limit:g} s"
-            ) from exc
-        except httpx.HTTPError as exc:
-            raise BackendUnavailable(
-                f"{self.name} at {self.url!r} can't be reached ({fold_space(str(exc))})", "is it running?"
-            ) from exc
-        except (httpx.InvalidURL, UnicodeEncodeError) as exc:
-            raise BackendRefused(f"{self.name}: {path!r} is no path to ask for ({exc})") from exc
-        return self._read(answer)
+        return self._read(self._answer(self._http, method, path, timeout or self._timeout, options))
+
+    def download(self, path: str, *, timeout: float | None = None) -> Download:
+        """The file at `path`, as it is. One redirect is followed, to another host without our headers: they carry the key.
+
+        Raises as `send` does.
+        """
+        import httpx
+
+        limit = timeout or self._timeout
+        answer = self._answer(self._http, "GET", path, limit, {})
+        if answer.has_redirect_location:
+            asked = answer.request.url
+            target = asked.join(answer.headers["Location"])
+            if (target.scheme, target.netloc) == (asked.scheme, asked.netloc):
+                answer = self._answer(self._http, "GET", str(target), limit, {})
+            else:
+                with httpx.Client(timeout=limit) as stranger:
+                    answer = self._answer(stranger, "GET", str(target), limit, {})
+        self._refuse_failure(answer)
+        media, _, _ = answer.headers.get("Content-Type", "").partition(";")
+        return Download(answer.content, media.strip().lower())
 
     def close(self) -> None:
         """Close the connections. Closing twice is once."""
@@ -127,27 +142,25 @@ class Api:
     ) -> None:
         self.close()
 
-    def _within(self, limit: float, method: str, path: str, options: dict[str, Any]) -> httpx.Response:
-        """The whole answer. httpx bounds each read; a body that drips or never ends is bounded here."""
+    def _answer(
+        self, client: httpx.Client, method: str, path: str, limit: float, options: dict[str, Any]
+    ) -> httpx.Response:
         import httpx
 
-        until = time.monotonic() + limit
-        with self._http.stream(method, path, timeout=limit, **options) as answer:
-            body = bytearray()
-            for part in answer.iter_bytes():
-                body += part
-                if time.monotonic() > until:
-                    raise httpx.ReadTimeout("the answer drips", request=answer.request)
-                if len(body) > LARGEST_ANSWER:
-                    raise httpx.ReadError(f"over {LARGEST_ANSWER} bytes", request=answer.request)
-        return httpx.Response(
-            answer.status_code,
-            headers=[(n, v) for n, v in answer.headers.multi_items() if n not in _OF_THE_WIRE],
-            content=bytes(body),
-            request=answer.request,
-        )
+        try:
+            return _within(client, limit, method, path, options)
+        except httpx.TimeoutException as exc:
+            raise BackendUnavailable(
+                f"{self.name} at {self.url!r} has not answered after {limit:g} s"
+            ) from exc
+        except httpx.HTTPError as exc:
+            raise BackendUnavailable(
+                f"{self.name} at {self.url!r} can't be reached ({fold_space(str(exc))})", "is it running?"
+            ) from exc
+        except (httpx.InvalidURL, UnicodeEncodeError) as exc:
+            raise BackendRefused(f"{self.name}: {path!r} is no path to ask for ({exc})") from exc
 
-    def _read(self, answer: httpx.Response) -> Any:
+    def _refuse_failure(self, answer: httpx.Response) -> None:
         if not answer.is_success:
             raise backend_error(
                 answer.status_code,
@@ -156,6 +169,9 @@ class Api:
                 key=self._key,
                 retry_after=answer.headers.get("Retry-After"),
             )
+
+    def _read(self, answer: httpx.Response) -> Any:
+        self._refuse_failure(answer)
         if not answer.content.strip():
             return None
         try:
@@ -165,6 +181,29 @@ class Api:
                 f"{self.name} at {self.url!r} answered something else than JSON: {clip(answer.text, 80)!r}",
                 "is this its address, and not that of a proxy or a login page?",
             ) from exc
+
+
+def _within(
+    client: httpx.Client, limit: float, method: str, path: str, options: dict[str, Any]
+) -> httpx.Response:
+    """The whole answer. httpx bounds each read; a body that drips or never ends is bounded here."""
+    import httpx
+
+    until = time.monotonic() + limit
+    with client.stream(method, path, timeout=limit, **options) as answer:
+        body = bytearray()
+        for part in answer.iter_bytes():
+            body += part
+            if time.monotonic() > until:
+                raise httpx.ReadTimeout("the answer drips", request=answer.request)
+            if len(body) > LARGEST_ANSWER:
+                raise httpx.ReadError(f"over {LARGEST_ANSWER} bytes", request=answer.request)
+    return httpx.Response(
+        answer.status_code,
+        headers=[(n, v) for n, v in answer.headers.multi_items() if n not in _OF_THE_WIRE],
+        content=bytes(body),
+        request=answer.request,
+    )
 
 
 _OF_THE_WIRE = frozenset({"content-encoding", "content-length", "transfer-encoding"})

@@ -17,8 +17,8 @@ from hermes_core.errors import (
     BackendUnavailable,
     ConfigError,
 )
-from hermes_core.kit.http import Api, backend_error, detail_of, seconds_of
-from hermes_core.testing import StandIn
+from hermes_core.kit.http import Api, Download, backend_error, detail_of, seconds_of
+from hermes_core.testing import Raw, StandIn
 
 
 @pytest.fixture
@@ -156,3 +156,33 @@ def test_any_json_body_has_words(data: object) -> None:
 @given(st.integers(100, 599).filter(lambda status: not 200 <= status < 300))
 def test_any_status_that_is_no_success_is_an_error_of_ours(status: int) -> None:
     assert str(status) in str(backend_error(status, "Facts"))
+
+
+def test_a_file_is_downloaded_as_it_is(api: Api, server: StandIn) -> None:
+    server.route(
+        "GET", "/v1/file", lambda request: Raw(b"\x00tea", {"Content-Type": "Text/Plain; charset=x"})
+    )
+    assert api.download("/file") == Download(b"\x00tea", "text/plain")
+
+
+def test_a_download_follows_one_redirect_and_keeps_the_key_to_its_own_host(api: Api, server: StandIn) -> None:
+    with StandIn() as store:
+        store.route("GET", "/blob", lambda request: Raw(b"tea"))
+        server.route("GET", "/v1/near", lambda request: (302, Raw(b"", {"Location": "/v1/file"})))
+        server.route("GET", "/v1/file", lambda request: Raw(b"here"))
+        server.route("GET", "/v1/far", lambda request: (302, Raw(b"", {"Location": f"{store.url}/blob"})))
+        assert api.download("/near").content == b"here"
+        assert api.download("/far").content == b"tea"
+        assert server.requests[1].headers["authorization"] == "Bearer k"
+        assert "authorization" not in store.requests[0].headers
+
+
+def test_a_download_that_fails_has_the_errors_of_every_call(api: Api, server: StandIn) -> None:
+    server.route("GET", "/v1/round", lambda request: (302, Raw(b"", {"Location": "/v1/round"})))
+    with pytest.raises(BackendRefused, match="answered 302"):
+        api.download("/round")
+    with pytest.raises(BackendNotFound):
+        api.download("/nowhere")
+    server.route("GET", "/v1/odd", lambda request: (302, Raw(b"", {"Location": "file:///etc/passwd"})))
+    with pytest.raises(BackendUnavailable, match="can't be reached"):
+        api.download("/odd")
