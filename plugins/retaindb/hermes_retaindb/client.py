@@ -1,0 +1,315 @@
+"""RetainDB's HTTP API, as the cloud, the open-source server and RetainDB Local speak it.
+
+Each flavour leaves out some of it. What every flavour has falls back on the older routes under /v1/memories; what is
+extra (reasoning, the agent's model of itself, files) is asked for once, and left alone where it is not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from hermes_core.kit import BackendNotFound, BackendUnavailable, clip, storable
+from hermes_core.kit.http import Api, Download
+from hermes_retaindb.settings import KEY
+
+LONGEST_QUERY = 5_000
+LONGEST_MEMORY = 10_000
+LONGEST_MESSAGE = 32_000
+LONGEST_SUMMARY = 1_000
+LONGEST_DETAILS = 5_000
+MOST_HITS = 50
+
+PENDING = "pending:"
+"""How the id of a memory begins that is accepted and not stored yet. It can't be deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Whose memory it is, in which session, of which agent. `alone` is False where other users share the project."""
+
+    user: str
+    session: str
+    agent: str = "hermes"
+    alone: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One memory. `score` is the fit to the query from 0 to 1; `unscored` says that the server did not measure it."""
+
+    id: str
+    text: str
+    type: str = ""
+    user: str = ""
+    session: str = ""
+    when: str = ""
+    score: float = 0.0
+    unscored: bool = False
+
+    @property
+    def pending(self) -> bool:
+        """Whether it is accepted and not stored yet. Those are given with every answer, whatever was asked."""
+        return self.id.startswith(PENDING)
+
+
+class Client:
+    """RetainDB at `url`. Raises `BackendUnavailable`, `BackendAuthError`, `BackendNotFound` or `BackendRefused`."""
+
+    def __init__(self, url: str, key: str, project: str, timeout: float) -> None:
+        headers = {"x-sdk-runtime": "hermes-plugin"}
+        if key:
+            headers |= {"Authorization": f"Bearer {key}", "X-API-Key": key}
+        self.project = project
+        self._api = Api(url, name="RetainDB", key=KEY, headers=headers, timeout=timeout)
+        self._absent: set[str] = set()
+
+    @property
+    def place(self) -> str:
+        """Address and project, for people."""
+        return f"{self._api.url}, project {self.project!r}"
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._api.close()
+
+    # --------------------------------------------------------------------- read
+
+    def search(
+        self,
+        query: str,
+        who: Who,
+        limit: int,
+        types: Sequence[str] | None = None,
+        timeout: float | None = None,
+    ) -> list[Memory]:
+        """Memories that fit the query, best first, those that are not stored yet among them."""
+        body = {
+            **self._scope(who),
+            "query": clip(clean(query), LONGEST_QUERY),
+            # Memories of others are dropped below, so that more are asked for where there are others.
+            "top_k": limit if who.alone else MOST_HITS,
+            "include_pending": True,
+            **({"memory_types": list(types)} if types else {}),
+        }
+        found = self._api.post("/v1/memory/search", body, timeout=timeout)
+        return _owned(map(_hit, _list(found, "results")), who)[:limit]
+
+    def profile(self, who: Who) -> list[Memory]:
+        """What is known about a user."""
+        params = {"project": self.project, "include_pending": "true"}
+        try:
+            found = self._api.get(f"/v1/memory/profile/{quote(who.user, safe='')}", params=params)
+        except BackendNotFound:
+            params = {"project": self.project, "user_id": who.user, "limit": "200"}
+            found = self._api.get("/v1/memories", params=params)
+        return _owned((_hit({"memory": memory}) for memory in _list(found, "memories")), who)
+
+    def context(self, query: str, who: Who, max_tokens: int, known: str = "") -> tuple[str, str]:
+        """A text put together by RetainDB, and its hash; with `known`, an earlier hash, only what is new since then."""
+        body = {
+            **self._scope(who),
+            "query": clip(clean(query), LONGEST_QUERY),
+            "include_memories": True,
+            "max_tokens": max_tokens,
+        }
+        if known:
+            body |= {"compress": True, "compression_strategy": "delta", "previous_context_hash": known}
+        found = self._api.post("/v1/context/query", body)
+        meta = _field(found, "meta", dict) or {}
+        return _field(found, "context", str) or "", str(meta.get("context_hash") or "")
+
+    def reason(self, question: str, who: Who) -> str | None:
+        """RetainDB's own answer about a user, by a language model; None where it can't."""
+        text = clip(clean(question), LONGEST_QUERY)
+        effort = "low" if len(text) < 120 else "medium" if len(text) < 400 else "high"
+        rest = {"project": self.project, "reasoning_level": effort}
+        user = quote(who.user, safe="")
+        ask = {"query": text, **rest}
+        found = self._optional("ask", lambda: self._api.post(f"/v1/memory/profile/{user}/ask", ask))
+        if found is None:
+            dialectic = {"user_id": who.user, "question": text, **rest}
+            found = self._optional("dialectic", lambda: self._api.post("/v1/memory/dialectic", dialectic))
+        return None if found is None else _field(found, "answer", str) or ""
+
+    def agent(self, who: Who) -> Any:
+        """What RetainDB has made of the agent itself: persona, instructions, style; None where it does not."""
+        path = f"/v1/memory/agent/{quote(who.agent, safe='')}/model"
+        return self._optional("model", lambda: self._api.get(path, params={"project": self.project}))
+
+    # -------------------------------------------------------------------- write
+
+    def add(self, text: str, who: Who, kind: str, importance: float, event: str = "") -> str:
+        """Have a memory stored; the id of the job, or of the memory where it is stored at once.
+
+        Written twice with one `event` (or, without it, with the same content) within a day, it is stored once.
+        """
+        body = {
+            **self._scope(who),
+            "content": clip(clean(text), LONGEST_MEMORY),
+            "memory_type": kind,
+            "importance": importance,
+        }
+        headers = {"Idempotency-Key": _key(event, body)}
+        try:
+            done = self._api.post("/v1/memory", {**body, "write_mode": "async"}, headers=headers)
+        except BackendNotFound:
+            done = self._api.post("/v1/memories", body, headers=headers)
+        return str(next((done[k] for k in ("memory_id", "job_id", "id") if done and done.get(k)), ""))
+
+    def ingest(self, who: Who, messages: Iterable[tuple[str, str]], at: float, event: str) -> None:
+        """Have memories extracted from messages: (role, text) each, said at `at`. `event` is the same on every try."""
+        stamp = zulu(at)
+        said = [
+            {"role": role, "content": clip(clean(text), LONGEST_MESSAGE), "timestamp": stamp}
+            for role, text in messages
+            if clean(text).strip()
+        ]
+        if said:
+            self._ingest(event, {**self._scope(who), "messages": said, "write_mode": "async"})
+
+    def ingest_outcome(self, who: Who, summary: str, details: str, event: str) -> None:
+        """Have memories extracted from what came of a task."""
+        told = {
+            "kind": "outcome",
+            "summary": clip(clean(summary), LONGEST_SUMMARY) or "-",
+            "details": clip(clean(details), LONGEST_DETAILS),
+        }
+        body = {**self._scope(who), "messages": [], "events": [told], "write_mode": "async"}
+        self._ingest(event, body)
+
+    def forget(self, memory: str) -> bool:
+        """Delete a memory; False when there is none of this id."""
+        for root in ("/v1/memory", "/v1/memories"):
+            try:
+                done = self._api.delete(f"{root}/{quote(memory, safe='')}")
+            except BackendNotFound:
+                continue
+            return not isinstance(done, dict) or bool(done.get("deleted", True))
+        return False
+
+    def seed(self, soul: str, who: Who) -> bool:
+        """Tell RetainDB who the agent is; False where it keeps no model of agents."""
+        path = f"/v1/memory/agent/{quote(who.agent, safe='')}/seed"
+        body = {"project": self.project, "content": clean(soul), "source": "soul_md"}
+        return self._optional("seed", lambda: self._api.post(path, body, timeout=20.0) or {}) is not None
+
+    # -------------------------------------------------------------------- files
+
+    def upload(self, name: str, content: bytes, path: str, scope: str) -> dict[str, Any] | None:
+        """Put a file into the store; None where there is none."""
+        form = {"path": path, "scope": scope, "project_id": self.project}
+        files = {"file": (clean(name), content)}
+        done = self._optional(
+            "files", lambda: self._api.post("/v1/files", data=form, files=files, timeout=30.0)
+        )
+        return None if done is None else _field(done, "file", dict) or {}
+
+    def files(self, prefix: str, limit: int) -> list[dict[str, Any]] | None:
+        """Files whose path begins with `prefix`; None where there is no store."""
+        params = {"prefix": prefix or None, "limit": str(limit)}
+        found = self._optional("files", lambda: self._api.get("/v1/files", params=params))
+        return None if found is None else _list(found, "files")
+
+    def file(self, file_id: str) -> dict[str, Any]:
+        """What is known about one file."""
+        found = self._api.get(f"/v1/files/{quote(file_id, safe='')}")
+        return _field(found, "file", dict) or {}
+
+    def content(self, file_id: str) -> Download:
+        """The file itself."""
+        return self._api.download(f"/v1/files/{quote(file_id, safe='')}/content", timeout=30.0)
+
+    def ingest_file(self, file_id: str, who: Who) -> dict[str, Any]:
+        """Have memories extracted from a file."""
+        body = {"user_id": who.user, "agent_id": who.agent}
+        path = f"/v1/files/{quote(file_id, safe='')}/ingest"
+        return dict(self._api.post(path, body, timeout=55.0) or {})
+
+    def delete_file(self, file_id: str) -> None:
+        """Take a file out of the store."""
+        self._api.delete(f"/v1/files/{quote(file_id, safe='')}")
+
+    # ------------------------------------------------------------------ private
+
+    def _ingest(self, event: str, body: dict[str, Any]) -> None:
+        headers = {"Idempotency-Key": _key(event, body)}
+        self._api.post("/v1/memory/ingest/session", body, headers=headers)
+
+    def _scope(self, who: Who) -> dict[str, Any]:
+        return {"project": self.project, "user_id": who.user, "session_id": who.session}
+
+    def _optional(self, feature: str, call: Callable[[], Any]) -> Any:
+        """The answer of a route that not every flavour has; None without it, which is found out once."""
+        if feature in self._absent:
+            return None
+        try:
+            return call()
+        except BackendNotFound:
+            self._absent.add(feature)
+            return None
+
+
+def clean(text: str) -> str:
+    """Text as the servers' database takes it: it knows neither NUL nor halves of characters."""
+    return storable(text).replace("\x00", "")
+
+
+def zulu(at: float) -> str:
+    """A time as the servers take it: ISO 8601 in UTC that ends in Z; they refuse an offset.
+
+    >>> zulu(1700000000.25)
+    '2023-11-14T22:13:20.250Z'
+    """
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _hit(found: Mapping[str, Any]) -> Memory:
+    """A result of any flavour as one value: some nest the memory, some say `score`, Local gives parts of one."""
+    memory = found.get("memory") or found
+    temporal = memory.get("temporal") or {}
+    whens = (temporal.get("event_date"), temporal.get("document_date"), memory.get("created_at"))
+    parts, name = found.get("scores") or {}, str(memory.get("id") or "")
+    score = parts.get("vector", found.get("similarity", found.get("score")))
+    unscored = bool(parts) or name.startswith(PENDING) or not isinstance(score, int | float)
+    return Memory(
+        id=name,
+        text=str(memory.get("content") or ""),
+        type=str(memory.get("type") or memory.get("memory_type") or ""),
+        user=str(memory.get("user_id") or ""),
+        session=str(memory.get("session_id") or ""),
+        when=str(next(filter(None, whens), ""))[:10],
+        score=0.0 if score is None or name.startswith(PENDING) else float(score),
+        unscored=unscored,
+    )
+
+
+def _owned(found: Iterable[Memory], who: Who) -> list[Memory]:
+    """The memories of this user. Servers add those that the project shares, and cached ones of other people."""
+    mine = (who.user, "") if who.alone else (who.user,)
+    return [m for m in found if m.text.strip() and (m.pending or m.user in mine)]
+
+
+def _list(found: Any, name: str) -> list[dict[str, Any]]:
+    return [entry for entry in _field(found, name, list) or [] if isinstance(entry, dict)]
+
+
+def _field(found: Any, name: str, kind: type) -> Any:
+    """A field of an answer, None when it is missing. Raises `BackendUnavailable` for what no RetainDB answers."""
+    value = found.get(name) if isinstance(found, dict) else found
+    if not isinstance(found, dict) or (value is not None and not isinstance(value, kind)):
+        raise BackendUnavailable(
+            f"RetainDB answered {clip(repr(value), 80)} for {name!r}", "is this its address?"
+        )
+    return value
+
+
+def _key(event: str, body: Mapping[str, Any]) -> str:
+    """A key for one write: the servers refuse a key that comes again with another body, so that the body is in it."""
+    text = json.dumps([event, body], sort_keys=True)
+    return f"hermes-{hashlib.sha256(text.encode()).hexdigest()[:40]}"

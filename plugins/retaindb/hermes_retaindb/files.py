@@ -1,0 +1,134 @@
+"""The tools of the shared file store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+from hermes_core import Session
+from hermes_core.kit import Range, ToolInputInvalid, tool
+from hermes_retaindb.client import Client, Who, clean
+
+LONGEST_TEXT = 32_000
+LARGEST_FILE = 25 * 1024 * 1024
+LONGEST_ID = 200
+
+FileId = Annotated[str, "id of a file, from a result"]
+
+
+class FileTools:
+    """The person at the command line sees the whole store of the account; a messenger's user a folder of their own.
+
+    `client` and `who` are asked at each call: the tools are offered before there is a client.
+    """
+
+    def __init__(self, client: Callable[[], Client], who: Callable[[Session], Who]) -> None:
+        self._client, self._who = client, who
+        self.tools = (self.upload, self.files, self.read, self.ingest, self.delete)
+
+    @tool("retaindb_upload_file")
+    def upload(
+        self,
+        local_path: Annotated[str, "a file on this machine"],
+        session: Session,
+        remote_path: Annotated[str | None, "where to put it; its name unless told otherwise"] = None,
+        scope: Literal["USER", "PROJECT", "ORG"] = "PROJECT",
+        ingest: Annotated[bool, "also learn from it"] = False,
+    ) -> dict[str, Any]:
+        """Upload a file to the shared store."""
+        path = _readable(local_path, session)
+        name = clean(remote_path or path.name).strip("/")
+        if ".." in PurePosixPath(name).parts or not name:
+            raise ToolInputInvalid(f"remote_path can't be {remote_path!r}", "send a plain path")
+        file = self._client().upload(path.name, path.read_bytes(), self._root(session) + name, scope)
+        if file is None:
+            raise _no_store()
+        if ingest and file.get("id"):
+            return {"file": file, "ingested": self._learn(str(file["id"]), session)}
+        return {"file": file}
+
+    @tool("retaindb_list_files")
+    def files(
+        self,
+        session: Session,
+        prefix: Annotated[str | None, "only paths that begin so"] = None,
+        limit: Annotated[int, Range(1, 200)] = 50,
+    ) -> dict[str, Any]:
+        """List files of the shared store."""
+        root = self._root(session)
+        found = self._client().files(root + clean(prefix or "").lstrip("/")[:LONGEST_ID], limit)
+        if found is None:
+            raise _no_store()
+        mine = [file for file in found if _path(file).startswith(root)]
+        return {"files": mine, "count": len(mine)}
+
+    @tool("retaindb_read_file")
+    def read(self, file_id: FileId, session: Session) -> dict[str, Any]:
+        """Read a text file of the shared store."""
+        file = self._own(file_id, session)
+        told = {"file_id": file_id, "rdb_uri": file.get("rdb_uri"), "name": file.get("name")}
+        content = self._client().content(file_id).content
+        try:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError:
+            text = "\x00"
+        if "\x00" in text:
+            return {**told, "content": None, "note": f"a binary file of {len(content)} bytes"}
+        return {**told, "content": text[:LONGEST_TEXT], "truncated": len(text) > LONGEST_TEXT}
+
+    @tool("retaindb_ingest_file")
+    def ingest(self, file_id: FileId, session: Session) -> dict[str, Any]:
+        """Learn from a file of the shared store: its content is found by search from then on."""
+        self._own(file_id, session)
+        return self._learn(file_id, session)
+
+    @tool("retaindb_delete_file")
+    def delete(self, file_id: FileId, session: Session) -> dict[str, Any]:
+        """Delete a file of the shared store."""
+        self._own(file_id, session)
+        self._client().delete_file(file_id)
+        return {"deleted": file_id}
+
+    # ------------------------------------------------------------------ private
+
+    def _learn(self, file_id: str, session: Session) -> dict[str, Any]:
+        return self._client().ingest_file(file_id, self._who(session))
+
+    def _root(self, session: Session) -> str:
+        who = self._who(session)
+        return "" if who.alone else f"users/{quote(who.user, safe='')}/"
+
+    def _own(self, file_id: str, session: Session) -> dict[str, Any]:
+        """What is known about a file that this session may see."""
+        if not file_id.strip() or len(file_id) > LONGEST_ID:
+            raise ToolInputInvalid("file_id is empty or too long", "send an id from a result")
+        file = self._client().file(file_id)
+        if not _path(file).startswith(self._root(session)):
+            raise ToolInputInvalid(f"there is no file {file_id!r}", "send an id from a result")
+        return file
+
+
+def _path(file: dict[str, Any]) -> str:
+    return str(file.get("path") or "").lstrip("/")
+
+
+def _readable(local_path: str, session: Session) -> Path:
+    """The file that may be sent: not what the home holds, keys and other people's sessions among it."""
+    try:
+        path = Path(local_path).expanduser().resolve()
+        home = Path(session.home).resolve()
+        if path.is_relative_to(home):
+            raise ToolInputInvalid(f"{local_path!r} belongs to the agent's own home", "send another file")
+        if path.is_file() and path.stat().st_size <= LARGEST_FILE:
+            return path
+    except (OSError, RuntimeError, ValueError):
+        pass
+    raise ToolInputInvalid(
+        f"{local_path[:100]!r} is no file of up to {LARGEST_FILE // 2**20} MiB", "send the path of one"
+    )
+
+
+def _no_store() -> ToolInputInvalid:
+    return ToolInputInvalid("this server keeps no files", "use the memory tools")

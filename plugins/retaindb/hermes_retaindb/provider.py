@@ -1,0 +1,346 @@
+"""The provider: hooks, and the tools that the model sees. Threads, deadlines, retries and fences are the host's."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from hermes_core import (
+    Availability,
+    BackendRefused,
+    BackendUnavailable,
+    Check,
+    Delegation,
+    HermesHome,
+    MemoryProvider,
+    MemoryWrite,
+    Query,
+    Recall,
+    RecallItem,
+    Session,
+    ToolCall,
+    Turn,
+)
+from hermes_core.kit import (
+    ProviderUnavailable,
+    Range,
+    Settings,
+    ToolBox,
+    ToolInputInvalid,
+    clip,
+    fold_space,
+    is_trivial,
+    load_settings,
+    tool,
+)
+from hermes_core.recall.query import analyse
+from hermes_core.recall.rank import count_tokens
+from hermes_core.recall.tokens import fold
+from hermes_retaindb.client import LONGEST_MEMORY, MOST_HITS, Client, Memory, Who, clean
+from hermes_retaindb.files import FileTools
+from hermes_retaindb.settings import CLOUD, KEY, NAME, SETTINGS, project_of
+
+log = logging.getLogger(__name__)
+
+RECALL_TIMEOUT = 4.0
+"""Seconds that recall before a turn may take; the host waits for five."""
+
+CONTEXT_TOKENS = 1200
+LONGEST_HASH = 128
+SELF_TEST_WAIT = 20.0
+SELF_TEST_POLL = 0.5
+
+STILL_WRITING = 2.0
+"""Seconds after which the servers promise that an accepted memory is stored."""
+
+MemoryType = Literal["factual", "preference", "goal", "instruction", "event", "opinion"]
+AnyType = Literal[
+    "factual",
+    "preference",
+    "goal",
+    "instruction",
+    "event",
+    "opinion",
+    "relationship",
+    "decision",
+    "constraint",
+]
+
+PROMPT = """# RetainDB memory
+What was learned in earlier conversations is recalled by itself when it fits the message. Keep lasting facts with
+`retaindb_remember`; look further with `retaindb_search`, `retaindb_context` and `retaindb_profile`; take back what is
+wrong with `retaindb_forget`."""
+PROMPT_CONTEXT = """# RetainDB memory
+What was learned in earlier conversations is recalled by itself when it fits the message."""
+
+
+class RetainDBProvider(MemoryProvider):
+    """Facts that RetainDB extracts from every turn, one project for each profile and one memory for each user."""
+
+    name = NAME
+    settings = SETTINGS
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._clock, self._sleep = clock, sleep
+        self._files = FileTools(lambda: self.client, self.who)
+        self._memory_tools = (self.profile, self.search, self.context, self.remember, self.forget)
+        self._client: Client | None = None
+        self._options: Settings | None = None
+
+    # -------------------------------------------------------------------- setup
+
+    def is_available(self) -> Availability:
+        """The cloud asks for a key; a server of one's own may do without."""
+        options = load_settings(SETTINGS, HermesHome.resolve().path, NAME)
+        if options.api_key or options.base_url.rstrip("/") != CLOUD:
+            return Availability()
+        return Availability.no(
+            "api_key is not set, and RetainDB Cloud asks for one",
+            f"set {KEY} in the environment or .env (https://retaindb.com), or base_url to a server of your own",
+        )
+
+    def open(self, home: Path) -> Client:
+        """The client by the settings of a home; `initialize` without a session, for commands."""
+        self.shutdown()
+        available = self.is_available()
+        if not available:
+            raise ProviderUnavailable(available.reason, available.remedy)
+        options = self._options = load_settings(SETTINGS, home, NAME)
+        key = options.api_key or ""
+        self._client = Client(options.base_url, key, project_of(options, home), options.timeout)
+        return self._client
+
+    def initialize(self, session: Session) -> None:
+        """Make the client. Nothing is asked of the server yet."""
+        self.open(Path(session.home))
+
+    def check(self, session: Session) -> Sequence[Check]:
+        """Have a memory stored, wait until it is, find it, delete it."""
+        word = f"check{uuid.uuid4().hex}"
+        who = self.who(session)
+        self.client.add(f"The hermes self-test of RetainDB wrote the word {word}.", who, "factual", 1.0)
+        until = self._clock() + SELF_TEST_WAIT
+        while not (found := self._holding(word, who)) or found[0].pending:
+            if self._clock() >= until:
+                break
+            self._sleep(SELF_TEST_POLL)
+        where = self.client.place
+        if not found:
+            return [
+                Check("write and recall", False, where, "look at the server's log: it dropped the memory")
+            ]
+        stored = [memory for memory in found if not memory.pending]
+        forgotten = [self.client.forget(memory.id) for memory in stored]
+        return [Check("write and recall", True, where), Check("forget", any(forgotten), where)]
+
+    def register_cli(self, group: Any) -> None:
+        """`hermes retaindb search|profile|forget|seed`."""
+        from hermes_retaindb.cli import add_commands
+
+        add_commands(group, self)
+
+    # --------------------------------------------------------------------- turn
+
+    def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
+        """The memory tools, and those of the file store where there is one."""
+        return self._toolbox(load_settings(SETTINGS, HermesHome.resolve().path, NAME)).schemas
+
+    def system_prompt_block(self) -> str:
+        """What the tools are for, when there are any."""
+        return PROMPT_CONTEXT if self.options.recall_mode == "context" else PROMPT
+
+    def prefetch(self, query: Query, session: Session) -> Recall:
+        """Memories that fit the message, best first, within its budget; none for small talk."""
+        if self.options.recall_mode == "tools" or is_trivial(query.text):
+            return Recall()
+        timeout = min(self.options.timeout, RECALL_TIMEOUT)
+        limit = self.options.max_results
+        found = self.client.search(query.text, self.who(session), limit, timeout=timeout)
+        items: list[RecallItem] = []
+        left = query.budget
+        for memory in self._fitting(query.text, found):
+            item = RecallItem(
+                fold_space(memory.text), memory.score, memory.id, memory.session, when=memory.when
+            )
+            left -= count_tokens(Recall((item,)).render())
+            if left >= 0:
+                items.append(item)
+        return Recall(tuple(items))
+
+    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
+        """Run one of the tools; what the server refuses is told to the model."""
+        try:
+            return self._toolbox(self.options).dispatch(call, session)
+        except BackendRefused as exc:
+            return json.dumps({"error": str(exc)})
+
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        """Have memories extracted from the turn."""
+        said = (("user", turn.user), ("assistant", turn.assistant))
+        self.client.ingest(self.who(session), said, turn.at, turn.id)
+
+    def on_delegation(self, delegation: Delegation, session: Session) -> None:
+        """Have memories extracted from what a subagent did."""
+        task = fold_space(delegation.task)
+        self.client.ingest_outcome(self.who(session), task, delegation.result, delegation.id)
+
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        """Mirror MEMORY.md and USER.md, a memory for each entry."""
+        who = self.who(session)
+        for memory in self._mirrored(write, who) if write.action != "add" else ():
+            if memory.pending:
+                raise BackendUnavailable(f"{memory.text!r} is still being stored", retry_after=STILL_WRITING)
+            self.client.forget(memory.id)
+        if write.content.strip():
+            kind = "preference" if write.target == "user" else "factual"
+            self.client.add(write.content, who, kind, 0.7, write.id)
+
+    def shutdown(self) -> None:
+        """Close the client."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    # ----------------------------------- tools; the docstring is what the model reads
+
+    @tool("retaindb_profile")
+    def profile(self, session: Session) -> dict[str, Any]:
+        """All that is remembered about the person, and what RetainDB has made of you, the agent."""
+        who = self.who(session)
+        memories = self.client.profile(who)
+        agent = self.client.agent(who)
+        told = {"user_id": who.user, "memories": [_told(m) for m in memories], "count": len(memories)}
+        return {**told, "agent": agent} if agent else told
+
+    @tool("retaindb_search")
+    def search(
+        self,
+        query: Annotated[str, "what to look for, in plain words"],
+        session: Session,
+        top_k: Annotated[int, Range(1, 20), "how many at most"] = 8,
+        memory_types: Annotated[list[AnyType] | None, "only memories of these types"] = None,
+    ) -> dict[str, Any]:
+        """Search what was learned in earlier conversations."""
+        found = self.client.search(_needed("query", query), self.who(session), top_k, memory_types)
+        return {"results": [{**_told(m), "score": round(m.score, 2)} for m in found], "count": len(found)}
+
+    @tool("retaindb_context")
+    def context(
+        self,
+        query: Annotated[str, "the task or question to prepare for"],
+        session: Session,
+        reason: Annotated[bool, "also let RetainDB reason about the person; takes seconds"] = False,
+        known: Annotated[str | None, "context_hash of an earlier answer: get only what is new since"] = None,
+    ) -> dict[str, Any]:
+        """Get one text with what matters for a task: facts, preferences, decisions, documents."""
+        who, text = self.who(session), _needed("query", query)
+        # The text that RetainDB puts together holds what the project shares; other people's is not for this one.
+        if who.alone:
+            context, digest = self.client.context(
+                text, who, CONTEXT_TOKENS, clip(clean(known or ""), LONGEST_HASH)
+            )
+        else:
+            found = self._fitting(text, self.client.search(text, who, self.options.max_results))
+            context, digest = "\n".join(f"- {fold_space(memory.text)}" for memory in found), ""
+        told = {"context": context, **({"context_hash": digest} if digest else {})}
+        answer = self.client.reason(text, who) if reason else None
+        return told if answer is None else {**told, "answer": answer}
+
+    @tool("retaindb_remember")
+    def remember(
+        self,
+        content: Annotated[str, "one fact, a sentence that stands alone"],
+        session: Session,
+        memory_type: MemoryType = "factual",
+        importance: Annotated[float, Range(0, 1)] = 0.7,
+    ) -> dict[str, Any]:
+        """Keep a fact for later conversations. It is found at once, and stored within seconds."""
+        text = fold_space(clean(_needed("content", content)))
+        if len(text) > LONGEST_MEMORY:
+            raise ToolInputInvalid(f"content has {len(text)} characters, over {LONGEST_MEMORY}", "shorten it")
+        return {"stored": text, "id": self.client.add(text, self.who(session), memory_type, importance)}
+
+    @tool("retaindb_forget")
+    def forget(self, memory_id: Annotated[str, "id of a memory, from a result"]) -> dict[str, Any]:
+        """Delete a memory for good."""
+        memory = _needed("memory_id", memory_id)
+        if memory.startswith("pending:"):
+            raise ToolInputInvalid(f"{memory} is still being stored", "search again in a few seconds")
+        if not self.client.forget(memory):
+            raise ToolInputInvalid(f"there is no memory {memory!r}", "send an id from a result")
+        return {"forgotten": memory}
+
+    # ------------------------------------------------------------------ private
+
+    @property
+    def client(self) -> Client:
+        """The open client."""
+        if self._client is None:
+            raise RuntimeError("RetainDBProvider is used before initialize()")
+        return self._client
+
+    @property
+    def options(self) -> Settings:
+        """The settings of the home."""
+        if self._options is None:
+            raise RuntimeError("RetainDBProvider is used before initialize()")
+        return self._options
+
+    def who(self, session: Session) -> Who:
+        """Whose memory a session is about: a messenger's user, or the person at the command line."""
+        agent = "hermes" if session.identity == "default" else f"hermes-{session.identity}"
+        if session.user_id:
+            return Who(clean(f"{session.platform}:{session.user_id}"), clean(session.id), agent, alone=False)
+        return Who(self.options.user_id, clean(session.id), agent)
+
+    def _toolbox(self, options: Settings) -> ToolBox:
+        if options.recall_mode == "context":
+            return ToolBox()
+        with_files = options.file_tools == "on" or (options.file_tools == "auto" and options.api_key)
+        return ToolBox(*self._memory_tools, *(self._files.tools if with_files else ()))
+
+    def _fitting(self, question: str, found: Sequence[Memory]) -> list[Memory]:
+        """Those that fit well enough; where the server did not measure that, those that share a word."""
+        floor = self.options.min_score
+        terms = {form for term in analyse(question, now=None).terms for form in (term.text, *term.forms)}
+        stored = [memory.text for memory in found if not memory.pending]
+        return [
+            memory
+            for memory in found
+            if (memory.score >= floor or (memory.unscored and any(t in fold(memory.text) for t in terms)))
+            and not (memory.pending and any(text in memory.text for text in stored))
+        ]
+
+    def _holding(self, word: str, who: Who) -> list[Memory]:
+        return [memory for memory in self.client.search(word, who, 5) if word in memory.text]
+
+    def _mirrored(self, write: MemoryWrite, who: Who) -> list[Memory]:
+        """The memories that hold the entry which this write replaces or removes."""
+        entry, fragment = fold_space(clean(write.previous)), fold_space(clean(write.old_text))
+        if not (entry or fragment):
+            return []
+        found = self.client.search(entry or fragment, who, MOST_HITS)
+        same = [memory for memory in found if fold_space(memory.text) == entry]
+        holding = [memory for memory in found if fragment and fragment in fold_space(memory.text)]
+        if not same and len(holding) != 1:
+            log.warning("%d memories hold the text that write %s %ss", len(holding), write.id, write.action)
+            return []
+        return same or holding
+
+
+def _needed(name: str, value: str) -> str:
+    if not clean(value).strip():
+        raise ToolInputInvalid(f"{name} is empty", f"send {name}")
+    return value
+
+
+def _told(memory: Memory) -> dict[str, Any]:
+    told = {"id": memory.id, "content": memory.text, "type": memory.type, "when": memory.when}
+    return {name: value for name, value in told.items() if value}
