@@ -1,0 +1,384 @@
+"""What the provider makes of the server: whose memory it is, what is recalled, the tools and the commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hermes_retaindb import RetainDBProvider
+from hermes_retaindb.settings import SETTINGS, project_of
+
+from hermes_core import Delegation, HermesHome, MemoryWrite, Session, Turn, open_memory
+from hermes_core.cli import main
+from hermes_core.kit import BackendAuthError, BackendUnavailable, load_settings
+from plugins.retaindb.tests.conftest import Agent
+from plugins.retaindb.tests.stand_in import RetainDB
+
+Start = Callable[..., Agent]
+FACT = "The tortoise Quillfeather eats clover."
+OTHER = "The boathouse key hangs behind Ostrander."
+
+
+def turn(user: str, assistant: str = "Noted.", id: str = "t1") -> Turn:  # noqa: A002  the field's name
+    return Turn(id, 1, user, assistant, at=1_700_000_000.0)
+
+
+# ------------------------------------------------------------------------ who and where
+
+
+def test_the_cloud_asks_for_a_key_and_a_server_of_ones_own_does_not(hermes_home: HermesHome) -> None:
+    hermes_home.path.mkdir()
+    assert "RETAINDB_API_KEY" in RetainDBProvider().is_available().remedy
+    with pytest.raises(Exception, match="RetainDB Cloud asks for one"):
+        RetainDBProvider().initialize(Session("s1", home=str(hermes_home.path)))
+    hermes_home.provider_json("retaindb").write_text('{"base_url": "http://127.0.0.1:3111"}')
+    assert RetainDBProvider().is_available()
+
+
+@pytest.mark.parametrize(
+    ("home", "project"),
+    [("/u/.hermes", "default"), ("/u/.hermes/profiles/coder", "hermes-coder"), ("/srv/bot", "hermes-bot")],
+)
+def test_each_profile_has_a_project(tmp_path: Path, home: str, project: str) -> None:
+    assert project_of(load_settings(SETTINGS, tmp_path, "retaindb", environ={}), Path(home)) == project
+    named = load_settings(SETTINGS, tmp_path, "retaindb", environ={"RETAINDB_PROJECT": "acme"})
+    assert project_of(named, Path(home)) == "acme"
+
+
+def test_two_users_of_one_messenger_share_nothing(agent: Agent) -> None:
+    ada = agent.session("s-ada", platform="telegram", user_id="ada")
+    bob = agent.session("s-bob", platform="telegram", user_id="bob")
+    agent.provider.sync_turn(turn("My tortoise is called Quillfeather.", id="t1"), ada)
+    agent.provider.sync_turn(turn("My tortoise is called Ostrander.", id="t2"), bob)
+    for session, mine, theirs in ((ada, "Quillfeather", "Ostrander"), (bob, "Ostrander", "Quillfeather")):
+        seen = [
+            agent.recalled("What is my tortoise called?", session),
+            agent.tool("search", session, query="tortoise"),
+            agent.tool("context", session, query="tortoise", reason=True),
+            agent.tool("profile", session),
+        ]
+        assert mine in str(seen[0])
+        assert mine in str(seen[1:])
+        assert theirs not in str(seen)
+
+
+def test_users_of_one_name_on_two_platforms_are_two(agent: Agent) -> None:
+    first = agent.session(platform="telegram", user_id="7")
+    agent.provider.sync_turn(turn(FACT), first)
+    assert agent.recalled("tortoise Quillfeather", first) == [FACT]
+    assert agent.recalled("tortoise Quillfeather", agent.session(platform="signal", user_id="7")) == []
+
+
+# ------------------------------------------------------------------------------- recall
+
+
+def test_what_fits_too_little_is_left_out(start: Start, server: RetainDB) -> None:
+    agent = start(server, min_score=0.6)
+    agent.provider.sync_turn(turn(FACT), agent.session())
+    assert agent.recalled("tortoise clover") == [FACT]
+    assert agent.recalled("tortoise boathouse garden") == []
+
+
+def test_recall_names_session_and_day(agent: Agent) -> None:
+    from hermes_core import Query
+
+    agent.provider.sync_turn(turn(FACT), agent.session("s9"))
+    [item] = agent.provider.prefetch(Query("tortoise clover"), agent.session()).items
+    assert (item.session_id, item.when, item.score) == ("s9", "2023-11-14", 1.0)
+
+
+def test_small_talk_is_not_searched(agent: Agent) -> None:
+    assert agent.recalled("ok, thanks!") == []
+    assert agent.server.http.requests == []
+
+
+def test_a_turn_is_recalled_while_it_is_being_stored_and_only_if_it_fits(
+    start: Start, serve: Callable[..., RetainDB]
+) -> None:
+    agent = start(serve(lagging=True))
+    agent.provider.sync_turn(turn(FACT), agent.session())
+    assert FACT in agent.recalled("What do tortoises eat?")[0]
+    assert agent.recalled("Where does the boathouse key hang?") == []
+
+
+def test_a_memory_that_is_stored_is_not_recalled_a_second_time_as_pending(
+    start: Start, serve: Callable[..., RetainDB]
+) -> None:
+    server = serve(lagging=True)
+    agent = start(server)
+    agent.provider.sync_turn(turn(FACT, id="t1"), agent.session())
+    server.settle()
+    agent.provider.sync_turn(turn(FACT, id="t2"), agent.session())
+    assert agent.recalled("tortoise clover") == [FACT]
+
+
+def test_local_compares_by_words_and_what_shares_none_is_left_out(
+    start: Start, serve: Callable[..., RetainDB]
+) -> None:
+    agent = start(serve("local"), key="")
+    for said, id_ in ((FACT, "t1"), (OTHER, "t2")):
+        agent.provider.sync_turn(turn(said, id=id_), agent.session())
+    assert agent.recalled("Which tortoise eats clover?") == [FACT]
+
+
+@pytest.mark.parametrize(
+    ("mode", "tools", "recalls"), [("hybrid", 10, 1), ("context", 0, 1), ("tools", 10, 0)]
+)
+def test_each_mode_does_what_it_says(
+    start: Start, server: RetainDB, mode: str, tools: int, recalls: int
+) -> None:
+    agent = start(server, recall_mode=mode)
+    agent.provider.sync_turn(turn(FACT), agent.session())
+    with agent.home.asking():
+        assert len(agent.provider.get_tool_schemas()) == tools
+    assert len(agent.recalled("tortoise clover")) == recalls
+    assert ("retaindb_search" in agent.provider.system_prompt_block()) == bool(tools)
+
+
+@pytest.mark.parametrize(
+    ("choice", "key", "files"), [("auto", "k", 5), ("auto", "", 0), ("on", "", 5), ("off", "k", 0)]
+)
+def test_file_tools_are_offered_where_there_are_files(
+    start: Start, serve: Callable[..., RetainDB], choice: str, key: str, files: int
+) -> None:
+    agent = start(serve(key=key), key=key, file_tools=choice)
+    with agent.home.asking():
+        names = [schema["name"] for schema in agent.provider.get_tool_schemas()]
+    assert len([name for name in names if "file" in name and name != "retaindb_profile"]) == files
+
+
+# ------------------------------------------------------------------------------- writes
+
+
+def test_an_entry_is_replaced_once_the_old_one_is_stored(
+    start: Start, serve: Callable[..., RetainDB]
+) -> None:
+    server = serve(lagging=True)
+    agent = start(server)
+    session = agent.session()
+    replace = MemoryWrite("w2", "replace", "user", OTHER, "tortoise", FACT)
+    agent.provider.on_memory_write(MemoryWrite("w1", "add", "user", FACT), session)
+    with pytest.raises(BackendUnavailable, match="still being stored") as raised:
+        agent.provider.on_memory_write(replace, session)
+    assert raised.value.retry_after == 2.0
+    server.settle()
+    for _ in range(2):
+        agent.provider.on_memory_write(replace, session)
+    server.settle()
+    assert server.known() == [OTHER]
+    assert server.memories[-1].type == "preference"
+
+
+@pytest.mark.parametrize("performed", [True, False])
+def test_an_entry_is_removed_by_itself_or_by_the_words_the_model_named(agent: Agent, performed: bool) -> None:
+    for number, text in enumerate((FACT, OTHER)):
+        agent.provider.on_memory_write(MemoryWrite(f"w{number}", "add", "memory", text), agent.session())
+    previous = FACT if performed else ""
+    remove = MemoryWrite("w9", "remove", "memory", "", "tortoise Quillfeather", previous, performed)
+    agent.provider.on_memory_write(remove, agent.session())
+    assert agent.server.known() == [OTHER]
+
+
+def test_words_that_several_memories_hold_delete_none(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
+    for number, text in enumerate((FACT, "The tortoise Quillfeather is old.")):
+        agent.provider.on_memory_write(MemoryWrite(f"w{number}", "add", "memory", text), agent.session())
+    agent.provider.on_memory_write(
+        MemoryWrite("w9", "remove", "memory", "", "tortoise Quillfeather"), agent.session()
+    )
+    assert len(agent.server.known()) == 2
+    assert "2 memories hold the text" in caplog.text
+
+
+def test_what_a_subagent_did_is_kept(agent: Agent) -> None:
+    agent.provider.on_delegation(Delegation("d1", "Find the\ntortoise.", "It sleeps."), agent.session())
+    assert agent.server.known() == ["Find the tortoise.. It sleeps."]
+
+
+# -------------------------------------------------------------------------------- tools
+
+
+def test_the_model_keeps_finds_and_forgets_a_fact(agent: Agent) -> None:
+    kept = agent.tool("remember", content=FACT, memory_type="preference", importance=0.9)
+    assert kept["stored"] == FACT
+    [found] = agent.tool("search", query="tortoise", memory_types=["preference"])["results"]
+    assert (found["content"], found["type"]) == (FACT, "preference")
+    assert agent.tool("search", query="tortoise", memory_types=["goal"])["count"] == 0
+    assert agent.tool("profile")["count"] == 1
+    assert agent.tool("forget", memory_id=found["id"]) == {"forgotten": found["id"]}
+    assert "there is no memory" in agent.tool("forget", memory_id=found["id"])["error"]
+
+
+def test_context_comes_with_its_hash_and_with_reasons_on_request(agent: Agent) -> None:
+    agent.tool("remember", content=FACT)
+    first = agent.tool("context", query="tortoise")
+    assert first.keys() == {"context", "context_hash"}
+    assert agent.tool("context", query="tortoise", known=first["context_hash"])["context"] == ""
+    assert agent.tool("context", query="tortoise", reason=True)["answer"].startswith("asked (low)")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "error"),
+    [
+        ("remember", {"content": " \x00 "}, "content is empty"),
+        ("remember", {"content": "x" * 10_001}, "over 10000"),
+        ("remember", {"content": "x", "memory_type": "rumour"}, "memory_type can't be 'rumour'"),
+        ("search", {"query": ""}, "query is empty"),
+        ("context", {"query": "\n"}, "query is empty"),
+        ("forget", {"memory_id": ""}, "memory_id is empty"),
+        ("forget", {"memory_id": "pending:job-1:0"}, "still being stored"),
+        ("forget", {"memory_id": "no-such"}, "there is no memory 'no-such'"),
+        ("read_file", {"file_id": ""}, "file_id is empty"),
+        ("read_file", {"file_id": "nope"}, "File not found"),
+        ("delete_file", {"file_id": "x" * 201}, "file_id is empty or too long"),
+        ("upload_file", {"local_path": "/no/such"}, "is no file"),
+        ("upload_file", {"local_path": "/tmp"}, "is no file"),
+        ("upload_file", {"local_path": "~nobody-of-this-name/x"}, "is no file"),
+        ("upload_file", {"local_path": "a\x00b"}, "is no file"),
+    ],
+)
+def test_the_model_is_told_what_is_wrong(
+    agent: Agent, name: str, arguments: dict[str, Any], error: str
+) -> None:
+    assert error in agent.tool(name, **arguments)["error"]
+    assert agent.server.known() == []
+
+
+def test_what_the_server_refuses_is_told_to_the_model_and_an_outage_to_the_host(agent: Agent) -> None:
+    agent.server.http.fail(status=422, times=1)
+    assert "answered 422" in agent.tool("remember", content=FACT)["error"]
+    agent.server.http.fail(status=503, times=1)
+    with pytest.raises(BackendUnavailable):
+        agent.tool("remember", content=FACT)
+
+
+def test_the_model_uploads_reads_learns_from_and_deletes_a_file(agent: Agent, tmp_path: Path) -> None:
+    note = tmp_path / "note.txt"
+    note.write_text("The tortoise sleeps.")
+    sent = agent.tool("upload_file", local_path=str(note), remote_path="/notes/n.txt", ingest=True)
+    file_id = sent["file"]["id"]
+    assert agent.server.known() == ["The tortoise sleeps."]
+    assert [file["path"] for file in agent.tool("list_files", prefix="notes")["files"]] == ["/notes/n.txt"]
+    read = agent.tool("read_file", file_id=file_id)
+    assert (read["content"], read["truncated"], read["rdb_uri"]) == (
+        "The tortoise sleeps.",
+        False,
+        "rdb://f1",
+    )
+    assert agent.tool("ingest_file", file_id=file_id)["success"]
+    assert agent.tool("delete_file", file_id=file_id) == {"deleted": file_id}
+    assert agent.tool("list_files")["count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "read", "truncated"),
+    [(b"x" * 40_000, 32_000, True), (b"\xff\xfe", None, None), (b"a\x00b", None, None)],
+)
+def test_a_long_file_is_cut_and_a_binary_one_is_named(
+    agent: Agent, tmp_path: Path, content: bytes, read: int | None, truncated: bool | None
+) -> None:
+    (tmp_path / "f").write_bytes(content)
+    file_id = agent.tool("upload_file", local_path=str(tmp_path / "f"))["file"]["id"]
+    told = agent.tool("read_file", file_id=file_id)
+    assert (told["content"] and len(told["content"]), told.get("truncated")) == (read, truncated)
+
+
+def test_the_home_is_never_uploaded_also_not_by_a_link(agent: Agent, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(agent.home.env_file)
+    for path in (agent.home.env_file, tmp_path / "link", agent.home.path / "logs" / ".." / ".env"):
+        assert "belongs to the agent's own home" in agent.tool("upload_file", local_path=str(path))["error"]
+    assert agent.server.files == {}
+
+
+def test_users_of_a_messenger_have_files_of_their_own(agent: Agent, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("secret")
+    ada, bob = (agent.session(platform="telegram", user_id=name) for name in ("ada", "bob"))
+    file_id = agent.tool("upload_file", ada, local_path=str(tmp_path / "f"))["file"]["id"]
+    assert agent.server.files[file_id]["path"] == "/users/telegram%3Aada/f"
+    assert agent.tool("list_files", ada)["count"] == 1
+    for prefix in (None, "../telegram%3Aada", "/users/telegram%3Aada/"):
+        assert agent.tool("list_files", bob, prefix=prefix)["count"] == 0
+    for name in ("read_file", "ingest_file", "delete_file"):
+        assert "there is no file" in agent.tool(name, bob, file_id=file_id)["error"]
+    outside = agent.tool(
+        "upload_file", bob, local_path=str(tmp_path / "f"), remote_path="../telegram%3Aada/f"
+    )
+    assert "remote_path can't be" in outside["error"]
+    assert agent.tool("list_files")["count"] == 1
+
+
+def test_a_server_without_files_says_so(start: Start, serve: Callable[..., RetainDB], tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("x")
+    agent = start(serve("local"), key="", file_tools="on")
+    assert "keeps no files" in agent.tool("upload_file", local_path=str(tmp_path / "f"))["error"]
+    assert "keeps no files" in agent.tool("list_files")["error"]
+
+
+# ----------------------------------------------------------------------- check, commands
+
+
+def test_the_self_test_waits_until_the_memory_is_stored_and_leaves_none(
+    start: Start, serve: Callable[..., RetainDB]
+) -> None:
+    agent = start(serve(lagging=True))
+    checks = agent.provider.check(agent.session())
+    assert [(check.name, check.ok) for check in checks] == [("write and recall", True), ("forget", True)]
+    assert agent.server.known() == []
+
+
+def test_the_self_test_tells_of_a_server_that_drops_what_it_accepts(agent: Agent) -> None:
+    agent.server.http.route("POST", "/v1/memory", lambda request: (202, {"job_id": "j"}))
+    [check] = agent.provider.check(agent.session())
+    assert not check.ok
+    assert agent.server.url in check.detail
+
+
+def test_the_self_test_tells_of_a_memory_that_is_never_stored(agent: Agent) -> None:
+    agent.server.lagging = True
+    agent.provider._sleep = lambda _: None
+    assert [check.ok for check in agent.provider.check(agent.session())] == [True, False]
+
+
+def test_a_wrong_key_fails_the_self_test_by_name(start: Start, server: RetainDB) -> None:
+    agent = start(server, key="wrong")
+    with pytest.raises(BackendAuthError, match="RETAINDB_API_KEY"):
+        agent.provider.check(agent.session())
+
+
+def test_commands_search_list_and_forget(agent: Agent) -> None:
+    agent.tool("remember", content=FACT)
+    agent.home.config_yaml.write_text("memory:\n  provider: retaindb\n")
+    run = ["--home", str(agent.home.path), "retaindb"]
+    shown = CliRunner().invoke(main, [*run, "search", "tortoise"])
+    assert shown.output == f"m1  [factual] {FACT}\n"
+    assert json.loads(CliRunner().invoke(main, [*run, "profile", "--json"]).output)[0]["text"] == FACT
+    assert CliRunner().invoke(main, [*run, "forget", "m1"]).output == "deleted m1\n"
+    assert CliRunner().invoke(main, [*run, "forget", "m1"]).exit_code == 1
+    assert "nothing found" in CliRunner().invoke(main, [*run, "profile"]).output
+
+
+def test_the_agent_introduces_itself_on_request(agent: Agent) -> None:
+    agent.home.config_yaml.write_text("memory:\n  provider: retaindb\n")
+    run = ["--home", str(agent.home.path), "retaindb", "seed"]
+    assert "there is no SOUL.md" in CliRunner().invoke(main, run).output
+    agent.home.soul_md.write_text("I am Mel's agent.")
+    assert CliRunner().invoke(main, run).output == "told\n"
+    assert agent.tool("profile")["agent"]["persona"] == "I am Mel's agent."
+
+
+# --------------------------------------------------------------------------- with a host
+
+
+def test_turns_of_an_outage_arrive_in_order_when_the_server_is_back(agent: Agent) -> None:
+    said = [f"Tortoise number {number} eats clover." for number in range(5)]
+    with open_memory(agent.home, provider="retaindb") as memory:
+        session = memory.start_session()
+        with agent.server.outage():
+            for text in said:
+                memory.end_turn(session, text, "Noted.")
+            assert not memory.flush(0.2)
+        assert memory.flush(20)
+    assert agent.server.said == said
