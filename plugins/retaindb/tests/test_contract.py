@@ -21,6 +21,7 @@ class TestRetainDB(ProviderContract):
     name = "retaindb"
     recalled_from = frozenset({"sync_turn", "on_memory_write"})
     isolates_users = True
+    exactly_once = False
     secrets: ClassVar[Mapping[str, str]] = {KEY: KNOWN}
     flavour: ClassVar[Flavour] = "cloud"
 
