@@ -231,13 +231,15 @@ class SessionSwitch:
 class Capabilities:
     """What a provider declares once. Frozen for its life.
 
-    `tool_names` limits which of its schemas are offered (None: all). `suppresses_local_writes` keeps MEMORY.md and
+    `tool_names` limits which of its schemas are offered (None: all). `tool_aliases` are names that models of older
+    conversations still call, each with the tool that answers now; they are not offered. `suppresses_local_writes` keeps MEMORY.md and
     USER.md as they are while the provider stores the write: True, or a mapping from "memory" and "user" to bool.
     `serial` merges the read and the write lane: never two hooks at once. `scope` says how many instances there are:
     one a process, or one a session for providers that keep session state on `self`.
     """
 
     tool_names: frozenset[str] | None = None
+    tool_aliases: Mapping[str, str] = field(default_factory=dict)
     suppresses_local_writes: bool | Mapping[str, bool] = False
     serial: bool = False
     scope: Literal["process", "session"] = "process"

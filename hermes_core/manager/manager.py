@@ -185,6 +185,7 @@ class MemoryManager:
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run a provider's tool; the text for the model, which is a JSON object with `error` when it went wrong."""
+        call = dataclasses.replace(call, name=self._roster.tools.current(call.name))
         held = self._roster.tools.owner(call.name)
         if held is None:
             return _error(f"no memory provider handles tool {call.name!r}")

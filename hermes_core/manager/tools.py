@@ -34,9 +34,10 @@ class ToolIndex:
     def __init__(self) -> None:
         self._owners: dict[str, Held] = {}
         self._schemas: dict[str, dict[str, Any]] = {}
+        self._aliases: dict[str, str] = {}
 
     def add(self, held: Held) -> None:
-        """Take the tools that `held` offers."""
+        """Take the tools that `held` offers, and the older names that it answers to."""
         for schema in held.schemas:
             name = schema["name"]
             if name in RESERVED and not held.builtin:
@@ -46,10 +47,17 @@ class ToolIndex:
             else:
                 self._owners[name] = held
                 self._schemas[name] = schema
+        for alias, name in held.first.capabilities.tool_aliases.items():
+            if alias not in RESERVED and alias not in self._owners and self._owners.get(name) is held:
+                self._aliases.setdefault(alias, name)
 
     def owner(self, name: object) -> Held | None:
         """The provider of this tool."""
         return self._owners.get(name) if isinstance(name, str) else None
+
+    def current(self, name: Any) -> Any:
+        """The name that a tool has now, for one that it had."""
+        return self._aliases.get(name, name) if isinstance(name, str) and name not in self._owners else name
 
     @property
     def schemas(self) -> list[dict[str, Any]]:

@@ -258,6 +258,23 @@ def test_capabilities_limit_the_tools(open_manager: OpenManager) -> None:
     assert open_manager(Limited("x", ("one", "two"))).get_all_tool_names() == {"one"}
 
 
+def test_a_tool_answers_to_its_older_names_which_are_not_offered(open_manager: OpenManager) -> None:
+    class Renamed(RecordingProvider):
+        name = "renamed"
+        capabilities = Capabilities(
+            tool_aliases={"fake-save": "fake_remember", "todo": "fake_remember", "lost": "nothing"}
+        )
+
+    renamed = Renamed()
+    manager = open_manager(renamed)
+    manager.initialize_all(A)
+    manager.handle_tool_call(ToolCall("fake-save", {"fact": "tea"}), A)
+    assert [asked["call"].name for asked in renamed.of("handle_tool_call")] == ["fake_remember"]
+    assert manager.get_all_tool_names() == {"fake_remember"}
+    for unknown in ("todo", "lost"):
+        assert "no memory provider" in manager.handle_tool_call(ToolCall(unknown, {}), A)
+
+
 def test_changing_the_schemas_that_were_given_changes_nothing(open_manager: OpenManager) -> None:
     manager = open_manager(RecordingProvider())
     manager.get_all_tool_schemas()[0]["parameters"]["properties"].clear()
