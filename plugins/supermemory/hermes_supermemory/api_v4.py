@@ -1,0 +1,114 @@
+"""API v4 and v3 over HTTP, as servers of one's own speak them; the SDK speaks them no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from hermes_core.kit import BackendNotFound, BackendUnavailable, clip
+from hermes_core.kit.http import Api
+from hermes_supermemory.client import Document, Found
+from hermes_supermemory.settings import KEY
+
+MATCHES = 5
+
+
+class V4:
+    """Containers at `url`."""
+
+    def __init__(self, url: str, key: str, timeout: float) -> None:
+        headers = {"x-sm-source": "hermes", **({"Authorization": f"Bearer {key}"} if key else {})}
+        self._api = Api(url, name="Supermemory", key=KEY, headers=headers, timeout=timeout)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._api.close()
+
+    def add(self, ns: str, doc: str, text: str, metadata: Mapping[str, Any], context: str, date: str) -> None:
+        """POST /v3/documents; content under a `customId` that is there already is added to it. Dates are its own."""
+        body: dict[str, Any] = {"content": text, "containerTags": [ns], "customId": doc}
+        body |= {"metadata": {**metadata, **({"date": date} if date else {})}}
+        self._api.post("/v3/documents", body | ({"entityContext": context} if context else {}))
+
+    def search(
+        self,
+        ns: str,
+        query: str,
+        limit: int,
+        mode: str,
+        floor: float,  # noqa: ARG002  the answer is cut by the caller
+        timeout: float | None,
+    ) -> list[Found]:
+        """POST /v4/search."""
+        body = {"q": query, "containerTag": ns, "limit": limit, "searchMode": mode}
+        found = self._api.post("/v4/search", body, timeout=timeout)
+        return [one for one in map(_found, _rows(found, "results")) if one.text]
+
+    def profile(self, ns: str, timeout: float | None) -> tuple[list[str], list[str]]:
+        """POST /v4/profile."""
+        found = self._api.post("/v4/profile", {"containerTag": ns}, timeout=timeout)
+        profile = found.get("profile") if isinstance(found, dict) else None
+        static, dynamic = (_texts(_rows(profile, name)) for name in ("static", "dynamic"))
+        return static, dynamic
+
+    def forget(self, ns: str, memory: str) -> bool:
+        """DELETE /v4/memories."""
+        try:
+            done = self._api.delete("/v4/memories", json={"containerTag": ns, "id": memory})
+        except BackendNotFound:
+            return False
+        return bool(isinstance(done, dict) and done.get("forgotten"))
+
+    def matching(self, ns: str, query: str) -> list[Found]:
+        """POST /v4/search, among memories."""
+        return self.search(ns, query, MATCHES, "memories", 0.0, None)
+
+    def document(self, ns: str, doc: str) -> Document | None:  # noqa: ARG002  ids are the account's here
+        """GET /v3/documents/{id}."""
+        try:
+            found = self._api.get(f"/v3/documents/{quote(doc, safe='')}")
+        except BackendNotFound:
+            return None
+        known = found if isinstance(found, dict) else {}
+        texts = {name: str(known.get(name) or "") for name in ("id", "content", "status")}
+        return Document(**{**texts, "id": texts["id"] or doc}, metadata=known.get("metadata") or {})
+
+    def rewrite(self, ns: str, doc: str, content: str) -> None:  # noqa: ARG002  as above
+        """PATCH /v3/documents/{id}."""
+        self._api.patch(f"/v3/documents/{quote(doc, safe='')}", {"content": content})
+
+    def delete(self, ns: str, doc: str) -> bool:  # noqa: ARG002  as above
+        """DELETE /v3/documents/{id}."""
+        try:
+            self._api.delete(f"/v3/documents/{quote(doc, safe='')}")
+        except BackendNotFound:
+            return False
+        return True
+
+
+def _found(row: Any) -> Found:
+    known: dict[str, Any] = row if isinstance(row, dict) else {}
+    metadata, score = known.get("metadata"), known.get("similarity")
+    return Found(
+        id=str(known.get("id") or ""),
+        text=str(known.get("memory") or known.get("chunk") or ""),
+        score=float(score) if isinstance(score, int | float) else 0.0,
+        when=str(known.get("updatedAt") or "")[:10],
+        session=str((metadata if isinstance(metadata, dict) else {}).get("session_id") or ""),
+    )
+
+
+def _rows(answer: Any, name: str) -> list[Any]:
+    rows = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(rows, list):
+        raise BackendUnavailable(
+            f"Supermemory answered {clip(repr(answer), 80)} without {name!r}", "is base_url its address?"
+        )
+    return rows
+
+
+def _texts(rows: list[Any]) -> list[str]:
+    """Facts of a profile: texts in v4, objects with a memory in servers that are half way to v5."""
+    texts = [row.get("memory") if isinstance(row, dict) else row for row in rows]
+    return [text for text in texts if isinstance(text, str) and text]

@@ -1,0 +1,166 @@
+"""API v5 by the vendor's SDK, whose errors become those of the host here and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import httpx
+import supermemory
+from supermemory.core.api_error import ApiError
+from supermemory.core.parse_error import ParsingError
+
+from hermes_core.kit import BackendAuthError, BackendNotFound, BackendUnavailable
+from hermes_core.kit.http import backend_error, detail_of
+from hermes_supermemory.client import Document, Found
+from hermes_supermemory.settings import KEY
+
+MODES: dict[str, Any] = {"documents": "chunks"}
+MATCHES = 5
+
+
+class V5:
+    """Namespaces at `url`. One try a call; redirects are not followed, they would carry the text elsewhere."""
+
+    def __init__(self, url: str, key: str, timeout: float) -> None:
+        # Without TLS there are no certificates to load, which takes as long as all the rest.
+        self._http = httpx.Client(timeout=timeout, verify=url.startswith("https:"))
+        self._sdk = supermemory.Supermemory(
+            api_key=key or "none",
+            base_url=url,
+            timeout=timeout,
+            max_retries=0,
+            default_headers={"x-sm-source": "hermes"},
+            http_client=self._http,
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def add(self, ns: str, doc: str, text: str, metadata: Mapping[str, Any], context: str, date: str) -> None:
+        """POST /ns/{ns}/document: a new document, or more of one that is there."""
+        more: dict[str, Any] = {}
+        if context:
+            more["supporting_context"] = context
+        if date:
+            more["date"] = date
+        with _edge():
+            self._sdk.add(ns, content=text, id=doc, metadata=dict(metadata), **more)
+
+    def search(
+        self, ns: str, query: str, limit: int, mode: str, floor: float, timeout: float | None
+    ) -> list[Found]:
+        """POST /ns/{ns}/search."""
+        options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
+        with _edge():
+            found = self._sdk.search(
+                ns,
+                query=query,
+                limit=limit,
+                search_mode=MODES.get(mode, mode),
+                threshold=floor,
+                **options,
+            )
+        return [one for one in map(_found, _rows(found, "results")) if one.text]
+
+    def profile(self, ns: str, timeout: float | None) -> tuple[list[str], list[str]]:
+        """POST /ns/{ns}/profile."""
+        options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
+        with _edge():
+            profile = getattr(self._sdk.profile(ns, **options), "profile", None)
+        static, dynamic = (
+            [_field(fact, "memory") for fact in _rows(profile, n)] for n in ("static", "dynamic")
+        )
+        return [*filter(None, static)], [*filter(None, dynamic)]
+
+    def forget(self, ns: str, memory: str) -> bool:
+        """DELETE /ns/{ns}/memories."""
+        with _edge():
+            return bool(self._sdk.memories.forget(ns, ids=[memory]).count)
+
+    def matching(self, ns: str, query: str) -> list[Found]:
+        """DELETE /ns/{ns}/memories/semantic, as a dry run: nothing is forgotten."""
+        with _edge():
+            found = self._sdk.memories.forget_matching(ns, query=query, dry_run=True)
+        return [Found(_field(m, "id"), _field(m, "memory")) for m in _rows(found, "matches")][:MATCHES]
+
+    def document(self, ns: str, doc: str) -> Document | None:
+        """GET /ns/{ns}/document/{id}."""
+        try:
+            with _edge():
+                found = self._sdk.documents.get(ns, doc)
+        except BackendNotFound:
+            return None
+        metadata, system = getattr(found, "metadata", None), getattr(found, "system", None)
+        known = metadata if isinstance(metadata, dict) else {}
+        return Document(_field(found, "id") or doc, _field(found, "content"), _field(system, "status"), known)
+
+    def rewrite(self, ns: str, doc: str, content: str) -> None:
+        """PATCH /ns/{ns}/document/{id}: this content in place of all that was sent."""
+        with _edge():
+            self._sdk.documents.update(ns, doc, content=content)
+
+    def delete(self, ns: str, doc: str) -> bool:
+        """DELETE /ns/{ns}/document."""
+        with _edge():
+            return bool(self._sdk.documents.delete(ns, ids=[doc]).count)
+
+
+@contextmanager
+def _edge() -> Iterator[None]:
+    """Whatever the SDK raises, as the host knows it."""
+    try:
+        yield
+    except supermemory.APITimeoutError as exc:
+        raise BackendUnavailable("Supermemory has not answered in time") from exc
+    except supermemory.APIConnectionError as exc:
+        raise backend_error(None, "Supermemory", detail=str(exc.__cause__ or exc)) from exc
+    except (supermemory.SupermemoryError, ApiError, ParsingError) as exc:
+        raise _meaning(exc) from exc
+
+
+def _meaning(error: Exception) -> Exception:
+    """The host's error for one that the SDK made of an answer."""
+    status = getattr(error, "status_code", None)
+    if status is None:
+        return BackendUnavailable(f"Supermemory can't be used ({error})")
+    body = getattr(error, "body", None)
+    detail = detail_of(body if isinstance(body, str) else json.dumps(body, default=str))
+    if status < 300:
+        return BackendUnavailable(f"Supermemory answered something else than its API says: {detail!r}")
+    if status == 402:
+        return BackendAuthError(f"Supermemory answered 402: {detail!r}", "the plan's limit is used up")
+    headers = getattr(error, "headers", None) or {}
+    after = next((value for name, value in headers.items() if name.lower() == "retry-after"), None)
+    return backend_error(status, "Supermemory", detail=detail, key=KEY, retry_after=after)
+
+
+def _found(row: Any) -> Found:
+    metadata = getattr(row, "metadata", None)
+    score = getattr(row, "similarity", None)
+    return Found(
+        id=_field(row, "id"),
+        text=_field(row, "memory") or _field(row, "chunk"),
+        score=float(score) if isinstance(score, int | float) else 0.0,
+        when=_field(getattr(row, "system", None), "updated_at")[:10],
+        session=str((metadata if isinstance(metadata, dict) else {}).get("session_id") or ""),
+    )
+
+
+def _rows(answer: Any, name: str) -> list[Any]:
+    """A list in an answer. The SDK checks none: what is missing or of another shape comes as it is."""
+    rows = getattr(answer, name, None)
+    if not isinstance(rows, list):
+        raise BackendUnavailable(f"Supermemory answered without {name!r}", "is base_url its address?")
+    return rows
+
+
+def _field(answer: Any, name: str) -> str:
+    value = getattr(answer, name, None)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value if isinstance(value, str) else ""

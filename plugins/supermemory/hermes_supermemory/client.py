@@ -1,0 +1,215 @@
+"""Supermemory in either of its APIs: v5 by the vendor's SDK, v4 (and v3) over HTTP. Both are behind one set of calls."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from hermes_core.kit import BackendNotFound, clip, storable
+from hermes_supermemory.settings import HOSTED
+
+LONGEST_QUERY = 2_000
+LONGEST_CONTEXT = 1_500
+LONGEST_MESSAGE = 30_000
+MOST_DOCUMENTS = 1_000
+"""Sessions whose last answer is known; beyond them a look-up is made again."""
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A memory, or a passage of a document, that was found. `score` is the fit to the query from 0 to 1."""
+
+    id: str
+    text: str
+    score: float = 0.0
+    when: str = ""
+    session: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What was sent under one id. `content` is empty while the server is still reading it."""
+
+    id: str
+    content: str = ""
+    status: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Dialect(Protocol):
+    """The calls that both APIs have. `ns` is a namespace, which v4 calls a container tag."""
+
+    def add(
+        self, ns: str, doc: str, text: str, metadata: Mapping[str, Any], context: str, date: str
+    ) -> None: ...
+    def search(
+        self, ns: str, query: str, limit: int, mode: str, floor: float, timeout: float | None
+    ) -> list[Found]: ...
+    def profile(self, ns: str, timeout: float | None) -> tuple[list[str], list[str]]: ...
+    def forget(self, ns: str, memory: str) -> bool: ...
+    def matching(self, ns: str, query: str) -> list[Found]: ...
+    def document(self, ns: str, doc: str) -> Document | None: ...
+    def rewrite(self, ns: str, doc: str, content: str) -> None: ...
+    def delete(self, ns: str, doc: str) -> bool: ...
+    def close(self) -> None: ...
+
+
+class Client:
+    """Supermemory at `url`. Raises `BackendUnavailable`, `BackendAuthError`, `BackendNotFound` or `BackendRefused`.
+
+    With `api` "auto" it speaks v5 until a server says that it has no such route, and v4 from then on.
+    """
+
+    def __init__(self, url: str, key: str, api: str, timeout: float) -> None:
+        self.place = url or HOSTED
+        self._open: Callable[[str], Dialect] = partial(_dialect, url=self.place, key=key, timeout=timeout)
+        self._probing = api == "auto"
+        self._speaks: Dialect = self._open("v4" if api == "v4" else "v5")
+        self._opened = [self._speaks]
+        self._answered: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        for api in self._opened:
+            api.close()
+
+    # --------------------------------------------------------------------- read
+
+    def search(
+        self, ns: str, query: str, limit: int, mode: str, floor: float = 0.0, timeout: float | None = None
+    ) -> list[Found]:
+        """What fits the query, best first and each text once."""
+        text = clip(clean(query), LONGEST_QUERY)
+        found = self._ask(lambda api: api.search(ns, text, limit, mode, floor, timeout))
+        once = {one.text: one for one in reversed(found) if one.text and one.score >= floor}
+        return sorted(once.values(), key=lambda one: -one.score)[:limit]
+
+    def profile(self, ns: str, timeout: float | None = None) -> tuple[list[str], list[str]]:
+        """What lasts about the person, and what is going on."""
+        return self._ask(lambda api: api.profile(ns, timeout))
+
+    def matching(self, ns: str, query: str) -> list[Found]:
+        """Memories that a description may mean."""
+        return self._ask(lambda api: api.matching(ns, clip(clean(query), LONGEST_QUERY)))
+
+    def document(self, ns: str, doc: str) -> Document | None:
+        """What was sent under an id; None for nothing."""
+        found = self._speaks.document(ns, doc)
+        if found is None and self._probing:
+            # There is no such document, or no such API: a route without an id tells which.
+            self.profile(ns)
+            found = self._speaks.document(ns, doc)
+        return found
+
+    # -------------------------------------------------------------------- write
+
+    def store(self, ns: str, doc: str, text: str, metadata: Mapping[str, Any], context: str = "") -> bool:
+        """Send a text under an id; False when something is there under it already: it would be added to that."""
+        if self.document(ns, doc) is not None:
+            return False
+        self._add(ns, doc, clean(text), metadata, context, "")
+        return True
+
+    def append(
+        self, ns: str, doc: str, part: str, text: str, metadata: Mapping[str, Any], context: str, date: str
+    ) -> None:
+        """Add a part to the document of a session, once: what may be there already is looked up before."""
+        if self._answered.get(doc) == part:
+            return
+        if doc not in self._answered and _holds(self.document(ns, doc), part):
+            self._answered[doc] = part
+            return
+        # From here until the answer is there, nobody knows whether the server took it.
+        self._answered.pop(doc, None)
+        if len(self._answered) >= MOST_DOCUMENTS:
+            self._answered.clear()
+        self._add(ns, doc, _framed(part, text), {**metadata, "part": part}, context, date)
+        self._answered[doc] = part
+
+    def take_back(self, ns: str, doc: str, parts: set[str]) -> None:
+        """Take parts out of a document; what was learned from them goes with them."""
+        known = self.document(ns, doc)
+        if known is None or not known.content:
+            return
+        rest = known.content
+        for part in parts:
+            rest = re.sub(_FRAME.format(part=re.escape(part)), "", rest, flags=re.DOTALL)
+        if not rest.strip():
+            self._speaks.delete(ns, doc)
+        elif rest != known.content:
+            self._speaks.rewrite(ns, known.id, rest)
+
+    def forget(self, ns: str, memory: str) -> bool:
+        """Forget one memory; False when there is none of this id."""
+        return self._ask(lambda api: api.forget(ns, memory))
+
+    def delete(self, ns: str, doc: str) -> bool:
+        """Delete a document with what was learned from it; False when there is none."""
+        return self._ask(lambda api: api.delete(ns, doc))
+
+    # ------------------------------------------------------------------ private
+
+    def _add(
+        self, ns: str, doc: str, text: str, metadata: Mapping[str, Any], context: str, date: str
+    ) -> None:
+        about = clip(clean(context), LONGEST_CONTEXT)
+        self._ask(lambda api: api.add(ns, doc, text, metadata, about, date))
+
+    def _ask(self, call: Callable[[Dialect], Answer]) -> Answer:
+        """A call of a route that names no id: if the server does not know it, it does not speak this API."""
+        api = self._speaks
+        try:
+            answer = call(api)
+        except BackendNotFound:
+            if not self._probing:
+                raise
+        else:
+            self._probing = False
+            return answer
+        if self._speaks is api:
+            self._speaks = self._open("v4")
+            self._opened.append(self._speaks)
+        answer = call(self._speaks)
+        self._probing = False
+        return answer
+
+
+_FRAME = r"\n?\[turn {part}[^\]\n]*\]\n.*?\n\[/turn {part}\]\n?"
+
+
+def _framed(part: str, text: str) -> str:
+    """A part of a document with its name around it, by which it is found again."""
+    return f"\n[turn {part}]\n{text}\n[/turn {part}]\n"
+
+
+def _holds(document: Document | None, part: str) -> bool:
+    if document is None:
+        return False
+    return f"[/turn {part}]" in document.content or document.metadata.get("part") == part
+
+
+def clean(text: str) -> str:
+    """Text as the server's database takes it: it knows neither NUL nor halves of characters."""
+    return storable(text).replace("\x00", "")
+
+
+def key_of(*parts: str) -> str:
+    """An id that the same parts always give."""
+    return hashlib.sha256("\n".join(map(storable, parts)).encode()).hexdigest()[:24]
+
+
+def _dialect(version: str, url: str, key: str, timeout: float) -> Dialect:
+    """Imports the SDK only where it is spoken."""
+    if version == "v4":
+        from hermes_supermemory.api_v4 import V4
+
+        return V4(url, key, timeout)
+    from hermes_supermemory.api_v5 import V5
+
+    return V5(url, key, timeout)

@@ -1,0 +1,122 @@
+"""What a person can set, and which container a session belongs to. Declared once, it drives validation and setup."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from hermes_core import Field, Session
+from hermes_core.kit import Settings
+
+NAME = "supermemory"
+KEY = "SUPERMEMORY_API_KEY"
+HOSTED = "https://api.supermemory.ai"
+
+ENTITY_CONTEXT = """A conversation between a person and their AI assistant. Keep what lasts: who the person is, what they
+like and dislike, what they decided, their projects, plans, people and dates. Leave out small talk, what the assistant
+merely proposed, and instructions that hold for one task only."""
+
+SETTINGS = (
+    Field(
+        "api_key",
+        env=KEY,
+        secret=True,
+        help="Key of your Supermemory account, or of your own server.",
+        url="https://console.supermemory.ai",
+    ),
+    Field(
+        "base_url",
+        str,
+        "",
+        "Address of a server of your own; empty: supermemory.ai.",
+        env="SUPERMEMORY_BASE_URL",
+        identity=True,
+    ),
+    Field(
+        "api",
+        str,
+        "auto",
+        "API that the server speaks; auto: v5, and v4 where there is no v5.",
+        choices=("auto", "v5", "v4"),
+    ),
+    Field(
+        "container_tag",
+        str,
+        "",
+        "Container (namespace) of the memories, {identity} stands for the profile; empty: one for each profile.",
+        env="SUPERMEMORY_CONTAINER_TAG",
+        identity=True,
+    ),
+    Field(
+        "recall_mode",
+        str,
+        "hybrid",
+        "hybrid: recall and tools; context: recall alone; tools: tools alone.",
+        choices=("hybrid", "context", "tools"),
+    ),
+    Field("auto_recall", bool, True, "Recall before each turn."),
+    Field("auto_capture", bool, True, "Send each turn as it ends."),
+    Field(
+        "capture_mode",
+        str,
+        "all",
+        "all: every turn but small talk; everything: small talk too.",
+        choices=("all", "everything"),
+    ),
+    Field(
+        "search_mode",
+        str,
+        "hybrid",
+        "What is searched: memories, passages of documents, or both.",
+        choices=("hybrid", "memories", "documents"),
+    ),
+    Field("max_recall_results", int, 10, "Memories that a turn is given at most.", minimum=1, maximum=20),
+    Field(
+        "min_score",
+        float,
+        0.5,
+        "Memories that fit a message less than this are not recalled.",
+        minimum=0.0,
+        maximum=1.0,
+    ),
+    Field(
+        "profile_frequency",
+        int,
+        50,
+        "The person's profile comes with the first turn and every so many turns.",
+        minimum=1,
+        maximum=500,
+    ),
+    Field(
+        "entity_context", str, ENTITY_CONTEXT, "What to extract, in plain words; 1500 characters are read."
+    ),
+    Field("api_timeout", float, 5.0, "Seconds to wait for an answer.", minimum=0.5, maximum=15.0),
+    Field("enable_custom_container_tags", bool, False, "Let the model choose among more containers."),
+    Field("custom_containers", str, "", "Names of those containers, with commas."),
+    Field("custom_container_instructions", str, "", "When to use which, for the model."),
+)
+
+
+def primary_tag(options: Settings, identity: str) -> str:
+    """The container of a profile, as Hermes Agent spells it: letters, digits and underscores."""
+    own = "hermes" if identity == "default" else "hermes_{identity}"
+    return _spelt((options.container_tag or own).replace("{identity}", identity or "default"))
+
+
+def custom_tags(options: Settings) -> list[str]:
+    """The containers that the model may choose besides."""
+    if not options.enable_custom_container_tags:
+        return []
+    return list(dict.fromkeys(_spelt(tag) for tag in options.custom_containers.split(",") if tag.strip()))
+
+
+def container_of(tag: str, session: Session) -> str:
+    """Where a session's memories are: the container, or, for a messenger's user, one of their own beside it."""
+    if not session.user_id:
+        return tag
+    user = f"{session.platform}\n{session.user_id}".encode("utf-8", "replace")
+    return f"{tag}_{_spelt(session.platform)[:16]}_{hashlib.sha256(user).hexdigest()[:16]}"
+
+
+def _spelt(name: str) -> str:
+    return re.sub("[^A-Za-z0-9_]+", "_", name).strip("_")[:60] or "hermes"
