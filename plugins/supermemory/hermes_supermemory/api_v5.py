@@ -121,6 +121,9 @@ def _edge() -> Iterator[None]:
         raise backend_error(None, "Supermemory", detail=str(exc.__cause__ or exc)) from exc
     except (supermemory.SupermemoryError, ApiError, ParsingError) as exc:
         raise _meaning(exc) from exc
+    except (TypeError, ValueError) as exc:
+        # What the SDK trips over when an answer has another shape than its models.
+        raise BackendUnavailable(f"Supermemory answered something else than its API says ({exc})") from exc
 
 
 def _meaning(error: Exception) -> Exception:

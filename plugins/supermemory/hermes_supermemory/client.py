@@ -15,8 +15,6 @@ from hermes_supermemory.settings import HOSTED
 LONGEST_QUERY = 2_000
 LONGEST_CONTEXT = 1_500
 LONGEST_MESSAGE = 30_000
-MOST_DOCUMENTS = 1_000
-"""Sessions whose last answer is known; beyond them a look-up is made again."""
 
 Answer = TypeVar("Answer")
 
@@ -72,6 +70,8 @@ class Client:
         self._probing = api == "auto"
         self._speaks: Dialect = self._open("v4" if api == "v4" else "v5")
         self._opened = [self._speaks]
+        self.remembers = 1_000
+        """Sessions whose last answer is known; beyond them a look-up is made again."""
         self._answered: dict[str, str] = {}
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class Client:
             return
         # From here until the answer is there, nobody knows whether the server took it.
         self._answered.pop(doc, None)
-        if len(self._answered) >= MOST_DOCUMENTS:
+        if len(self._answered) >= self.remembers:
             self._answered.clear()
         self._add(ns, doc, _framed(part, text), {**metadata, "part": part}, context, date)
         self._answered[doc] = part

@@ -432,7 +432,7 @@ class Supermemory:
                 found.append((hit, memory.metadata))
         for doc in self.documents.values() if mode != "memories" else ():
             learned = any(m.doc == doc.id and m.ns == ns for m in self.memories)
-            if doc.ns == ns and not (learned and mode == "hybrid"):
+            if doc.ns == ns and doc not in self._unread and not (learned and mode == "hybrid"):
                 hit = {"id": f"chunk-{doc.id}", "chunk": doc.content, "similarity": _fit(asked, doc.content)}
                 found.append((hit, doc.metadata))
         found = [pair for pair in found if pair[0]["similarity"]]
