@@ -71,8 +71,10 @@ class V4:
         except BackendNotFound:
             return None
         known = found if isinstance(found, dict) else {}
-        texts = {name: str(known.get(name) or "") for name in ("id", "content", "status")}
-        return Document(**{**texts, "id": texts["id"] or doc}, metadata=known.get("metadata") or {})
+        # `content` is what was read, `raw` what was sent.
+        sent = str(known.get("raw") or known.get("content") or "")
+        name, status = str(known.get("id") or doc), str(known.get("status") or "")
+        return Document(name, sent, status, known.get("metadata") or {})
 
     def rewrite(self, ns: str, doc: str, content: str) -> None:  # noqa: ARG002  as above
         """PATCH /v3/documents/{id}."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -87,7 +87,8 @@ class Client:
         """What fits the query, best first and each text once."""
         text = clip(clean(query), LONGEST_QUERY)
         found = self._ask(lambda api: api.search(ns, text, limit, mode, floor, timeout))
-        once = {one.text: one for one in reversed(found) if one.text and one.score >= floor}
+        read = (replace(one, text=_MARK.sub("", one.text).strip()) for one in reversed(found))
+        once = {one.text: one for one in read if one.text and one.score >= floor}
         return sorted(once.values(), key=lambda one: -one.score)[:limit]
 
     def profile(self, ns: str, timeout: float | None = None) -> tuple[list[str], list[str]]:
@@ -180,6 +181,7 @@ class Client:
         return answer
 
 
+_MARK = re.compile(r"\[/?turn [0-9a-f]{16}\]\n?")
 _FRAME = r"\n?\[turn {part}[^\]\n]*\]\n.*?\n\[/turn {part}\]\n?"
 
 

@@ -45,7 +45,15 @@ from hermes_core.kit import (
 )
 from hermes_core.recall.rank import count_tokens
 from hermes_supermemory.client import LONGEST_MESSAGE, Client, Found, clean, key_of
-from hermes_supermemory.settings import KEY, NAME, SETTINGS, container_of, custom_tags, primary_tag
+from hermes_supermemory.settings import (
+    ENTITY_CONTEXT,
+    KEY,
+    NAME,
+    SETTINGS,
+    container_of,
+    custom_tags,
+    primary_tag,
+)
 
 RECALL_TIMEOUT = 4.0
 """Seconds that recall before a turn may take, both calls together; the host waits for five."""
@@ -242,13 +250,10 @@ class SupermemoryProvider(MemoryProvider):
         if write.content.strip():
             metadata = {"type": "explicit_memory", "target": write.target, "sm_source": "hermes"}
             text = clip(clean(write.content), LONGEST_MESSAGE)
-            self.client.store(
-                ns, _entry(ns, write.target, write.content), text, metadata, self.options.entity_context
-            )
+            self.client.store(ns, _entry(ns, write.target, write.content), text, metadata, self._guidance)
 
     def on_session_switch(self, switch: SessionSwitch) -> None:
         """Take turns that the person took back out of the document of their session."""
-        self._turns.pop(switch.old.id, None)
         if switch.rewound_turns:
             ns = self.container(switch.old)
             parts = {_part(turn) for turn in switch.rewound_turns}
@@ -284,7 +289,7 @@ class SupermemoryProvider(MemoryProvider):
             "sm_source": "hermes",
             "session_id": clean(session.id),
         }
-        self.client.store(ns, doc, text, labels, self.options.entity_context)
+        self.client.store(ns, doc, text, labels, self._guidance)
         return {"saved": True, "id": doc, "preview": clip(text, 80), **_told(container_tag)}
 
     @tool("supermemory_search")
@@ -366,6 +371,11 @@ class SupermemoryProvider(MemoryProvider):
             raise RuntimeError("SupermemoryProvider is used before initialize()")
         return self._options
 
+    @property
+    def _guidance(self) -> str:
+        """What the server is to extract."""
+        return str(self.options.entity_context or ENTITY_CONTEXT)
+
     def container(self, session: Session, tag: str = "") -> str:
         """The container that a session's memories are in."""
         return container_of(tag or primary_tag(self.options, session.identity), session)
@@ -381,8 +391,7 @@ class SupermemoryProvider(MemoryProvider):
         ns = self.container(session)
         metadata = {"type": "conversation", "sm_source": "hermes", "session_id": clip(clean(session.id), 255)}
         date = datetime.fromtimestamp(at, UTC).date().isoformat() if at else ""
-        context = self.options.entity_context
-        self.client.append(ns, _conversation(ns, session), part, text, metadata, context, date)
+        self.client.append(ns, _conversation(ns, session), part, text, metadata, self._guidance, date)
 
     def _forget_entry(self, ns: str, text: str) -> None:
         """Forget an entry that is not under an id of ours: the one memory that holds its words, or else none."""

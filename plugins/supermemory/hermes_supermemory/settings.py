@@ -15,6 +15,7 @@ HOSTED = "https://api.supermemory.ai"
 ENTITY_CONTEXT = """A conversation between a person and their AI assistant. Keep what lasts: who the person is, what they
 like and dislike, what they decided, their projects, plans, people and dates. Leave out small talk, what the assistant
 merely proposed, and instructions that hold for one task only."""
+"""What is extracted unless the settings say otherwise."""
 
 SETTINGS = (
     Field(

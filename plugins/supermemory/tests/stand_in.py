@@ -305,7 +305,14 @@ class Supermemory:
             if request.method == "PATCH":
                 self._rewrite(doc, self._body(request, "PATCH /v3/documents/*"))
                 return {"id": doc.id, "status": "queued"}
-            return self._told(doc) | {"customId": doc.id, "containerTags": [doc.ns]}
+            told = self._told(doc)
+            summary = told["content"] and re.sub(r"\[/?turn \w+\]", "", told["content"])
+            return told | {
+                "content": summary,
+                "raw": doc.content,
+                "customId": doc.id,
+                "containerTags": [doc.ns],
+            }
         body = self._body(request, name) if name in BODIES else {}
         if name == "POST /v3/documents":
             ns = body.get("containerTag") or body["containerTags"][0]

@@ -191,8 +191,6 @@ def test_what_the_turn_number_says_of_many_sessions_is_forgotten_in_time(agent: 
     for number in range(1_100):
         agent.provider.on_turn_start(7, agent.session(f"s{number}"))
     assert len(agent.provider._turns) == 1_000
-    agent.provider.on_session_switch(SessionSwitch("x", agent.session("s1099"), agent.session("new"), "new"))
-    assert "s1099" not in agent.provider._turns
 
 
 # ------------------------------------------------------------------------------ capture
@@ -322,6 +320,14 @@ def test_a_passage_of_a_document_is_found_with_its_text(start: Start, serve: Ser
     agent = start(serve(), search_mode="documents")
     agent.tool("store", content=FACT)
     assert agent.tool("search", query="tortoise")["results"][0]["content"] == FACT
+
+
+def test_passages_of_a_session_are_shown_without_the_marks_of_turns(start: Start, serve: Serve) -> None:
+    agent = start(serve(), search_mode="documents")
+    agent.provider.sync_turn(turn(FACT), agent.session())
+    assert (
+        agent.tool("search", query="tortoise")["results"][0]["content"] == f"user: {FACT}\nassistant: Noted."
+    )
 
 
 def test_a_note_is_forgotten_by_the_id_that_storing_gave(agent: Agent) -> None:
