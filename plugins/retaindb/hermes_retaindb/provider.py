@@ -51,6 +51,10 @@ RECALL_TIMEOUT = 4.0
 """Seconds that recall before a turn may take; the host waits for five."""
 
 CONTEXT_TOKENS = 1200
+LONGEST_CONTEXT = 20_000
+LONGEST_SHOWN = 2_000
+MOST_OF_PROFILE = 100
+LONGEST_OF_PROFILE = 320
 LONGEST_HASH = 128
 SELF_TEST_WAIT = 20.0
 SELF_TEST_POLL = 0.5
@@ -216,7 +220,8 @@ class RetainDBProvider(MemoryProvider):
         who = self.who(session)
         memories = self.client.profile(who)
         agent = self.client.agent(who)
-        told = {"user_id": who.user, "memories": [_told(m) for m in memories], "count": len(memories)}
+        shown = [_told(memory, LONGEST_OF_PROFILE) for memory in memories[:MOST_OF_PROFILE]]
+        told = {"user_id": who.user, "memories": shown, "count": len(memories)}
         return {**told, "agent": agent} if agent else told
 
     @tool("retaindb_search")
@@ -249,7 +254,7 @@ class RetainDBProvider(MemoryProvider):
         else:
             found = self._fitting(text, self.client.search(text, who, self.options.max_results))
             context, digest = "\n".join(f"- {fold_space(memory.text)}" for memory in found), ""
-        told = {"context": context, **({"context_hash": digest} if digest else {})}
+        told = {"context": clip(context, LONGEST_CONTEXT), **({"context_hash": digest} if digest else {})}
         answer = self.client.reason(text, who) if reason else None
         return told if answer is None else {**told, "answer": answer}
 
@@ -341,6 +346,6 @@ def _needed(name: str, value: str) -> str:
     return value
 
 
-def _told(memory: Memory) -> dict[str, Any]:
-    told = {"id": memory.id, "content": memory.text, "type": memory.type, "when": memory.when}
+def _told(memory: Memory, longest: int = LONGEST_SHOWN) -> dict[str, Any]:
+    told = {"id": memory.id, "content": clip(memory.text, longest), "type": memory.type, "when": memory.when}
     return {name: value for name, value in told.items() if value}

@@ -212,6 +212,17 @@ def test_the_model_keeps_finds_and_forgets_a_fact(agent: Agent) -> None:
     assert "there is no memory" in agent.tool("forget", memory_id=found["id"])["error"]
 
 
+def test_long_results_are_shown_in_part(agent: Agent) -> None:
+    for number in range(150):
+        agent.tool("remember", content=f"tortoise {number} " + "clover " * 1_200)
+    found = agent.tool("search", query="tortoise clover", top_k=20)
+    assert found["count"] == 20
+    assert all(result["content"].endswith("clover…") for result in found["results"])
+    profile = agent.tool("profile")
+    assert (profile["count"], len(profile["memories"])) == (150, 100)
+    assert agent.tool("context", query="tortoise")["context"].endswith("…")
+
+
 def test_context_comes_with_its_hash_and_with_reasons_on_request(agent: Agent) -> None:
     agent.tool("remember", content=FACT)
     first = agent.tool("context", query="tortoise")

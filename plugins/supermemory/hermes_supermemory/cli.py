@@ -11,6 +11,7 @@ import click
 from hermes_core import Session
 from hermes_core.kit import command_home, fold_space, printable
 from hermes_supermemory.client import Client
+from hermes_supermemory.settings import container_of
 
 if TYPE_CHECKING:
     from hermes_supermemory.provider import SupermemoryProvider
@@ -77,4 +78,4 @@ def _open(context: click.Context) -> tuple[Client, str]:
     home, provider = command_home(context), context.obj
     client: Client = provider.open(home.path)
     context.call_on_close(provider.shutdown)
-    return client, provider.container(Session("", identity=home.profile, home=str(home.path)))
+    return client, container_of(provider.options, Session("", identity=home.profile, home=str(home.path)))

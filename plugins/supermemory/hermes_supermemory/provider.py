@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import importlib.metadata
 import json
-import re
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from hermes_core import (
     Availability,
@@ -32,56 +30,30 @@ from hermes_core import (
 )
 from hermes_core.kit import (
     ProviderUnavailable,
-    Range,
     Settings,
-    ToolBox,
-    ToolInputInvalid,
     bullet_list,
     clip,
     fold_space,
     is_trivial,
     load_settings,
-    tool,
 )
 from hermes_core.recall.rank import count_tokens
 from hermes_supermemory.client import LONGEST_MESSAGE, Client, Found, clean, key_of
-from hermes_supermemory.settings import (
-    ENTITY_CONTEXT,
-    KEY,
-    NAME,
-    SETTINGS,
-    container_of,
-    custom_tags,
-    primary_tag,
-)
+from hermes_supermemory.settings import KEY, NAME, SETTINGS, container_of, guidance
+from hermes_supermemory.tools import ALIASES, Tools
 
 RECALL_TIMEOUT = 4.0
 """Seconds that recall before a turn may take, both calls together; the host waits for five."""
 
-TOOL_FLOOR = 0.3
-"""Fit of a search that the model asks for; the vendor's own default."""
-
 PROFILE_SHARE = 0.4
 """Share of the budget that the profile may take."""
+
+SHORT_ANSWER = 120
+"""Characters of an answer to small talk that makes it no more than that."""
 
 MOST_SESSIONS = 1_000
 SELF_TEST_WAIT = 30.0
 SELF_TEST_POLL = 1.0
-LARGEST_METADATA = 2_000
-
-ALIASES = {
-    "supermemory-store": "supermemory_store",
-    "supermemory-save": "supermemory_store",
-    "supermemory_save": "supermemory_store",
-    "supermemory-search": "supermemory_search",
-    "supermemory-forget": "supermemory_forget",
-    "supermemory-profile": "supermemory_profile",
-}
-KINDS = (
-    ("preference", r"\b(prefer\w*|likes?|loves?|hates?|dislikes?|enjoys?|favou?rite|rather|wants?)\b"),
-    ("decision", r"\b(decided|decision|chose|chosen|agreed|going with|settled on|will use)\b"),
-    ("fact", r"\b(is|are|was|were|has|have|lives?|works?|named|called|born)\b"),
-)
 
 PROMPT = """# Supermemory
 What was learned in earlier conversations, and a profile of the person, come by themselves. Keep what will matter later with
@@ -89,8 +61,6 @@ What was learned in earlier conversations, and a profile of the person, come by 
 `supermemory_forget`."""
 PROMPT_CONTEXT = """# Supermemory
 What was learned in earlier conversations, and a profile of the person, come by themselves."""
-
-Container = Annotated[str | None, "container to use; the main one unless told otherwise"]
 
 
 class SupermemoryProvider(MemoryProvider):
@@ -107,7 +77,7 @@ class SupermemoryProvider(MemoryProvider):
         self, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self._clock, self._sleep = clock, sleep
-        self._tools = ToolBox(self.store, self.search, self.forget, self.profile)
+        self._tools = Tools(lambda: self.client, lambda: self.options)
         self._client: Client | None = None
         self._options: Settings | None = None
         self._turns: dict[str, int] = {}
@@ -144,7 +114,7 @@ class SupermemoryProvider(MemoryProvider):
 
     def check(self, session: Session) -> Sequence[Check]:
         """Send a document, see that it is read and found, delete it."""
-        ns, word = self.container(session), f"check{uuid.uuid4().hex}"
+        ns, word = container_of(self.options, session), f"check{uuid.uuid4().hex}"
         doc = f"hermes-{word}"
         self.client.store(ns, doc, f"The hermes self-test wrote the word {word}.", {"type": "self_test"})
         until = self._clock() + SELF_TEST_WAIT
@@ -172,22 +142,7 @@ class SupermemoryProvider(MemoryProvider):
 
     def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
         """The four tools, with the choice of a container where the settings give one."""
-        options = load_settings(SETTINGS, HermesHome.resolve().path, NAME)
-        if options.recall_mode == "context":
-            return []
-        schemas = copy.deepcopy(self._tools.schemas)
-        # The main container is named after the profile, which is not known here: it is the one that is left out.
-        choice, when = custom_tags(options), options.custom_container_instructions.strip()
-        for schema in schemas:
-            properties = schema["parameters"]["properties"]
-            if choice:
-                properties["container_tag"]["enum"] = choice
-                properties["container_tag"]["description"] += f". {when}" if when else ""
-            else:
-                del properties["container_tag"]
-            if "metadata" in properties:
-                properties["metadata"]["type"] = "object"
-        return schemas
+        return self._tools.schemas(load_settings(SETTINGS, HermesHome.resolve().path, NAME))
 
     def system_prompt_block(self) -> str:
         """What the tools are for, when there are any."""
@@ -209,7 +164,7 @@ class SupermemoryProvider(MemoryProvider):
         due = turn <= 1 or turn % options.profile_frequency == 0
         asks = not is_trivial(query.text)
         timeout = min(options.api_timeout, RECALL_TIMEOUT) / (2 if due and asks else 1)
-        ns = self.container(session)
+        ns = container_of(self.options, session)
         static, dynamic = self.client.profile(ns, timeout) if due else ([], [])
         found: list[Found] = []
         if asks:
@@ -219,19 +174,15 @@ class SupermemoryProvider(MemoryProvider):
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run one of the tools, also by an older name; what the server refuses is told to the model."""
-        arguments = dict(call.arguments) if isinstance(call.arguments, Mapping) else call.arguments
-        if isinstance(arguments, dict) and isinstance(arguments.get("metadata"), Mapping):
-            arguments["metadata"] = json.dumps(arguments["metadata"])
-        name = ALIASES.get(call.name, call.name)
         try:
-            return self._tools.dispatch(ToolCall(name, arguments, call.id), session)
+            return self._tools.dispatch(call, session)
         except BackendRefused as exc:
             return json.dumps({"error": str(exc)})
 
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Add the turn to the document of its session."""
-        small = self.options.capture_mode == "all" and is_trivial(turn.user)
-        if self.options.auto_capture and not small:
+        small = is_trivial(turn.user) and len(turn.assistant) <= SHORT_ANSWER
+        if self.options.auto_capture and not (small and self.options.capture_mode == "all"):
             self._append(_part(turn.id), _said(turn), turn.at, session)
 
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
@@ -244,18 +195,20 @@ class SupermemoryProvider(MemoryProvider):
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Mirror MEMORY.md and USER.md, a document for each entry."""
-        ns = self.container(session)
+        ns = container_of(self.options, session)
         if write.action != "add" and not self.client.delete(ns, _entry(ns, write.target, write.previous)):
             self._forget_entry(ns, clean(write.previous or write.old_text))
         if write.content.strip():
             metadata = {"type": "explicit_memory", "target": write.target, "sm_source": "hermes"}
             text = clip(clean(write.content), LONGEST_MESSAGE)
-            self.client.store(ns, _entry(ns, write.target, write.content), text, metadata, self._guidance)
+            self.client.store(
+                ns, _entry(ns, write.target, write.content), text, metadata, guidance(self.options)
+            )
 
     def on_session_switch(self, switch: SessionSwitch) -> None:
         """Take turns that the person took back out of the document of their session."""
         if switch.rewound_turns:
-            ns = self.container(switch.old)
+            ns = container_of(self.options, switch.old)
             parts = {_part(turn) for turn in switch.rewound_turns}
             self.client.take_back(ns, _conversation(ns, switch.old), parts)
 
@@ -264,96 +217,6 @@ class SupermemoryProvider(MemoryProvider):
         if self._client is not None:
             self._client.close()
             self._client = None
-
-    # ----------------------------------- tools; the docstring is what the model reads
-
-    @tool("supermemory_store")
-    def store(
-        self,
-        content: Annotated[str, "what to keep, a sentence that stands alone"],
-        session: Session,
-        metadata: Annotated[str | None, "labels, as name and value"] = None,
-        container_tag: Container = None,
-    ) -> dict[str, Any]:
-        """Keep something for later conversations."""
-        text = fold_space(clean(_needed("content", content)))
-        if len(text) > LONGEST_MESSAGE:
-            raise ToolInputInvalid(
-                f"content has {len(text)} characters, over {LONGEST_MESSAGE}", "shorten it"
-            )
-        ns = self._chosen(container_tag, session)
-        doc = f"hermes-note-{key_of(ns, text)}"
-        labels = {
-            "type": _kind(text),
-            **_labels(metadata),
-            "sm_source": "hermes",
-            "session_id": clean(session.id),
-        }
-        self.client.store(ns, doc, text, labels, self._guidance)
-        return {"saved": True, "id": doc, "preview": clip(text, 80), **_told(container_tag)}
-
-    @tool("supermemory_search")
-    def search(
-        self,
-        query: Annotated[str, "what to look for, in plain words"],
-        session: Session,
-        limit: Annotated[int, Range(1, 20)] = 5,
-        container_tag: Container = None,
-    ) -> dict[str, Any]:
-        """Search what was learned and kept in earlier conversations."""
-        ns, mode = self._chosen(container_tag, session), self.options.search_mode
-        found = self.client.search(ns, _needed("query", query), limit, mode, TOOL_FLOOR)
-        results = [{"id": f.id, "content": f.text, "similarity": round(100 * f.score)} for f in found]
-        return {"results": results, "count": len(results), **_told(container_tag)}
-
-    @tool("supermemory_forget")
-    def forget(
-        self,
-        session: Session,
-        id: Annotated[str | None, "id of a memory, from a result"] = None,  # noqa: A002  the tool's argument
-        query: Annotated[str | None, "or what the memory says"] = None,
-        container_tag: Container = None,
-    ) -> dict[str, Any]:
-        """Forget a memory, by its id or by what it says. When several may be meant, they are listed instead."""
-        ns = self._chosen(container_tag, session)
-        if id and id.strip():
-            memory = clip(clean(id), 255)
-            ours = memory.startswith("hermes-")
-            if not (self.client.forget(ns, memory) or (ours and self.client.delete(ns, memory))):
-                raise ToolInputInvalid(f"there is no memory {memory!r}", "send an id from a result")
-            return {"forgotten": True, "id": memory, **_told(container_tag)}
-        wanted = fold_space(clean(_needed("id or query", query or "")))
-        candidates = self.client.matching(ns, wanted)
-        same = [one for one in candidates if fold_space(one.text) == wanted] or candidates
-        if len(same) != 1:
-            listed = [{"id": one.id, "content": one.text} for one in candidates]
-            return {
-                "forgotten": False,
-                "message": f"{len(listed)} memories may be meant",
-                "candidates": listed,
-            }
-        forgotten = self.client.forget(ns, same[0].id)
-        return {"forgotten": forgotten, "id": same[0].id, "content": same[0].text, **_told(container_tag)}
-
-    @tool("supermemory_profile")
-    def profile(
-        self,
-        session: Session,
-        query: Annotated[str | None, "also look for this"] = None,
-        container_tag: Container = None,
-    ) -> dict[str, Any]:
-        """Get the profile of the person: what lasts, and what is going on."""
-        ns = self._chosen(container_tag, session)
-        static, dynamic = self.client.profile(ns)
-        told = {
-            "profile": _facts(static, dynamic),
-            "static_count": len(static),
-            "dynamic_count": len(dynamic),
-        }
-        if query and query.strip():
-            found = self.client.search(ns, query, 5, self.options.search_mode, TOOL_FLOOR)
-            told["results"] = [{"id": one.id, "content": one.text} for one in found]
-        return {**told, **_told(container_tag)}
 
     # ------------------------------------------------------------------ private
 
@@ -371,27 +234,11 @@ class SupermemoryProvider(MemoryProvider):
             raise RuntimeError("SupermemoryProvider is used before initialize()")
         return self._options
 
-    @property
-    def _guidance(self) -> str:
-        """What the server is to extract."""
-        return str(self.options.entity_context or ENTITY_CONTEXT)
-
-    def container(self, session: Session, tag: str = "") -> str:
-        """The container that a session's memories are in."""
-        return container_of(tag or primary_tag(self.options, session.identity), session)
-
-    def _chosen(self, tag: str | None, session: Session) -> str:
-        """The container that the model asked for, among those of the settings."""
-        allowed = [primary_tag(self.options, session.identity), *custom_tags(self.options)]
-        if tag and tag not in allowed:
-            raise ToolInputInvalid(f"container_tag can't be {tag!r:.80}", f"send one of {', '.join(allowed)}")
-        return self.container(session, tag or "")
-
     def _append(self, part: str, text: str, at: float, session: Session) -> None:
-        ns = self.container(session)
+        ns = container_of(self.options, session)
         metadata = {"type": "conversation", "sm_source": "hermes", "session_id": clip(clean(session.id), 255)}
         date = datetime.fromtimestamp(at, UTC).date().isoformat() if at else ""
-        self.client.append(ns, _conversation(ns, session), part, text, metadata, self._guidance, date)
+        self.client.append(ns, _conversation(ns, session), part, text, metadata, guidance(self.options), date)
 
     def _forget_entry(self, ns: str, text: str) -> None:
         """Forget an entry that is not under an id of ours: the one memory that holds its words, or else none."""
@@ -454,38 +301,3 @@ def _recall(static: Sequence[str], dynamic: Sequence[str], found: Sequence[Found
             left -= cost + count_tokens(listed)
     text = "\n\n".join(parts)
     return Recall(tuple(i for i in (*items, *lines.values()) if i.text in text), text)
-
-
-def _facts(static: Sequence[str], dynamic: Sequence[str]) -> str:
-    parts = (("## Lasting", static), ("## Recent", dynamic))
-    return "\n\n".join(f"{heading}\n{bullet_list(facts, 20_000)}" for heading, facts in parts if facts)
-
-
-def _kind(text: str) -> str:
-    return next((kind for kind, words in KINDS if re.search(words, text, re.IGNORECASE)), "other")
-
-
-def _labels(metadata: str | None) -> dict[str, Any]:
-    """What the model calls a note, as the API takes it: texts, numbers, truth values."""
-    if not metadata or len(metadata) > LARGEST_METADATA:
-        return {}
-    try:
-        told = json.loads(metadata)
-    except ValueError:
-        return {}
-    known = told.items() if isinstance(told, dict) else ()
-    return {
-        clean(name): clean(v) if isinstance(v, str) else v
-        for name, v in known
-        if isinstance(v, str | int | float)
-    }
-
-
-def _needed(name: str, value: str) -> str:
-    if not clean(value).strip():
-        raise ToolInputInvalid(f"{name} is empty", f"send {name}")
-    return value
-
-
-def _told(container_tag: str | None) -> dict[str, str]:
-    return {"container_tag": container_tag} if container_tag else {}

@@ -111,12 +111,18 @@ def custom_tags(options: Settings) -> list[str]:
     return list(dict.fromkeys(_spelt(tag) for tag in options.custom_containers.split(",") if tag.strip()))
 
 
-def container_of(tag: str, session: Session) -> str:
+def container_of(options: Settings, session: Session, tag: str = "") -> str:
     """Where a session's memories are: the container, or, for a messenger's user, one of their own beside it."""
+    tag = tag or primary_tag(options, session.identity)
     if not session.user_id:
         return tag
     user = f"{session.platform}\n{session.user_id}".encode("utf-8", "replace")
     return f"{tag}_{_spelt(session.platform)[:16]}_{hashlib.sha256(user).hexdigest()[:16]}"
+
+
+def guidance(options: Settings) -> str:
+    """What the server is to extract."""
+    return str(options.entity_context or ENTITY_CONTEXT)
 
 
 def _spelt(name: str) -> str:

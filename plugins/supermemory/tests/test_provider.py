@@ -63,16 +63,17 @@ def test_each_profile_has_a_container_spelt_as_before(
     assert primary_tag(settings(tmp_path, container_tag=tag), identity) == container
 
 
-def test_containers_of_users_are_apart_and_legal_names() -> None:
+def test_containers_of_users_are_apart_and_legal_names(tmp_path: Path) -> None:
+    options = settings(tmp_path, container_tag="x" * 60)
     users = [
         Session("s", platform=platform, user_id=user)
         for platform in ("telegram", "signal", "Ærø" * 9)
         for user in ("7", "a_7", "../x", "東京", "u" * 300)
     ]
-    named = {container_of("x" * 60, user) for user in users}
+    named = {container_of(options, user) for user in users}
     assert len(named) == len(users)
     assert all(len(name) <= 100 and name.replace("_", "").isascii() for name in named)
-    assert container_of("hermes", Session("s")) == "hermes"
+    assert container_of(options, Session("s")) == "x" * 60
 
 
 def test_a_list_of_containers_is_read_as_people_have_it(tmp_path: Path) -> None:
@@ -221,6 +222,13 @@ def test_small_talk_is_captured_only_when_asked_for(
     for number, text in enumerate(("ok, thanks!", FACT)):
         agent.provider.sync_turn(turn(text, id=f"t{number}"), agent.session())
     assert agent.server.said == said
+
+
+def test_a_yes_that_gets_a_long_answer_is_no_small_talk(agent: Agent) -> None:
+    agent.provider.sync_turn(
+        turn("Yes, please!", "The flight to Lund is booked for the eighth of May. " * 4), agent.session()
+    )
+    assert agent.server.said == ["Yes, please!"]
 
 
 def test_capture_can_be_turned_off_and_leaves_the_rest_as_it_is(start: Start, serve: Serve) -> None:
@@ -396,6 +404,15 @@ def test_containers_are_offered_and_taken_from_the_list_alone(start: Start, serv
     )
     ada = agent.session(platform="telegram", user_id="ada")
     assert agent.tool("search", ada, query="tortoise", container_tag="work")["count"] == 0
+
+
+def test_long_results_are_shown_in_part(agent: Agent) -> None:
+    for number in range(20):
+        agent.tool("store", content=f"tortoise {number} " + "clover " * 4_000)
+    found = agent.tool("search", query="tortoise clover", limit=20)
+    assert found["count"] == 20
+    assert all(result["content"].endswith("clover…") for result in found["results"])
+    assert len(agent.tool("forget", query="tortoise clover")["candidates"]) == 5
 
 
 def test_without_a_list_no_container_can_be_chosen(agent: Agent) -> None:

@@ -1,0 +1,197 @@
+"""The tools; a docstring is what the model reads."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+from hermes_core import Session, ToolCall
+from hermes_core.kit import Range, Settings, ToolBox, ToolInputInvalid, bullet_list, clip, fold_space, tool
+from hermes_supermemory.client import LONGEST_MESSAGE, Client, Found, clean, key_of
+from hermes_supermemory.settings import container_of, custom_tags, guidance, primary_tag
+
+TOOL_FLOOR = 0.3
+"""Fit of a search that the model asks for; the vendor's own default."""
+
+LONGEST_SHOWN = 2_000
+"""Characters that a result shows of one memory or passage."""
+
+LARGEST_METADATA = 2_000
+
+ALIASES = {
+    "supermemory-store": "supermemory_store",
+    "supermemory-save": "supermemory_store",
+    "supermemory_save": "supermemory_store",
+    "supermemory-search": "supermemory_search",
+    "supermemory-forget": "supermemory_forget",
+    "supermemory-profile": "supermemory_profile",
+}
+"""Names that these tools had."""
+
+KINDS = (
+    ("preference", r"\b(prefer\w*|likes?|loves?|hates?|dislikes?|enjoys?|favou?rite|rather|wants?)\b"),
+    ("decision", r"\b(decided|decision|chose|chosen|agreed|going with|settled on|will use)\b"),
+    ("fact", r"\b(is|are|was|were|has|have|lives?|works?|named|called|born)\b"),
+)
+"""What a note may be, and the words that say so."""
+
+Container = Annotated[str | None, "container to use; the main one unless told otherwise"]
+
+
+class Tools:
+    """What the model may do. `client` and `options` are asked at each call: the tools are offered before there are any."""
+
+    def __init__(self, client: Callable[[], Client], options: Callable[[], Settings]) -> None:
+        self._client, self._options = client, options
+        self._box = ToolBox(self.store, self.search, self.forget, self.profile)
+
+    def schemas(self, options: Settings) -> list[dict[str, Any]]:
+        """What is offered by these settings."""
+        if options.recall_mode == "context":
+            return []
+        schemas = copy.deepcopy(self._box.schemas)
+        # The main container is named after the profile, which is not known here: it is the one that is left out.
+        choice, when = custom_tags(options), options.custom_container_instructions.strip()
+        for schema in schemas:
+            properties = schema["parameters"]["properties"]
+            if choice:
+                properties["container_tag"]["enum"] = choice
+                properties["container_tag"]["description"] += f". {when}" if when else ""
+            else:
+                del properties["container_tag"]
+            if "metadata" in properties:
+                properties["metadata"]["type"] = "object"
+        return schemas
+
+    def dispatch(self, call: ToolCall, session: Session) -> str:
+        """Run the tool that `call` names, also by an older name."""
+        arguments = dict(call.arguments) if isinstance(call.arguments, Mapping) else call.arguments
+        if isinstance(arguments, dict) and isinstance(arguments.get("metadata"), Mapping):
+            arguments["metadata"] = json.dumps(arguments["metadata"])
+        return self._box.dispatch(ToolCall(ALIASES.get(call.name, call.name), arguments, call.id), session)
+
+    @tool("supermemory_store")
+    def store(
+        self,
+        content: Annotated[str, "what to keep, a sentence that stands alone"],
+        session: Session,
+        metadata: Annotated[str | None, "labels, as name and value"] = None,
+        container_tag: Container = None,
+    ) -> dict[str, Any]:
+        """Keep something for later conversations."""
+        text = fold_space(clean(_needed("content", content)))
+        if len(text) > LONGEST_MESSAGE:
+            raise ToolInputInvalid(
+                f"content has {len(text)} characters, over {LONGEST_MESSAGE}", "shorten it"
+            )
+        ns = self._chosen(container_tag, session)
+        doc = f"hermes-note-{key_of(ns, text)}"
+        about = {"sm_source": "hermes", "session_id": clip(clean(session.id), 255)}
+        labels = {"type": _kind(text), **_labels(metadata), **about}
+        self._client().store(ns, doc, text, labels, guidance(self._options()))
+        return {"saved": True, "id": doc, "preview": clip(text, 80), **_told(container_tag)}
+
+    @tool("supermemory_search")
+    def search(
+        self,
+        query: Annotated[str, "what to look for, in plain words"],
+        session: Session,
+        limit: Annotated[int, Range(1, 20)] = 5,
+        container_tag: Container = None,
+    ) -> dict[str, Any]:
+        """Search what was learned and kept in earlier conversations."""
+        ns, mode = self._chosen(container_tag, session), self._options().search_mode
+        found = self._client().search(ns, _needed("query", query), limit, mode, TOOL_FLOOR)
+        results = [{**_shown(one), "similarity": round(100 * one.score)} for one in found]
+        return {"results": results, "count": len(results), **_told(container_tag)}
+
+    @tool("supermemory_forget")
+    def forget(
+        self,
+        session: Session,
+        id: Annotated[str | None, "id of a memory, from a result"] = None,  # noqa: A002  the tool's argument
+        query: Annotated[str | None, "or what the memory says"] = None,
+        container_tag: Container = None,
+    ) -> dict[str, Any]:
+        """Forget a memory, by its id or by what it says. When several may be meant, they are listed instead."""
+        ns = self._chosen(container_tag, session)
+        if id and id.strip():
+            memory = clip(clean(id), 255)
+            ours = memory.startswith("hermes-")
+            if not (self._client().forget(ns, memory) or (ours and self._client().delete(ns, memory))):
+                raise ToolInputInvalid(f"there is no memory {memory!r}", "send an id from a result")
+            return {"forgotten": True, "id": memory, **_told(container_tag)}
+        wanted = fold_space(clean(_needed("id or query", query or "")))
+        candidates = self._client().matching(ns, wanted)
+        same = [one for one in candidates if fold_space(one.text) == wanted] or candidates
+        if len(same) != 1:
+            message = f"{len(candidates)} memories may be meant"
+            return {"forgotten": False, "message": message, "candidates": [*map(_shown, candidates)]}
+        forgotten = self._client().forget(ns, same[0].id)
+        return {"forgotten": forgotten, **_shown(same[0]), **_told(container_tag)}
+
+    @tool("supermemory_profile")
+    def profile(
+        self,
+        session: Session,
+        query: Annotated[str | None, "also look for this"] = None,
+        container_tag: Container = None,
+    ) -> dict[str, Any]:
+        """Get the profile of the person: what lasts, and what is going on."""
+        ns = self._chosen(container_tag, session)
+        static, dynamic = self._client().profile(ns)
+        told: dict[str, Any] = {"profile": _facts(static, dynamic)}
+        told |= {"static_count": len(static), "dynamic_count": len(dynamic)}
+        if query and query.strip():
+            found = self._client().search(ns, query, 5, self._options().search_mode, TOOL_FLOOR)
+            told["results"] = [*map(_shown, found)]
+        return {**told, **_told(container_tag)}
+
+    # ------------------------------------------------------------------ private
+
+    def _chosen(self, tag: str | None, session: Session) -> str:
+        """The container that the model asked for, among those of the settings."""
+        allowed = [primary_tag(self._options(), session.identity), *custom_tags(self._options())]
+        if tag and tag not in allowed:
+            raise ToolInputInvalid(f"container_tag can't be {tag!r:.80}", f"send one of {', '.join(allowed)}")
+        return container_of(self._options(), session, tag or "")
+
+
+def _shown(one: Found) -> dict[str, Any]:
+    return {"id": one.id, "content": clip(one.text, LONGEST_SHOWN)}
+
+
+def _facts(static: Sequence[str], dynamic: Sequence[str]) -> str:
+    parts = (("## Lasting", static), ("## Recent", dynamic))
+    return "\n\n".join(f"{heading}\n{bullet_list(facts, 20_000)}" for heading, facts in parts if facts)
+
+
+def _kind(text: str) -> str:
+    return next((kind for kind, words in KINDS if re.search(words, text, re.IGNORECASE)), "other")
+
+
+def _labels(metadata: str | None) -> dict[str, Any]:
+    """What the model calls a note, as the API takes it: texts, numbers, truth values."""
+    if not metadata or len(metadata) > LARGEST_METADATA:
+        return {}
+    try:
+        told = json.loads(metadata)
+    except ValueError:
+        return {}
+    known = told.items() if isinstance(told, dict) else ()
+    return {
+        clean(n): clean(v) if isinstance(v, str) else v for n, v in known if isinstance(v, str | int | float)
+    }
+
+
+def _needed(name: str, value: str) -> str:
+    if not clean(value).strip():
+        raise ToolInputInvalid(f"{name} is empty", f"send {name}")
+    return value
+
+
+def _told(container_tag: str | None) -> dict[str, str]:
+    return {"container_tag": container_tag} if container_tag else {}
