@@ -92,8 +92,8 @@ class Client:
         body = {
             **self._scope(who),
             "query": clip(clean(query), LONGEST_QUERY),
-            # Memories of others are dropped below, so that more are asked for where there are others.
-            "top_k": limit if who.alone else MOST_HITS,
+            # Memories of others are dropped below: more are asked for, and most where there surely are others.
+            "top_k": min(3 * limit, MOST_HITS) if who.alone else MOST_HITS,
             "include_pending": True,
             **({"memory_types": list(types)} if types else {}),
         }

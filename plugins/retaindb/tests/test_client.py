@@ -91,8 +91,8 @@ def test_memories_of_other_people_are_dropped_whatever_the_server_sends(
         client.ingest(who, [("user", f"The tortoise of {who.user} is slow.")], 1.0, who.user)
     server.leaked += [memory for memory in server.memories if memory.user == BOB.user]
     assert [memory.user for memory in client.search("tortoise", ADA, 1)] == [ADA.user]
-    assert {memory.user for memory in client.search("tortoise", ME, 20)} == {"default"}
-    assert server.http.requests[-2].json["top_k"] == 50
+    assert [memory.user for memory in client.search("tortoise", ME, 1)] == ["default"]
+    assert [request.json["top_k"] for request in server.http.requests[-2:]] == [50, 3]
 
 
 def test_a_write_that_comes_twice_is_stored_once(server: RetainDB, client: Client) -> None:
