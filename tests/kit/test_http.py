@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -186,3 +188,13 @@ def test_a_download_that_fails_has_the_errors_of_every_call(api: Api, server: St
     server.route("GET", "/v1/odd", lambda request: (302, Raw(b"", {"Location": "file:///etc/passwd"})))
     with pytest.raises(BackendUnavailable, match="can't be reached"):
         api.download("/odd")
+
+
+def test_certificates_are_loaded_for_tls_and_not_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken.pem").write_text("no certificate")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "broken.pem"))
+    Api("http://127.0.0.1:9", name="Facts").close()
+    with pytest.raises(ssl.SSLError):
+        Api("https://127.0.0.1:9", name="Facts")
