@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from hermes_retaindb import RetainDBProvider
 from hermes_retaindb.settings import SETTINGS, project_of
 
-from hermes_core import Delegation, HermesHome, MemoryWrite, Session, Turn, open_memory
+from hermes_core import Delegation, HermesHome, MemoryWrite, Query, Session, ToolCall, Turn, open_memory
 from hermes_core.cli import main
 from hermes_core.kit import BackendAuthError, BackendUnavailable, load_settings
 from plugins.retaindb.tests.conftest import Agent
-from plugins.retaindb.tests.stand_in import RetainDB
+from plugins.retaindb.tests.stand_in import KEY, RetainDB
 
 Start = Callable[..., Agent]
 FACT = "The tortoise Quillfeather eats clover."
@@ -47,6 +47,29 @@ def test_each_profile_has_a_project(tmp_path: Path, home: str, project: str) -> 
     assert project_of(load_settings(SETTINGS, tmp_path, "retaindb", environ={}), Path(home)) == project
     named = load_settings(SETTINGS, tmp_path, "retaindb", environ={"RETAINDB_PROJECT": "acme"})
     assert project_of(named, Path(home)) == "acme"
+
+
+def test_two_profiles_of_one_account_share_nothing(tmp_path: Path, server: RetainDB) -> None:
+    made: dict[str, RetainDBProvider] = {}
+    for name, said in (("mel", FACT), ("bob", OTHER)):
+        home = tmp_path / ".hermes" / "profiles" / name
+        home.mkdir(parents=True)
+        (home / "retaindb.json").write_text(json.dumps({"base_url": server.url}))
+        (home / ".env").touch(mode=0o600)
+        (home / ".env").write_text(f"RETAINDB_API_KEY={KEY}\n")
+        made[name] = RetainDBProvider()
+        session = Session("s1", identity=name, home=str(home))
+        with HermesHome(home, name).asking():
+            made[name].initialize(session)
+        made[name].sync_turn(turn(said), session)
+    for name, mine, theirs in (("mel", FACT, OTHER), ("bob", OTHER, FACT)):
+        session = Session("s2", identity=name)
+        found = made[name].prefetch(Query("tortoise clover boathouse key", budget=900), session)
+        asked = ToolCall("retaindb_context", {"query": "tortoise boathouse"})
+        seen = found.render() + made[name].handle_tool_call(asked, session)
+        assert mine in seen
+        assert theirs not in seen
+        made[name].shutdown()
 
 
 def test_two_users_of_one_messenger_share_nothing(agent: Agent) -> None:
@@ -84,8 +107,6 @@ def test_what_fits_too_little_is_left_out(start: Start, server: RetainDB) -> Non
 
 
 def test_recall_names_session_and_day(agent: Agent) -> None:
-    from hermes_core import Query
-
     agent.provider.sync_turn(turn(FACT), agent.session("s9"))
     [item] = agent.provider.prefetch(Query("tortoise clover"), agent.session()).items
     assert (item.session_id, item.when, item.score) == ("s9", "2023-11-14", 1.0)

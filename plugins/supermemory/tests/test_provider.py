@@ -82,6 +82,21 @@ def test_a_list_of_containers_is_read_as_people_have_it(tmp_path: Path) -> None:
     assert custom_tags(settings(tmp_path, custom_containers=["work"])) == []
 
 
+def test_two_profiles_of_one_account_share_nothing(agent: Agent) -> None:
+    mel, bob = (agent.session(name, identity=name) for name in ("mel", "bob"))
+    agent.provider.sync_turn(turn(FACT), mel)
+    agent.tool("store", bob, content=OTHER)
+    for session, mine, theirs in ((mel, FACT, OTHER), (bob, OTHER, FACT)):
+        seen = [
+            agent.recall("tortoise clover boathouse key", session).render(),
+            agent.tool("search", session, query="tortoise boathouse"),
+            agent.tool("forget", session, query=theirs),
+        ]
+        assert mine in str(seen[:2])
+        assert theirs not in str(seen)
+    assert {ns for ns, _ in agent.server.documents} == {"hermes_mel", "hermes_bob"}
+
+
 def test_two_users_of_one_messenger_share_nothing(agent: Agent) -> None:
     ada, bob = (agent.session(name, platform="telegram", user_id=name) for name in ("ada", "bob"))
     agent.provider.sync_turn(turn("My tortoise is called Quillfeather."), ada)
