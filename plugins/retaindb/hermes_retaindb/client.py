@@ -160,7 +160,8 @@ class Client:
             done = self._api.post("/v1/memory", {**body, "write_mode": "async"}, headers=headers)
         except BackendNotFound:
             done = self._api.post("/v1/memories", body, headers=headers)
-        return str(next((done[k] for k in ("memory_id", "job_id", "id") if done and done.get(k)), ""))
+        ids = (_field(done, name, str) for name in ("memory_id", "job_id", "id"))
+        return next(filter(None, ids), "")
 
     def ingest(self, who: Who, messages: Iterable[tuple[str, str]], at: float, event: str) -> None:
         """Have memories extracted from messages: (role, text) each, said at `at`. `event` is the same on every try."""
@@ -229,7 +230,8 @@ class Client:
         """Have memories extracted from a file."""
         body = {"user_id": who.user, "agent_id": who.agent}
         path = f"/v1/files/{quote(file_id, safe='')}/ingest"
-        return dict(self._api.post(path, body, timeout=55.0) or {})
+        learned = self._api.post(path, body, timeout=55.0)
+        return learned if isinstance(learned, dict) else {}
 
     def delete_file(self, file_id: str) -> None:
         """Take a file out of the store."""
@@ -271,12 +273,12 @@ def zulu(at: float) -> str:
 
 def _hit(found: Mapping[str, Any]) -> Memory:
     """A result of any flavour as one value: some nest the memory, some say `score`, Local gives parts of one."""
-    memory = found.get("memory") or found
-    temporal = memory.get("temporal") or {}
+    memory = _part(found, "memory") or found
+    temporal, parts = _part(memory, "temporal"), _part(found, "scores")
     whens = (temporal.get("event_date"), temporal.get("document_date"), memory.get("created_at"))
-    parts, name = found.get("scores") or {}, str(memory.get("id") or "")
+    name = str(memory.get("id") or "")
     score = parts.get("vector", found.get("similarity", found.get("score")))
-    unscored = bool(parts) or name.startswith(PENDING) or not isinstance(score, int | float)
+    measured = isinstance(score, int | float) and not name.startswith(PENDING)
     return Memory(
         id=name,
         text=str(memory.get("content") or ""),
@@ -284,9 +286,14 @@ def _hit(found: Mapping[str, Any]) -> Memory:
         user=str(memory.get("user_id") or ""),
         session=str(memory.get("session_id") or ""),
         when=str(next(filter(None, whens), ""))[:10],
-        score=0.0 if score is None or name.startswith(PENDING) else float(score),
-        unscored=unscored,
+        score=float(score) if measured else 0.0,
+        unscored=bool(parts) or not measured,
     )
+
+
+def _part(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+    part = found.get(name)
+    return part if isinstance(part, dict) else {}
 
 
 def _owned(found: Iterable[Memory], who: Who) -> list[Memory]:

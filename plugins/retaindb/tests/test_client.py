@@ -270,11 +270,27 @@ def test_an_answer_of_another_shape_is_no_answer(server: RetainDB, client: Clien
 
 
 @pytest.mark.parametrize(
-    "found", [{}, {"memory": None}, {"memory": {"id": None, "content": None}}, {"memory": {"content": "tea"}}]
+    "found",
+    [
+        {},
+        {"memory": None},
+        {"memory": "tea"},
+        {"memory": {"id": None, "content": None}},
+        {"memory": {"content": "tea", "temporal": "soon"}, "similarity": "high", "scores": [1]},
+    ],
 )
 def test_a_result_that_lacks_fields_is_borne(server: RetainDB, client: Client, found: Any) -> None:
     server.http.route("POST", "/v1/memory/search", lambda request: {"results": [found, "junk", None]})
     assert client.search("tea", ME, 5) in ([], [Memory("", "tea", unscored=True)])
+
+
+@pytest.mark.parametrize("answer", [[], "stored", {"job_id": 7}])
+def test_a_write_that_is_answered_in_another_shape_is_in_doubt(
+    server: RetainDB, client: Client, answer: Any
+) -> None:
+    server.http.route("POST", "/v1/memory", lambda request: answer)
+    with pytest.raises(BackendUnavailable, match="is this its address"):
+        CALLS["add"](client)
 
 
 def test_a_slow_server_is_given_up(server: RetainDB, connect: Connect) -> None:

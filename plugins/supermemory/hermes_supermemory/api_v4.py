@@ -73,8 +73,12 @@ class V4:
         known = found if isinstance(found, dict) else {}
         # `content` is what was read, `raw` what was sent.
         sent = str(known.get("raw") or known.get("content") or "")
-        name, status = str(known.get("id") or doc), str(known.get("status") or "")
-        return Document(name, sent, status, known.get("metadata") or {})
+        name, status, metadata = (
+            str(known.get("id") or doc),
+            str(known.get("status") or ""),
+            known.get("metadata"),
+        )
+        return Document(name, sent, status, metadata if isinstance(metadata, dict) else {})
 
     def rewrite(self, ns: str, doc: str, content: str) -> None:  # noqa: ARG002  as above
         """PATCH /v3/documents/{id}."""

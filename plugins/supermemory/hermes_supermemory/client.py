@@ -9,12 +9,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from hermes_core.kit import BackendNotFound, clip, storable
+from hermes_core.kit import BackendNotFound, BackendUnavailable, clip, storable
 from hermes_supermemory.settings import HOSTED
 
 LONGEST_QUERY = 2_000
 LONGEST_CONTEXT = 1_500
 LONGEST_MESSAGE = 30_000
+
+STILL_READING = 5.0
+"""Seconds after which a document is asked for again that is not read yet."""
 
 Answer = TypeVar("Answer")
 
@@ -136,8 +139,10 @@ class Client:
     def take_back(self, ns: str, doc: str, parts: set[str]) -> None:
         """Take parts out of a document; what was learned from them goes with them."""
         known = self.document(ns, doc)
-        if known is None or not known.content:
+        if known is None:
             return
+        if not known.content and known.status not in ("done", "failed"):
+            raise BackendUnavailable(f"the document {doc!r} is still being read", retry_after=STILL_READING)
         rest = known.content
         for part in parts:
             rest = re.sub(_FRAME.format(part=re.escape(part)), "", rest, flags=re.DOTALL)

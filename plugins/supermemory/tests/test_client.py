@@ -174,6 +174,21 @@ def test_turns_are_taken_back_with_what_was_learned_from_them(server: Supermemor
     assert server.known() == [FACT]
 
 
+def test_what_is_still_being_read_is_taken_back_later(serve: Serve, connect: Connect) -> None:
+    server = serve("v5")
+    client = connect(server)
+    append(client, "one", "user: turn one")
+    server.reading = 2
+    append(client, "two", "user: turn two")
+    with pytest.raises(BackendUnavailable, match="still being read") as raised:
+        client.take_back(NS, "c1", {"two"})
+    assert raised.value.retry_after == 5.0
+    with pytest.raises(BackendUnavailable):
+        client.take_back(NS, "c1", {"two"})
+    client.take_back(NS, "c1", {"two"})
+    assert server.known() == ["turn one"]
+
+
 def test_nothing_is_rewritten_when_there_is_nothing_to_take_back(server: Supermemory, client: Client) -> None:
     append(client, "p1", "user: one")
     client.take_back(NS, "c1", {"p9"})
