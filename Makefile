@@ -3,18 +3,20 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PLUGINS := $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
+PACKAGES := $(wildcard plugins/*/hermes_*)
 DEV    := $(shell sed -n '/^dev = \[/,/^\]/s/^ *"\(.*\)",/"\1"/p' pyproject.toml)
 
 .PHONY: demo test test-real check e2e docs bench shape clean
 
 # One pip call for core and plugins: only within one call does pip see that the plugins' need of the core is met here.
-$(VENV)/installed: pyproject.toml $(wildcard plugins/*/pyproject.toml)
+# The demo needs the default provider alone; the tests need all, with their SDKs.
+$(VENV)/installed: pyproject.toml plugins/holographic/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . $(PLUGINS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . -e plugins/holographic
 	touch $@
 
-$(VENV)/installed-dev: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(DEV)
+$(VENV)/installed-dev: $(VENV)/installed $(wildcard plugins/*/pyproject.toml)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . $(PLUGINS) $(DEV)
 	touch $@
 
 demo: $(VENV)/installed
@@ -24,6 +26,7 @@ check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy $(PACKAGES)
 	$(BIN)/python -m pytest -q tests/architecture
 
 test: check
