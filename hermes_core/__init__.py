@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         HermesError,
     )
     from hermes_core.home import HermesHome
+    from hermes_core.hosted import register_in_hermes_agent
     from hermes_core.loader.catalog import discover_providers
     from hermes_core.loader.load import load_provider
     from hermes_core.manager.manager import MemoryManager
@@ -77,6 +78,7 @@ _HOMES = {
     "hookimpl": "contract.hooks",
     "load_provider": "loader.load",
     "open_memory": "memory",
+    "register_in_hermes_agent": "hosted",
 }
 
 __all__ = [
@@ -112,6 +114,7 @@ __all__ = [
     "hookimpl",
     "load_provider",
     "open_memory",
+    "register_in_hermes_agent",
 ]
 
 

@@ -47,7 +47,7 @@ SUMMARIES = {
     "mcp": "Serve this memory to MCP clients.",
     "memory": "Show, change and undo curated memory; choose the provider.",
     "outbox": "Writes that a provider has not taken yet.",
-    "plugins": "Install, remove and list packages of memory providers.",
+    "plugins": "Install, remove and list packages of memory providers; hand one to Hermes Agent.",
     "providers": "List the memory providers that are installed; start one of your own.",
     "recall": "What a turn with this message would be given.",
     "sessions": "List, search and show past sessions; keep the store well.",

@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 
 from hermes_core.cli import Failure, home_of
+from hermes_core.cli.export import export
 from hermes_core.cli.output import json_option, print_json, print_table
 from hermes_core.config import load_config
 from hermes_core.home import HermesHome
@@ -43,7 +44,10 @@ class Installer:
 
 @click.group()
 def plugins() -> None:
-    """Install, remove and list packages of memory providers."""
+    """Install, remove and list packages of memory providers; hand one to Hermes Agent."""
+
+
+plugins.add_command(export)
 
 
 @plugins.command()

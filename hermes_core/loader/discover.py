@@ -34,6 +34,9 @@ recognised by its source text."""
 FOLDERS: tuple[str, ...] = ("plugins", "plugins/memory", "hermes-agent/plugins/memory")
 """Where below the home installers put provider folders."""
 
+EXPORTED = "exported_for"
+"""Key of plugin.yaml in a folder that hands a provider of ours to another host, which it names; none for this one."""
+
 _PLUGIN_GROUP = "hermes_agent.plugins"
 _REGISTERS = re.compile(r"MemoryProvider|memory_provider|\bregister\b")
 _NATIVE = re.compile(r"^\s*(?:from|import)\s+hermes_core\b", re.MULTILINE)
@@ -126,14 +129,15 @@ def _alternative(place: Found, winner: Found) -> bool:
 
 def _from_entry_points(points: Iterable[importlib.metadata.EntryPoint]) -> Iterator[Found]:
     seen: set[tuple[str, str, str, str]] = set()
-    for point in points:
-        if point.group not in GROUPS:
-            continue
-        found = _described(point)
-        key = (normalised(found.distribution), point.group, point.name, point.value)
+    known = [_described(point) for point in points if point.group in GROUPS]
+    ours = {normalised(found.distribution) for found in known if found.kind == "native"} - {""}
+    for found in known:
+        if found.kind != "native" and normalised(found.distribution) in ours:
+            continue  # how the same package enters another host
+        key = (normalised(found.distribution), found.source, found.name, found.value)
         if key not in seen:
             seen.add(key)
-            if point.group != _PLUGIN_GROUP or _may_register(found):
+            if found.source != _PLUGIN_GROUP or _may_register(found):
                 yield found
 
 
@@ -210,6 +214,8 @@ def _from_folder(folder: Path, source: str) -> Iterator[Found]:
     if source == FOLDERS[0] and not _REGISTERS.search(text):
         return
     manifest = _manifest(folder)
+    if manifest.get(EXPORTED):
+        return
     native = _NATIVE.search(text) is not None
     yield Found(
         name=folder.name,

@@ -25,7 +25,7 @@ STEPS = [
     ("curated", "sessions", "skills"),
     ("recalled",),
     ("memory",),
-    ("agent", "health", "importers"),
+    ("agent", "health", "hosted", "importers"),
     ("setup",),
     ("cli", "mcp_server"),
 ]

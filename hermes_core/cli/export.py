@@ -1,0 +1,134 @@
+"""`hermes plugins export`: a folder with which Hermes Agent runs a provider of ours."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import yaml
+
+from hermes_core.cli import Failure, home_of
+from hermes_core.home import HermesHome
+from hermes_core.hosted import host_name
+from hermes_core.loader.discover import EXPORTED, discover, select
+from hermes_core.loader.entry import BUNDLED, Found
+from hermes_core.storage.files import ensure_folder, write_atomic
+
+HOST = "hermes-agent"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+_ENTRY = '''\
+"""The MemoryProvider "{name}" of hermes_core, for Hermes Agent. Written by `hermes plugins export {name}`."""
+
+import logging
+
+
+def register(ctx):
+    """Enter Hermes Agent; without the package there is a line in its log and no provider."""
+    try:
+        from hermes_core import register_in_hermes_agent
+    except ImportError as exc:
+        logging.getLogger(__name__).warning("%s; in this environment run: pip install {distribution}", exc)
+        return
+    register_in_hermes_agent(ctx, "{name}", host_name="{called}")
+'''
+
+_COMMANDS = '''\
+"""`hermes {called} ...` of Hermes Agent: the provider's own commands. Written by `hermes plugins export {name}`."""
+
+
+def register_cli(subparser):
+    """Add the commands."""
+    from hermes_core.cli.export import hand_on_commands
+
+    hand_on_commands(subparser, "{name}", "{called}")
+'''
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--to",
+    "home",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="The home of Hermes Agent (default: the HERMES_HOME in use).",
+)
+@click.option("--as", "called", metavar="NAME", default="", help="Its name there (default: core-NAME).")
+@click.pass_context
+def export(ctx: click.Context, name: str, home: str | None, called: str) -> None:
+    """Let Hermes Agent use the provider NAME: write the folder `plugins/core-NAME` into its home.
+
+    The folder holds no code of the provider: its package must be installed in the environment of Hermes Agent too, and
+    `memory.provider` of its config.yaml must name it. A folder that was exported before is written anew; any other is
+    left alone.
+    """
+    place = _place(home_of(ctx), name)
+    title = called or host_name(place.name)
+    if not _NAME.fullmatch(title):
+        raise Failure(f"{title!r} can't be a provider's name; use letters, digits, '-' and '_'")
+    if title in BUNDLED:
+        raise Failure(f"Hermes Agent has a provider {title!r} of its own, which it would use; choose another")
+    root = Path(home).expanduser().absolute() if home else home_of(ctx).path
+    folder = root / "plugins" / title
+    if folder.exists() and not _is_export(folder):
+        raise Failure(f"{str(folder)!r} is there and is no export; remove it, or choose a name with --as")
+    ensure_folder(folder)
+    for file, text in _files(place, title):
+        write_atomic(folder / file, text.encode())
+    click.echo(f"wrote {folder}")
+    click.echo(f"in the environment of Hermes Agent: pip install {place.distribution}")
+    click.echo(f"in {root / 'config.yaml'}: memory.provider: {title}")
+
+
+def hand_on_commands(parser: argparse.ArgumentParser, name: str, called: str) -> None:
+    """Let the parser of Hermes Agent hand the words behind the provider's name to the provider's own commands."""
+
+    def run(options: argparse.Namespace) -> None:
+        from hermes_core.cli.providers import provider_commands
+        from hermes_core.hosted import host_home
+
+        home = host_home()
+        with home.asking():
+            provider_commands(home, name).main(options.words, prog_name=f"hermes {called}")
+
+    parser.add_argument("words", nargs=argparse.REMAINDER, help="a command and its options")
+    parser.set_defaults(func=run)
+
+
+def _place(home: HermesHome, name: str) -> Found:
+    """The installed package of one of our providers. Raises `Failure` for what can't be exported."""
+    found = select(discover(home), name)
+    if not found:
+        raise Failure(f"no installed provider is called {name!r}; 'hermes providers' lists them")
+    place = found[0]
+    if place.kind != "native":
+        raise Failure(f"{name!r} was written for Hermes Agent; install it there as its page says")
+    if not place.distribution:
+        raise Failure(f"{name!r} is a folder; make it a package, so that Hermes Agent's environment can have it")
+    return place
+
+
+def _is_export(folder: Path) -> bool:
+    try:
+        manifest = yaml.safe_load((folder / "plugin.yaml").read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return False
+    return isinstance(manifest, dict) and manifest.get(EXPORTED) == HOST
+
+
+def _files(place: Found, called: str) -> Iterator[tuple[str, str]]:
+    words = {"name": place.name, "called": called, "distribution": place.distribution}
+    manifest = {
+        "name": called,
+        "version": place.version,
+        "description": place.description,
+        "pip_dependencies": [place.distribution],
+        EXPORTED: HOST,
+    }
+    yield "__init__.py", _ENTRY.format(**words)
+    yield "cli.py", _COMMANDS.format(**words)
+    yield "plugin.yaml", yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True)

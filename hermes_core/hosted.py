@@ -1,0 +1,358 @@
+"""Our providers inside Hermes Agent: the other way round than `loader/hermes_agent.py`.
+
+`register_in_hermes_agent(ctx, name)` hands that host an object in the shape that it knows. Behind it stands a
+`MemoryManager`, so that a provider keeps there what it has here: durable writes with retries, deadlines, a breaker,
+redaction. Hermes Agent's own `state.db` is not touched; the outbox is a file of ours in its home.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+from hermes_core.contract.values import (
+    AgentContext,
+    Availability,
+    Delegation,
+    Field,
+    MemoryWrite,
+    Message,
+    Query,
+    Session,
+    SessionSwitch,
+    SwitchReason,
+    ToolCall,
+    Turn,
+)
+from hermes_core.errors import HermesError, ProviderUnavailable
+from hermes_core.home import HermesHome
+from hermes_core.kit.settings import load_settings, save_settings
+from hermes_core.loader.load import Failure, Loaded, attempt, load_provider
+from hermes_core.manager.manager import MemoryManager
+from hermes_core.memory import account_of
+
+log = logging.getLogger(__name__)
+
+SHUTDOWN = 8.0
+"""Seconds that `shutdown` may take; what is not sent by then stays in the outbox for the next start."""
+
+_REASONS: Mapping[str, SwitchReason] = {
+    "new_session": "new",
+    "resume": "resume",
+    "branch": "branch",
+    "compression": "compression",
+}
+_TYPES: Mapping[Any, str] = {str: "text", int: "integer", float: "number", bool: "boolean"}
+
+
+def host_name(name: str) -> str:
+    """What our provider is called inside Hermes Agent, where the plain names belong to its own providers.
+
+    >>> host_name("holographic")
+    'core-holographic'
+    """
+    return f"core-{name}"
+
+
+def register_in_hermes_agent(ctx: Any, name: str, *, host_name: str = "") -> None:
+    """Enter Hermes Agent as its memory provider: call this from the `register(ctx)` of a plugin.
+
+    `name` is the provider's here. `host_name` is what the host calls it, `core-<name>` unless said otherwise; it is the
+    value of `memory.provider` in the host's config.yaml. Nothing is loaded before the host asks for something.
+    """
+    ctx.register_memory_provider(hosted(name, host_name))
+
+
+def hosted(name: str, called: str = "") -> HostedProvider:
+    """The object for the host. It subclasses the host's own base class, whose defaults answer for newer members."""
+    try:
+        from agent.memory_provider import (  # type: ignore[import-not-found,unused-ignore]
+            MemoryProvider as HostBase,
+        )
+    except ImportError:
+        return HostedProvider(name, called or host_name(name))
+    kind: type[HostedProvider] = type("HostedProvider", (HostedProvider, HostBase), {})
+    return kind(name, called or host_name(name))
+
+
+class HostedProvider:
+    """The hooks of Hermes Agent on the outside, a `MemoryManager` with one of our providers on the inside."""
+
+    name = ""
+
+    def __init__(self, provider: str, called: str) -> None:
+        self.name = called
+        self._provider = provider
+        self._home = host_home()
+        self._loaded: Loaded | None = None
+        self._manager: MemoryManager | None = None
+        self._session = Session(f"{called}-before-start", home=str(self._home.path))
+        self._reason = ""
+        self._turn = 0
+        self._compressed: dict[str, int] = {}
+
+    # ------------------------------------------------------------------ setup
+
+    def is_available(self) -> bool:
+        """Whether it loads and says that it can run here; if not, `unavailable_reason` says why."""
+        try:
+            answer = self._availability()
+        except HermesError as exc:
+            answer = Availability.no(exc.message, exc.remedy)
+        self._reason = "; ".join(filter(None, (answer.reason, answer.remedy)))
+        if not answer:
+            log.warning("memory provider %r can't run: %s", self.name, self._reason)
+        return answer.ok
+
+    def unavailable_reason(self) -> str:
+        """Why the last `is_available` said no, and what to do."""
+        return self._reason
+
+    def get_config_schema(self) -> list[dict[str, Any]]:
+        """Its settings, in the host's form."""
+        return [_described(field) for field in self._load().settings]
+
+    def save_config(self, values: Mapping[str, Any], hermes_home: str) -> None:
+        """Keep settings that are no secrets, in `$HERMES_HOME/<name>.json`. Raises `ConfigError` for a wrong value."""
+        fields = [field for field in self._load().settings if not field.secret]
+        known = {field.name for field in fields}
+        given = {key: value for key, value in values.items() if key in known and value not in (None, "")}
+        save_settings(fields, Path(hermes_home), self._provider, given)
+
+    def get_status_config(self, provider_config: Mapping[str, Any]) -> dict[str, Any]:
+        """What it runs with, secrets masked, instead of the host's own section for it."""
+        del provider_config
+        return load_settings(self._load().settings, self._home.path, self._provider).as_dict()
+
+    def backup_paths(self) -> list[str]:
+        """What it keeps outside the home."""
+        provider = self._load().factory()
+        with self._home.asking():
+            told = attempt(lambda: [str(path) for path in getattr(provider, "backup_paths", list)()])
+        return [] if isinstance(told, Failure) else told
+
+    # ------------------------------------------------------------------ start
+
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        """Its tools."""
+        return self._held().get_all_tool_schemas()
+
+    def initialize(self, session_id: str, **facts: Any) -> None:
+        """Start it for this session; what takes longer than two seconds goes on in the background."""
+        home = str(facts.get("hermes_home") or self._home.path)
+        if Path(home) != self._home.path:
+            self.shutdown()
+            self._home, self._loaded, self._manager = HermesHome(Path(home)), None, None
+        self._session = _session(session_id, home, facts)
+        self._held().initialize_all(self._session)
+
+    def system_prompt_block(self) -> str:
+        """Its block."""
+        return self._held().build_system_prompt(self._session)
+
+    # ------------------------------------------------------------------- turn
+
+    def on_turn_start(self, turn_number: int, message: str, **_: Any) -> None:
+        """The number and the message."""
+        self._turn = turn_number
+        self._held().on_turn_start(turn_number, message, self._session)
+
+    def prefetch(self, query: str, *, session_id: str = "", **_: Any) -> str:
+        """What is remembered, within the deadline of our `prefetch`; the host puts its own fence around it."""
+        found = self._held().prefetch_all(Query(query), self._of(session_id))
+        return "\n\n".join(text for _label, text in found.contexts)
+
+    def queue_prefetch(self, query: str, *, session_id: str = "", **_: Any) -> None:
+        """Prepare the next turn."""
+        self._held().queue_prefetch_all(Query(query), self._of(session_id))
+
+    def sync_turn(
+        self,
+        user_content: str,
+        assistant_content: str,
+        *,
+        session_id: str = "",
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        turn_author: Mapping[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        """Store a turn: on disk when this returns, sent in the background, again until it is taken."""
+        author = str((turn_author or {}).get("name") or "")
+        turn = Turn(
+            id=uuid.uuid4().hex,
+            number=self._turn,
+            user=user_content,
+            assistant=assistant_content,
+            messages=_last_turn(messages or ()),
+            author=author,
+        )
+        self._held().sync_all(turn, self._of(session_id))
+
+    def handle_tool_call(self, tool_name: str, args: Mapping[str, Any], **_: Any) -> str:
+        """Run one of its tools; the text for the model."""
+        return self._held().handle_tool_call(ToolCall(tool_name, args), self._session)
+
+    def on_memory_write(
+        self, action: str, target: str, content: str, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Mirror a change of MEMORY.md or USER.md, durably."""
+        facts = {key: value for key, value in (metadata or {}).items() if isinstance(value, str)}
+        write = MemoryWrite(
+            id=uuid.uuid4().hex,
+            action=action,  # type: ignore[arg-type]
+            target=target,  # type: ignore[arg-type]
+            content=content or "",
+            old_text=facts.pop("old_text", ""),
+            previous=facts.pop("previous_content", ""),
+            metadata=facts,
+        )
+        self._held().on_memory_write(write, self._session)
+
+    def on_delegation(self, task: str, result: str, *, child_session_id: str = "", **_: Any) -> None:
+        """What a subagent did, durably."""
+        told = Delegation(uuid.uuid4().hex, task, result, child_session_id)
+        self._held().on_delegation(told, self._session)
+
+    # --------------------------------------------------------------- boundary
+
+    def on_pre_compress(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> str:
+        """What the summary should keep."""
+        count = self._compressed.get(self._session.id, 0)
+        self._compressed[self._session.id] = count + 1
+        return self._held().on_pre_compress(_texts(messages), count, self._session)
+
+    def on_session_end(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> None:
+        """The whole session, after its turns, durably."""
+        self._held().on_session_end(self._session, "close", messages=_texts(messages))
+
+    def on_session_switch(
+        self,
+        new_session_id: str,
+        *,
+        parent_session_id: str = "",
+        reset: bool = False,
+        rewound: bool = False,
+        reason: str = "",
+        **_: Any,
+    ) -> None:
+        """The conversation goes on under another id.
+
+        The host does not say which turns a rewind took back, so what of them was handed over stays with the provider.
+        """
+        old, new = self._session, replace(self._session, id=new_session_id, parent_id=parent_session_id)
+        told: SwitchReason = "rewind" if rewound else _REASONS.get(reason, "reset" if reset else "resume")
+        self._session = old if rewound else new
+        self._held().on_session_switch(SessionSwitch(uuid.uuid4().hex, old, self._session, told, reset))
+
+    def shutdown(self) -> None:
+        """Close it, within `SHUTDOWN` seconds; what was not sent by then goes out at the next start."""
+        manager, self._manager = self._manager, None
+        if manager is not None:
+            manager.shutdown_all(SHUTDOWN)
+
+    # ----------------------------------------------------------------- private
+
+    def _load(self) -> Loaded:
+        if self._loaded is None:
+            self._loaded = load_provider(self._provider, self._home)
+        return self._loaded
+
+    def _held(self) -> MemoryManager:
+        """The manager with the provider in it. Raises `ProviderUnavailable` when it was refused."""
+        if self._manager is None:
+            loaded = self._load()
+            manager = MemoryManager(self._home)
+            account = account_of(loaded, self._home)
+            if not manager.add_provider(loaded.factory, name=self._provider, fingerprint=account):
+                reasons = "; ".join(health.reason for health in manager.health())
+                manager.shutdown_all(SHUTDOWN)
+                raise ProviderUnavailable(f"memory provider {self.name!r} is not active: {reasons}")
+            self._manager = manager
+        return self._manager
+
+    def _availability(self) -> Availability:
+        ask: Callable[[], Any] = getattr(self._load().factory(), "is_available", Availability)
+        with self._home.asking():
+            answer = attempt(ask)
+        if isinstance(answer, Failure):
+            return Availability.no(f"is_available() raised {answer}")
+        if isinstance(answer, Availability):
+            return answer
+        return Availability() if answer else Availability.no("it says that it can't run here")
+
+    def _of(self, session_id: str) -> Session:
+        """The session that a call names; the one of `initialize` when it names none."""
+        return replace(self._session, id=session_id) if session_id else self._session
+
+
+def host_home() -> HermesHome:
+    """The home that Hermes Agent uses now; ours where there is no Hermes Agent."""
+    try:
+        from hermes_constants import (  # type: ignore[import-not-found,unused-ignore]
+            get_hermes_home,
+        )
+    except ImportError:
+        return HermesHome.resolve()
+    home: str | os.PathLike[str] = get_hermes_home()
+    return HermesHome(Path(home))
+
+
+def _session(session_id: str, home: str, facts: Mapping[str, Any]) -> Session:
+    """Who speaks, from what the host tells. A context that we don't know is one without a person."""
+    context = str(facts.get("agent_context") or "primary")
+    names = {
+        "platform": "platform",
+        "identity": "agent_identity",
+        "workspace": "agent_workspace",
+        "parent_id": "parent_session_id",
+        **{key: key for key in ("user_id", "user_name", "chat_id", "chat_name", "chat_type", "thread_id")},
+        "gateway_session_key": "gateway_session_key",
+    }
+    given = {ours: str(facts[theirs]) for ours, theirs in names.items() if facts.get(theirs)}
+    known: AgentContext = context if context in get_args(AgentContext) else "subagent"  # type: ignore[assignment]
+    return Session(id=session_id, agent_context=known, home=home, **given)
+
+
+def _texts(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
+    """The host's messages with plain text in them; parts that are no text are left out."""
+    texts: list[Message] = []
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, list):
+            parts = (part.get("text") for part in content if isinstance(part, Mapping))
+            content = "\n".join(part for part in parts if isinstance(part, str))
+        known = {key: message[key] for key in ("tool_calls", "tool_call_id", "name") if message.get(key)}
+        texts.append(Message(role=str(message.get("role", "")), content=str(content or ""), **known))  # type: ignore[typeddict-item]
+    return texts
+
+
+def _last_turn(messages: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
+    """The messages of the turn itself: the host gives the whole conversation."""
+    texts = _texts(messages)
+    begins = [position for position, message in enumerate(texts) if message["role"] == "user"]
+    return tuple(texts[begins[-1] :]) if begins else tuple(texts)
+
+
+def _described(field: Field) -> dict[str, Any]:
+    """One setting, in the keys of the host's `get_config_schema`."""
+    default = {} if field.default is None else {"default": field.default}
+    facts: dict[str, Any] = {
+        "key": field.name,
+        "description": field.help,
+        "type": _TYPES[field.type],
+        "secret": field.secret,
+        "required": field.required,
+        "choices": list(field.choices),
+        "minimum": field.minimum,
+        "maximum": field.maximum,
+        "env_var": field.env,
+        "url": field.url,
+        "when": dict(field.when),
+    }
+    empty: tuple[Any, ...] = (None, "", [], {})
+    return {key: value for key, value in facts.items() if value not in empty and value is not False} | default
