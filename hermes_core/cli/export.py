@@ -108,7 +108,9 @@ def _place(home: HermesHome, name: str) -> Found:
     if place.kind != "native":
         raise Failure(f"{name!r} was written for Hermes Agent; install it there as its page says")
     if not place.distribution:
-        raise Failure(f"{name!r} is a folder; make it a package, so that Hermes Agent's environment can have it")
+        raise Failure(
+            f"{name!r} is a folder; make it a package, so that Hermes Agent's environment can have it"
+        )
     return place
 
 

@@ -167,3 +167,21 @@ def test_a_manifest_names_the_programs_that_a_folder_needs(site: Site) -> None:
     site.plugin("duck", DUCK + REGISTER, tools)
     (tool,) = next(found for found in discover(site.home, []) if found.name == "duck").tools
     assert (tool.name, tool.check, tool.install) == ("boxctl", "boxctl -v", "brew install boxctl")
+
+
+def test_how_a_package_of_ours_enters_another_host_is_no_second_provider(site: Site) -> None:
+    groups = {
+        "hermes_core.providers": {"tea": "tea:Tea"},
+        "hermes_agent.memory_providers": {"core-tea": "tea.hermes_agent:register"},
+        "hermes_agent.plugins": {"core-tea": "tea.hermes_agent:register"},
+    }
+    site.distribution("tea-memory", groups)
+    site.distribution("other-memory", {"hermes_agent.memory_providers": {"other": "other:register"}})
+    names = [found.name for found in discover(site.home) if found.distribution.endswith("-memory")]
+    assert {"tea", "other"} <= set(names)
+    assert "core-tea" not in names
+
+
+def test_a_folder_that_was_exported_for_another_host_is_no_provider_here(site: Site) -> None:
+    site.plugin("core-tea", DUCK + REGISTER, "name: core-tea\nexported_for: hermes-agent\n")
+    assert discover(site.home, []) == []

@@ -1,0 +1,82 @@
+"""A provider of ours in a home, and the object that Hermes Agent is given for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from hermes_core.home import HermesHome
+from hermes_core.hosted import HostedProvider, register_in_hermes_agent
+from hermes_core.loader.hermes_modules import HOST_NAMES, install_host_modules
+
+DIARY = """
+'A MemoryProvider that records.'
+from hermes_core import Field
+from hermes_core.testing import RecordingProvider
+
+MADE = []
+RESULTS = {}
+
+
+class Diary(RecordingProvider):
+    name = "diary"
+    settings = (
+        Field("bank", default="main", identity=True, help="Whose diary"),
+        Field("limit", int, 0, minimum=0, maximum=9),
+        Field("loud", bool, False),
+        Field("key", env="DIARY_KEY", secret=True, required=True, url="https://diary.example"),
+    )
+
+    def __init__(self):
+        super().__init__()
+        self.results.update(RESULTS)
+        MADE.append(self)
+"""
+
+
+class Ctx:
+    """What Hermes Agent 0.19 gives to `register`."""
+
+    provider: Any = None
+
+    def register_memory_provider(self, provider: Any) -> None:
+        self.provider = provider
+
+
+@pytest.fixture
+def host_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The modules of the host, as we know them; forgotten afterwards."""
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    install_host_modules()
+    yield
+    for name in HOST_NAMES & sys.modules.keys():
+        del sys.modules[name]
+
+
+@pytest.fixture
+def register(
+    hermes_home: HermesHome, install_plugin: Callable[..., Any], host_modules: None
+) -> Iterator[Callable[[], HostedProvider]]:
+    """What the host holds after `register(ctx)`, as often as it calls that."""
+    install_plugin("diary", DIARY)
+    given: list[HostedProvider] = []
+
+    def call() -> HostedProvider:
+        ctx = Ctx()
+        register_in_hermes_agent(ctx, "diary")
+        given.append(ctx.provider)
+        return given[-1]
+
+    yield call
+    for hosted in given:
+        hosted.shutdown()
+
+
+def diary_module() -> Any:
+    """The module of the provider, once it is loaded."""
+    return next(
+        module for name, module in sys.modules.items() if name.startswith("_hermes_user_memory.diary")
+    )
