@@ -109,13 +109,7 @@ def main() -> int:
 def run_package(package: Package, keep: Path | None) -> dict[str, Any]:
     """Install one package into an environment of its own and run its life in a process of its own."""
     print(f"{package.name} ...", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(prefix="hermes-published-") as folder:
-        environment = (keep or Path(folder)) / package.name
-        user = Path(folder, "user")
-        home = user / ".hermes"
-        home.mkdir(parents=True)
-        programs = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        env = {"PATH": programs, "HOME": str(user), "LANG": "C.UTF-8"}
+    with at_home(package, keep) as (environment, home, env):
         try:
             return {
                 "expect": package.expect,
@@ -130,6 +124,18 @@ def run_package(package: Package, keep: Path | None) -> dict[str, Any]:
             }
 
 
+@contextmanager
+def at_home(package: Package, keep: Path | None) -> Iterator[tuple[Path, Path, dict[str, str]]]:
+    """The folder of the package's environment, a home of its own, and the variables that its processes have."""
+    with tempfile.TemporaryDirectory(prefix="hermes-published-") as folder:
+        environment = (keep or Path(folder)) / package.name
+        user = Path(folder, "user")
+        home = user / ".hermes"
+        home.mkdir(parents=True)
+        programs = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        yield environment, home, {"PATH": programs, "HOME": str(user), "LANG": "C.UTF-8"}
+
+
 def prepare(package: Package, environment: Path, home: Path, env: dict[str, str]) -> Path:
     """Make the environment and what the package puts below the home; return its interpreter."""
     python = environment / "bin" / "python"
@@ -138,7 +144,7 @@ def prepare(package: Package, environment: Path, home: Path, env: dict[str, str]
         quiet_run([*pip, "--no-deps", "--force-reinstall", str(ROOT)])
     else:
         venv.create(environment, with_pip=True)
-        quiet_run([*pip, str(ROOT)])
+        quiet_run([*pip, f"{ROOT}[agent]"])
         quiet_run([*pip, *(["--no-deps"] if package.no_deps else []), *package.pip])
     if package.config:
         (home / "vault").mkdir()
