@@ -43,6 +43,7 @@ class Package:
     setup: tuple[str, ...] = ()
     copy: str = ""
     config: str = ""
+    secrets: str = ""
 
 
 CORPUS = (
@@ -75,7 +76,14 @@ CORPUS = (
         installer=("knos-hermes",),
         setup=("knos", "point", "."),
     ),
-    Package("tabularius", ("tabularius==1.0.0",), "V", copy="tabularius"),
+    Package(
+        "tabularius",
+        ("tabularius==1.0.0",),
+        "V",
+        copy="tabularius",
+        # Its relay is asked by a hook that may fail; its tools work without.
+        secrets="TABULARIUS_API_KEY=none\nTABULARIUS_BASE_URL=http://127.0.0.1:9/v1\n",
+    ),
     Package("betterdb", ("betterdb-hermes-memory==0.1.0",), "loads, unavailable"),
     Package("libravdb", ("hermes-memory-libravdb==0.7.0",), "loads"),
     Package("remnic", ("remnic-hermes==1.0.10",), "loads", copy="remnic_hermes"),
@@ -149,6 +157,9 @@ def prepare(package: Package, environment: Path, home: Path, env: dict[str, str]
     if package.config:
         (home / "vault").mkdir()
         (home / "config.yaml").write_text(package.config.format(home=home))
+    if package.secrets:
+        (home / ".env").write_text(package.secrets)
+        (home / ".env").chmod(0o600)
     if package.installer:
         program, *arguments = package.installer
         quiet_run([str(environment / "bin" / program), *arguments], {**env, "HERMES_HOME": str(home)})

@@ -21,7 +21,10 @@ from hermes_core.testing.model_server import ModelServer, Reply
 
 QUESTION = "What is the name of my dog?"
 MOST_TOOLS = 4
-AVOIDED = ("forget", "delete", "reset", "clear", "purge", "session_search", "memory")
+AVOIDED = ("forget", "delete", "reset", "clear", "purge")
+OURS = ("memory", "session_search")
+SEARCHED = "dog"
+"""What tools are asked for: not the word, which an answer might only repeat."""
 
 
 def main() -> int:
@@ -123,14 +126,16 @@ class Script:
     def ask(self, request: dict[str, Any]) -> Reply:
         """Look into the fence, call tools that read, look at what they say."""
         last = request["messages"][-1]
+        if not any(str(message["content"]).startswith(QUESTION) for message in request["messages"]):
+            return Reply("Nothing to note.")
         tools = [schema for schema in offered(request) if not writes(schema["name"])]
         if last["role"] == "user":
             self._note("P", str(last["content"]))
-            calls = [(schema["name"], arguments(schema, WORD)) for schema in tools[:MOST_TOOLS]]
+            calls = [(schema["name"], arguments(schema, SEARCHED)) for schema in tools[:MOST_TOOLS]]
             return Reply(calls=calls) if calls else Reply("I can't tell.")
         for message in request["messages"]:
             if message["role"] == "tool":
-                self._note("V", str(message["content"]).replace(QUESTION, ""))
+                self._note("V", str(message["content"]))
         return Reply("I looked.")
 
     def _note(self, mark: str, text: str) -> None:
@@ -141,9 +146,7 @@ class Script:
 def offered(request: dict[str, Any]) -> list[dict[str, Any]]:
     """The provider's tools that may be called here, searches first."""
     functions = [tool["function"] for tool in request.get("tools", [])]
-    kept = [
-        f for f in functions if not any(word == f["name"] or word in f["name"].split("_") for word in AVOIDED)
-    ]
+    kept = [f for f in functions if f["name"] not in OURS and not any(word in f["name"] for word in AVOIDED)]
     reading = ("search", "recall", "query", "find", "read", "list")
     return sorted(kept, key=lambda f: not any(word in f["name"] for word in reading))
 

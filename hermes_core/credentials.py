@@ -42,6 +42,10 @@ _DENIED_NAMES = frozenset(
     }
 )
 
+LENT: dict[str, str] = {}
+"""Variables of this process that were filled from a home's `.env`, for code that reads nothing but its environment.
+They are not the environment's own: to every `Credentials` they are not there."""
+
 _SHOWN = 4
 _LONG_ENOUGH_TO_SHOW = 12
 
@@ -58,11 +62,11 @@ class Credentials:
 
     def get(self, name: str) -> str | None:
         """The secret of this name from the environment, else from `.env`; None where neither has a value."""
-        return self._environ.get(name) or _values(self._read()).get(name) or None
+        return self._own(name) or _values(self._read()).get(name) or None
 
     def source(self, name: str) -> str:
         """Where `get` finds it: "environment", ".env", or "" for nowhere."""
-        if self._environ.get(name):
+        if self._own(name):
             return "environment"
         return ".env" if _values(self._read()).get(name) else ""
 
@@ -83,7 +87,7 @@ class Credentials:
         return {
             name: value
             for name, value in _values(self._read()).items()
-            if value and not self._environ.get(name) and _NAME.fullmatch(name) and not _steers(name)
+            if value and not self._own(name) and _NAME.fullmatch(name) and not _steers(name)
         }
 
     def set(self, name: str, value: str) -> None:
@@ -104,6 +108,11 @@ class Credentials:
                 return False
             self._write("".join(b.original.string for b in _bindings(text) if b.key != name))
             return True
+
+    def _own(self, name: str) -> str:
+        """The environment's value; "" for one that some home's `.env` has lent to it."""
+        value = self._environ.get(name) or ""
+        return "" if self._environ is os.environ and LENT.get(name) == value else value
 
     def _read(self) -> str:
         try:

@@ -109,6 +109,7 @@ class Memory:
         self._selected = chosen if isinstance(chosen, str) else str(getattr(chosen, "name", ""))
         self._external = self._refused = ""
         self._load_error: ProviderError | None = None
+        self._notes: tuple[str, ...] = ()
         self.provider_fields: tuple[Field, ...] = ()
         self.manager.add_provider(CuratedProvider(self.curated), builtin=True)
         try:
@@ -354,7 +355,7 @@ class Memory:
         except ProviderError as exc:
             self._load_error = exc
         else:
-            self.provider_fields = loaded.settings
+            self.provider_fields, self._notes = loaded.settings, loaded.notes
             self._hold(loaded.factory, loaded.entry.name, account_of(loaded, self.home))
 
     def _hold(self, source: object, name: str, fingerprint: Callable[[], str] | None = None) -> None:
@@ -393,7 +394,7 @@ class Memory:
             return entry.failed(self._load_error, state if entry.state == "active" else entry.state)
         for health in self.manager.health():
             if health.name == entry.name:
-                return dataclasses.replace(entry, state=health.state, reason=health.reason)
+                return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=self._notes)
         return entry
 
     def _query(self, text: str, recent: Sequence[Message] = ()) -> Query:

@@ -8,7 +8,9 @@ from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import finish, json_option, print_json, print_table
 from hermes_core.cli.template import new
 from hermes_core.home import HermesHome
-from hermes_core.loader.load import load_provider
+from hermes_core.kit.text import printable
+from hermes_core.loader.hermes_commands import run_host_command
+from hermes_core.loader.load import Loaded, load_provider
 from hermes_core.manager.commands import register_commands
 from hermes_core.memory import open_memory
 
@@ -34,16 +36,36 @@ def providers(ctx: click.Context, show_all: bool, as_json: bool) -> None:
     else:
         rows = [(e.name, e.state, e.version, e.source, e.reason) for e in shown]
         print_table("", ("name", "state", "version", "source", "reason"), rows, "No provider is installed.")
+        for line in (f"{entry.name}: {note}" for entry in shown for note in entry.notes):
+            click.echo(printable(line))
     finish(ctx, problems)
 
 
 providers.add_command(new)
 
 
-def provider_commands(home: HermesHome, name: str) -> click.Group:
-    """The commands of the active provider as a group of its name. Raises `ProviderError` if it does not load."""
+def provider_commands(home: HermesHome, name: str) -> click.Command:
+    """The commands of the active provider under its name. Raises `ProviderError` if it does not load."""
+    loaded = load_provider(name, home)
+    if loaded.entry.kind == "hermes_agent":
+        return _handed_on(loaded, home, name)
     group = click.Group(name, help=f"Commands of the memory provider {name!r}.")
-    told = register_commands(load_provider(name, home).factory, name, group)
+    told = register_commands(loaded.factory, name, group)
     if told.status in ("failed", "late"):
         raise Failure(f"provider {name!r} has no commands: {told.error}")
     return group
+
+
+def _handed_on(loaded: Loaded, home: HermesHome, name: str) -> click.Command:
+    """A command that hands all words behind it to the argparse parsers of a provider written for Hermes Agent."""
+
+    def run(words: tuple[str, ...]) -> None:
+        click.get_current_context().exit(run_host_command(loaded.factory(), home, name, words))
+
+    return click.Command(
+        name,
+        callback=run,
+        params=[click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)],
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+        add_help_option=False,
+    )

@@ -129,7 +129,8 @@ class ProviderEntry:
     """One line of the listing that command line, doctor, MCP and tests read alike.
 
     `reason` and `remedy` say why it is not usable and what to do; both are "" for `active` and `idle`. `installed` is
-    False for our own providers that are not in this environment.
+    False for our own providers that are not in this environment. `notes` tell of one that is loaded what its package
+    registered that has no effect here.
     """
 
     name: str
@@ -143,6 +144,7 @@ class ProviderEntry:
     remedy: str = ""
     description: str = ""
     installed: bool = True
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, found: Found, state: State = "idle", reason: str = "", remedy: str = "") -> ProviderEntry:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hermes_core.credentials import Credentials
+from hermes_core.credentials import LENT, Credentials
 from hermes_core.errors import CredentialError
 from hermes_core.home import HermesHome
 
@@ -40,37 +40,66 @@ def reset_hermes_home_override(token: contextvars.Token[str | None]) -> None:
 
 
 class _Environment:
-    """HERMES_HOME and the home's `.env` in the process while calls need them; put back when the last of them returns."""
+    """HERMES_HOME and the home's `.env` in the process, for providers that read them directly.
+
+    There is one environment for all. A call that loads or starts a provider has it for its own home while it lasts;
+    beneath, it belongs to the home whose provider became active first, until that one is shut down. At last it is what
+    it was before, but for what somebody else has changed meanwhile.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._depth = 0
+        self._calls: list[Path] = []
+        self._active: list[Path] = []
         self._before: dict[str, str | None] = {}
+        self._given: dict[str, str] = {}
 
     def enter(self, path: Path) -> None:
         with self._lock:
-            self._depth += 1
-            given = {**_secrets(path, self._untouched()), "HERMES_HOME": str(path)}
-            for name, value in given.items():
-                self._before.setdefault(name, os.environ.get(name))
-                os.environ[name] = value
+            self._calls.append(path)
+            self._apply()
 
-    def _untouched(self) -> dict[str, str]:
-        """The environment without what other calls have put there: one home's secrets are not another's."""
-        before = {name: value for name, value in self._before.items() if value is not None}
-        return {name: value for name, value in os.environ.items() if name not in self._before} | before
-
-    def leave(self) -> None:
+    def leave(self, path: Path) -> None:
         with self._lock:
-            self._depth -= 1
-            if self._depth:
-                return
-            for name, value in self._before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
-            self._before.clear()
+            self._calls.reverse()
+            self._calls.remove(path)
+            self._calls.reverse()
+            self._apply()
+
+    def hold(self, path: Path) -> Path:
+        """Keep it for a provider of this home that is active now; the home that has it."""
+        with self._lock:
+            self._active.append(path)
+            self._apply()
+            return self._active[0]
+
+    def release(self, path: Path) -> None:
+        with self._lock:
+            if path in self._active:
+                self._active.remove(path)
+                self._apply()
+
+    def _apply(self) -> None:
+        """Put back what was given, then give what the home in turn has."""
+        for name, value in self._given.items():
+            if os.environ.get(name) == value:
+                _set(name, self._before[name])
+        self._given, self._before = {}, {}
+        LENT.clear()
+        path = self._calls[-1] if self._calls else self._active[0] if self._active else None
+        if path is None:
+            return
+        self._given = {**_secrets(path, os.environ), "HERMES_HOME": str(path)}
+        self._before = {name: os.environ.get(name) for name in self._given}
+        LENT.update({name: value for name, value in self._given.items() if name != "HERMES_HOME"})
+        os.environ.update(self._given)
+
+
+def _set(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
 
 
 def _secrets(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
@@ -105,4 +134,25 @@ def environment_of(home: Path) -> Iterator[None]:
         with call_in(home):
             yield
     finally:
-        _environment.leave()
+        _environment.leave(home)
+
+
+def hold_environment(home: Path, name: str) -> None:
+    """Keep HERMES_HOME and `.env` of this home in the environment for the life of the provider called `name`.
+
+    When a provider of another home is active in the process, the environment stays that one's, and this is logged.
+    """
+    owner = _environment.hold(home)
+    if owner != home:
+        logger.warning(
+            "HERMES_HOME stays %s, where a provider is active too: %r of %s may use the wrong one; run it in a process "
+            "of its own",
+            owner,
+            name,
+            home,
+        )
+
+
+def release_environment(home: Path) -> None:
+    """The end of one `hold_environment`."""
+    _environment.release(home)

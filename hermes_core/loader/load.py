@@ -11,13 +11,11 @@ import importlib.metadata
 import importlib.util
 import inspect
 import logging
-import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -32,11 +30,12 @@ from hermes_core.errors import (
     ProviderError,
     ProviderInvalid,
     ProviderNotFound,
-    ProviderUnavailable,
 )
 from hermes_core.home import HermesHome
 from hermes_core.loader.discover import discover, select
-from hermes_core.loader.entry import BUNDLED, Found, LoadControl, ProviderEntry, normalised, owner_of
+from hermes_core.loader.entry import Found, LoadControl, ProviderEntry, normalised, owner_of
+from hermes_core.loader.patience import Unfinished, within
+from hermes_core.loader.reasons import import_error, not_found, still_loading
 from hermes_core.loader.registration import Registrations
 
 __all__ = ["Failure", "LoadControl", "Loaded", "attempt", "load_provider"]
@@ -44,6 +43,9 @@ __all__ = ["Failure", "LoadControl", "Loaded", "attempt", "load_provider"]
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+
+LOAD_DEADLINE = 60.0
+"""Seconds that a provider's import and constructor may take. A cold start of a large SDK takes ten."""
 
 _PARENT = "_hermes_user_memory"
 _MEMBERS = ("name", "is_available", "initialize", "get_tool_schemas")
@@ -94,42 +96,60 @@ def load_provider(
     home: HermesHome,
     control: LoadControl | None = None,
     entry_points: Iterable[importlib.metadata.EntryPoint] | None = None,
+    *,
+    deadline: float = LOAD_DEADLINE,
 ) -> Loaded:
     """Load the provider called `name` by its entry point, its folder, its distribution, or itself.
 
-    Raises `ProviderNotFound`, `ProviderBlocked`, `ProviderUnavailable` (something it needs is missing),
-    `ProviderInvalid` (it breaks the contract) or `ProviderError` (its code raised).
+    Raises `ProviderNotFound`, `ProviderBlocked`, `ProviderUnavailable` (something it needs is missing, or it did not
+    load within `deadline` seconds), `ProviderInvalid` (it breaks the contract) or `ProviderError` (its code raised).
+
+    What hangs can't be stopped from outside. It is left behind on a daemon thread, which does not hold the process at
+    its end; while it lasts, the same provider is refused at once.
     """
     found = discover(home, entry_points)
     places = select(found, name)
     if not places:
-        raise _not_found(name, found)
+        raise not_found(name, found)
     failures: list[ProviderError] = []
     for place in places:
         try:
-            return _load(place, home, name, control or LoadControl())
+            return _load(place, home, name, control or LoadControl(), deadline)
         except _OtherName:
             continue
         except ProviderError as exc:
             failures.append(exc)
-    error = failures[0] if failures else _not_found(name, found)
+    error = failures[0] if failures else not_found(name, found)
     logger.warning("provider %r was not loaded: %s", name, error)
     raise error
 
 
-def _load(place: Found, home: HermesHome, name: str, control: LoadControl) -> Loaded:
+def _load(place: Found, home: HermesHome, name: str, control: LoadControl, deadline: float) -> Loaded:
     refusal = control.refusal(place)
     if refusal:
         raise ProviderBlocked(
             f"provider {place.name!r} is not loaded: {refusal}", "change providers.allow or providers.block"
         )
     with _lock, _surroundings(place, home):
-        value = attempt(lambda: _import(place))
-        if isinstance(value, Failure):
-            raise _import_error(place, value)
-        recipe, made = _resolve(place, value)
-        _refuse_foreign_name(place, made.provider, name)
-        factory = _Factory(place, home, recipe, made)
+        done = within(
+            deadline, f"{place.name}: {place.where}", lambda: attempt(lambda: _made(place, home, name))
+        )
+    if isinstance(done, Unfinished):
+        raise still_loading(place, done.seconds)
+    if isinstance(done, Failure):
+        raise done.error
+    return done
+
+
+def _made(place: Found, home: HermesHome, name: str) -> Loaded:
+    """Import, resolve, validate: all that runs the provider's code."""
+    value = attempt(lambda: _import(place))
+    if isinstance(value, Failure):
+        raise import_error(place, value.error, str(value))
+    recipe, made = _resolve(place, value)
+    _refuse_foreign_name(place, made.provider, name)
+    module = value.__name__ if isinstance(value, ModuleType) else place.value.partition(":")[0]
+    factory = _Factory(place, home, recipe, made, module)
     return Loaded(ProviderEntry.of(place), factory, _settings(factory.first), made.registrations.notes())
 
 
@@ -183,71 +203,6 @@ def _import_folder(folder: Path) -> ModuleType:
             for known in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
                 del sys.modules[known]
     return module
-
-
-def _import_error(place: Found, failure: Failure) -> ProviderError:
-    error = failure.error
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        return _missing_module(place, error.name)
-    if isinstance(error, SystemExit):
-        return ProviderError(
-            f"provider {place.name!r} ends the program when it is imported ({failure})",
-            f"report it to its author, or remove {place.where}",
-        )
-    return ProviderError(
-        f"importing provider {place.name!r} from {place.where} raised {failure}",
-        "upgrade or reinstall it; hermes --debug shows the traceback",
-    )
-
-
-def _missing_module(place: Found, missing: str) -> ProviderError:
-    if not place.is_folder and place.value.partition(":")[0].startswith(missing):
-        return ProviderUnavailable(
-            f"provider {place.name!r} names the module {missing!r}, which is not there",
-            f"reinstall it: pip install --force-reinstall {place.distribution}",
-        )
-    hiding = _hiding(place, missing)
-    if hiding:
-        return ProviderUnavailable(
-            f"provider {place.name!r} needs its host's module {missing!r}, which {hiding!r} hides",
-            "rename that module, or run from another folder",
-        )
-    return ProviderUnavailable(
-        f"provider {place.name!r} needs the module {missing!r}, which is not installed",
-        f"pip install {_requirement(place, missing)}",
-    )
-
-
-def _hiding(place: Found, missing: str) -> str:
-    if place.kind == "native":
-        return ""
-    from hermes_core.loader.hermes_modules import hidden_host_module
-
-    return hidden_host_module(missing)
-
-
-def _requirement(place: Found, missing: str) -> str:
-    """What to give to pip: the provider's own requirement of that name, else all it lists, else the module's name."""
-    top = normalised(missing.partition(".")[0])
-    wanted = [need.partition(";")[0].strip() for need in place.requires]
-    close = [need for need in wanted if normalised(re.split(r"[^\w.-]", need, maxsplit=1)[0]) == top]
-    return " ".join(f"{need!r}" for need in close or wanted) or top
-
-
-def _not_found(name: str, found: Sequence[Found]) -> ProviderError:
-    shadowed = [place for place in found if place.name.casefold() == name.strip().casefold()]
-    if name in BUNDLED:
-        note = f" ({shadowed[0].where} may not use the name)" if shadowed else ""
-        return ProviderNotFound(
-            f"provider {name!r} is not installed{note}", f"run: pip install {BUNDLED[name]}"
-        )
-    if owner_of(name):
-        return ProviderNotFound(f"{name!r} is the curated memory itself", "it is always on; name another one")
-    close = get_close_matches(name, {place.name for place in found} | set(BUNDLED), n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return ProviderNotFound(
-        f"no provider called {name!r} is installed", f"{hint}see 'hermes providers --all' for those that are"
-    )
 
 
 # ----------------------------------------------------------------------------------------------------------- resolve
@@ -400,8 +355,8 @@ def _validate(provider: object) -> None:
 class _Factory:
     """Makes providers: the one made to validate first, then new ones."""
 
-    def __init__(self, place: Found, home: HermesHome, recipe: _Recipe, first: _Made) -> None:
-        self._place, self._home, self._recipe = place, home, recipe
+    def __init__(self, place: Found, home: HermesHome, recipe: _Recipe, first: _Made, module: str) -> None:
+        self._place, self._home, self._recipe, self._module = place, home, recipe, module
         self._lock = threading.Lock()
         self._given: object = first.provider
         self._first = self._finish(first)
@@ -440,6 +395,6 @@ class _Factory:
             return made.provider
         from hermes_core.loader.hermes_agent import adapt
 
-        adapter = adapt(made.provider, self._place.name, self._home, made.registrations)
+        adapter = adapt(made.provider, self._place.name, self._home, made.registrations, self._module)
         _validate(adapter)
         return adapter

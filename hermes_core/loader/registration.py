@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import argparse
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+MOMENTS: Mapping[str, str] = {
+    "on_session_start": "initialize",
+    "pre_llm_call": "prefetch",
+    "post_llm_call": "sync_turn",
+    "on_session_end": "sync_turn",
+    "on_session_finalize": "on_session_end",
+    "on_session_reset": "on_session_switch",
+}
+"""Our moment for each hook of the host's plugin system that is called here; see `hermes_hooks`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +32,37 @@ class RegisteredTool:
         return str(self.schema["name"])
 
 
+@dataclass(frozen=True, slots=True)
+class HostCommand:
+    """One parser: `setup` adds its arguments, `handler` runs what was parsed unless `setup` chose a function."""
+
+    name: str
+    setup: Callable[[argparse.ArgumentParser], Any]
+    handler: Callable[[argparse.Namespace], Any] | None = None
+    help: str = ""
+
+    def parser(self, prog: str) -> argparse.ArgumentParser:
+        """The parser, as the host would make it."""
+        made = argparse.ArgumentParser(
+            prog=prog, description=self.help or None, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        self.setup(made)
+        if self.handler is not None:
+            made.set_defaults(func=self.handler)
+        return made
+
+    def run(self, words: Sequence[str], prog: str) -> int:
+        """Parse and run; the exit code. Raises what the command raises; argparse ends the program for wrong usage."""
+        parser = self.parser(prog)
+        options = parser.parse_args(list(words))
+        function = getattr(options, "func", None)
+        if not callable(function):
+            parser.print_help()
+            return 0
+        answer = function(options)
+        return answer if isinstance(answer, int) and not isinstance(answer, bool) else 0
+
+
 class Registrations:
     """The `ctx` of `register(ctx)`.
 
@@ -32,6 +74,7 @@ class Registrations:
         self.provider: object | None = None
         self.tools: list[RegisteredTool] = []
         self.hooks: list[tuple[str, Callable[..., Any]]] = []
+        self.commands: list[HostCommand] = []
         self.unused: dict[str, int] = {}
 
     def register_memory_provider(self, provider: object, *_: Any, **__: Any) -> None:
@@ -54,9 +97,26 @@ class Registrations:
         self.tools.append(RegisteredTool(described, handler, check if callable(check) else None))
 
     def register_hook(self, name: str, callback: Callable[..., Any], *_: Any, **__: Any) -> None:
-        """Keep a hook of the host's plugin system. None of them is called here."""
-        self.hooks.append((name, callback))
-        self._count(f"register_hook({name!r})")
+        """Keep a hook of the host's plugin system; those of `MOMENTS` are called."""
+        if name in MOMENTS and callable(callback):
+            self.hooks.append((name, callback))
+        else:
+            self._count(f"register_hook({name!r})")
+
+    def register_cli_command(
+        self,
+        name: str,
+        help: str = "",  # noqa: A002  the host's name for it
+        setup_fn: Callable[..., Any] | None = None,
+        handler_fn: Callable[..., Any] | None = None,
+        description: str = "",
+        **_: Any,
+    ) -> None:
+        """Keep a command; it stands below the provider's own name."""
+        if callable(setup_fn):
+            self.commands.append(HostCommand(str(name), setup_fn, handler_fn, description or help))
+        else:
+            self._count("register_cli_command")
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         if not name.startswith("register_"):

@@ -10,6 +10,7 @@ import pytest
 
 from hermes_core.home import HermesHome
 from hermes_core.hosted import HostedProvider, register_in_hermes_agent
+from hermes_core.loader import hermes_home as hermes_home_module
 from hermes_core.loader.hermes_modules import HOST_NAMES, install_host_modules
 
 DIARY = """
@@ -50,6 +51,7 @@ class Ctx:
 def host_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The modules of the host, as we know them; forgotten afterwards."""
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(hermes_home_module, "_last_home", [])
     install_host_modules()
     yield
     for name in HOST_NAMES & sys.modules.keys():

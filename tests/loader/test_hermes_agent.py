@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pluggy
@@ -61,10 +61,22 @@ class Full(HostMemoryProvider, Bare):
         return f"{query} for {session_id}"
 
 
+MADE: list[HermesAgentProvider] = []
+
+
+@pytest.fixture(autouse=True)
+def _shut_down() -> Iterator[None]:
+    """What is active keeps HERMES_HOME in the environment."""
+    yield
+    while MADE:
+        MADE.pop().shutdown()
+
+
 def adapted(
     wrapped: Any, home: HermesHome, registrations: Registrations | None = None
 ) -> HermesAgentProvider:
-    return adapt(wrapped, "wrapped", home, registrations or Registrations())
+    MADE.append(adapt(wrapped, "wrapped", home, registrations or Registrations()))
+    return MADE[-1]
 
 
 def with_method(name: str, function: Any) -> Bare:
@@ -80,7 +92,7 @@ def hooks_of(provider: object) -> set[str]:
 
 
 def test_only_hooks_that_the_provider_has_are_claimed(hermes_home: HermesHome) -> None:
-    always = {"is_available", "initialize", "get_tool_schemas"}
+    always = {"is_available", "initialize", "get_tool_schemas", "shutdown"}
     assert hooks_of(adapted(Bare(), hermes_home)) == always
     assert hooks_of(adapted(Full(), hermes_home)) == always | {"prefetch"}
 

@@ -1,0 +1,150 @@
+"""Settings that a provider written for Hermes Agent declares with `get_config_schema`, as our fields.
+
+Few of them name a type, so it is told from the choices or the default. What does not fit together (a default outside
+the choices, a bound that is no number) is left out and no error, because the person can't correct it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hermes_core.contract.values import Field
+from hermes_core.loader.hermes_calls import as_text, defines
+from hermes_core.loader.load import Failure, attempt
+
+logger = logging.getLogger(__name__)
+
+Type = type[str] | type[int] | type[float] | type[bool]
+Value = str | int | float | bool
+
+_TYPES: Mapping[str, Type] = {
+    **dict.fromkeys(("integer", "int"), int),
+    **dict.fromkeys(("number", "float", "double"), float),
+    **dict.fromkeys(("boolean", "bool", "flag", "toggle"), bool),
+    **dict.fromkeys(
+        ("text", "string", "str", "select", "choice", "enum", "secret", "password", "url", "path"), str
+    ),
+}
+_SECRET = frozenset({"secret", "password"})
+_TRUTH: Mapping[str, bool] = {
+    **dict.fromkeys(("true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0", ""), False),
+}
+
+
+def settings_of(wrapped: Any) -> tuple[Field, ...]:
+    """Its `get_config_schema()` as our fields. One that can't be read is left out and logged."""
+    if not defines(wrapped, "get_config_schema"):
+        return ()
+    listed = attempt(lambda: list(wrapped.get_config_schema() or ()))
+    if isinstance(listed, Failure):
+        logger.warning("the settings of %r can't be read: %s", type(wrapped).__name__, listed)
+        return ()
+    fields = (field_of(raw) for raw in listed if isinstance(raw, Mapping) and raw.get("key"))
+    return tuple({field.name: field for field in reversed([*fields])}.values())[::-1]
+
+
+def field_of(raw: Mapping[str, Any]) -> Field:
+    """One entry of `get_config_schema` as a field of ours, typed."""
+    given = [*_choices(raw.get("choices"))]
+    kind = _type(raw, given)
+    choices = _in_type(kind, given)
+    default = _as(kind, raw.get("default"))
+    if choices and str(default) not in choices:
+        default = None
+    numeric = kind in (int, float)
+    return Field(
+        name=str(raw["key"]),
+        type=kind,
+        default=default,
+        help=as_text(raw.get("description")),
+        choices=choices,
+        minimum=_number(raw.get("minimum")) if numeric else None,
+        maximum=_number(raw.get("maximum")) if numeric else None,
+        env=_first_text(raw.get("env_var")),
+        secret=_truth(raw.get("secret")) or _word(raw.get("type")) in _SECRET,
+        required=_truth(raw.get("required")),
+        url=as_text(raw.get("url")),
+        when=_conditions(raw.get("when")),
+    )
+
+
+def _type(raw: Mapping[str, Any], choices: Sequence[Value]) -> Type:
+    """The type that is named; else that of the choices, if they have one; else that of the default; else text."""
+    named = _TYPES.get(_word(raw.get("type")))
+    if named is not None:
+        fits = not choices or named is bool or all(_as(named, choice) is not None for choice in choices)
+        return named if fits else str
+    kinds = {type(choice) for choice in choices}
+    if choices:
+        only = kinds.pop() if len(kinds) == 1 else float if kinds == {int, float} else str
+        return only if only in (bool, int, float) else str
+    default = raw.get("default")
+    return type(default) if isinstance(default, bool | int | float) else str
+
+
+def _word(named: Any) -> str:
+    """A type's name: as text, or a Python type."""
+    return (named.__name__ if isinstance(named, type) else str(named or "")).strip().lower()
+
+
+def _choices(given: Any) -> Iterator[Value]:
+    """The values that may be chosen: listed plainly, with a label each, or as the keys of a mapping."""
+    for choice in given if isinstance(given, list | tuple | Mapping) else ():
+        value = choice
+        if isinstance(choice, Mapping):
+            value = choice.get("value", choice.get("id", choice.get("name")))
+        elif isinstance(choice, list | tuple) and choice:
+            value = choice[0]
+        if isinstance(value, Value):
+            yield value
+
+
+def _in_type(kind: Type, choices: Sequence[Value]) -> tuple[str, ...]:
+    """The choices as the field compares them; true and false need none."""
+    return () if kind is bool else tuple(dict.fromkeys(str(_as(kind, choice)) for choice in choices))
+
+
+def _as(kind: Type, value: Any) -> Value | None:
+    """`value` in this type; None when it is not one."""
+    if not isinstance(value, Value) or (value == "" and kind is not str):
+        return None
+    if kind is bool:
+        return _TRUTH.get(str(value).strip().lower())
+    if kind is str:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    number = _number(value)
+    if number is None or (kind is int and not number.is_integer()):
+        return None
+    return int(number) if kind is int else number
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, also one written as text."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _conditions(when: Any) -> dict[str, Value]:
+    if not isinstance(when, Mapping):
+        return {}
+    return {str(key): value for key, value in when.items() if isinstance(value, Value)}
+
+
+def _truth(value: Any) -> bool:
+    return _TRUTH.get(value.strip().lower(), True) if isinstance(value, str) else bool(value)
+
+
+def _first_text(value: Any) -> str:
+    """A variable's name; the first, when several are listed."""
+    if isinstance(value, list | tuple):
+        value = next(iter(value), "")
+    return value if isinstance(value, str) else ""

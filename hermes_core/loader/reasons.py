@@ -1,0 +1,84 @@
+"""Why a provider did not load, and what to do: the sentences for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from hermes_core.errors import ProviderError, ProviderNotFound, ProviderUnavailable
+from hermes_core.loader.entry import BUNDLED, Found, normalised, owner_of
+
+
+def import_error(place: Found, error: BaseException, told: str) -> ProviderError:
+    """What importing `place` raised, `told` in a line, as the error that a person sees."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return _missing_module(place, error.name)
+    if isinstance(error, SystemExit):
+        return ProviderError(
+            f"provider {place.name!r} ends the program when it is imported ({told})",
+            f"report it to its author, or remove {place.where}",
+        )
+    return ProviderError(
+        f"importing provider {place.name!r} from {place.where} raised {told}",
+        "upgrade or reinstall it; hermes --debug shows the traceback",
+    )
+
+
+def _missing_module(place: Found, missing: str) -> ProviderError:
+    if not place.is_folder and place.value.partition(":")[0].startswith(missing):
+        return ProviderUnavailable(
+            f"provider {place.name!r} names the module {missing!r}, which is not there",
+            f"reinstall it: pip install --force-reinstall {place.distribution}",
+        )
+    hiding = _hiding(place, missing)
+    if hiding:
+        return ProviderUnavailable(
+            f"provider {place.name!r} needs its host's module {missing!r}, which {hiding!r} hides",
+            "rename that module, or run from another folder",
+        )
+    return ProviderUnavailable(
+        f"provider {place.name!r} needs the module {missing!r}, which is not installed",
+        f"pip install {_requirement(place, missing)}",
+    )
+
+
+def _hiding(place: Found, missing: str) -> str:
+    if place.kind == "native":
+        return ""
+    from hermes_core.loader.hermes_modules import hidden_host_module
+
+    return hidden_host_module(missing)
+
+
+def _requirement(place: Found, missing: str) -> str:
+    """What to give to pip: the provider's own requirement of that name, else all it lists, else the module's name."""
+    top = normalised(missing.partition(".")[0])
+    wanted = [need.partition(";")[0].strip() for need in place.requires]
+    close = [need for need in wanted if normalised(re.split(r"[^\w.-]", need, maxsplit=1)[0]) == top]
+    return " ".join(f"{need!r}" for need in close or wanted) or top
+
+
+def not_found(name: str, found: Sequence[Found]) -> ProviderError:
+    """Nothing of this name is here: what to install, or what was meant."""
+    shadowed = [place for place in found if place.name.casefold() == name.strip().casefold()]
+    if name in BUNDLED:
+        note = f" ({shadowed[0].where} may not use the name)" if shadowed else ""
+        return ProviderNotFound(
+            f"provider {name!r} is not installed{note}", f"run: pip install {BUNDLED[name]}"
+        )
+    if owner_of(name):
+        return ProviderNotFound(f"{name!r} is the curated memory itself", "it is always on; name another one")
+    close = get_close_matches(name, {place.name for place in found} | set(BUNDLED), n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return ProviderNotFound(
+        f"no provider called {name!r} is installed", f"{hint}see 'hermes providers --all' for those that are"
+    )
+
+
+def still_loading(place: Found, seconds: float) -> ProviderError:
+    """Its import, or its constructor, does not end."""
+    return ProviderUnavailable(
+        f"loading provider {place.name!r} from {place.where} has not ended after {seconds:.0f} s and is left behind",
+        "see what it waits for (network, a lock), then start this program again",
+    )
