@@ -121,7 +121,7 @@ def load_settings(
     warned about and left alone. Raises `ConfigError` that names the file and key for a value of the wrong type, out
     of its range, or not among its choices.
     """
-    path = HermesHome(home).provider_json(name)
+    path = _path(home, name)
     stored = _read_file(path)
     warnings = [*_unknown(stored, fields, path), *_misplaced_secrets(stored, fields, path)]
     for warning in warnings:
@@ -141,7 +141,7 @@ def save_settings(fields: Sequence[Field], home: Path, name: str, values: Mappin
 
     None removes a key. Raises `ConfigError` for a secret, an unknown key or a wrong value, with nothing written.
     """
-    path = HermesHome(home).provider_json(name)
+    path = _path(home, name)
     declared = {field.name: field for field in fields}
     checked: dict[str, Any] = {}
     for key, value in values.items():
@@ -174,6 +174,16 @@ def parse_bool(value: Any) -> bool:
 def read_value(field: Field, raw: Any, where: str = "the answer") -> Any:
     """`raw`, as a person or a file gives it, in the field's type. Raises `ConfigError` that names `where`."""
     return _convert(field, raw, where)
+
+
+def _path(home: Path, name: str) -> Path:
+    """The provider's file. Raises `ConfigError` for a name that is none: the file would belong to nobody."""
+    if not name.strip() or name in (".", "..") or any(sign in name for sign in "/\\\0"):
+        raise ConfigError(
+            f"settings are kept in a file of the provider's name, and {name!r} is none",
+            "set name = '...' on the provider's class, and give that name to load_settings and save_settings",
+        )
+    return HermesHome(home).provider_json(name)
 
 
 def _pick(

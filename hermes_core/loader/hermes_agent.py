@@ -54,7 +54,7 @@ def adapt(
     are looked for beside it.
     """
     claimed = {hook for hook in HOOK_NAMES if hook in _ALWAYS or defines(wrapped, hook)}
-    claimed |= HostHooks(registrations.hooks).moments
+    claimed |= HostHooks(registrations.hooks, home.path).moments
     if registrations.tools:
         claimed.add("handle_tool_call")
     members: dict[str, Any] = dict.fromkeys(HOOK_NAMES - claimed | _NEVER)
@@ -74,7 +74,7 @@ class HermesAgentProvider(MemoryProvider):
         self.registrations = registrations
         self._home = home
         self._module = module
-        self._hooks = HostHooks(registrations.hooks)
+        self._hooks = HostHooks(registrations.hooks, home.path)
         self._active = False
 
     # ------------------------------------------------------------------ setup
@@ -181,8 +181,7 @@ class HermesAgentProvider(MemoryProvider):
         if turn.messages:
             facts["messages"] = [dict(message) for message in turn.messages]
         self._call("sync_turn", turn.user, turn.assistant, facts=facts, extras=extras)
-        with call_in(self._home.path):
-            self._hooks.answered(turn, session)
+        self._hooks.answered(turn, session)
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """The change, with `old_text` and its origin in the metadata."""
@@ -215,8 +214,7 @@ class HermesAgentProvider(MemoryProvider):
         """All messages of the session."""
         messages = [dict(message) for message in reader.messages()]
         self._call("on_session_end", messages, extras={"session_id": session.id, "reason": reason})
-        with call_in(self._home.path):
-            self._hooks.ended(reason, session)
+        self._hooks.ended(reason, session)
 
     def on_session_switch(self, switch: SessionSwitch) -> None:
         """The new id; `rewound` is passed only when turns were taken back."""
@@ -228,8 +226,7 @@ class HermesAgentProvider(MemoryProvider):
         if switch.reason == "rewind":
             facts["rewound"] = True
         self._call("on_session_switch", switch.new.id, facts=facts)
-        with call_in(self._home.path):
-            self._hooks.switched(switch)
+        self._hooks.switched(switch)
 
     # -------------------------------------------------------------------- end
 

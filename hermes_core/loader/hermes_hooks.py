@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hermes_core.contract.values import Query, Session, SessionSwitch, Turn
 from hermes_core.loader.hermes_calls import as_text, call_as_taken
+from hermes_core.loader.hermes_home import call_in
 from hermes_core.loader.load import Failure, attempt
 from hermes_core.loader.registration import MOMENTS
 
@@ -23,8 +25,9 @@ Registered = tuple[str, Callable[..., Any]]
 class HostHooks:
     """The hooks that one package registered, as methods that our moments call."""
 
-    def __init__(self, registered: Sequence[Registered]) -> None:
+    def __init__(self, registered: Sequence[Registered], home: Path) -> None:
         self._registered = tuple(registered)
+        self._home = home
 
     @property
     def moments(self) -> set[str]:
@@ -78,7 +81,8 @@ class HostHooks:
             )
 
     def _call(self, wanted: str, **facts: Any) -> list[Any]:
-        return [*self._answers(wanted, facts)]
+        with call_in(self._home):
+            return [*self._answers(wanted, facts)]
 
     def _answers(self, wanted: str, facts: Mapping[str, Any]) -> Iterator[Any]:
         for name, callback in self._registered:

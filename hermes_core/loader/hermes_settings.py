@@ -43,8 +43,11 @@ def settings_of(wrapped: Any) -> tuple[Field, ...]:
     if isinstance(listed, Failure):
         logger.warning("the settings of %r can't be read: %s", type(wrapped).__name__, listed)
         return ()
-    fields = (field_of(raw) for raw in listed if isinstance(raw, Mapping) and raw.get("key"))
-    return tuple({field.name: field for field in reversed([*fields])}.values())[::-1]
+    fields: dict[str, Field] = {}
+    for raw in listed:
+        if isinstance(raw, Mapping) and raw.get("key"):
+            fields.setdefault(str(raw["key"]), field_of(raw))
+    return tuple(fields.values())
 
 
 def field_of(raw: Mapping[str, Any]) -> Field:

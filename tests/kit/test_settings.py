@@ -155,3 +155,12 @@ def test_what_must_not_be_saved_changes_nothing(tmp_path: Path, values: dict[str
     with pytest.raises(ConfigError):
         save_settings(FIELDS, tmp_path, "demo", {"mode": "cloud", **values})
     assert not (tmp_path / "demo.json").exists()
+
+
+@pytest.mark.parametrize("name", ["", "  ", "..", "a/b", "a\\b"])
+def test_settings_without_a_name_of_their_own_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="set name = "):
+        load_settings(FIELDS, tmp_path, name)
+    with pytest.raises(ConfigError, match="set name = "):
+        save_settings(FIELDS, tmp_path, name, {"limit": 5})
+    assert list(tmp_path.iterdir()) == []
