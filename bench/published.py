@@ -338,13 +338,19 @@ def arguments(schema: dict[str, Any], text: str) -> dict[str, Any]:
     required = schema["parameters"].get("required") or [
         key for key, value in properties.items() if value.get("type") == "string"
     ]
-    return {key: example(properties.get(key) or {}, text) for key in required}
+    return {key: example(properties.get(key) or {}, text, key) for key in required}
 
 
-def example(schema: dict[str, Any], text: str) -> Any:
+NAMED = {"path": "notes/dog.md", "file": "notes/dog.md", "title": "dog", "name": "dog", "entity": "dog"}
+"""What parameters of these names are given: the same when something is written and when it is read."""
+
+
+def example(schema: dict[str, Any], text: str, name: str = "") -> Any:
     """A value for one parameter."""
     if schema.get("enum"):
         return schema["enum"][0]
+    if schema.get("type") == "string" and name in NAMED:
+        return NAMED[name]
     kinds: dict[str, Any] = {"integer": 3, "number": 0.5, "boolean": False, "array": [text], "object": {}}
     kind = schema.get("type")
     return kinds.get(kind, text) if isinstance(kind, str) else text

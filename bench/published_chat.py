@@ -1,9 +1,9 @@
 """Providers published for Hermes Agent through the command line: `python bench/published_chat.py [NAME ...]`.
 
 For each package that runs a whole life, in its own environment and home: `hermes memory use NAME`, then two processes
-of `hermes chat -m` with a scripted model. The first is told the word and calls one writing tool, if there is one. The
-second asks for it. The table says where the word came back: P in the fence of the second question, V in the answer of a
-reading tool. It needs the network (pip) and no key.
+of `hermes chat -m` with a scripted model. The first is told the word; its model notes it with our `memory` tool, which is
+mirrored, and with the provider's writing tools. The second asks for it. The table says where the word came back: P in the
+fence of the second question, V in the answer of a reading tool of the provider. It needs the network (pip) and no key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from hermes_core.testing.model_server import ModelServer, Reply
 QUESTION = "What is the name of my dog?"
 MOST_TOOLS = 4
 AVOIDED = ("forget", "delete", "reset", "clear", "purge")
-OURS = ("memory", "session_search")
+OURS = ("memory", "session_search", "delegate_task", "skill_view", "skill_manage", "todo")
+NOTE = ("memory", {"action": "add", "target": "user", "content": f"The user's dog is called {WORD}."})
 SEARCHED = "dog"
 """What tools are asked for: not the word, which an answer might only repeat."""
 
@@ -110,18 +111,19 @@ def talk(package: Package, programs: Path, home: Path, env: dict[str, str], resu
 
 
 class Script:
-    """What the model does: in the first process one writing tool, in the second the reading ones."""
+    """What the model does: in the first process it writes, in the second it reads."""
 
     def __init__(self, result: Result) -> None:
         self._result = result
 
     def tell(self, request: dict[str, Any]) -> Reply:
-        """Call a tool that writes, once, then answer."""
-        last = request["messages"][-1]
+        """Note it with our tool and with those that write, then answer."""
         tools = [schema for schema in offered(request) if writes(schema["name"])]
-        if last["role"] == "user" and tools:
-            return Reply(calls=[(tools[0]["name"], arguments(tools[0], USER))])
-        return Reply(ANSWER)
+        if request["messages"][-1]["role"] != "user":
+            return Reply(ANSWER)
+        return Reply(
+            calls=[NOTE, *((schema["name"], arguments(schema, USER)) for schema in tools[:MOST_TOOLS])]
+        )
 
     def ask(self, request: dict[str, Any]) -> Reply:
         """Look into the fence, call tools that read, look at what they say."""

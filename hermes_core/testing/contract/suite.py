@@ -133,6 +133,11 @@ class Suite:
             home.env_file.write_text(text, encoding="utf-8")
             home.env_file.chmod(0o600)
         if settings:
+            if not self.name:
+                raise pytest.UsageError(
+                    f"{type(self).__name__} has settings and no name; set name = '...', the provider's own, "
+                    "so that they can be put into its file"
+                )
             home.provider_json(self.name).write_text(json.dumps(dict(settings)), encoding="utf-8")
 
     # --------------------------------------------------------------------- runs
