@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from hermes_core import HermesHome, MemoryProvider
 from hermes_core.testing.report import CHECK, FIX, Line, lines_of, table
 
 pytest_plugins = ["pytester"]
@@ -143,3 +144,16 @@ def test_the_table_counts_by_group_and_gathers_what_is_not_claimed() -> None:
 def test_a_finding_carries_its_remedy() -> None:
     found = Report("failed", [NOTES, [FIX, ["too long", "cut it"]]])
     assert (lines_of([found])[0].why, lines_of([found])[0].remedy) == ("too long", "cut it")
+
+
+def test_settings_without_the_providers_name_are_refused_in_words(hermes_home: HermesHome) -> None:
+    # Imported here: at the top of this file the contract would be collected.
+    from hermes_core.testing import ProviderContract
+
+    class Nameless(ProviderContract):
+        def make_provider(self) -> MemoryProvider:
+            raise NotImplementedError
+
+    with pytest.raises(pytest.UsageError, match="Nameless has settings and no name"):
+        Nameless().furnish(hermes_home, {"limit": 5})
+    assert list(hermes_home.path.iterdir()) == []
