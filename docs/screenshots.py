@@ -1,0 +1,126 @@
+"""Take the pictures of the documentation anew: `python docs/screenshots.py`. Real output of real commands, as SVG.
+
+Each command runs in a home of its own that is thrown away. Names of this machine's folders are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+ROOT = Path(__file__).resolve().parent.parent
+IMAGES = ROOT / "docs" / "images"
+WIDE = 200
+"""Columns for a table, so that nothing is folded; the picture is as wide as its longest line."""
+
+_FONT_FROM_THE_NET = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One picture: the commands of which the last is shown after those that make it ready."""
+
+    name: str
+    command: str
+    before: tuple[str, ...] = ()
+    columns: int = WIDE
+    lines: int = 60
+
+
+USED = (
+    "hermes memory use holographic",
+    "hermes memory add --target user 'Nadia is allergic to cashews.'",
+    "hermes memory add 'The billing service is deployed from the blue cluster.'",
+)
+SHOTS = (
+    Shot("demo", "hermes demo", columns=100, lines=46),
+    Shot("status", "hermes memory status", USED),
+    Shot("recall", "hermes recall 'What must I leave out when I cook for Nadia?'", USED),
+    Shot("doctor", "hermes doctor", USED),
+    Shot("providers", "hermes providers", USED),
+    Shot("plugins", "hermes plugins list", USED),
+)
+
+
+def main() -> int:
+    """Take all pictures, or those that are named."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="names of pictures, or none for all")
+    parser.add_argument("--to", type=Path, default=IMAGES, help="the folder to write to")
+    options = parser.parse_args()
+    for path in take([shot for shot in SHOTS if not options.names or shot.name in options.names], options.to):
+        click.echo(f"written: {path}")
+    return 0
+
+
+def take(shots: list[Shot], folder: Path) -> Iterator[Path]:
+    """Write the picture of each shot into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for shot in shots:
+        with tempfile.TemporaryDirectory(prefix="hermes-shot-") as scratch:
+            home = Path(scratch, ".hermes")
+            for command in shot.before:
+                run(command, home, WIDE)
+            said = run(shot.command, home, shot.columns)
+        path = folder / f"{shot.name}.svg"
+        path.write_text(picture(shot, anonymous(said, home)), encoding="utf-8")
+        yield path
+
+
+def run(command: str, home: Path, columns: int) -> str:
+    """What the command prints, with its colours. It must work: exit code 3 is for what a reader should not see."""
+    words = [sys.executable, "-m", "hermes_core.cli", *shlex.split(command)[1:]]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HERMES_")}
+    variables = {
+        **kept,
+        "HERMES_HOME": str(home),
+        "FORCE_COLOR": "1",
+        "COLUMNS": str(columns),
+        "TERM": "xterm",
+    }
+    done = subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{command}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def anonymous(said: str, home: Path) -> str:
+    """The same without the folders of this machine."""
+    for path, shown in ((home, "~/.hermes"), (ROOT, "~/hermes_core"), (Path(sys.prefix), "~/.venv")):
+        said = said.replace(str(path), shown)
+    return said
+
+
+def picture(shot: Shot, said: str) -> str:
+    """The prompt, the command and its output as SVG, without a font from elsewhere."""
+    output = Text.from_ansi(said.rstrip())
+    shown = Text("$ ", style="bold green").append(shot.command, style="bold")
+    lines = [shown, *output.split("\n")[: shot.lines]]
+    if len(output.split("\n")) > shot.lines:
+        lines.append(Text("...", style="dim"))
+    for line in lines:
+        line.rstrip()
+    width = min(shot.columns, max(line.cell_len for line in lines) + 1)
+    console = Console(
+        record=True, file=StringIO(), width=width, color_system="truecolor", force_terminal=True
+    )
+    for line in lines:
+        console.print(line, soft_wrap=False)
+    return _FONT_FROM_THE_NET.sub("", console.export_svg(title="hermes", unique_id=f"hermes-{shot.name}"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
