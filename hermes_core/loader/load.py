@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -49,7 +50,8 @@ LOAD_DEADLINE = 60.0
 
 _PARENT = "_hermes_user_memory"
 _MEMBERS = ("name", "is_available", "initialize", "get_tool_schemas")
-_lock = threading.RLock()
+_lock = threading.Lock()
+_loading: ContextVar[bool] = ContextVar("loading_a_provider", default=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +132,24 @@ def _load(place: Found, home: HermesHome, name: str, control: LoadControl, deadl
         raise ProviderBlocked(
             f"provider {place.name!r} is not loaded: {refusal}", "change providers.allow or providers.block"
         )
-    with _lock, _surroundings(place, home):
-        done = within(
-            deadline, f"{place.name}: {place.where}", lambda: attempt(lambda: _made(place, home, name))
-        )
+    # One at a time, for they share one environment; but a provider may load another one while it is loaded.
+    turn = nullcontext() if _loading.get() else _lock
+    with turn, _surroundings(place, home):
+        done = bounded(f"{place.name}: {place.where}", lambda: _made(place, home, name), deadline)
     if isinstance(done, Unfinished):
         raise still_loading(place, done.seconds)
     if isinstance(done, Failure):
         raise done.error
     return done
+
+
+def bounded(label: str, action: Callable[[], Result], deadline: float) -> Result | Failure | Unfinished:
+    """Run foreign code on a thread of its own for at most `deadline` seconds; see `patience`."""
+    token = _loading.set(True)
+    try:
+        return within(deadline, label, lambda: attempt(action))
+    finally:
+        _loading.reset(token)
 
 
 def _made(place: Found, home: HermesHome, name: str) -> Loaded:

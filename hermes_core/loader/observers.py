@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from functools import partial
 
 from hermes_core.loader.entry import LoadControl, normalised
-from hermes_core.loader.load import Failure, attempt
+from hermes_core.loader.load import LOAD_DEADLINE, Failure, bounded
+from hermes_core.loader.patience import Unfinished
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +32,14 @@ def load_observers(
         distribution = normalised(point.dist.name) if point.dist else ""
         if rules.refuses(point.name, distribution):
             continue
-        made = attempt(partial(_made, point))
-        if isinstance(made, Failure):
-            problems.append(f"observer {point.name!r} is not active: {made}")
+        made = bounded(f"observer {point.name}: {point.value}", partial(_made, point), LOAD_DEADLINE)
+        if isinstance(made, Failure | Unfinished):
+            why = (
+                f"loading it has not ended after {made.seconds:.0f} s"
+                if isinstance(made, Unfinished)
+                else made
+            )
+            problems.append(f"observer {point.name!r} is not active: {why}")
             log.warning("%s", problems[-1])
         else:
             loaded.append(made)

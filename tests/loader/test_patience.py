@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from hermes_core.contract.values import Session
-from hermes_core.errors import ProviderUnavailable
+from hermes_core.errors import ProviderError, ProviderUnavailable
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.load import load_provider
 from hermes_core.loader.patience import Unfinished, within
@@ -80,6 +80,22 @@ def test_a_constructor_that_hangs_is_bounded_too(site: Site, gates: list[threadi
     site.plugin("slow", source)
     with pytest.raises(ProviderUnavailable, match="left behind"):
         load_provider("slow", site.home, deadline=0.2)
+
+
+def test_a_provider_may_load_another_while_it_is_loaded(site: Site) -> None:
+    site.plugin("notes", NATIVE)
+    outer = f"from hermes_core import HermesHome, load_provider\nINNER = load_provider('notes', HermesHome.resolve({str(site.home.path)!r}), deadline=2)\n"
+    site.plugin("outer", outer + NATIVE.replace('"notes"', '"outer"'))
+    assert load_provider("outer", site.home, deadline=5).entry.name == "outer"
+
+
+def test_one_that_loads_itself_is_refused_at_once(site: Site) -> None:
+    again = f"from hermes_core import HermesHome, load_provider\nload_provider('outer', HermesHome.resolve({str(site.home.path)!r}))\n"
+    site.plugin("outer", again + NATIVE.replace('"notes"', '"outer"'))
+    began = time.monotonic()
+    with pytest.raises(ProviderError, match="has not ended"):
+        load_provider("outer", site.home)
+    assert time.monotonic() - began < 5
 
 
 def test_it_does_not_hold_the_process_at_its_end(site: Site) -> None:
