@@ -126,6 +126,7 @@ def _files(place: Found, called: str) -> Iterator[tuple[str, str]]:
     words = {"name": place.name, "called": called, "distribution": place.distribution}
     manifest = {
         "name": called,
+        "kind": "exclusive",  # one of its kind is active, chosen by memory.provider
         "version": place.version,
         "description": place.description,
         "pip_dependencies": [place.distribution],

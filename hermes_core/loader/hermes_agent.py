@@ -208,7 +208,8 @@ class HermesAgentProvider(MemoryProvider):
 
     def on_pre_compress(self, messages: Sequence[Message]) -> str:
         """Its text for the summary, "" for None."""
-        return as_text(self._call("on_pre_compress", [dict(message) for message in messages]))
+        given = [dict(message) for message in messages]
+        return as_text(self._call("on_pre_compress", given, extras={"require_checkpoint": False}))
 
     def on_session_end(self, reader: TranscriptReader, reason: EndReason, session: Session) -> None:
         """All messages of the session."""

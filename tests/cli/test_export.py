@@ -31,7 +31,7 @@ def module(exported: Path) -> Iterator[ModuleType]:
 
 def test_the_folder_is_recognised_by_hermes_agent(exported: Path) -> None:
     manifest = yaml.safe_load((exported / "plugin.yaml").read_text())
-    assert manifest["name"] == "core-holographic"
+    assert (manifest["name"], manifest["kind"]) == ("core-holographic", "exclusive")
     assert manifest["pip_dependencies"] == ["hermes-memory-holographic"]
     # It looks for this word in the first 8192 characters.
     assert "MemoryProvider" in (exported / "__init__.py").read_text()[:8192]

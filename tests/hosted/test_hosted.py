@@ -202,6 +202,26 @@ def test_what_the_backend_did_not_take_goes_out_with_the_next_process(
     assert [told["turn"].user for told in heard("sync_turn")] == ["tea?"]
 
 
+def test_two_agents_of_a_gateway_share_one_outbox_and_lose_nothing(
+    register: Register, hosted: HostedProvider
+) -> None:
+    other = register()
+    other.initialize("s2", platform="telegram", user_id="42")
+    for number in range(3):
+        hosted.sync_turn(f"a{number}", "tea.", session_id="s1")
+        other.sync_turn(f"b{number}", "tea.", session_id="s2")
+    hosted.shutdown()
+    other.sync_turn("b3", "tea.", session_id="s2")
+    other.shutdown()
+    sent = [
+        arguments["turn"].user
+        for made in diary_module().MADE
+        for hook, arguments in made.calls
+        if hook == "sync_turn"
+    ]
+    assert sorted(sent) == ["a0", "a1", "a2", "b0", "b1", "b2", "b3"]
+
+
 # ---------------------------------------------------------------------------------------------------------------- setup
 
 

@@ -110,6 +110,22 @@ def test_two_adapters_do_not_share_what_they_claim(hermes_home: HermesHome) -> N
     assert "prefetch" not in hooks_of(bare)
 
 
+def test_members_of_later_hosts_are_accepted_and_not_asked(hermes_home: HermesHome) -> None:
+    class Later(Full):
+        pre_compress_checkpoint_api_version = 2
+
+        def _unasked(self, *_: Any, **__: Any) -> Any:
+            raise AssertionError("nobody asks for this here")
+
+        recall_status = get_status_config = on_session_start = initialize_for_inspection = _unasked
+        describe_recall = checkpoint = post_setup = _unasked
+
+    provider = adapted(Later(), hermes_home)
+    assert contract_faults(provider) == []
+    provider.initialize(CLI)
+    assert provider.prefetch(Query("tea"), CLI).text == "tea for s1"
+
+
 # ------------------------------------------------------------------------------------------------------- availability
 
 
@@ -408,6 +424,8 @@ def test_delegation_and_compression_pass_in_their_shapes(hermes_home: HermesHome
     )
     adapted(with_method("on_delegation", required), hermes_home).on_delegation(Delegation("d", "a", "b"), CLI)
     assert got == [("a", "b", "s1")]
+    strict = with_method("on_pre_compress", lambda self, messages, *, require_checkpoint: "kept")
+    assert adapted(strict, hermes_home).on_pre_compress([]) == "kept"
     silent = adapted(with_method("on_pre_compress", lambda self, messages, **kw: None), hermes_home)
     assert silent.on_pre_compress([{"role": "user", "content": "hi"}]) == ""
 
