@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from hermes_core.home import HermesHome
+from hermes_core.loader import hermes_home as hermes_home_module
+from hermes_core.loader.hermes_modules import HOST_NAMES, install_host_modules
 
 LOCKBOX = '''
 from pathlib import Path
@@ -72,3 +74,14 @@ def install_plugin(hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch) -> 
     yield install
     for module in [name for name in sys.modules if name.startswith("_hermes_user_memory")]:
         del sys.modules[module]
+
+
+@pytest.fixture
+def host_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The modules of Hermes Agent, as we know them; forgotten afterwards."""
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(hermes_home_module, "_last_home", [])
+    install_host_modules()
+    yield
+    for name in HOST_NAMES & sys.modules.keys():
+        del sys.modules[name]

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from hermes_core.home import HermesHome
+from hermes_core.loader.hermes_home import call_in
 from hermes_core.loader.load import _import_folder
 from tests.cli.conftest import Hermes
 from tests.hosted.conftest import Ctx
@@ -56,18 +57,19 @@ def test_a_host_without_the_package_is_told_what_to_install(
     assert "pip install hermes-memory-holographic" in caplog.text
 
 
-def test_its_commands_are_handed_on(
-    exported: Path, hermes_home: HermesHome, capsys: pytest.CaptureFixture[str]
+def test_its_commands_are_handed_on_in_the_hosts_home(
+    exported: Path, host_modules: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    theirs = exported.parents[1]
     namespace: dict[str, object] = {}
     exec(compile((exported / "cli.py").read_text(), "cli.py", "exec"), namespace)
     parser = argparse.ArgumentParser()
     namespace["register_cli"](parser)  # type: ignore[operator]
     options = parser.parse_args(["stats", "--json"])
-    with pytest.raises(SystemExit) as stop:
+    with call_in(theirs), pytest.raises(SystemExit) as stop:
         options.func(options)
     assert stop.value.code == 0
-    assert str(hermes_home.path / "memory_store.db") in capsys.readouterr().out
+    assert str(theirs / "memory_store.db") in capsys.readouterr().out
 
 
 def test_it_is_not_listed_here_as_a_provider_and_can_be_written_anew(hermes: Hermes) -> None:

@@ -10,8 +10,6 @@ import pytest
 
 from hermes_core.home import HermesHome
 from hermes_core.hosted import HostedProvider, register_in_hermes_agent
-from hermes_core.loader import hermes_home as hermes_home_module
-from hermes_core.loader.hermes_modules import HOST_NAMES, install_host_modules
 
 DIARY = """
 'A MemoryProvider that records.'
@@ -45,17 +43,6 @@ class Ctx:
 
     def register_memory_provider(self, provider: Any) -> None:
         self.provider = provider
-
-
-@pytest.fixture
-def host_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The modules of the host, as we know them; forgotten afterwards."""
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.setattr(hermes_home_module, "_last_home", [])
-    install_host_modules()
-    yield
-    for name in HOST_NAMES & sys.modules.keys():
-        del sys.modules[name]
 
 
 @pytest.fixture

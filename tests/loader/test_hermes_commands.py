@@ -54,7 +54,10 @@ def test_all_words_go_to_the_parser_of_cli_py(duck: Site, capsys: pytest.Capture
     assert capsys.readouterr().out == "quack 3\n"
 
 
-def test_a_command_runs_in_the_home_of_the_provider(duck: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_runs_in_the_home_of_the_provider(
+    duck: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERMES_HOME", "elsewhere")
     assert run(duck, "where") == 0
     assert capsys.readouterr().out.strip() == str(duck.home.path)
 
