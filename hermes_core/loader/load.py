@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-LOAD_DEADLINE = 60.0
+LOAD_DEADLINE = 30.0
 """Seconds that a provider's import and constructor may take. A cold start of a large SDK takes ten."""
 
 _PARENT = "_hermes_user_memory"
