@@ -83,6 +83,16 @@ def test_the_handler_is_found_by_the_name_also_with_a_hyphen(
     assert capsys.readouterr().out == "handled hello\n"
 
 
+def test_cli_py_imports_its_neighbours(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = site.plugin("duck", DUCK + REGISTER)
+    (folder / "voice.py").write_text("def quack(options):\n    print('quack')\n")
+    (folder / "cli.py").write_text(
+        "from .voice import quack\n\ndef register_cli(parser):\n    parser.set_defaults(func=quack)\n"
+    )
+    assert run(site) == 0
+    assert capsys.readouterr().out == "quack\n"
+
+
 @pytest.mark.parametrize("value", ["pond.plugin:register", "pond"])
 def test_the_cli_of_an_installed_package_is_found(
     site: Site, value: str, capsys: pytest.CaptureFixture[str]
