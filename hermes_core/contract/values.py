@@ -283,11 +283,12 @@ class Field:
 
     `env` names the environment variable (and `.env` key) that may carry it; a `secret` lives nowhere else. `identity`
     marks what says whose data it is (url, account, bank): rows recorded under another value are not sent. `when` maps
-    other settings to the value they must have for this one to be asked.
+    other settings to the value they must have for this one to be asked. A `dict` or `list` is JSON, also where a person
+    types it, and has no default. Setup does not ask for an `advanced` one, which is left to those who look for it.
     """
 
     name: str
-    type: type[str] | type[int] | type[float] | type[bool] = str
+    type: type[str] | type[int] | type[float] | type[bool] | type[dict[str, Any]] | type[list[Any]] = str
     default: str | int | float | bool | None = None
     help: str = ""
     choices: Sequence[str] = ()
@@ -299,3 +300,4 @@ class Field:
     identity: bool = False
     url: str = ""
     when: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    advanced: bool = False

@@ -32,6 +32,8 @@ _NOUNS: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
+    dict: "a JSON object",
+    list: "a JSON list",
 }
 
 
@@ -117,12 +119,15 @@ def load_settings(
 ) -> Settings:
     """Read the settings of provider `name` under `home`.
 
+    A file that several programs share has a block of each under "hosts"; what ours says wins over what stands beside
+    it. Ours is "hermes", that of a profile "hermes_<profile>".
+
     `get_secret` answers for a variable's name, from the environment or `.env` unless told otherwise. Unknown keys are
     warned about and left alone. Raises `ConfigError` that names the file and key for a value of the wrong type, out
     of its range, or not among its choices.
     """
     path = _path(home, name)
-    stored = _read_file(path)
+    stored = _of_this_host(_read_file(path), home)
     warnings = [*_unknown(stored, fields, path), *_misplaced_secrets(stored, fields, path)]
     for warning in warnings:
         log.warning("%s", warning)
@@ -139,7 +144,7 @@ def load_settings(
 def save_settings(fields: Sequence[Field], home: Path, name: str, values: Mapping[str, Any]) -> Path:
     """Write these values into `$HERMES_HOME/<name>.json`, keeping what else is there, and read them back.
 
-    None removes a key. Raises `ConfigError` for a secret, an unknown key or a wrong value, with nothing written.
+    Where the file has a block of this host, they go there. None removes a key. Raises `ConfigError` for a secret, an unknown key or a wrong value, with nothing written.
     """
     path = _path(home, name)
     declared = {field.name: field for field in fields}
@@ -151,8 +156,7 @@ def save_settings(fields: Sequence[Field], home: Path, name: str, values: Mappin
             raise ConfigError(f"{key!r} is a secret and {path.name!r} is no place for it", "put it in .env")
         checked[key] = None if value is None else _convert(declared[key], value, str(path))
     with locked(path):
-        merged = {**_read_file(path), **checked}
-        kept = {key: value for key, value in merged.items() if value is not None}
+        kept = _with(_read_file(path), checked, home)
         write_atomic(path, f"{json.dumps(kept, indent=2, ensure_ascii=False)}\n".encode())
         if _read_file(path) != kept:
             raise StorageError(f"{str(path)!r} does not read back as written", "check the disk")
@@ -228,6 +232,36 @@ def _read_file(path: Path) -> dict[str, Any]:
     return data
 
 
+def _block(data: Mapping[str, Any], home: Path) -> dict[str, Any] | None:
+    """The block of this host in a file that several programs share; None when there is none."""
+    hosts = data.get("hosts")
+    if not isinstance(hosts, dict):
+        return None
+    profile = home.name if home.parent.name == "profiles" else ""
+    names = [f"hermes_{profile}", f"hermes.{profile}"] if profile else [data.get("defaultHost"), "hermes"]
+    return next((hosts[name] for name in names if isinstance(hosts.get(name), dict)), None)
+
+
+def _of_this_host(data: Mapping[str, Any], home: Path) -> dict[str, Any]:
+    if not isinstance(data.get("hosts"), dict):
+        return dict(data)
+    shared = {key: value for key, value in data.items() if key not in ("hosts", "defaultHost")}
+    own = _block(data, home) or {}
+    return {**shared, **{key: value for key, value in own.items() if value is not None}}
+
+
+def _with(data: dict[str, Any], values: Mapping[str, Any], home: Path) -> dict[str, Any]:
+    """`data` with these values where they take effect; a value that is None is removed wherever it stands."""
+    own = _block(data, home)
+    for key, value in values.items():
+        for place in (data, own or {}):
+            if value is None:
+                place.pop(key, None)
+        if value is not None:
+            (data if own is None else own)[key] = value
+    return data
+
+
 def _unknown(stored: Mapping[str, Any], fields: Sequence[Field], path: Path) -> list[str]:
     names = [field.name for field in fields]
     return [
@@ -296,9 +330,25 @@ def _to_int(raw: Any) -> int:
     return int(number)
 
 
+def _to_dict(raw: Any) -> dict[str, Any]:
+    value = json.loads(raw) if isinstance(raw, str) else raw
+    if isinstance(value, dict):
+        return dict(value)
+    raise ValueError("not an object")
+
+
+def _to_list(raw: Any) -> list[Any]:
+    value = json.loads(raw) if isinstance(raw, str) else raw
+    if isinstance(value, list | tuple):
+        return list(value)
+    raise ValueError("not a list")
+
+
 _CONVERTERS: dict[Any, Callable[[Any], Any]] = {
     str: _to_str,
     int: _to_int,
     float: _to_float,
     bool: parse_bool,
+    dict: _to_dict,
+    list: _to_list,
 }

@@ -25,9 +25,9 @@ class Answers:
         return self.given.get(name, self.known.get(name))
 
     def asked(self) -> Iterator[Field]:
-        """Settings to ask for, in their order; those whose `when` the answers before them do not meet are left out."""
+        """Settings to ask for, in their order; without the advanced ones, and those whose `when` is not met so far."""
         for one in self.fields:
-            if all(self.value(name) == wanted for name, wanted in one.when.items()):
+            if not one.advanced and all(self.value(name) == wanted for name, wanted in one.when.items()):
                 yield one
 
     @property

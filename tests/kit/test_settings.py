@@ -164,3 +164,65 @@ def test_settings_without_a_name_of_their_own_are_refused(tmp_path: Path, name: 
     with pytest.raises(ConfigError, match="set name = "):
         save_settings(FIELDS, tmp_path, name, {"limit": 5})
     assert list(tmp_path.iterdir()) == []
+
+
+TABLES = (
+    Field("names", dict),
+    Field("levels", list),
+    Field("url", default="https://example.test", identity=True),
+)
+
+
+@pytest.mark.parametrize("given", [{"names": {"42": "mel"}}, {"names": '{"42": "mel"}'}])
+def test_a_setting_may_be_a_table(tmp_path: Path, given: dict[str, object]) -> None:
+    write(tmp_path, given)
+    assert load_settings(TABLES, tmp_path, "demo", {}).names == {"42": "mel"}
+
+
+@pytest.mark.parametrize("wrong", [{"names": ["mel"]}, {"names": "mel"}, {"levels": {"a": 1}}, {"levels": 3}])
+def test_a_table_of_the_wrong_form_is_named(tmp_path: Path, wrong: dict[str, object]) -> None:
+    write(tmp_path, wrong)
+    with pytest.raises(ConfigError, match=f"{next(iter(wrong))!r} in .* write a JSON (object|list)"):
+        load_settings(TABLES, tmp_path, "demo", {})
+
+
+SHARED = {
+    "url": "https://all.test",
+    "levels": [1],
+    "hosts": {
+        "hermes": {"url": "https://hermes.test", "levels": None},
+        "hermes_work": {"url": "https://work.test"},
+        "another": {"url": "https://another.test", "unheard": True},
+    },
+}
+
+
+def home_of(tmp_path: Path, profile: str = "") -> Path:
+    home = tmp_path / "profiles" / profile if profile else tmp_path
+    home.mkdir(parents=True, exist_ok=True)
+    write(home, SHARED)
+    return home
+
+
+@pytest.mark.parametrize(
+    ("profile", "url"),
+    [("", "https://hermes.test"), ("work", "https://work.test"), ("play", "https://all.test")],
+)
+def test_what_a_shared_file_says_of_this_host_wins(tmp_path: Path, profile: str, url: str) -> None:
+    settings = load_settings(TABLES, home_of(tmp_path, profile), "demo", {})
+    assert (settings.url, settings.levels, settings.warnings) == (url, [1], ())
+
+
+def test_the_account_in_a_hosts_block_is_part_of_the_fingerprint(tmp_path: Path) -> None:
+    ours = load_settings(TABLES, home_of(tmp_path), "demo", {})
+    plain = load_settings(TABLES, home_of(tmp_path, "play"), "demo", {})
+    assert ours.fingerprint != plain.fingerprint
+
+
+def test_a_value_is_saved_where_it_takes_effect(tmp_path: Path) -> None:
+    path = save_settings(TABLES, home_of(tmp_path), "demo", {"url": "https://new.test", "levels": None})
+    kept = json.loads(path.read_text())
+    assert kept["hosts"]["hermes"] == {"url": "https://new.test"}
+    assert (kept["url"], "levels" in kept) == ("https://all.test", False)
+    assert kept["hosts"]["another"] == SHARED["hosts"]["another"]  # type: ignore[index]
+    assert load_settings(TABLES, tmp_path, "demo", {}).url == "https://new.test"

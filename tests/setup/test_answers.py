@@ -60,3 +60,10 @@ def test_a_secret_without_a_variable_is_told_and_not_taken() -> None:
     assert unkept(found.fields) == [homeless]
     with pytest.raises(SetupFailed, match="no place to keep it"):
         take(found, ["token=x"])
+
+
+def test_setup_does_not_ask_for_what_is_advanced_and_takes_it_when_it_is_given() -> None:
+    answers = Answers((Field("url"), Field("names", dict, advanced=True)), {})
+    take(answers, ['names={"42": "mel"}'])
+    assert [one.name for one in answers.asked()] == ["url"]
+    assert answers.settings == {"names": {"42": "mel"}}
