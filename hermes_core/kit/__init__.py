@@ -21,6 +21,7 @@ from hermes_core.kit.commands import command_home
 from hermes_core.kit.settings import Settings, load_settings, parse_bool, save_settings
 from hermes_core.kit.text import bullet_list, clip, fold_space, is_trivial, printable, storable
 from hermes_core.kit.tools import Range, ToolBox, tool
+from hermes_core.safety.redact import redact
 from hermes_core.storage.sqlite import Database, Migration
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "load_settings",
     "parse_bool",
     "printable",
+    "redact",
     "save_settings",
     "storable",
     "tool",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core.kit import bullet_list, clip, fold_space, is_trivial, storable
+from hermes_core.kit import bullet_list, clip, fold_space, is_trivial, redact, storable
 
 
 @given(st.text(), st.integers(0, 40))
@@ -53,3 +53,7 @@ def test_storable_text_can_be_written_and_is_else_as_it_was(text: str) -> None:
     storable(text).encode()
     assert len(storable(text)) == len(text)
     assert storable(storable(text)) == storable(text)
+
+
+def test_a_provider_that_reads_a_file_itself_can_leave_out_its_secrets() -> None:
+    assert "hunter2" not in redact("password=hunter2hunter2 likes tea")
