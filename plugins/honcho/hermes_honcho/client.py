@@ -1,0 +1,455 @@
+"""One workspace of a Honcho server, through Honcho's own SDK: the only place that knows the SDK and its errors.
+
+One try a call. Every method raises `BackendUnavailable`, `BackendAuthError`, `BackendNotFound` or `BackendRefused`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hermes_core.kit import BackendNotFound, BackendUnavailable, storable
+from hermes_core.kit.http import backend_error, detail_of
+from hermes_honcho.settings import KEY
+
+if TYPE_CHECKING:
+    import honcho
+
+Item = TypeVar("Item")
+
+SDK = "honcho-ai"
+OLDEST_SDK, NEXT_SDK = (2, 7), (3,)
+MOST_AT_ONCE = 100
+"""Messages or conclusions that Honcho takes in one call, and items of one page."""
+
+LONGEST_QUERY = 4000
+LONGEST_CONCLUSION = 20_000
+"""Characters. Honcho takes more; its embedding models do not."""
+CONTINUED = "[continued] "
+REWOUND = "rewound"
+MOST_ENSURED = 4096
+_BREAKS = ("\n\n", ". ", " ")
+
+Peers = Mapping[str, tuple[bool, bool]]
+"""Peers of a session by name: whether others observe it, and whether it observes others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One message to store. `turn` and `part` are its key, by which a repeat is recognised; `at` is when it was said."""
+
+    peer: str
+    text: str
+    turn: str
+    part: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A stored message, or a conclusion; `id` is Honcho's, `who` its author or the peer that drew it `about` another."""
+
+    id: str
+    text: str
+    who: str
+    session: str
+    at: datetime
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What an observer knows of a peer: the images that it has of it, and the summary and last messages of a session."""
+
+    representation: str = ""
+    card: tuple[str, ...] = ()
+    summary: str = ""
+    recent: tuple[Found, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.representation or self.card or self.summary)
+
+
+def sdk_version() -> str:
+    """The version of Honcho's SDK that is installed, "" for none; looked up, not imported."""
+    try:
+        return importlib.metadata.version(SDK)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def sdk_fault(version: str) -> str:
+    """Why the SDK of this version can't be used; "" when it can. Hermes Agent puts an older one in its place.
+
+    >>> sdk_fault("2.2.0"), sdk_fault("2.10.1")
+    ('honcho-ai 2.2.0 is installed, and 2.7 is needed', '')
+    """
+    if not version:
+        return f"{SDK} is not installed"
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    return "" if OLDEST_SDK <= numbers < NEXT_SDK else f"{SDK} {version} is installed, and 2.7 is needed"
+
+
+class Client:
+    """The workspace. `timeout` is for writes, tools and commands; `hurry` for what a turn waits for. In seconds."""
+
+    def __init__(self, url: str, key: str | None, workspace: str, timeout: float, hurry: float) -> None:
+        import honcho
+        import httpx
+
+        self.place = f"Honcho at {url!r}"
+        self.workspace = workspace
+        # Certificates take 20 ms to read, and a server at http:// has none; the SDK follows no redirect.
+        self._http = httpx.Client(timeout=timeout, verify=not url.startswith("http://"))
+        self._ensured: set[str] = set()
+
+        def connect(seconds: float) -> honcho.Honcho:
+            return honcho.Honcho(
+                api_key=key or None,
+                base_url=url,
+                workspace_id=workspace,
+                timeout=seconds,
+                max_retries=0,
+                default_headers={"X-Honcho-Host": "hermes-memory-honcho"},
+                http_client=self._http,
+            )
+
+        self._calm = connect(timeout)
+        self._hot = connect(hurry)
+
+    def close(self) -> None:
+        """Close the connections. Closing twice is once."""
+        self._http.close()
+
+    # -------------------------------------------------------------- sessions
+
+    def ensure(self, session: str, peers: Peers, *, hurry: bool = False) -> None:
+        """Make the session and its peers if they are not there; asked of the server once."""
+        key = json.dumps([session, sorted(peers.items())])
+        if key in self._ensured:
+            return
+        if len(self._ensured) >= MOST_ENSURED:
+            self._ensured.clear()
+        from honcho.api_types import SessionPeerConfig
+
+        members = [
+            (peer, SessionPeerConfig(observe_me=me, observe_others=others))
+            for peer, (me, others) in peers.items()
+        ]
+        with self._told():
+            (self._hot if hurry else self._calm).session(session, peers=members)
+        self._ensured.add(key)
+
+    def sessions(self, limit: int) -> list[tuple[str, datetime | None]]:
+        """Name and time of the newest sessions."""
+        with self._told():
+            pages = self._calm.sessions(size=min(limit, MOST_AT_ONCE), reverse=True)
+            return [(one.id, one.created_at) for one in islice(pages, limit)]
+
+    def peers(self, limit: int) -> list[str]:
+        """Names of the peers."""
+        with self._told():
+            return [one.id for one in islice(self._calm.peers(size=min(limit, MOST_AT_ONCE)), limit)]
+
+    def delete_session(self, session: str) -> None:
+        """Delete a session with all that it holds."""
+        self._ensured.clear()
+        with self._told():
+            self._session(session).delete()
+
+    def pending(self) -> int:
+        """Messages that Honcho has not thought about yet, in its own units of work."""
+        with self._told():
+            status = self._calm.queue_status()
+            return int(status.pending_work_units + status.in_progress_work_units)
+
+    # -------------------------------------------------------------- messages
+
+    def store(self, session: str, lines: Sequence[Line], longest: int) -> None:
+        """Store messages in order. Those that are there already, from a try that was cut off, are left out."""
+        parts = [part for line in lines for part in _parts(line, longest)]
+        if not parts:
+            return
+        with self._told():
+            opened = self._session(session)
+            turns = list(dict.fromkeys(part.turn for part in parts))
+            known = {
+                (m.metadata.get("turn_id"), m.metadata.get("part")) for m in self._of_turns(opened, turns)
+            }
+            missing = [part for part in parts if (part.turn, part.part) not in known]
+            for batch in _by(missing, MOST_AT_ONCE):
+                opened.add_messages([self._message(part) for part in batch])
+
+    def rewind(self, session: str, turns: Sequence[str]) -> list[Found]:
+        """Mark the messages of these turns as taken back, which `search` leaves out; what they were."""
+        marked = []
+        with self._told():
+            opened = self._session(session)
+            for message in self._of_turns(opened, turns):
+                opened.update_message(message.id, {**message.metadata, REWOUND: True})
+                marked.append(_found(message))
+        return marked
+
+    def search(self, query: str, limit: int, *, seen_by: str) -> list[Found]:
+        """Messages that fit, best first: from sessions of this peer, and what it said itself.
+
+        A message counts as seen from when the peer joined the session, so that one of an earlier time, sent after an
+        outage, is only found by its author.
+        """
+        words = _text(query)[:LONGEST_QUERY]
+        if not words:
+            return []
+        with self._told():
+            found = self._calm.search(
+                words, {"peer_perspective": seen_by, "workspace_id": self.workspace}, min(limit, 100)
+            )
+            found = [*found, *self._peer(seen_by).search(words, limit=min(limit, 100))]
+        kept = {message.id: _found(message) for message in found if not message.metadata.get(REWOUND)}
+        return list(kept.values())[:limit]
+
+    def upload(self, session: str, peer: str, name: str, text: str) -> int:
+        """Store a file as messages of a peer; how many it became."""
+        with self._told():
+            return len(self._session(session).upload_file((name, text.encode(), "text/plain"), peer))
+
+    # ------------------------------------------------------------- knowledge
+
+    def context(
+        self, session: str, observer: str, observed: str, query: str = "", *, near: float = 1.0, most: int = 25,
+        tokens: int | None = None, hurry: bool = False,
+    ) -> View:  # fmt: skip
+        """What `observer` knows of `observed`, above all what fits `query`, with the session's summary."""
+        words = _text(query)[:LONGEST_QUERY]
+        fitting = {"search_query": words, "search_top_k": most, "search_max_distance": near} if words else {}
+        with self._told():
+            told = self._session(session, hurry=hurry).context(
+                tokens=tokens,
+                peer_target=observed,
+                peer_perspective=observer if observer != observed else None,
+                max_conclusions=most,
+                **fitting,
+            )
+            return View(
+                told.peer_representation or "",
+                tuple(told.peer_card or ()),
+                told.summary.content if told.summary else "",
+                tuple(_found(m) for m in told.messages if not m.metadata.get(REWOUND)),
+            )
+
+    def view(
+        self,
+        observer: str,
+        observed: str,
+        query: str = "",
+        *,
+        near: float = 1.0,
+        most: int = 25,
+        hurry: bool = False,
+    ) -> View:
+        """What `observer` knows of `observed`, over all sessions."""
+        words = _text(query)[:LONGEST_QUERY]
+        fitting = {"search_query": words, "search_top_k": most, "search_max_distance": near} if words else {}
+        with self._told():
+            told = self._peer(observer, hurry=hurry).context(
+                target=observed if observed != observer else None, max_conclusions=most, **fitting
+            )
+            return View(told.representation or "", tuple(told.peer_card or ()))
+
+    def ask(
+        self,
+        observer: str,
+        observed: str,
+        question: str,
+        level: str,
+        *,
+        session: str = "",
+        timeout: float | None = None,
+    ) -> str:
+        """What Honcho's reasoning answers about a peer; "" when it has nothing to say."""
+        with self._told():
+            answer = self._peer(observer).chat(
+                _text(question),
+                target=observed if observed != observer else None,
+                session=session or None,
+                reasoning_level=level,
+                timeout=timeout,
+            )
+            return str(answer or "").strip()
+
+    def card(self, observer: str, observed: str) -> list[str]:
+        """The card that `observer` keeps of `observed`."""
+        with self._told():
+            return list(self._peer(observer).get_card(observed if observed != observer else None) or ())
+
+    def set_card(self, observer: str, observed: str, card: Sequence[str]) -> list[str]:
+        """Write the card anew; none of it is left when `card` is empty."""
+        with self._told():
+            facts = [text for text in map(_text, card) if text]
+            return list(
+                self._peer(observer).set_card(facts, observed if observed != observer else None) or ()
+            )
+
+    # ----------------------------------------------------------- conclusions
+
+    def conclude(self, observer: str, observed: str, texts: Iterable[str]) -> list[Found]:
+        """Store conclusions; those that are there already are left out."""
+        wanted = [text for text in dict.fromkeys(map(_clean, texts)) if text]
+        newest = self.conclusions(observer, observed, limit=MOST_AT_ONCE)
+        new = [text for text in wanted if not self._same(observer, observed, text, newest)]
+        made: list[Found] = []
+        for batch in _by(new, MOST_AT_ONCE):
+            with self._told():
+                kept = self._view(observer, observed).create([{"content": text} for text in batch])
+                made += map(_concluded, kept)
+        return made
+
+    def conclusions(
+        self, observer: str, observed: str, query: str = "", limit: int = 50, *, session: str = ""
+    ) -> list[Found]:
+        """Conclusions that fit the query, else the newest ones."""
+        with self._told():
+            view, words = self._view(observer, observed), _text(query)[:LONGEST_QUERY]
+            if words:
+                return [_concluded(one) for one in view.query(words, min(limit, MOST_AT_ONCE))]
+            pages = view.list(size=min(limit, MOST_AT_ONCE), session=session or None)
+            return [_concluded(one) for one in islice(pages, limit)]
+
+    def retract(self, observer: str, observed: str, text: str, *, whole: bool = True) -> None:
+        """Delete the conclusions that say just this; with a part of the text, the one that holds it if there is but one."""
+        newest = self.conclusions(observer, observed, limit=MOST_AT_ONCE)
+        wanted = _clean(text)
+        found = self._same(observer, observed, wanted, newest)
+        if not found and not whole:
+            near = [*newest, *self.conclusions(observer, observed, wanted, 10)] if wanted else []
+            holding = {one.id: one for one in near if wanted in one.text}
+            found = [*holding.values()] if len(holding) == 1 else []
+        for one in found:
+            self.drop(observer, observed, one.id)
+
+    def concluded_since(self, session: str, since: datetime) -> list[Found]:
+        """What was concluded in a session since then, by any peer about any other."""
+        with self._told():
+            pages = self._calm.conclusions.list(size=MOST_AT_ONCE, filters={"session_id": session})
+            return [_concluded(one) for one in takewhile(lambda one: one.created_at >= since, pages)]
+
+    def drop(self, observer: str, observed: str, conclusion: str) -> bool:
+        """Delete one of the conclusions about this peer; False when there is none of that id."""
+        with self._told():
+            if not self._view(observer, observed).get_many([conclusion]):
+                return False
+        try:
+            with self._told():
+                self._view(observer, observed).delete(conclusion)
+        except BackendNotFound:
+            return False
+        return True
+
+    # --------------------------------------------------------------- private
+
+    def _session(self, name: str, *, hurry: bool = False) -> honcho.Session:
+        from honcho.session import Session
+
+        return Session(name, self._hot if hurry else self._calm)
+
+    def _peer(self, name: str, *, hurry: bool = False) -> honcho.Peer:
+        from honcho.peer import Peer
+
+        return Peer(name, self._hot if hurry else self._calm)
+
+    def _view(self, observer: str, observed: str) -> Any:
+        return self._peer(observer).conclusions_of(observed)
+
+    def _message(self, line: Line) -> Any:
+        at = datetime.fromtimestamp(line.at, UTC) if line.at else None
+        return self._peer(line.peer).message(
+            line.text, metadata={"turn_id": line.turn, "part": line.part}, created_at=at
+        )
+
+    def _same(self, observer: str, observed: str, text: str, newest: Sequence[Found]) -> list[Found]:
+        """Conclusions of this text: among the newest, where a write that was cut off left it, else by its meaning."""
+        same = [one for one in newest if _clean(one.text) == text]
+        if same or len(newest) < MOST_AT_ONCE:
+            return same
+        near = self.conclusions(observer, observed, text, 10)
+        return [one for one in near if _clean(one.text) == text]
+
+    def _of_turns(self, opened: honcho.Session, turns: Sequence[str]) -> Iterator[Any]:
+        """The stored messages of these turns."""
+        for some in _by(turns, 25):
+            wanted: list[dict[str, object]] = [{"metadata": {"turn_id": turn}} for turn in some]
+            yield from opened.messages(filters={"OR": wanted}, size=MOST_AT_ONCE)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """The one place where the SDK's errors become ours."""
+        import honcho.http.exceptions as sdk
+        import httpx
+
+        try:
+            yield
+        except sdk.APIError as exc:
+            if exc.status == 404:
+                # Somebody deleted it: it is made again by the next call that needs it.
+                self._ensured.clear()
+            raise backend_error(
+                exc.status,
+                self.place,
+                detail=detail_of(json.dumps(exc.message)),
+                key=KEY,
+                retry_after=getattr(exc, "retry_after", None),
+            ) from exc
+        except (sdk.HonchoError, httpx.HTTPError) as exc:
+            raise backend_error(None, self.place, detail=detail_of(str(exc))) from exc
+        except (ValueError, LookupError, TypeError, AttributeError) as exc:
+            # The SDK trusts the form of an answer: what is none shows as one of these.
+            raise BackendUnavailable(
+                f"{self.place} answered what its SDK can't read: {type(exc).__name__}",
+                "is this its address, and a server of version 3?",
+            ) from exc
+
+
+def _text(text: str) -> str:
+    """What JSON and Postgres can hold of it."""
+    return storable(text).replace("\0", "").strip()
+
+
+def _clean(text: str) -> str:
+    """As one conclusion."""
+    return _text(text)[:LONGEST_CONCLUSION]
+
+
+def _by(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    return (items[at : at + size] for at in range(0, len(items), size))
+
+
+def _parts(line: Line, longest: int) -> Iterator[Line]:
+    """A message in parts that Honcho takes, cut at a paragraph, a sentence or a word."""
+    rest, number = _text(line.text), 0
+    while rest:
+        head = CONTINUED if number else ""
+        room = longest - len(head)
+        cut = len(rest) if len(rest) <= room else _cut(rest, room)
+        yield replace(line, text=head + rest[:cut].rstrip(), part=f"{line.part}.{number}")
+        rest, number = rest[cut:].lstrip(), number + 1
+
+
+def _cut(text: str, room: int) -> int:
+    for mark in _BREAKS:
+        at = text.rfind(mark, room // 2, room)
+        if at > 0:
+            return at + len(mark)
+    return room
+
+
+def _found(message: Any) -> Found:
+    return Found(message.id, message.content, message.peer_id, message.session_id, message.created_at)
+
+
+def _concluded(one: Any) -> Found:
+    return Found(one.id, one.content, one.observer_id, one.session_id or "", one.created_at, one.observed_id)

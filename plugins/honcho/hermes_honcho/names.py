@@ -1,0 +1,96 @@
+"""Who and what is called how in Honcho. Pure: two people, or two conversations, never come out under one name."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from hermes_core import Session
+from hermes_core.kit import Settings
+
+LONGEST = 100
+_FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
+_HASHED = re.compile(r"-[0-9a-f]{8}$")
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """The two peers of a conversation. `owner`: the person whose home this is, and not one of many users of a gateway."""
+
+    user: str
+    ai: str
+    owner: bool = True
+
+
+def clean(text: str) -> str:
+    """`text` as a name that Honcho takes; one that had to change ends with a hash of what it was.
+
+    >>> clean("my-project"), clean("agent:main:irc")
+    ('my-project', 'agent-main-irc-de58c50e')
+    """
+    name = _FOREIGN.sub("-", text)
+    # A name that ends like one of ours is changed too, or it could be chosen to be taken for another.
+    if name == text and 0 < len(name) <= LONGEST and not _HASHED.search(name):
+        return name
+    return f"{name[: LONGEST - 9].strip('-') or 'x'}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def workspace(options: Settings, profile: str) -> str:
+    """The workspace of a profile; each has its own unless the settings name one."""
+    if options.workspace:
+        return clean(options.workspace)
+    return "hermes" if profile in ("", "default") else clean(f"hermes_{profile}")
+
+
+def who(options: Settings, session: Session) -> Who:
+    """The peers of `session`: you, or the user of a gateway by alias, else by platform and id."""
+    you = clean(options.peerName or "user")
+    ai = clean(options.aiPeer) if options.aiPeer else workspace(options, session.identity)
+    if ai == you:
+        ai = f"{you}-ai"
+    person = session.user_id or (session.chat_id and f"chat:{session.chat_id}")
+    if not person or options.pinUserPeer:
+        return Who(you, ai)
+    aliases = options.userPeerAliases or {}
+    alias = aliases.get(f"{session.platform}:{person}") or aliases.get(person)
+    if alias:
+        return Who(clean(str(alias)), ai, clean(str(alias)) == you)
+    prefix = options.runtimePeerPrefix
+    name = clean(f"{session.platform}-{person}" if prefix is None else f"{prefix}{person}")
+    # An id may look like a name that stands for someone else.
+    taken = {you, ai, *(clean(str(other)) for other in aliases.values())}
+    return Who(clean(f"{name}:{person}") if name in taken else name, ai, owner=False)
+
+
+def session_name(options: Settings, session: Session, folder: Path) -> str:
+    """The session in Honcho: of the gateway's chat, else of the host's session, the folder, the repository or of all."""
+    peers = who(options, session)
+    if session.gateway_session_key:
+        name = clean(session.gateway_session_key)
+    elif (mapped := (options.sessions or {}).get(str(folder))) is not None:
+        name = _shared(clean(str(mapped)), peers)
+    elif options.sessionStrategy == "per-session":
+        name = clean(session.id)
+    elif options.sessionStrategy == "global":
+        name = _shared(workspace(options, session.identity), peers)
+    else:
+        by_folder = _root(folder) if options.sessionStrategy == "per-repo" else folder
+        name = _shared(clean(by_folder.name or "root"), peers)
+    return clean(f"{peers.user}-{name}") if options.sessionPeerPrefix else name
+
+
+def by_folder(options: Settings) -> bool:
+    """Whether the name depends on the folder that the process works in."""
+    return bool(options.sessions) or options.sessionStrategy in ("per-directory", "per-repo")
+
+
+def _shared(name: str, peers: Who) -> str:
+    """A name that says nothing of the person; users of a gateway have one each."""
+    return name if peers.owner else clean(f"{name}:{peers.user}")
+
+
+def _root(folder: Path) -> Path:
+    """The repository that the folder is in, else the folder."""
+    return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), folder)
