@@ -1,0 +1,438 @@
+"""The provider: hooks and tools. What Honcho is asked for a turn is in `recall`, its API in `client`."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from hermes_core import (
+    Availability,
+    Check,
+    Delegation,
+    HermesHome,
+    MemoryProvider,
+    MemoryStore,
+    MemoryWrite,
+    Query,
+    Recall,
+    Session,
+    SessionSwitch,
+    ToolCall,
+    Turn,
+)
+from hermes_core.kit import (
+    ProviderUnavailable,
+    Range,
+    ToolBox,
+    ToolInputInvalid,
+    clip,
+    is_trivial,
+    load_settings,
+    redact,
+    tool,
+)
+from hermes_honcho import names
+from hermes_honcho.checks import self_test
+from hermes_honcho.client import Client, Found, Line, sdk_fault, sdk_version
+from hermes_honcho.ledger import Ledger
+from hermes_honcho.recall import Layers, Place
+from hermes_honcho.settings import NAME, SETTINGS, address, observed, turns_a_batch, validate
+
+log = logging.getLogger(__name__)
+
+PROMPTS = {
+    "hybrid": """# Honcho memory
+Honcho keeps an image of the person, which grows with every conversation; what fits a message is recalled by itself.
+Look further with `honcho_search` (what was said), `honcho_context` and `honcho_profile` (what is known), and
+`honcho_reasoning` (a question that needs thought). Keep lasting facts with `honcho_conclude`.""",
+    "context": """# Honcho memory
+Honcho keeps an image of the person, which grows with every conversation; what fits a message is recalled by itself.""",
+    "tools": """# Honcho memory
+Honcho keeps an image of the person, which grows with every conversation. Nothing is recalled by itself: ask with
+`honcho_context` and `honcho_profile` (what is known), `honcho_search` (what was said) and `honcho_reasoning` (a
+question that needs thought). Keep lasting facts with `honcho_conclude`.""",
+}
+
+CHARS_PER_TOKEN = 4
+
+MORE_THAN_CHANCE = 0.5
+"""Share of a conclusion's words that a message must have for the conclusion to come from it."""
+
+KEPT_TOKENS = 4000
+"""How far back messages are looked at that a conclusion may come from instead of one that was taken back."""
+
+MemoryTarget = Literal["memory", "user"]
+PeerName = Annotated[str, "'user' (default), 'ai' for yourself, or the name of another peer"]
+Level = Literal["minimal", "low", "medium", "high", "max"]
+
+
+class HonchoProvider(MemoryProvider):
+    """One workspace of Honcho a profile, in it one peer a person and one for the agent."""
+
+    name = NAME
+    settings = SETTINGS
+
+    def __init__(self, folder: Callable[[], Path] = Path.cwd) -> None:
+        self._folder = folder
+        self._tools = ToolBox(
+            self.honcho_profile,
+            self.honcho_search,
+            self.honcho_context,
+            self.honcho_reasoning,
+            self.honcho_conclude,
+        )
+        self._client: Client | None = None
+        self._adopted: set[str] = set()
+
+    # -------------------------------------------------------------- setup
+
+    def is_available(self) -> Availability:
+        """Honcho's SDK, a key or a server of your own, and settings that make sense."""
+        if fault := sdk_fault(sdk_version()):
+            return Availability.no(fault, "pip install 'honcho-ai>=2.7,<3'")
+        options = load_settings(SETTINGS, HermesHome.resolve().path, NAME)
+        validate(options)
+        if not options.enabled:
+            return Availability.no("it is switched off in honcho.json", "hermes honcho enable")
+        return options.availability
+
+    def open(self, home: Path, profile: str = "default") -> Client:
+        """The client by the settings of a home; `initialize` without a session, for commands."""
+        self.shutdown()
+        options = load_settings(SETTINGS, home, NAME)
+        validate(options)
+        if not options.availability:
+            raise ProviderUnavailable(options.availability.reason, options.availability.remedy)
+        hurry = min(options.firstTurnBaseWait or 3.0, options.timeout)
+        workspace = names.workspace(options, profile)
+        self._client = Client(address(options), options.apiKey, workspace, options.timeout, hurry)
+        self.options, self.home = options, home
+        self.ledger = Ledger(home)
+        self.layers = Layers(self._client, options)
+        return self._client
+
+    def initialize(self, session: Session) -> None:
+        """Make the client; Honcho is asked when there is something to ask, so that it may be down now."""
+        self.open(Path(session.home), session.identity)
+
+    def check(self, session: Session) -> Sequence[Check]:
+        """Write messages and a conclusion of a peer of its own, recall them, delete them."""
+        return self_test(self.client, session)
+
+    def register_cli(self, group: Any) -> None:
+        """`hermes honcho status`, `sessions`, `peers` and so on."""
+        from hermes_honcho.cli import add_commands
+
+        add_commands(group, self)
+
+    # --------------------------------------------------------------- turn
+
+    def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
+        """The five tools; none when recall is all that is wanted."""
+        options = load_settings(SETTINGS, HermesHome.resolve().path, NAME)
+        if options.recallMode == "context":
+            return []
+        schemas = self._tools.schemas
+        if not options.dialecticDynamic:
+            for schema in schemas:
+                schema["parameters"]["properties"].pop("reasoning_level", None)
+        return schemas
+
+    def system_prompt_block(self) -> str:
+        """What Honcho is, and what the tools are for."""
+        return PROMPTS.get(self.options.recallMode, PROMPTS["hybrid"])
+
+    def on_turn_start(self, session: Session) -> None:
+        """Count the turn, and note in which folder the session began."""
+        self.layers.talks.of(session.id).turn += 1
+        self.place(session)
+
+    def prefetch(self, query: Query, session: Session) -> Recall:
+        """What Honcho knows and thinks about this message; nothing for small talk."""
+        if self.options.recallMode == "tools" or is_trivial(query.text):
+            return Recall()
+        place = self.place(session)
+        self._ensure(place, hurry=True)
+        talk = self.layers.talks.of(session.id)
+        return Recall(text=self.layers.recall(talk, query.text, place, query.budget))
+
+    def queue_prefetch(self, query: Query, session: Session) -> Recall:
+        """Let Honcho think about what was said, for the next turn."""
+        if self.options.recallMode == "tools" or is_trivial(query.text):
+            return Recall()
+        place = self.place(session)
+        self._ensure(place)
+        talk = self.layers.talks.of(session.id)
+        return Recall(text=self.layers.prepare(talk, query.text, place, query.budget))
+
+    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
+        """Run one of the tools."""
+        return self._tools.dispatch(call, session)
+
+    # ------------------------------------------------------------- writes
+
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        """Store both messages of the turn, or keep them until their batch is full."""
+        self._adopt(session)
+        if self.options.saveMessages:
+            place = self.place(session)
+            said = Line(place.user, turn.user, turn.id, "user", turn.at)
+            answered = Line(place.ai, turn.assistant, turn.id, "assistant", turn.at)
+            self._store(turn.id, [said, answered], session)
+
+    def on_delegation(self, delegation: Delegation, session: Session) -> None:
+        """Store what a subagent found as a message of the agent."""
+        if self.options.saveMessages:
+            text = f"A subagent was given this task: {delegation.task}\n\nIts result: {delegation.result}"
+            line = Line(self.place(session).ai, text, delegation.id, "delegation")
+            self._store(delegation.id, [line], session)
+
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        """Mirror an entry of MEMORY.md or USER.md as a conclusion about the person."""
+        place = self.place(session)
+        self._ensure(place)
+        old, whole = (write.previous, True) if write.previous else (write.old_text, False)
+        if write.action != "add" and old and old != write.content:
+            self.client.retract(place.observer, place.user, old, whole=whole)
+        if write.content:
+            self.client.conclude(place.observer, place.user, [write.content])
+
+    def on_session_end(self, session: Session) -> None:
+        """Send the turns that waited for their batch."""
+        self._flush(session)
+
+    def on_session_switch(self, switch: SessionSwitch) -> None:
+        """Send what waited under the old session; take back turns that were taken back."""
+        self.ledger.release(switch.rewound_turns)
+        if switch.rewound_turns:
+            self._rewind(switch)
+        self._flush(switch.old)
+        if switch.reset:
+            self.layers.talks.forget(switch.old.id)
+        else:
+            self.layers.talks.move(switch.old.id, switch.new.id)
+
+    def shutdown(self) -> None:
+        """Close the connections and the file."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+            self.ledger.close()
+
+    # ------------------------------- tools; the docstring is what the model reads
+
+    @tool()
+    def honcho_profile(
+        self,
+        session: Session,
+        peer: PeerName = "user",
+        card: Annotated[list[str] | None, "facts that replace the whole card; [] clears it"] = None,
+    ) -> dict[str, Any]:
+        """Read or rewrite the card of a peer: the few facts about it that matter most."""
+        place, about = self._about(peer, session)
+        if card is not None:
+            kept = self.client.set_card(place.observer_of(about), about, card)
+            return {"result": f"Peer card updated ({len(kept)} facts).", "card": kept}
+        facts = self.client.card(place.observer_of(about), about)
+        if facts:
+            return {"result": facts}
+        hint = "Honcho writes the card as it learns; honcho_context may know more already."
+        return {"result": "No profile facts available yet.", "hint": hint}
+
+    @tool()
+    def honcho_search(
+        self,
+        query: Annotated[str, "words or a question"],
+        session: Session,
+        peer: PeerName = "user",
+        max_tokens: Annotated[int, Range(100, 2000), "size of the answer"] = 800,
+    ) -> str:
+        """Find what was said in earlier conversations, word for word. Quick; no reasoning."""
+        about = self._about(peer, session)[1]
+        most = max_tokens * CHARS_PER_TOKEN
+        found = self.client.search(query, max(3, min(most // 300, 20)), seen_by=about)
+        lines = [f"[{one.who} · {one.session}] {clip(one.text, 1200)}" for one in found]
+        return clip("\n\n".join(lines), most) or "No relevant context found."
+
+    @tool()
+    def honcho_context(self, session: Session, peer: PeerName = "user") -> str:
+        """Read all that is known of a peer at a glance: summary, image, card, last messages. No reasoning."""
+        place, about = self._about(peer, session)
+        known = self.client.context(place.name, place.observer_of(about), about, tokens=2000)
+        recent = "\n".join(f"[{one.who}] {clip(one.text, 200)}" for one in known.recent[-5:])
+        parts = {
+            "Summary": known.summary,
+            "Representation": known.representation,
+            "Card": "\n".join(f"- {fact}" for fact in known.card),
+            "Recent messages": recent,
+        }
+        told = "\n\n".join(f"## {title}\n{text}" for title, text in parts.items() if text)
+        return told or "Nothing is known yet."
+
+    @tool()
+    def honcho_reasoning(
+        self,
+        query: Annotated[str, "a question in plain words"],
+        session: Session,
+        peer: PeerName = "user",
+        reasoning_level: Annotated[Level | None, "how hard to think; harder takes longer"] = None,
+    ) -> str:
+        """Ask Honcho's reasoning about a peer. It thinks with a language model: slow, for what needs judgement."""
+        question = clip(_needed("query", query), self.options.dialecticMaxInputChars)
+        place, about = self._about(peer, session)
+        level = reasoning_level if self.options.dialecticDynamic else None
+        chosen = level or self.layers.level(self.options.dialecticReasoningLevel, question)
+        answer = self.client.ask(place.observer_of(about), about, question, chosen, session=place.name)
+        return answer or "No result from Honcho."
+
+    @tool()
+    def honcho_conclude(
+        self,
+        session: Session,
+        conclusion: Annotated[str | None, "a lasting fact to keep, one sentence that stands alone"] = None,
+        delete_id: Annotated[str | None, "id of a conclusion that is wrong"] = None,
+        list: Annotated[bool | None, "true: list conclusions with their ids"] = None,  # noqa: A002  its name
+        query: Annotated[str | None, "with list: those that fit these words"] = None,
+        peer: PeerName = "user",
+    ) -> dict[str, Any]:
+        """Keep a fact about a peer, delete a wrong one by its id, or list them: one of the three a call."""
+        if sum((bool(conclusion), bool(delete_id), bool(list))) != 1 or (query and not list):
+            raise ToolInputInvalid(
+                "exactly one of conclusion, delete_id and list is needed", "send query with list only"
+            )
+        place, about = self._about(peer, session)
+        observer = place.observer_of(about)
+        if list:
+            found = self.client.conclusions(observer, about, query or "")
+            return {"conclusions": [{"id": one.id, "content": one.text} for one in found]}
+        if delete_id:
+            if not self.client.drop(observer, about, delete_id):
+                raise ToolInputInvalid(f"there is no conclusion {delete_id!r}", "send an id from a list")
+            return {"result": f"Conclusion {delete_id} deleted."}
+        text = _needed("conclusion", conclusion)
+        self.client.conclude(observer, about, [text])
+        return {"result": f"Conclusion saved for {about}: {text}"}
+
+    # ------------------------------------------------------------ private
+
+    @property
+    def client(self) -> Client:
+        """The open client."""
+        if self._client is None:
+            raise RuntimeError("HonchoProvider is used before initialize()")
+        return self._client
+
+    def place(self, session: Session) -> Place:
+        """Where the memory of this session is."""
+        options, peers = self.options, names.who(self.options, session)
+
+        def name() -> str:
+            return names.session_name(options, session, self._folder())
+
+        seen = observed(options)
+        # What hangs on the folder is settled when the session begins: its writes may be sent by another process.
+        where = self.ledger.name_of(session.id, name) if names.by_folder(options) else name()
+        observer = peers.ai if seen["ai"][1] else peers.user
+        return Place(where, peers.user, peers.ai, observer, peers.owner and seen["ai"][0], peers.owner)
+
+    def _ensure(self, place: Place, *, hurry: bool = False) -> None:
+        """Make the session in Honcho. Of users of a gateway the agent learns no image of itself: it would tell of others."""
+        seen = observed(self.options)
+        own_image, others = seen["ai"]
+        peers = {place.user: seen["user"], place.ai: (own_image and place.owner, others)}
+        self.client.ensure(place.name, peers, hurry=hurry)
+
+    def _about(self, peer: str, session: Session) -> tuple[Place, str]:
+        """The peer that a tool is asked about. A user of a gateway is told of nobody else. Raises `ToolInputInvalid`."""
+        place = self.place(session)
+        about = {"user": place.user, "ai": place.ai, "": place.user}.get(peer.strip(), peer.strip())
+        if about != place.user and not place.owner:
+            raise ToolInputInvalid(
+                f"peer can't be {peer!r} here", "leave it out: only the user's own memory is open"
+            )
+        if names.clean(about) != about:
+            raise ToolInputInvalid(
+                f"there is no peer {peer!r}", "send 'user', 'ai' or a name that Honcho knows"
+            )
+        self._ensure(place)
+        return place, about
+
+    def _store(self, key: str, lines: Sequence[Line], session: Session) -> None:
+        """Send messages, or keep them with the others of the session until there are enough."""
+        batch = turns_a_batch(self.options)
+        if batch == 1:
+            place = self.place(session)
+            self._ensure(place)
+            self.client.store(place.name, lines, self.options.messageMaxChars)
+            return
+        waiting = self.ledger.hold(key, session.id, lines)
+        if batch and waiting >= batch:
+            self._flush(session)
+
+    def _flush(self, session: Session) -> None:
+        lines = self.ledger.held(session.id)
+        if lines:
+            place = self.place(session)
+            self._ensure(place)
+            self.client.store(place.name, lines, self.options.messageMaxChars)
+            self.ledger.release([line.turn for line in lines])
+
+    def _rewind(self, switch: SessionSwitch) -> None:
+        """Honcho deletes no single message: they are marked, and what it concluded from them since is deleted.
+
+        It does not tell what a conclusion comes from: that is taken to be the message with which it shares most words.
+        """
+        place = self.place(switch.old)
+        self._ensure(place)
+        taken = self.client.rewind(place.name, switch.rewound_turns)
+        if not taken:
+            return
+        kept = self.client.context(place.name, place.observer, place.user, tokens=KEPT_TOKENS).recent
+        for one in self.client.concluded_since(place.name, min(message.at for message in taken)):
+            near = _nearness(one.text, taken)
+            if near > MORE_THAN_CHANCE and near > _nearness(one.text, kept):
+                self.client.drop(one.who, one.about, one.id)
+
+    def _adopt(self, session: Session) -> None:
+        """Give an empty Honcho what MEMORY.md and USER.md hold of the owner; looked at once a process."""
+        place = self.place(session)
+        if place.owner and place.user not in self._adopted:
+            if self.local_entries():
+                self._ensure(place)
+                if not self.client.view(place.observer, place.user):
+                    self.migrate(session)
+            self._adopted.add(place.user)
+
+    def migrate(self, session: Session) -> int:
+        """Store the entries of MEMORY.md and USER.md as conclusions; how many were new."""
+        place = self.place(session)
+        self._ensure(place)
+        return len(self.client.conclude(place.observer, place.user, self.local_entries()))
+
+    def local_entries(self) -> list[str]:
+        """Entries of USER.md and MEMORY.md that are fit to be sent, without secrets."""
+        store = MemoryStore(HermesHome(self.home))
+        spoilt, flagged = store.problems(), {one.entry for one in store.flagged()}
+        targets: tuple[MemoryTarget, ...] = ("user", "memory")
+        found = [entry for target in targets if target not in spoilt for entry in store.entries(target)]
+        return [redact(entry) for entry in found if entry not in flagged]
+
+
+def _needed(name: str, text: str | None) -> str:
+    if not text or not text.strip():
+        raise ToolInputInvalid(f"{name} is empty", "send some text")
+    return text.strip()
+
+
+def _nearness(text: str, messages: Sequence[Found]) -> float:
+    """The share of the text's words that the message has which has most of them."""
+    own = _words(text)
+    return max((len(own & _words(one.text)) / len(own) for one in messages), default=0.0) if own else 0.0
+
+
+def _words(text: str) -> set[str]:
+    """What two texts can have in common: words of three letters or more; beyond ASCII each letter."""
+    return set(re.findall(r"[a-z0-9]{3,}|[^\W\x00-\x7f]", text.lower()))

@@ -1,0 +1,272 @@
+"""What a turn is told: what Honcho knows of the person (fetched), and what its reasoning says (thought out beforehand).
+
+The first layer is a look-up of a moment; the second is a language model at work, so it runs after a turn, for the next
+one. Each has a cadence in turns, which is all that is remembered here of a conversation.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from hermes_core import BackendRefused, BackendUnavailable
+from hermes_core.kit import Settings, clip
+from hermes_core.recall.rank import count_tokens
+from hermes_honcho.client import Client, View
+from hermes_honcho.settings import LEVELS, rounds
+
+log = logging.getLogger(__name__)
+
+MOST_TALKS = 512
+"""Conversations whose cadence is remembered."""
+
+LONG, VERY_LONG = 120, 400
+"""Characters of a message from which the reasoning thinks one level harder, and two."""
+
+LONGEST_BACKOFF = 8
+"""Turns, in cadences, that an idle reasoning is left alone at most."""
+
+ROUNDS_END = 20.0
+"""Seconds for all rounds of reasoning; the hook has 30, and a turn that comes meanwhile waits for its end."""
+
+TURN_WAITS, SHORTEST_WAIT = 4.5, 0.2
+"""Seconds that a turn's recall may take, within the five of its hook, and what is too short to think in."""
+
+TOKENS_EACH, FEWEST = 30, 5
+"""Tokens of one conclusion, about, and how many are asked for where there is room for fewer."""
+
+NOTHING = "NONE"
+FIRST = (
+    "Someone writes to an assistant: {message!r}\nWhat of all you know about this person would help to answer well, or "
+    "to answer in the way they like? Be brief, state only what you know, and reply {nothing} if that is nothing."
+)
+CHECKED = (
+    "Someone writes to an assistant: {message!r}\nA first answer to what is known about them was: {draft!r}\nWhat in it "
+    "is wrong, out of date or beside the point, and what is missing? Give the corrected answer alone, {nothing} if "
+    "nothing is left."
+)
+
+
+@dataclass(slots=True)
+class Talk:
+    """How far a conversation has come: turns, when each layer was last had, and the answer that waits."""
+
+    turn: int = 0
+    base: str = ""
+    base_turn: int | None = None
+    own: str = ""
+    own_turn: int | None = None
+    answer: str = ""
+    answer_turn: int = 0
+    asked_turn: int | None = None
+    idle: int = 0
+
+
+class Talks:
+    """The conversations under way, the oldest forgotten first."""
+
+    def __init__(self) -> None:
+        self._talks: OrderedDict[str, Talk] = OrderedDict()
+
+    def of(self, session_id: str) -> Talk:
+        """The one of this session."""
+        # Each step is whole by itself: both lanes of the provider come here.
+        talk = self._talks[session_id] = self._talks.pop(session_id, Talk())
+        if len(self._talks) > MOST_TALKS:
+            self._talks.popitem(last=False)
+        return talk
+
+    def move(self, old: str, new: str) -> None:
+        """The conversation goes on under another session."""
+        talk = self._talks.pop(old, None) if old != new else None
+        if talk is not None:
+            self._talks.setdefault(new, talk)
+
+    def forget(self, session_id: str) -> None:
+        """It is over."""
+        self._talks.pop(session_id, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a session's memory is: the session in Honcho, its peers, and from whose side the person is seen.
+
+    `self_image` says that what Honcho knows about the agent may be told here, `owner` that the home is this person's.
+    """
+
+    name: str
+    user: str
+    ai: str
+    observer: str
+    self_image: bool
+    owner: bool
+
+    def observer_of(self, peer: str) -> str:
+        """From whose side a peer is seen: the agent sees itself; others as the person is seen, by the agent or themselves."""
+        return peer if peer == self.ai or self.observer == self.user else self.observer
+
+
+@dataclass
+class Layers:
+    """Both layers of recall for one workspace."""
+
+    client: Client
+    options: Settings
+    clock: Callable[[], float] = time.monotonic
+    talks: Talks = field(default_factory=Talks)
+
+    def recall(self, talk: Talk, message: str, place: Place, budget: int) -> str:
+        """The text for this turn, in at most `budget` tokens; "" when nothing is known."""
+        until = self.clock() + TURN_WAITS
+        base = self._base(talk, message, place, budget)
+        wait = min(self.options.firstTurnDialecticWait, until - self.clock())
+        if base and talk.asked_turn is None and wait > SHORTEST_WAIT:
+            self._first_answer(talk, message, place, wait)
+        answer, talk.answer = self._ready(talk), ""
+        return fit([base, answer], self._budget(budget))
+
+    def prepare(self, talk: Talk, message: str, place: Place, budget: int) -> str:
+        """Let Honcho think for the next turn, when it is time; the text to use should the next look-up fail."""
+        if talk.base_turn is None:
+            talk.base = self._look(message, place, budget, hurry=False)
+        if place.self_image and self._due(talk, talk.own_turn):
+            own = self.client.view(place.ai, place.ai, message, near=self.options.searchMaxDistance)
+            talk.own, talk.own_turn = "\n\n".join(_own(own)), talk.turn
+        wait = self.options.dialecticCadence * min(1 + talk.idle, LONGEST_BACKOFF)
+        if talk.asked_turn is None or talk.turn - talk.asked_turn >= wait:
+            self._think(talk, message, place)
+        return fit([talk.base, talk.own, self._ready(talk)], self._budget(budget))
+
+    # ------------------------------------------------------------- what is known
+
+    def _base(self, talk: Talk, message: str, place: Place, budget: int) -> str:
+        first = talk.base_turn is None
+        if first and not self.options.firstTurnBaseWait and talk.turn <= 1:
+            return talk.base
+        if not first and self.options.injectionFrequency == "first-turn":
+            return ""
+        if self._due(talk, talk.base_turn):
+            talk.base = self._look(message, place, budget, hurry=True)
+            talk.base_turn = talk.turn
+        return "\n\n".join(filter(None, (talk.base, talk.own)))
+
+    def _due(self, talk: Talk, last: int | None) -> bool:
+        cadence = self.options.contextCadence
+        return last is None or cadence == 1 or bool(talk.turn - last >= cadence)
+
+    def _look(self, message: str, place: Place, budget: int, *, hurry: bool) -> str:
+        room = self._budget(budget)
+        most = max(FEWEST, min(room // TOKENS_EACH, 100))
+        near = self.options.searchMaxDistance
+        known = self.client.context(
+            place.name,
+            place.observer,
+            place.user,
+            message,
+            near=near,
+            most=most,
+            tokens=max(room, 1),
+            hurry=hurry,
+        )
+        return "\n\n".join(_sections(place, known))
+
+    # -------------------------------------------------------------- what it thinks
+
+    def _ready(self, talk: Talk) -> str:
+        """The answer that waits, unless the talk has moved on."""
+        if talk.turn - talk.answer_turn > 2 * self.options.dialecticCadence:
+            talk.answer = ""
+        return f"## Honcho's thoughts on this\n{talk.answer}" if talk.answer else ""
+
+    def _first_answer(self, talk: Talk, message: str, place: Place, wait: float) -> None:
+        try:
+            self._keep(talk, self._ask(FIRST, message, "", rounds(self.options)[0], place, wait))
+        except BackendUnavailable as exc:
+            # It thinks longer than a turn can wait, or not at all; `prepare` asks again after the turn.
+            log.debug("the first turn goes on without Honcho's reasoning: %s", exc)
+
+    def _think(self, talk: Talk, message: str, place: Place) -> None:
+        """All rounds of reasoning. Where the model behind it is broken, recall goes on without."""
+        until, draft = self.clock() + ROUNDS_END, ""
+        try:
+            for level in rounds(self.options):
+                wait = min(self.options.timeout, until - self.clock())
+                if wait > SHORTEST_WAIT:
+                    draft = self._ask(CHECKED if draft else FIRST, message, draft, level, place, wait)
+        except (BackendUnavailable, BackendRefused) as exc:
+            log.warning("Honcho's reasoning fails: %s", exc)
+        self._keep(talk, draft)
+
+    def _ask(self, form: str, message: str, draft: str, level: str, place: Place, wait: float) -> str:
+        most = self.options.dialecticMaxInputChars
+        room = most - len(form) - len(draft) - 100
+        question = form.format(message=clip(message, max(room, 100)), draft=draft, nothing=NOTHING)
+        chosen = level if self.options.dialecticDepthLevels else self.level(level, message)
+        return self.client.ask(place.observer, place.user, question[:most], chosen, timeout=wait)
+
+    def _keep(self, talk: Talk, answer: str) -> None:
+        text = "" if answer.strip(" .").upper() == NOTHING else answer
+        talk.asked_turn = talk.turn
+        talk.idle = 0 if text else talk.idle + 1
+        talk.answer, talk.answer_turn = clip(text, self.options.dialecticMaxChars), talk.turn
+
+    def level(self, base: str, message: str) -> str:
+        """The level for a message: longer ones are thought about harder, up to the cap."""
+        harder = (
+            (len(message) >= LONG) + (len(message) >= VERY_LONG) if self.options.reasoningHeuristic else 0
+        )
+        cap = LEVELS.index(self.options.reasoningLevelCap)
+        return LEVELS[min(LEVELS.index(base) + harder, cap)]
+
+    def _budget(self, budget: int) -> int:
+        return min(budget, self.options.contextTokens or budget)
+
+
+def _sections(place: Place, known: View) -> list[str]:
+    """What is known, the surest first: it is what is left when the budget is small."""
+    return _titled(
+        (f"## Card of {place.user}", _bullets(known.card)),
+        (f"## What Honcho knows about {place.user}", known.representation),
+        ("## This conversation so far", known.summary),
+    )
+
+
+def _own(known: View) -> list[str]:
+    """What is known about the agent itself."""
+    return _titled(
+        ("## Your own card", _bullets(known.card)), ("## What Honcho knows about you", known.representation)
+    )
+
+
+def _bullets(card: Sequence[str]) -> str:
+    return "\n".join(f"- {fact}" for fact in card)
+
+
+def _titled(*sections: tuple[str, str]) -> list[str]:
+    return [f"{title}\n{text.strip()}" for title, text in sections if text.strip()]
+
+
+def fit(parts: Sequence[str], budget: int) -> str:
+    """The parts in order, cut so that all have at most `budget` tokens; the last keeps a third while there is one.
+
+    >>> fit(["what is known", ""], 100)
+    'what is known'
+    """
+    told = [part for part in parts if part]
+    if not told:
+        return ""
+    last = cut(told[-1], budget // 3 if len(told) > 1 else budget)
+    first = cut("\n\n".join(told[:-1]), budget - count_tokens(last) - 1) if len(told) > 1 else ""
+    return "\n\n".join(filter(None, (first, last)))
+
+
+def cut(text: str, budget: int) -> str:
+    """`text` in at most `budget` tokens, cut between words."""
+    room = budget * 4
+    while budget > 0 and count_tokens(text) > budget:
+        text = clip(text, room)
+        room = room * 3 // 4
+    return text if budget > 0 else ""
