@@ -40,7 +40,8 @@ class Ledger:
 
     def hold(self, turn_id: str, session_id: str, lines: Sequence[Line]) -> int:
         """Keep a turn until its batch is sent; how many turns of the session are kept now. A repeat changes nothing."""
-        body = json.dumps([dataclasses.asdict(line) for line in lines], ensure_ascii=False)
+        # Escaped: half of an emoji is a text in Python and in JSON, and none that SQLite takes.
+        body = json.dumps([dataclasses.asdict(line) for line in lines])
         with self._db.transaction() as connection:
             connection.execute(
                 "INSERT OR IGNORE INTO held (turn, session, lines) VALUES (?, ?, ?)",

@@ -197,6 +197,7 @@ class HonchoProvider(MemoryProvider):
         old, whole = (write.previous, True) if write.previous else (write.old_text, False)
         if write.action != "add" and old and old != write.content:
             self.client.retract(place.observer, place.user, old, whole=whole)
+            self.layers.talks.outdated()
         if write.content:
             self.client.conclude(place.observer, place.user, [write.content])
 
@@ -235,6 +236,7 @@ class HonchoProvider(MemoryProvider):
         place, about = self._about(peer, session)
         if card is not None:
             kept = self.client.set_card(place.observer_of(about), about, card)
+            self.layers.talks.outdated()
             return {"result": f"Peer card updated ({len(kept)} facts).", "card": kept}
         facts = self.client.card(place.observer_of(about), about)
         if facts:
@@ -311,6 +313,7 @@ class HonchoProvider(MemoryProvider):
         if delete_id:
             if not self.client.drop(observer, about, delete_id):
                 raise ToolInputInvalid(f"there is no conclusion {delete_id!r}", "send an id from a list")
+            self.layers.talks.outdated()
             return {"result": f"Conclusion {delete_id} deleted."}
         text = _needed("conclusion", conclusion)
         self.client.conclude(observer, about, [text])
@@ -329,12 +332,14 @@ class HonchoProvider(MemoryProvider):
         """Where the memory of this session is."""
         options, peers = self.options, names.who(self.options, session)
 
-        def name() -> str:
-            return names.session_name(options, session, self._folder())
-
         seen = observed(options)
-        # What hangs on the folder is settled when the session begins: its writes may be sent by another process.
-        where = self.ledger.name_of(session.id, name) if names.by_folder(options) else name()
+        if names.by_folder(options):
+            # Settled when the session begins: its writes may be sent by another process, from another folder.
+            where = self.ledger.name_of(
+                session.id, lambda: names.session_name(options, session, self._folder())
+            )
+        else:
+            where = names.session_name(options, session, Path())
         observer = peers.ai if seen["ai"][1] else peers.user
         return Place(where, peers.user, peers.ai, observer, peers.owner and seen["ai"][0], peers.owner)
 
@@ -395,6 +400,7 @@ class HonchoProvider(MemoryProvider):
             near = _nearness(one.text, taken)
             if near > MORE_THAN_CHANCE and near > _nearness(one.text, kept):
                 self.client.drop(one.who, one.about, one.id)
+        self.layers.talks.outdated()
 
     def _adopt(self, session: Session) -> None:
         """Give an empty Honcho what MEMORY.md and USER.md hold of the owner; looked at once a process."""

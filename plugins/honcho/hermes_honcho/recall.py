@@ -35,6 +35,9 @@ ROUNDS_END = 20.0
 TURN_WAITS, SHORTEST_WAIT = 4.5, 0.2
 """Seconds that a turn's recall may take, within the five of its hook, and what is too short to think in."""
 
+NEVER = float("-inf")
+"""The turn of what has to be had anew."""
+
 TOKENS_EACH, FEWEST = 30, 5
 """Tokens of one conclusion, about, and how many are asked for where there is room for fewer."""
 
@@ -56,9 +59,9 @@ class Talk:
 
     turn: int = 0
     base: str = ""
-    base_turn: int | None = None
+    base_turn: float | None = None
     own: str = ""
-    own_turn: int | None = None
+    own_turn: float | None = None
     answer: str = ""
     answer_turn: int = 0
     asked_turn: int | None = None
@@ -84,6 +87,14 @@ class Talks:
         talk = self._talks.pop(old, None) if old != new else None
         if talk is not None:
             self._talks.setdefault(new, talk)
+
+    def outdated(self) -> None:
+        """Something known was taken back: nothing of what was had before is told any more."""
+        for session_id in list(self._talks):
+            talk = self._talks.get(session_id)
+            if talk is not None and talk.base_turn is not None:
+                talk.base_turn = talk.own_turn = NEVER
+                talk.base = talk.own = talk.answer = ""
 
     def forget(self, session_id: str) -> None:
         """It is over."""
@@ -153,7 +164,7 @@ class Layers:
             talk.base_turn = talk.turn
         return "\n\n".join(filter(None, (talk.base, talk.own)))
 
-    def _due(self, talk: Talk, last: int | None) -> bool:
+    def _due(self, talk: Talk, last: float | None) -> bool:
         cadence = self.options.contextCadence
         return last is None or cadence == 1 or bool(talk.turn - last >= cadence)
 

@@ -209,6 +209,13 @@ def test_turns_that_wait_outlive_the_process_and_belong_to_their_session(
     assert {m["session_id"] for m in server.the.messages} == {"s1"}
 
 
+def test_half_of_an_emoji_waits_like_any_other_text(start: Start, server: HonchoServer) -> None:
+    agent = start(writeFrequency="session")
+    agent.say("half \ud83d of it")
+    agent.provider.on_session_end(agent.session)
+    assert server.texts()[0] == "half ? of it"
+
+
 def test_a_batch_that_is_not_taken_waits_on(start: Start, server: HonchoServer) -> None:
     agent = start(writeFrequency="session")
     agent.say("Remark 1")

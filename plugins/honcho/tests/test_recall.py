@@ -11,7 +11,7 @@ from hermes_honcho.recall import Talks, cut, fit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core import Query
+from hermes_core import MemoryWrite, Query, SessionSwitch
 from hermes_core.kit import BackendUnavailable
 from hermes_core.recall.rank import count_tokens
 from plugins.honcho.tests.conftest import Agent
@@ -79,6 +79,47 @@ def test_context_is_fetched_anew_after_as_many_turns_as_its_cadence(
     told = [agent.ask(QUESTION) for _ in range(7)]
     assert looks(server) == 3
     assert all(TORTOISE in text for text in told)
+
+
+FACT = "Has a tortoise called Quillfeather"
+TAKEN_BACK: dict[str, tuple[Callable[[Agent], Any], Callable[[Agent], Any]]] = {
+    "an entry": (
+        lambda agent: agent.provider.on_memory_write(MemoryWrite("w1", "add", "user", FACT), agent.session),
+        lambda agent: agent.provider.on_memory_write(
+            MemoryWrite("w2", "remove", "user", "", "tortoise", FACT), agent.session
+        ),
+    ),
+    "a conclusion": (
+        lambda agent: agent.tool("honcho_conclude", conclusion=FACT),
+        lambda agent: agent.tool(
+            "honcho_conclude", delete_id=agent.tool("honcho_conclude", list=True)["conclusions"][0]["id"]
+        ),
+    ),
+    "a turn": (
+        lambda agent: agent.say(TORTOISE, turn_id="t1"),
+        lambda agent: agent.provider.on_session_switch(
+            SessionSwitch("sw", agent.session, agent.session, "rewind", rewound_turns=("t1",))
+        ),
+    ),
+    "a card": (
+        lambda agent: agent.tool("honcho_profile", card=[FACT]),
+        lambda agent: agent.tool("honcho_profile", card=[]),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TAKEN_BACK)
+def test_what_was_taken_back_is_told_no_more_whatever_the_cadence(
+    start: Start, server: HonchoServer, what: str
+) -> None:
+    learn, take_back = TAKEN_BACK[what]
+    server.answer = lambda query: "Loves Quillfeather."
+    agent = start(contextCadence=9, dialecticCadence=9, **ALONE)
+    learn(agent)
+    assert "Quillfeather" in agent.ask(QUESTION)
+    agent.warm(QUESTION)
+    take_back(agent)
+    assert "Quillfeather" not in agent.ask(QUESTION)
 
 
 def test_sessions_keep_their_cadence_apart(start: Start, server: HonchoServer) -> None:
