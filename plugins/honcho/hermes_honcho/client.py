@@ -224,7 +224,9 @@ class Client:
         self, session: str, observer: str, observed: str, query: str = "", *, near: float = 1.0, most: int = 25,
         tokens: int | None = None, hurry: bool = False,
     ) -> View:  # fmt: skip
-        """What `observer` knows of `observed`, above all what fits `query`, with the session's summary."""
+        """What `observer` knows of `observed`, above all what fits `query`, with the session's summary if there is one."""
+        if not session:
+            return self.view(observer, observed, query, near=near, most=most, hurry=hurry)
         words = _text(query)[:LONGEST_QUERY]
         fitting = {"search_query": words, "search_top_k": most, "search_max_distance": near} if words else {}
         with self._told():
@@ -252,14 +254,17 @@ class Client:
         most: int = 25,
         hurry: bool = False,
     ) -> View:
-        """What `observer` knows of `observed`, over all sessions."""
+        """What `observer` knows of `observed`, over all sessions; nothing of a peer that there is not yet."""
         words = _text(query)[:LONGEST_QUERY]
         fitting = {"search_query": words, "search_top_k": most, "search_max_distance": near} if words else {}
-        with self._told():
-            told = self._peer(observer, hurry=hurry).context(
-                target=observed if observed != observer else None, max_conclusions=most, **fitting
-            )
-            return View(told.representation or "", tuple(told.peer_card or ()))
+        try:
+            with self._told():
+                told = self._peer(observer, hurry=hurry).context(
+                    target=observed if observed != observer else None, max_conclusions=most, **fitting
+                )
+                return View(told.representation or "", tuple(told.peer_card or ()))
+        except BackendNotFound:
+            return View()
 
     def ask(
         self,

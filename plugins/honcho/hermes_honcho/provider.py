@@ -329,11 +329,13 @@ class HonchoProvider(MemoryProvider):
         return self._client
 
     def place(self, session: Session) -> Place:
-        """Where the memory of this session is."""
+        """Where the memory of this session is; without a name of its own where no person speaks: nothing is kept there."""
         options, peers = self.options, names.who(self.options, session)
 
         seen = observed(options)
-        if names.by_folder(options):
+        if not session.primary:
+            where = ""
+        elif names.by_folder(options):
             # Settled when the session begins: its writes may be sent by another process, from another folder.
             where = self.ledger.name_of(
                 session.id, lambda: names.session_name(options, session, self._folder())
@@ -345,6 +347,8 @@ class HonchoProvider(MemoryProvider):
 
     def _ensure(self, place: Place, *, hurry: bool = False) -> None:
         """Make the session in Honcho. Of users of a gateway the agent learns no image of itself: it would tell of others."""
+        if not place.name:
+            return
         seen = observed(self.options)
         own_image, others = seen["ai"]
         peers = {place.user: seen["user"], place.ai: (own_image and place.owner, others)}

@@ -342,6 +342,8 @@ class HonchoServer(StandIn):
     def peer_context(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
         parameters(query, (CONTEXT - {"tokens", "summary", "peer_target", "peer_perspective"}) | {"target"})
         target = query.get("target", parts[0])
+        if not {parts[0], target} <= w.peers.keys():
+            raise Refusal(404, "Peer not found")
         text, card = self._known(w, parts[0], target, query)
         return {"peer_id": parts[0], "target_id": target, "representation": text, "peer_card": card}
 

@@ -20,6 +20,7 @@ from hermes_core import (
     Query,
     Session,
     SessionSwitch,
+    Turn,
     load_provider,
     open_memory,
 )
@@ -567,13 +568,23 @@ def test_a_host_loads_it_by_name_and_remembers_through_it(home: HermesHome, serv
 def test_only_a_person_is_written_about(
     manager: MemoryManager, home: HermesHome, server: HonchoServer, context: Any
 ) -> None:
-    from hermes_core import Turn
-
     session = Session("s1", agent_context=context, home=str(home.path))
     manager.initialize_all(session)
+    for _ in range(2):
+        manager.on_turn_start(1, QUESTION, session)
+        assert manager.prefetch_all(Query(QUESTION), session).parts[0].reason == ""
+        manager.queue_prefetch_all(Query(QUESTION), session)
     manager.sync_all(Turn("t1", 1, TORTOISE, "A fine name."), session)
     manager.on_memory_write(MemoryWrite("w1", "add", "user", "Likes tea"), session)
     manager.on_delegation(Delegation("d1", "Find it.", BOATHOUSE), session)
     manager.flush(5)
-    manager.prefetch_all(Query(QUESTION), session)
-    assert [w.messages + w.conclusions for w in server.workspaces.values()] in ([], [[]])
+    assert (server.texts(), server.concluded()) == ([], [])
+    assert [(list(w.sessions), list(w.peers)) for w in server.workspaces.values()] == [([], [])]
+
+
+def test_where_no_person_speaks_what_is_known_is_told_all_the_same(agent: Agent) -> None:
+    agent.say(TORTOISE)
+    cron = agent.other(agent_context="cron")
+    assert TORTOISE in cron.ask(QUESTION)
+    assert TORTOISE in cron.tool("honcho_context")["result"]
+    assert TORTOISE in cron.tool("honcho_search", query="Quillfeather")["result"]
