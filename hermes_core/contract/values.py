@@ -7,7 +7,6 @@ that the field names.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -80,13 +79,12 @@ class Session:
 
     def to_dict(self) -> dict[str, Any]:
         """This session as plain JSON data; `from_dict` reads it back."""
-        return dataclasses.asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Session:
         """Read what `to_dict` wrote, also by a later version: unknown fields are left out."""
-        known = {f.name for f in dataclasses.fields(cls)}
-        return cls(**{key: value for key, value in data.items() if key in known})
+        return cls(**{key: value for key, value in data.items() if key in cls.__slots__})
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,8 @@ class Lane:
     @property
     def hung(self) -> str:
         """Why this lane takes nothing now; "" when it does."""
+        if not self._hung():
+            return ""
         with self._lock:
             return "" if self._can_replace() else self._hung()
 
@@ -174,7 +176,8 @@ class Lane:
         return self.replaceable and not self._abandoned
 
     def _hung(self) -> str:
-        job = self._worker.job if self._worker else None
+        worker = self._worker
+        job = worker.job if worker is not None else None
         if job is None or self._clock() - job.started <= job.deadline:
             return ""
         return f"{job.hook} has not returned for {self._clock() - job.started:.1f} s (deadline {job.deadline:g} s)"

@@ -339,7 +339,10 @@ class MemoryManager:
 
     def _clean_query(self, query: Query) -> Query:
         recent = tuple(self._redact(plain(query.recent))) if query.recent else ()
-        return dataclasses.replace(query, text=self._redact(query.text), recent=recent)
+        text = self._redact(query.text)
+        if text == query.text and not recent:
+            return query
+        return dataclasses.replace(query, text=text, recent=recent)
 
     def _blocks(self, session: Session) -> str:
         flights = [

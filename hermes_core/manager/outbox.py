@@ -104,6 +104,13 @@ _FIRST_TABLES = (
     """,
 )
 
+_APPEND = """
+    INSERT OR IGNORE INTO rows (provider, session_id, hook, event, created_at, fingerprint, body)
+    SELECT ?, ?, ?, ?, ?, ?, ? WHERE NOT EXISTS
+        (SELECT 1 FROM settled WHERE provider = ? AND hook = ? AND event = ?)
+    AND (SELECT count < ? AND bytes <= ? FROM totals)
+"""
+
 MIGRATIONS = (("0001 rows, settled ids, totals", _first_tables),)
 
 
@@ -131,6 +138,8 @@ class Outbox:
 
         They are on disk when this returns. Raises `OutboxFull` with nothing stored, or `DatabaseUnavailable`.
         """
+        if len(writes) == 1 and self._append_one(provider, writes[0], fingerprint):
+            return 1
         with self._db.transaction() as connection:
             new = [
                 write for write in writes if not self._knows(connection, provider, write.hook, write.event)
@@ -282,6 +291,13 @@ class Outbox:
         self._db.close()
 
     # ----------------------------------------------------------------- private
+
+    def _append_one(self, provider: str, write: Write, fingerprint: str) -> bool:
+        """Store one write in one statement, as nearly every call is; False when it is known, or there is no room."""
+        size = len(write.body)
+        values = (provider, write.session_id, write.hook, write.event, self._wall(), fingerprint, write.body)
+        bounds = (provider, write.hook, write.event, self._max_rows, self._max_bytes - size)
+        return self._db.write(_APPEND, (*values, *bounds)) == 1
 
     def _knows(self, connection: sqlite3.Connection, provider: str, hook: str, event: str) -> bool:
         return any(

@@ -8,6 +8,7 @@ import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from hermes_core.contract.hooks import TranscriptReader
@@ -87,15 +88,25 @@ def plain(value: Any) -> Any:
     >>> plain(Delegation("d1", "task", "result"))["task"]
     'task'
     """
-    if value is None or isinstance(value, str | int | float):
+    if isinstance(value, _SCALARS):
         return value
-    if isinstance(value, Mapping):
+    if isinstance(value, dict | Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, _LISTS):
         return [plain(entry) for entry in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if names := _field_names(type(value)):
+        return {name: plain(getattr(value, name)) for name in names}
     return str(value)
+
+
+_SCALARS = (str, int, float, type(None))
+_LISTS = (list, tuple, set, frozenset)
+
+
+@lru_cache(maxsize=256)
+def _field_names(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass; none of any other type."""
+    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
 
 
 class Transcript:

@@ -147,8 +147,12 @@ class Prefetch:
 
     def _of(self, provider: str, session_id: str) -> Warmed:
         with self._lock:
-            warmed = self._warmed.setdefault((provider, session_id), Warmed())
-            self._warmed.move_to_end((provider, session_id))
+            key = (provider, session_id)
+            warmed = self._warmed.get(key)
+            if warmed is not None:
+                self._warmed.move_to_end(key)
+                return warmed
+            warmed = self._warmed[key] = Warmed()
             if len(self._warmed) > MAX_WARMED:
                 self._warmed.popitem(last=False)
             return warmed

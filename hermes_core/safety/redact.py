@@ -7,7 +7,7 @@ says nothing about itself stays: hashes, UUIDs, commit ids. Redacting twice is r
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 JSON = None | bool | int | float | str | list[Any] | dict[str, Any]
@@ -126,7 +126,12 @@ _NAME = rf"(?i)(?:^|[_\W]|(?<=[a-z0-9]))(?:{_SECRET_NAME}|authorization)$"
 _PASSES = 8
 """A second pass finds what was written without a space behind a secret; the bound keeps the time linear."""
 
-_HAS_NAME = r"(?i)pass|pwd|secret|token|key|credential"
+_NAMES = ("pass", "pwd", "secret", "token", "key", "credential")
+_HAS_NAME = f"(?i){'|'.join(_NAMES)}"
+_ENOUGH = r"\S{15}"
+"""The shortest secret of a format above; a private key alone shows itself in a shorter word."""
+
+_REMEMBERED_LENGTH = 4096
 
 
 def redact(text: str) -> str:
@@ -135,6 +140,10 @@ def redact(text: str) -> str:
     >>> redact("postgres://app:hunter22@db/x uses key ghp_0123456789abcdefghijABCDEFGHIJ012345")
     'postgres://app:[redacted:password]@db/x uses key [redacted:github]'
     """
+    return _remembered(text) if len(text) <= _REMEMBERED_LENGTH else _redact(text)
+
+
+def _redact(text: str) -> str:
     for _ in range(_PASSES):
         text, before = _redact_once(text), text
         if text == before:
@@ -142,10 +151,13 @@ def redact(text: str) -> str:
     return text
 
 
+_remembered = lru_cache(maxsize=256)(_redact)
+"""A turn's texts go out several times: in its start, its recall, its messages, and the warming of the next."""
+
+
 def _redact_once(text: str) -> str:
-    for kind, marks, pattern in _FORMATS:
-        if any(mark in text for mark in marks):
-            text = _compiled(pattern).sub(f"[redacted:{kind}]", text)
+    if "PRIVATE KEY" in text or _compiled(_ENOUGH).search(text):
+        text = _without_formats(text)
     if "://" in text:
         text = _compiled(_URL_PASSWORD).sub(r"\1[redacted:password]", text)
     if "=" in text:
@@ -155,7 +167,29 @@ def _redact_once(text: str) -> str:
         text = _compiled(_AUTHORIZATION).sub(r"\1[redacted:authorization]", text)
     if "earer" in text or "EARER" in text:
         text = _compiled(_BEARER).sub(r"\1[redacted:token]", text)
-    return _compiled(_ASSIGNED).sub(_without_value, text) if _compiled(_HAS_NAME).search(text) else text
+    return _compiled(_ASSIGNED).sub(_without_value, text) if _names_a_secret(text) else text
+
+
+def _without_formats(text: str) -> str:
+    for kind, marks, pattern in _FORMATS:
+        for mark in marks:
+            if mark in text:
+                text = _compiled(pattern).sub(f"[redacted:{kind}]", text)
+                break
+    return text
+
+
+def _names_a_secret(text: str) -> bool:
+    """Whether a name of a secret stands in `text`, in any case, and a sign that gives it a value."""
+    if "=" not in text and ":" not in text:
+        return False
+    if not text.isascii():
+        return _compiled(_HAS_NAME).search(text) is not None
+    lowered = text.lower()
+    for name in _NAMES:  # a loop in place of any(): this is asked of every text that leaves
+        if name in lowered:
+            return True
+    return False
 
 
 def redact_value(value: JSON) -> JSON:
@@ -170,14 +204,14 @@ def redact_value(value: JSON) -> JSON:
 
 
 def _under(key: str, value: JSON) -> JSON:
-    if (
-        isinstance(value, str)
-        and _compiled(_NAME).search(str(key))
-        and " " not in value.strip()
-        and len(value) >= 4
-    ):
+    if isinstance(value, str) and len(value) >= 4 and _is_name(key) and " " not in value.strip():
         return value if value.startswith("[redacted:") else f"[redacted:{_kind(key)}]"
     return redact_value(value)
+
+
+@lru_cache(maxsize=512)
+def _is_name(key: str) -> bool:
+    return _compiled(_NAME).search(str(key)) is not None
 
 
 def _without_value(match: re.Match[str]) -> str:

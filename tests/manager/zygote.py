@@ -65,15 +65,14 @@ class DyingOutbox(Outbox):
     point = ""
 
     def append(self, *arguments: Any, **more: Any) -> int:
+        if self.point == "inside the insert":
+            with self._db.transaction():
+                super().append(*arguments, **more)
+                die()
         added = super().append(*arguments, **more)
         if self.point == "after the insert":
             die()
         return added
-
-    def _refuse_overflow(self, *arguments: Any) -> None:
-        super()._refuse_overflow(*arguments)
-        if self.point == "inside the insert":
-            die()
 
     def delivered(self, *arguments: Any) -> None:
         if self.point == "before the acknowledgement":

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import re
 import time
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_core.safety.redact import redact, redact_value
+from hermes_core.safety.redact import _ENOUGH, _FORMATS, redact, redact_value
 
 _A40 = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF3hI6kL9n"
 
@@ -44,6 +46,16 @@ PLANTED = {
 def test_a_key_of_a_known_service_is_taken_out(kind: str) -> None:
     said = redact(f"Use {PLANTED[kind]}, it works.")
     assert said == f"Use [redacted:{kind}], it works."
+
+
+@pytest.mark.parametrize("form", _FORMATS, ids=lambda form: f"{form.kind}{form.marks[0]}")
+@given(data=st.data())
+@settings(max_examples=20)
+def test_no_secret_is_too_short_to_be_looked_for(form: Any, data: st.DataObject) -> None:
+    written = re.sub(r"\(\?<=(.*?)\)(?=[(\\\[])", r"\1", form.pattern)  # what stands before it is not looked for
+    text = data.draw(st.from_regex(written))
+    assert "PRIVATE KEY" in text or re.search(_ENOUGH, text)
+    assert any(mark in text for mark in form.marks)
 
 
 @pytest.mark.parametrize(

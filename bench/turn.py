@@ -1,0 +1,306 @@
+"""What the manager adds to a turn: the time that a host waits for it, with providers of several kinds.
+
+    python bench/turn.py [--turns 2000] [--memory /dev/shm] [--disk DIR] [--json]
+
+A turn is `on_turn_start`, `prefetch_all`, `sync_all` and `queue_prefetch_all`, with a message of 63 and an answer of 234
+characters; before each the outbox is empty and the lanes are idle, as between the turns of a person. Beside them, in the
+same rounds, what it is made of: a call of a pluggy hook, a hand-off to a waiting thread and back, one durable commit of a
+row of the same size. All figures are microseconds. `busy` has a thread beside it that never stops computing: each time
+the interpreter changes hands, that one keeps it for up to 5 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sqlite3
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from statistics import median, quantiles
+from typing import Any
+
+import pluggy
+from rich.console import Console
+from rich.table import Table
+
+from hermes_core import HermesHome, MemoryManager, MemoryProvider, Message, Query, Recall, Session, Turn, load_provider
+from hermes_core.safety.scrubber import StreamingContextScrubber
+
+USER = "Where did we leave off with the parser of the report yesterday?"
+ANSWER = "We had the tokenizer done and were about to write the tests for nested lists. " * 3
+MESSAGES = (Message(role="user", content=USER), Message(role="assistant", content=ANSWER))
+ROUNDS = 10
+HUNG_DEADLINE = 0.05
+
+_spec, _impl = pluggy.HookspecMarker("bench"), pluggy.HookimplMarker("bench")
+
+
+class Silent(MemoryProvider):
+    """Takes part in no turn."""
+
+    name = "silent"
+
+    def system_prompt_block(self) -> str:
+        return ""
+
+
+class Noop(MemoryProvider):
+    """Has every hook of a turn and does nothing in it."""
+
+    name = "noop"
+
+    def on_turn_start(self) -> None:
+        pass
+
+    def prefetch(self) -> Recall:
+        return Recall()
+
+    def queue_prefetch(self) -> None:
+        pass
+
+    def sync_turn(self) -> None:
+        pass
+
+
+class Hung(Noop):
+    """Never answers."""
+
+    name = "hung"
+
+    def prefetch(self) -> Recall:
+        threading.Event().wait()
+        return Recall()
+
+
+class _Hooks:
+    @_spec
+    def prefetch(self, query: object) -> None: ...
+
+
+class _Plugin:
+    @_impl
+    def prefetch(self, query: object) -> None: ...
+
+
+@dataclass
+class Case:
+    """One row of the table: `run` is timed, `rest` brings quiet back, untimed."""
+
+    name: str
+    run: Callable[[int], object]
+    rest: Callable[[], object] = lambda: None
+    busy: bool = False
+    turns: int = 0
+    seconds: list[float] = field(default_factory=list)
+
+    def measure(self, first: int, count: int) -> None:
+        for number in range(first, first + count):
+            began = time.perf_counter()
+            self.run(number)
+            self.seconds.append(time.perf_counter() - began)
+            self.rest()
+
+    def figures(self) -> dict[str, Any]:
+        """p50 and p95 in microseconds."""
+        kept = self.seconds[len(self.seconds) // 20 :]  # the first calls open files and warm caches
+        p95 = quantiles(kept, n=20)[-1]
+        return {"case": self.name, "p50": round(median(kept) * 1e6, 1), "p95": round(p95 * 1e6, 1)}
+
+
+def turn_case(
+    stack: ExitStack, name: str, provider: Any, folder: Path, *, busy: bool = False, turns: int = 0, **given: Any
+) -> Case:
+    """Turns of a manager with this provider, on a home of its own below `folder`."""
+    home = HermesHome(Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder))))
+    manager = MemoryManager(home, **given)
+    stack.callback(manager.shutdown_all, 1.0)
+    source = load_provider(provider, home).factory if isinstance(provider, str) else provider
+    manager.add_provider(source, name=provider if isinstance(provider, str) else "")
+    session = Session("bench", home=str(home.path))
+    manager.initialize_all(session)
+    query = Query(USER)
+
+    def run(number: int) -> None:
+        manager.on_turn_start(number, USER, session)
+        manager.prefetch_all(query, session)
+        manager.sync_all(Turn(f"{name}-{number}", number, USER, ANSWER, MESSAGES), session)
+        manager.queue_prefetch_all(query, session)
+
+    def rest() -> None:
+        manager.flush(10)
+        time.sleep(0)
+
+    return Case(name, run, rest, busy, turns)
+
+
+def commit_case(stack: ExitStack, name: str, folder: Path, *, busy: bool = False) -> Case:
+    """One durable commit of a row as large as the turn's, without anything around it."""
+    path = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder))) / "bare.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    stack.callback(connection.close)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("CREATE TABLE bare (number INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT)")
+    body = "x" * 1100
+    return Case(name, lambda _: connection.execute("INSERT INTO bare (body) VALUES (?)", (body,)), busy=busy)
+
+
+def hand_off_case(stack: ExitStack, *, busy: bool = False) -> Case:
+    """A job put on a waiting thread's queue, and its end waited for."""
+    jobs: SimpleQueue[bool] = SimpleQueue()
+    done = threading.Lock()
+    done.acquire()
+
+    def work() -> None:
+        while jobs.get():
+            done.release()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    stack.callback(jobs.put, False)
+
+    def run(_: int) -> None:
+        jobs.put(True)
+        done.acquire()
+
+    name = "hand-off to a thread"
+    return Case(f"{name}, busy" if busy else name, run, lambda: time.sleep(0), busy)
+
+
+def pluggy_case() -> Case:
+    """One call of a hook with one implementation."""
+    plugins = pluggy.PluginManager("bench")
+    plugins.add_hookspecs(_Hooks)
+    plugins.register(_Plugin())
+    return Case("call of a pluggy hook", lambda _: plugins.hook.prefetch(query=None))
+
+
+@contextmanager
+def busy_thread() -> Iterator[None]:
+    """A thread beside ours that never waits."""
+    stop = threading.Event()
+
+    def compute() -> None:
+        while not stop.is_set():
+            sum(range(500))
+
+    thread = threading.Thread(target=compute, daemon=True)
+    thread.start()
+    yield
+    stop.set()
+    thread.join()
+
+
+def open_breaker_case(stack: ExitStack, folder: Path) -> tuple[Case, list[float]]:
+    """A provider that hangs: what each turn waits until its breaker opens, and the turns from then on."""
+    given = {"deadlines": {"prefetch": HUNG_DEADLINE}}
+    case = turn_case(stack, "hung provider, breaker open", Hung, folder, **given)
+    case.rest = lambda: None
+    waits = []
+    for number in range(1_000_000, 1_000_010):
+        began = time.perf_counter()
+        case.run(number)
+        waits.append(time.perf_counter() - began)
+    return case, [wait for wait in waits if wait > HUNG_DEADLINE / 2]
+
+
+def scrubber_rates(size: int = 1_000_000) -> list[dict[str, Any]]:
+    """Megabytes a second at deltas of four characters."""
+    plain = "The quick brown fox jumps over the lazy dog, then it rests. "
+    texts = {
+        "plain": plain,
+        "code with many <": "if a < b && c <= d { x<T> y; } for (i = 0; i < n; i++) <div> ",
+        "dense tags": "<p>a</p><b>c</b> <i>",
+        "unclosed tag": "<memory-context> " + plain,
+    }
+    found = []
+    for name, text in texts.items():
+        whole = text * (size // len(text)) if name != "unclosed tag" else text + plain * (size // len(plain))
+        deltas = [whole[at : at + 4] for at in range(0, len(whole), 4)]
+        rates = []
+        for _ in range(3):
+            scrubber = StreamingContextScrubber()
+            began = time.perf_counter()
+            for delta in deltas:
+                scrubber.feed(delta)
+            scrubber.flush()
+            rates.append(len(whole) / 1e6 / (time.perf_counter() - began))
+        found.append({"text": name, "mb_per_s": round(max(rates), 1)})
+    return found
+
+
+def cases_of(stack: ExitStack, memory: Path, disk: Path) -> list[Case]:
+    """The rows of the table, each thing beside what it is made of."""
+    return [
+        pluggy_case(),
+        hand_off_case(stack),
+        commit_case(stack, "commit, memory", memory),
+        commit_case(stack, "commit, disk", disk),
+        turn_case(stack, "no turn hook", Silent, memory),
+        turn_case(stack, "all no-ops, memory", Noop, memory),
+        turn_case(stack, "all no-ops, disk", Noop, disk),
+        turn_case(stack, "Holographic, disk", "holographic", disk),
+        hand_off_case(stack, busy=True),
+        commit_case(stack, "commit, memory, busy", memory, busy=True),
+        turn_case(stack, "all no-ops, memory, busy", Noop, memory, busy=True),
+    ]
+
+
+def run_all(cases: Sequence[Case], turns: int) -> None:
+    """All cases in rounds, so that what else the machine does falls on each alike."""
+    for number in range(ROUNDS):
+        for case in cases:
+            count = max(1, turns // ROUNDS // (20 if case.busy else 1))
+            with busy_thread() if case.busy else ExitStack():
+                case.measure(number * turns, count)
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=2000)
+    parser.add_argument("--memory", type=Path, default=Path("/dev/shm" if os.path.isdir("/dev/shm") else "."))
+    parser.add_argument("--disk", type=Path, default=Path())
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    with ExitStack() as stack:
+        cases = cases_of(stack, given.memory, given.disk)
+        hung, waits = open_breaker_case(stack, given.memory)
+        cases.append(hung)
+        run_all(cases, given.turns)
+        found = {
+            "turns": [case.figures() for case in cases],
+            "hung": {"deadline_ms": HUNG_DEADLINE * 1e3, "waited_ms": [round(wait * 1e3, 1) for wait in waits]},
+            "scrubber": scrubber_rates(),
+        }
+    if given.json:
+        print(json.dumps(found, indent=2))
+    else:
+        show(found)
+    return 0
+
+
+def show(found: dict[str, Any]) -> None:
+    """The results for people."""
+    console = Console()
+    table = Table("what a turn waits for", "p50 us", "p95 us")
+    for row in found["turns"]:
+        table.add_row(row["case"], f"{row['p50']:,.1f}", f"{row['p95']:,.1f}")
+    console.print(table)
+    console.print(f"hung provider, deadline {found['hung']['deadline_ms']:g} ms: waited {found['hung']['waited_ms']} ms")
+    rates = Table("scrubber, deltas of 4", "MB/s")
+    for row in found["scrubber"]:
+        rates.add_row(row["text"], f"{row['mb_per_s']:.1f}")
+    console.print(rates)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
