@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sqlite3
 import sys
 import tempfile
@@ -31,7 +30,17 @@ import pluggy
 from rich.console import Console
 from rich.table import Table
 
-from hermes_core import HermesHome, MemoryManager, MemoryProvider, Message, Query, Recall, Session, Turn, load_provider
+from hermes_core import (
+    HermesHome,
+    MemoryManager,
+    MemoryProvider,
+    Message,
+    Query,
+    Recall,
+    Session,
+    Turn,
+    load_provider,
+)
 from hermes_core.safety.scrubber import StreamingContextScrubber
 
 USER = "Where did we leave off with the parser of the report yesterday?"
@@ -39,6 +48,7 @@ ANSWER = "We had the tokenizer done and were about to write the tests for nested
 MESSAGES = (Message(role="user", content=USER), Message(role="assistant", content=ANSWER))
 ROUNDS = 10
 HUNG_DEADLINE = 0.05
+SHM = Path("/dev/shm")
 
 _spec, _impl = pluggy.HookspecMarker("bench"), pluggy.HookimplMarker("bench")
 
@@ -116,7 +126,14 @@ class Case:
 
 
 def turn_case(
-    stack: ExitStack, name: str, provider: Any, folder: Path, *, busy: bool = False, turns: int = 0, **given: Any
+    stack: ExitStack,
+    name: str,
+    provider: Any,
+    folder: Path,
+    *,
+    busy: bool = False,
+    turns: int = 0,
+    **given: Any,
 ) -> Case:
     """Turns of a manager with this provider, on a home of its own below `folder`."""
     home = HermesHome(Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder))))
@@ -265,9 +282,11 @@ def run_all(cases: Sequence[Case], turns: int) -> None:
 
 def main() -> int:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--turns", type=int, default=2000)
-    parser.add_argument("--memory", type=Path, default=Path("/dev/shm" if os.path.isdir("/dev/shm") else "."))
+    parser.add_argument("--memory", type=Path, default=SHM if SHM.is_dir() else Path())
     parser.add_argument("--disk", type=Path, default=Path())
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
@@ -278,7 +297,10 @@ def main() -> int:
         run_all(cases, given.turns)
         found = {
             "turns": [case.figures() for case in cases],
-            "hung": {"deadline_ms": HUNG_DEADLINE * 1e3, "waited_ms": [round(wait * 1e3, 1) for wait in waits]},
+            "hung": {
+                "deadline_ms": HUNG_DEADLINE * 1e3,
+                "waited_ms": [round(wait * 1e3, 1) for wait in waits],
+            },
             "scrubber": scrubber_rates(),
         }
     if given.json:
@@ -295,7 +317,9 @@ def show(found: dict[str, Any]) -> None:
     for row in found["turns"]:
         table.add_row(row["case"], f"{row['p50']:,.1f}", f"{row['p95']:,.1f}")
     console.print(table)
-    console.print(f"hung provider, deadline {found['hung']['deadline_ms']:g} ms: waited {found['hung']['waited_ms']} ms")
+    console.print(
+        f"hung provider, deadline {found['hung']['deadline_ms']:g} ms: waited {found['hung']['waited_ms']} ms"
+    )
     rates = Table("scrubber, deltas of 4", "MB/s")
     for row in found["scrubber"]:
         rates.add_row(row["text"], f"{row['mb_per_s']:.1f}")

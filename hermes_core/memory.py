@@ -11,7 +11,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -57,15 +57,18 @@ def open_memory(
     *,
     profile: str | None = None,
     provider: object = None,
+    deadlines: Mapping[str, float] | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Memory:
     """Open the memory of a home (default: HERMES_HOME, else ~/.hermes); use it in a `with` block or close it.
 
     `provider` stands in for `memory.provider` of config.yaml: a name, "" for built-in memory only, or a provider
-    object, class or factory of your own. Raises `ConfigError` for a config.yaml that is wrong; a provider that does not
+    object, class or factory of your own. `deadlines` are seconds by hook name, in place of the policy's; `clock`
+    measures ages, pauses and cooldowns. Raises `ConfigError` for a config.yaml that is wrong; a provider that does not
     load is no error here but one of `Memory.problems()`.
     """
     where = home if isinstance(home, HermesHome) else HermesHome.resolve(home, profile)
-    return Memory(where, load_config(where), provider=provider)
+    return Memory(where, load_config(where), provider=provider, deadlines=deadlines, clock=clock)
 
 
 def account_of(loaded: Loaded, home: HermesHome) -> Callable[[], str]:
@@ -82,14 +85,23 @@ def account_of(loaded: Loaded, home: HermesHome) -> Callable[[], str]:
 class Memory:
     """The memory of one home. Safe to share between threads, agents and sessions; lives as long as the process."""
 
-    def __init__(self, home: HermesHome, config: Config, *, provider: object = None) -> None:
+    def __init__(
+        self,
+        home: HermesHome,
+        config: Config,
+        *,
+        provider: object = None,
+        deadlines: Mapping[str, float] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.home = home
         self.config = config
         self.sessions = SessionDB(home.state_db, journal_mode=config.sessions.journal_mode)
         observers, self._observer_problems = load_observers(self._control())
         self.manager = MemoryManager(
             home,
-            deadlines={"prefetch": config.recall.deadline},
+            deadlines={"prefetch": config.recall.deadline, **(deadlines or {})},
+            clock=clock,
             transcripts=self.sessions.transcript,
             observers=observers,
             on_event=LogFile(home).on_event,

@@ -6,7 +6,7 @@ import base64
 import dataclasses
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -104,7 +104,7 @@ _LISTS = (list, tuple, set, frozenset)
 
 
 @lru_cache(maxsize=256)
-def _field_names(kind: type) -> tuple[str, ...]:
+def _field_names(kind: Hashable) -> tuple[str, ...]:
     """The fields of a dataclass; none of any other type."""
     return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
 
@@ -135,7 +135,13 @@ def _body(session: Session, value: dict[str, Any], redact: Redact) -> str:
     # Identity is not redacted: ids must come back as they were, and some look like keys.
     kept = {key: value[key] for key in ("id", "old", "new") if key in value}
     clean = {**redact({key: entry for key, entry in value.items() if key not in kept}), **kept}
-    return json.dumps({"schema": SCHEMA, "session": session.to_dict(), "value": clean})
+    return f'{{"schema": {SCHEMA}, "session": {_session_json(session)}, "value": {json.dumps(clean)}}}'
+
+
+@lru_cache(maxsize=256)
+def _session_json(session: Session) -> str:
+    """A conversation's identity is the same in each of its rows."""
+    return json.dumps(session.to_dict())
 
 
 def _compressed(messages: list[Any], redact: Redact) -> tuple[str, int]:

@@ -25,6 +25,7 @@ class Roster:
         self._registry = registry
         self._terms = terms
         self._held: tuple[Held, ...] = ()
+        self._by_hook: dict[str, tuple[Held, ...]] = {}
         self._inactive: dict[str, ProviderHealth] = {}
         self._lock = threading.Lock()
 
@@ -41,13 +42,17 @@ class Roster:
         """Those that were refused, each with its reason."""
         return list(self._inactive.values())
 
-    def implementing(self, hook: str) -> list[Held]:
+    def implementing(self, hook: str) -> tuple[Held, ...]:
         """Those that have this hook."""
-        return [held for held in self._held if held.implements(hook)]
+        known = self._by_hook  # taken first: whoever is added meanwhile begins another
+        found = known.get(hook)
+        if found is None:
+            found = known[hook] = tuple(held for held in self._held if held.implements(hook))
+        return found
 
     def takers(self, hook: str) -> list[Held]:
         """The external ones that have this hook: those that writes are for."""
-        return [held for held in self._held if held.implements(hook) and not held.builtin]
+        return [held for held in self.implementing(hook) if not held.builtin]
 
     def add(self, source: object, name: str, *, builtin: bool, fingerprint: Callable[[], str] | None) -> bool:
         """Construct, validate and ask whether it can run; then hold it, or keep the reason why not."""
@@ -66,6 +71,7 @@ class Roster:
                 return self._refuse(held, state, reason)
             self._inactive.pop(held.name, None)
             self._held = (*self._held, held)
+            self._by_hook = {}
             self.tools.add(held)
         return True
 

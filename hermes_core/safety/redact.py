@@ -186,10 +186,7 @@ def _names_a_secret(text: str) -> bool:
     if not text.isascii():
         return _compiled(_HAS_NAME).search(text) is not None
     lowered = text.lower()
-    for name in _NAMES:  # a loop in place of any(): this is asked of every text that leaves
-        if name in lowered:
-            return True
-    return False
+    return any(name in lowered for name in _NAMES)
 
 
 def redact_value(value: JSON) -> JSON:

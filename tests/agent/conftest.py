@@ -42,9 +42,9 @@ class Stage:
                 return opened
         return self.open_memory()
 
-    def open_memory(self, provider: object | None = None) -> Memory:
+    def open_memory(self, provider: object | None = None, **given: Any) -> Memory:
         """Another memory on the same home."""
-        memory = open_memory(self.home, provider=provider or self.provider)
+        memory = open_memory(self.home, provider=provider or self.provider, **given)
         self._open.append(memory)
         return memory
 

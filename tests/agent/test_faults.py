@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hermes_core.contract.hooks import POLICIES
-from hermes_core.errors import BackendUnavailable
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_core.errors import BackendRefused, BackendUnavailable
+from hermes_core.manager.delivery import PARK_AFTER
+from hermes_core.testing.fakes import Clock, RecordingProvider
 from hermes_core.testing.model_server import Reply
 
 if TYPE_CHECKING:
@@ -21,10 +24,25 @@ DURABLE = [hook for hook, policy in POLICIES.items() if policy.durable]
 FIRST = ["on_memory_write", "sync_turn", "sync_turn", "on_delegation", "on_session_end", "on_session_switch"]
 SECOND = ["sync_turn", "on_session_switch", "sync_turn", "on_session_end"]
 LIFE = FIRST + SECOND
+BOUND = 8.0
+"""Seconds that a life may take whose provider hangs: a handful of deadlines and two seconds of a start."""
 
 
-def live(stage: Stage, memory: Any) -> None:
-    """Two turns with a memory write, a delegation, a new session, a turn taken back, another one, the end."""
+UNSENT = ["on_session_switch", "sync_turn", "on_session_end"]
+"""The second session where its turn was taken back before it was sent; the switch is told nevertheless."""
+
+LIVES = [hook for hook in POLICIES if hook not in ("check", "backup_paths", "register_cli")]
+"""The hooks of a life; the others are asked by a person."""
+
+QUICK = dict.fromkeys(LIVES, 0.1)
+"""Deadlines for providers that hang."""
+
+
+def live(stage: Stage, memory: Any, arrived: Callable[[], bool] | None = None) -> None:
+    """Two turns with a memory write, a delegation, a new session, a turn taken back, another one, the end.
+
+    `arrived` waits for the first of them to arrive before one is taken back.
+    """
     agent = stage.agent(memory)
     stage.script(Reply(calls=[ADD]), Reply("Yes."))
     assert agent.run_turn("I live in Oslo.").outcome == "answered"
@@ -32,7 +50,7 @@ def live(stage: Stage, memory: Any) -> None:
     agent.delegate("Count.")
     agent.new()
     assert agent.run_turn("Anew.").outcome == "answered"
-    assert memory.flush(30)
+    assert (arrived or (lambda: memory.flush(30)))()
     agent.undo()
     assert agent.run_turn("Again.").outcome == "answered"
     agent.close()
@@ -103,10 +121,120 @@ def test_a_read_that_raises_changes_nothing_of_what_is_told(stage: Stage, hook: 
     assert stage.told(durable=True) == LIFE
 
 
-def test_a_recall_that_hangs_changes_nothing_of_what_is_told(stage: Stage) -> None:
-    stage.config("recall: {deadline: 0.05}")
-    gate = threading.Event()
-    stage.provider.gates["prefetch"] = gate
-    live(stage, stage.memory)
+def refused(memory: Any, clock: Clock) -> bool:
+    """Let time pass until each write was taken or parked."""
+    for _ in range(200):
+        clock.advance(61)
+        if memory.flush(0.1):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("hook", DURABLE)
+def test_what_a_provider_refuses_is_repeated_under_its_id_until_it_is_parked(stage: Stage, hook: str) -> None:
+    clock, provider = Clock(), RecordingProvider()
+    provider.results[hook] = BackendRefused("not this one")
+    memory = stage.open_memory(provider, clock=clock)
+    live(stage, memory, lambda: refused(memory, clock))
+    assert refused(memory, clock)
+    tried = [(name, given) for name, given in provider.calls if name == hook]
+    parked = memory.manager.outbox.parked()
+    assert set(Counter(ids(tried)).values()) == {PARK_AFTER}
+    assert {row.hook for row in parked} == {hook}
+    assert len(parked) == LIFE.count(hook) - (hook == "sync_turn"), "the turn taken back goes with its row"
+    told = [(name, given) for name, given in provider.calls if name != hook]
+    rest = [[name for name in session if name != hook] for session in (FIRST, SECOND)]
+    assert sorted(by_session(told).values()) == sorted(rest)
+    assert len(ids(told)) == len(set(ids(told)))
+
+
+class Slow(RecordingProvider):
+    """Takes three times its deadline for each call of one hook."""
+
+    def __init__(self, hook: str) -> None:
+        super().__init__()
+        self._hook = hook
+
+    def answer(self, hook: str, **arguments: Any) -> Any:
+        if hook == self._hook:
+            time.sleep(3 * QUICK[hook])
+        return super().answer(hook, **arguments)
+
+
+@pytest.mark.parametrize("hook", DURABLE)
+def test_a_write_that_comes_late_counts_and_is_not_repeated(stage: Stage, hook: str) -> None:
+    provider = Slow(hook)
+    memory = stage.open_memory(provider, deadlines=QUICK)
+    live(stage, memory)
+    assert memory.flush(30)
+    assert sorted(by_session(provider.calls).values()) == sorted([FIRST, SECOND])
+    told = ids(provider.calls)
+    assert len(told) == len(set(told)), "none twice"
+
+
+@pytest.mark.parametrize("hook", DURABLE)
+def test_a_write_that_never_returns_holds_nobody_and_is_repeated_by_the_next_process(
+    stage: Stage, hook: str
+) -> None:
+    provider = RecordingProvider()
+    provider.gates[hook] = threading.Event()
+    memory = stage.open_memory(provider, deadlines=QUICK)
+    began = time.monotonic()
+    live(stage, memory, lambda: provider.wait_for(hook))
+    assert time.monotonic() - began < BOUND
+    (hung,) = [(name, given) for name, given in provider.calls if name == hook]
+    before = ids(provider.calls)
+    memory.close(1.0)
+    assert time.monotonic() - began < BOUND + 2.0
+
+    again = RecordingProvider()
+    other = stage.open_memory(again)
+    other.start_session()
+    assert other.flush(30)
+    provider.gates[hook].set()
+    assert ids(again.calls)[0] == ids([hung])[0], "the same id again, and first"
+    whole = [(name, given) for name, given in provider.calls if ids([(name, given)]) != ids([hung])]
+    assert sorted(by_session([*whole, *again.calls]).values()) == sorted([FIRST, UNSENT])
+    assert not set(ids(again.calls)) & set(before[:-1]), "what was taken is not sent again"
+
+
+@pytest.mark.parametrize("hook", [hook for hook in LIVES if hook not in DURABLE])
+def test_a_hook_that_hangs_is_waited_for_within_its_deadline_and_changes_nothing(
+    stage: Stage, hook: str
+) -> None:
+    provider = RecordingProvider()
+    gate = provider.gates[hook] = threading.Event()
+    memory = stage.open_memory(provider, deadlines=QUICK)
+    began = time.monotonic()
+    live(stage, memory, lambda: memory.flush(1) or hook in ("initialize", "is_available"))
+    assert time.monotonic() - began < BOUND
+    if hook == "is_available":
+        assert memory.manager.health()[1].state == "failed"
+    if hook == "shutdown":
+        memory.close(1.0)
+        assert time.monotonic() - began < BOUND + 2.0
     gate.set()
+    assert "shutdown" in provider.hooks or memory.flush(30)
+    expected = {"is_available": [], "initialize": [FIRST, UNSENT]}.get(hook, [FIRST, SECOND])
+    assert sorted(by_session(provider.calls).values()) == sorted(expected)
+
+
+@pytest.mark.parametrize("hook", ["get_tool_schemas", "system_prompt_block", "shutdown"])
+def test_a_start_or_an_end_that_raises_changes_nothing_of_what_is_told(stage: Stage, hook: str) -> None:
+    stage.provider.results[hook] = RuntimeError("broken")
+    live(stage, stage.memory)
     assert stage.told(durable=True) == LIFE
+    stage.memory.close(2.0)
+
+
+def test_a_start_that_raises_is_tried_again_and_then_told_everything(stage: Stage) -> None:
+    clock = Clock()
+    stage.provider.results["initialize"] = BackendUnavailable("the backend is asleep")
+    memory = stage.open_memory(stage.provider, clock=clock)
+    live(stage, memory, lambda: not memory.flush(0.1))
+    assert by_session(stage.provider.calls) == {}
+    del stage.provider.results["initialize"]
+    clock.advance(61)
+    memory.start_session()
+    assert memory.flush(30)
+    assert sorted(by_session(stage.provider.calls).values()) == sorted([FIRST, UNSENT])

@@ -52,7 +52,9 @@ def test_a_key_of_a_known_service_is_taken_out(kind: str) -> None:
 @given(data=st.data())
 @settings(max_examples=20)
 def test_no_secret_is_too_short_to_be_looked_for(form: Any, data: st.DataObject) -> None:
-    written = re.sub(r"\(\?<=(.*?)\)(?=[(\\\[])", r"\1", form.pattern)  # what stands before it is not looked for
+    written = re.sub(
+        r"\(\?<=(.*?)\)(?=[(\\\[])", r"\1", form.pattern
+    )  # what stands before it is not looked for
     text = data.draw(st.from_regex(written))
     assert "PRIVATE KEY" in text or re.search(_ENOUGH, text)
     assert any(mark in text for mark in form.marks)
