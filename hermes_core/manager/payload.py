@@ -6,7 +6,7 @@ import base64
 import dataclasses
 import json
 import zlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -94,19 +94,13 @@ def plain(value: Any) -> Any:
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, _LISTS):
         return [plain(entry) for entry in value]
-    if names := _field_names(type(value)):
-        return {name: plain(getattr(value, name)) for name in names}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     return str(value)
 
 
 _SCALARS = (str, int, float, type(None))
 _LISTS = (list, tuple, set, frozenset)
-
-
-@lru_cache(maxsize=256)
-def _field_names(kind: Hashable) -> tuple[str, ...]:
-    """The fields of a dataclass; none of any other type."""
-    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
 
 
 class Transcript:
