@@ -73,6 +73,15 @@ class Session:
         return json.dumps([self.identity, self.platform, self.user_id, self.chat_id], ensure_ascii=False)
 
     @property
+    def owner(self) -> str:
+        """Who speaks, wherever: the platform-qualified user; "" where a home has one person only.
+
+        >>> Session("s1", platform="telegram", user_id="42", chat_id="7").owner
+        'telegram:42'
+        """
+        return f"{self.platform}:{self.user_id}" if self.user_id else ""
+
+    @property
     def primary(self) -> bool:
         """Whether a person is on the other side; only then do writes reach a provider."""
         return self.agent_context == "primary"

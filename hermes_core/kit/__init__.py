@@ -22,6 +22,7 @@ from hermes_core.kit.settings import Settings, load_settings, parse_bool, save_s
 from hermes_core.kit.text import bullet_list, clip, fold_space, is_trivial, printable, storable
 from hermes_core.kit.tools import Range, ToolBox, tool
 from hermes_core.safety.redact import redact
+from hermes_core.storage.files import file_name_of
 from hermes_core.storage.sqlite import Database, Migration
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "bullet_list",
     "clip",
     "command_home",
+    "file_name_of",
     "fold_space",
     "is_trivial",
     "load_settings",

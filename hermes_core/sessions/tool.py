@@ -104,7 +104,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 def owner_of(session: Session) -> str:
     """Whose a session is, for `create_session(user=...)`: platform and user, "" where a home has one person only."""
-    return f"{session.platform}:{session.user_id}" if session.user_id else ""
+    return session.owner
 
 
 class SessionSearchTool:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hermes_holographic.retrieval import FactMemory
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_USER = click.option("--user", default="", metavar="PLATFORM:ID", help="Of this user of a gateway.")
 _LIMIT = click.option(
     "-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many."
 )
@@ -30,11 +31,12 @@ def add_commands(group: click.Group, provider: HolographicProvider) -> None:
 @click.command()
 @click.argument("words", nargs=-1)
 @_LIMIT
+@_USER
 @_JSON
 @click.pass_context
-def facts(context: click.Context, words: tuple[str, ...], limit: int, as_json: bool) -> None:
+def facts(context: click.Context, words: tuple[str, ...], limit: int, user: str, as_json: bool) -> None:
     """List facts by trust, or search for WORDS."""
-    memory = _open(context)
+    memory = _open(context, user)
     _show(
         memory.search(" ".join(words), limit=limit) if words else memory.store.listing(None, 0.0, limit),
         as_json,
@@ -44,48 +46,53 @@ def facts(context: click.Context, words: tuple[str, ...], limit: int, as_json: b
 @click.command()
 @click.argument("entity")
 @_LIMIT
+@_USER
 @_JSON
 @click.pass_context
-def probe(context: click.Context, entity: str, limit: int, as_json: bool) -> None:
+def probe(context: click.Context, entity: str, limit: int, user: str, as_json: bool) -> None:
     """All about one person, project or thing."""
-    _show(_open(context).probe(entity, limit=limit), as_json)
+    _show(_open(context, user).probe(entity, limit=limit), as_json)
 
 
 @click.command()
 @click.argument("entity")
 @_LIMIT
+@_USER
 @_JSON
 @click.pass_context
-def related(context: click.Context, entity: str, limit: int, as_json: bool) -> None:
+def related(context: click.Context, entity: str, limit: int, user: str, as_json: bool) -> None:
     """What connects to ENTITY."""
-    _show(_open(context).related(entity, limit=limit), as_json)
+    _show(_open(context, user).related(entity, limit=limit), as_json)
 
 
 @click.command()
 @click.argument("entities", nargs=-1, required=True)
 @_LIMIT
+@_USER
 @_JSON
 @click.pass_context
-def reason(context: click.Context, entities: tuple[str, ...], limit: int, as_json: bool) -> None:
+def reason(context: click.Context, entities: tuple[str, ...], limit: int, user: str, as_json: bool) -> None:
     """Facts about all ENTITIES at once."""
-    _show(_open(context).reason(entities, limit=limit), as_json)
+    _show(_open(context, user).reason(entities, limit=limit), as_json)
 
 
 @click.command()
 @_LIMIT
+@_USER
 @_JSON
 @click.pass_context
-def contradictions(context: click.Context, limit: int, as_json: bool) -> None:
+def contradictions(context: click.Context, limit: int, user: str, as_json: bool) -> None:
     """Facts that disagree, the newer one first."""
-    _show(_open(context).contradictions(limit=limit), as_json, _pair)
+    _show(_open(context, user).contradictions(limit=limit), as_json, _pair)
 
 
 @click.command()
+@_USER
 @_JSON
 @click.pass_context
-def stats(context: click.Context, as_json: bool) -> None:
+def stats(context: click.Context, user: str, as_json: bool) -> None:
     """How many facts, entities and vectors there are, and where."""
-    memory = _open(context)
+    memory = _open(context, user)
     told = {"path": str(memory.store.db.path), **memory.store.stats()}
     click.echo(
         json.dumps(told, ensure_ascii=False, indent=2)
@@ -94,9 +101,9 @@ def stats(context: click.Context, as_json: bool) -> None:
     )
 
 
-def _open(context: click.Context) -> FactMemory:
-    """The facts of the home that the command line names, closed when the command ends."""
-    memory: FactMemory = context.obj.open(command_home(context).path)
+def _open(context: click.Context, user: str) -> FactMemory:
+    """The facts of the home that the command line names, or of one user of it, closed when the command ends."""
+    memory: FactMemory = context.obj.open(command_home(context).path, user)
     context.call_on_close(memory.store.db.close)
     return memory
 

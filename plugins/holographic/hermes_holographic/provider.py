@@ -8,6 +8,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -31,6 +32,7 @@ from hermes_core.kit import (
     ToolBox,
     ToolInputInvalid,
     TranscriptReader,
+    file_name_of,
     fold_space,
     is_trivial,
     load_settings,
@@ -40,6 +42,7 @@ from hermes_core.recall.rank import count_tokens
 
 if TYPE_CHECKING:
     from hermes_holographic.retrieval import FactMemory
+    from hermes_holographic.store import FactStore
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +59,13 @@ SETTINGS = (
         "temporal_decay_half_life", float, 0.0, "Days until an old fact counts half; 0: never.", minimum=0.0
     ),
     Field("db_path", str, "$HERMES_HOME/memory_store.db", "Where the facts are."),
+    Field("shared", bool, False, "One store of facts for all users of a gateway."),
 )
 
 RECALLED = 10
+MAX_OPEN = 64
+"""Users of a gateway whose facts are held open, each with its vectors."""
+
 LONGEST_FACT = 4000
 
 Action = Literal["add", "search", "probe", "related", "reason", "contradict", "update", "remove", "list"]
@@ -79,7 +86,8 @@ with `fact_feedback`."""
 
 
 class HolographicProvider(MemoryProvider):
-    """Facts in `memory_store.db` of the home, shared by all its sessions. No network, no key.
+    """Facts in `memory_store.db` of the home, shared by all sessions of its person; each user of a gateway has a file
+    of their own beside it. No network, no key.
 
     `clock` gives seconds since the epoch; trust decays by it.
     """
@@ -91,7 +99,8 @@ class HolographicProvider(MemoryProvider):
         self.clock = clock
         self._tools = ToolBox(self.fact_store, self.fact_feedback)
         self._options: Settings | None = None
-        self._memory: FactMemory | None = None
+        self._home = Path()
+        self._open: dict[str, FactMemory] = {}
 
     # -------------------------------------------------------------- setup
 
@@ -101,41 +110,34 @@ class HolographicProvider(MemoryProvider):
             return Availability.no("numpy is not installed", "pip install hermes-memory-holographic")
         return Availability()
 
-    def open(self, home: Path) -> FactMemory:
-        """The facts of a home, by its settings; `initialize` without a session, for commands."""
-        from hermes_holographic.retrieval import FactMemory
-        from hermes_holographic.store import FactStore
-
+    def open(self, home: Path, user: str = "") -> FactMemory:
+        """The facts of a home, or of one user of its gateway; `initialize` without a session, for commands."""
         self.shutdown()
-        options = load_settings(SETTINGS, home, NAME)
-        path = database_path(options, home)
-        store = FactStore(path, options.hrr_dim, options.default_trust, self.clock)
-        self._options = options
-        self._memory = FactMemory(
-            store, hrr_weight=options.hrr_weight, half_life_days=options.temporal_decay_half_life
-        )
-        return self._memory
+        self._options, self._home = load_settings(SETTINGS, home, NAME), home
+        return self._facts("" if self._options.shared else user)
 
     def initialize(self, session: Session) -> None:
         """Open the file and load its vectors: about 1 ms a thousand facts."""
-        self.open(Path(session.home)).refresh()
+        self.open(Path(session.home), session.owner).refresh()
 
     def backup_paths(self) -> Sequence[str]:
-        """The database, when settings put it outside the home."""
+        """The databases, when settings put them outside the home."""
         home = HermesHome.resolve().path
         path = database_path(load_settings(SETTINGS, home, NAME), home)
-        return [] if path.is_relative_to(home) else [str(path)]
+        found = [path, users_folder(path)] if not path.is_relative_to(home) else []
+        return [str(one) for one in found if one == path or one.is_dir()]
 
-    def check(self) -> Sequence[Check]:
+    def check(self, session: Session) -> Sequence[Check]:
         """Add a fact, find it by word and by name, forget it."""
-        store = self._facts.store
+        facts = self._facts_of(session)
+        store = facts.store
         word = f"check{uuid.uuid4().hex}"
         fact_id, _ = store.add(
             f"{word} is what the self-test wrote.", "general", entities=[word], source="check"
         )
         try:
-            by_word = [fact["fact_id"] for fact in self._facts.search(word, limit=1)]
-            by_name = [fact["fact_id"] for fact in self._facts.probe(word, limit=1)]
+            by_word = [fact["fact_id"] for fact in facts.search(word, limit=1)]
+            by_name = [fact["fact_id"] for fact in facts.probe(word, limit=1)]
         finally:
             store.remove(fact_id)
         where = str(store.db.path)
@@ -163,12 +165,13 @@ class HolographicProvider(MemoryProvider):
         """What the two tools are for."""
         return PROMPT
 
-    def prefetch(self, query: Query) -> Recall:
+    def prefetch(self, query: Query, session: Session) -> Recall:
         """Trusted facts that fit the message, best first, within its budget; none for small talk."""
         if is_trivial(query.text):
             return Recall()
         trust = self._setting.min_trust_threshold
-        found = self._facts.search(query.text, limit=RECALLED, min_trust=trust, unasked=True)
+        facts = self._facts_of(session)
+        found = facts.search(query.text, limit=RECALLED, min_trust=trust, unasked=True)
         items: list[RecallItem] = []
         left = query.budget
         for fact in found:
@@ -183,13 +186,19 @@ class HolographicProvider(MemoryProvider):
                 items.append(item)
         return Recall(tuple(items))
 
-    def handle_tool_call(self, call: ToolCall) -> str:
+    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run `fact_store` or `fact_feedback`."""
-        return self._tools.dispatch(call)
+        return self._tools.dispatch(call, session)
 
-    def on_memory_write(self, write: MemoryWrite) -> None:
-        """Keep one fact for each entry of MEMORY.md and USER.md. A write that was seen before changes nothing."""
-        self._facts.store.apply_once(write.id, lambda: self._mirror(write))
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        """Keep one fact for each entry of MEMORY.md and USER.md. A write that was seen before changes nothing.
+
+        The fact belongs to who had the entry written; who has it removed may be another user of the same files.
+        """
+        store = self._facts_of(session).store
+        if write.previous and store.find(write.previous) is None:
+            self._forget_elsewhere(write.previous, write.target, store.db.path)
+        store.apply_once(write.id, lambda: _mirror(store, write))
 
     def on_session_end(self, reader: TranscriptReader, session: Session) -> None:
         """With `auto_extract`, keep what the person stated; said again, it is only confirmed."""
@@ -200,18 +209,19 @@ class HolographicProvider(MemoryProvider):
         for message in reader.messages():
             if message.get("role") == "user":
                 for sentence, category in statements(message.get("content") or ""):
-                    self._facts.store.add(sentence, category, source=f"session:{session.id}")
+                    self._facts_of(session).store.add(sentence, category, source=f"session:{session.id}")
 
     def shutdown(self) -> None:
-        """Close the file."""
-        if self._memory is not None:
-            self._memory.store.db.close()
+        """Close the files."""
+        while self._open:
+            self._open.popitem()[1].store.db.close()
 
     # -------------------------------------------------------------- tools
 
     @tool(description=FACT_STORE)
     def fact_store(
         self,
+        session: Session,
         action: Action,
         content: Annotated[str | None, "the fact, one sentence that stands alone (add, update)"] = None,
         query: Annotated[str | None, "words to search for"] = None,
@@ -225,7 +235,8 @@ class HolographicProvider(MemoryProvider):
         limit: Annotated[int, Range(1, 50)] = 10,
     ) -> dict[str, Any]:
         """The tool of nine actions."""
-        facts, store = self._facts, self._facts.store
+        facts = self._facts_of(session)
+        store = facts.store
         scope: dict[str, Any] = {
             "limit": limit,
             "min_trust": self._setting.min_trust_threshold if min_trust is None else min_trust,
@@ -233,9 +244,9 @@ class HolographicProvider(MemoryProvider):
         }
         match action:
             case "add":
-                return self._add(_needed("content", content), category, tags, entities)
+                return _add(store, _needed("content", content), category, tags, entities)
             case "update":
-                return self._update(_needed("fact_id", fact_id), content, category, tags, trust_delta)
+                return _update(store, _needed("fact_id", fact_id), content, category, tags, trust_delta)
             case "remove":
                 return {"removed": store.remove(_needed("fact_id", fact_id))}
             case "list":
@@ -254,74 +265,51 @@ class HolographicProvider(MemoryProvider):
         return _answer("results", found)
 
     @tool(description=FACT_FEEDBACK)
-    def fact_feedback(self, action: Literal["helpful", "unhelpful"], fact_id: FactId) -> dict[str, Any]:
+    def fact_feedback(
+        self, session: Session, action: Literal["helpful", "unhelpful"], fact_id: FactId
+    ) -> dict[str, Any]:
         """Trust by use."""
-        result = self._facts.store.feedback(fact_id, action == "helpful")
+        result = self._facts_of(session).store.feedback(fact_id, action == "helpful")
         if result is None:
             raise ToolInputInvalid(f"there is no fact {fact_id}", "send an id from a result")
         return result
 
-    def _add(
-        self, content: str, category: str | None, tags: str | None, entities: list[str] | None
-    ) -> dict[str, Any]:
-        text = _fact_text(content)
-        fact_id, _ = self._facts.store.add(text, category or "general", tags or "", entities or ())
-        return {"fact_id": fact_id, "status": "added"}
+    # -------------------------------------------------------------- files
 
-    def _update(
-        self, fact_id: int, content: str | None, category: str | None, tags: str | None, trust_delta: float
-    ) -> dict[str, Any]:
-        if content is None and category is None and tags is None and not trust_delta:
-            raise ToolInputInvalid("nothing to update", "send content, tags, category or trust_delta")
-        text = None if content is None else _fact_text(content)
-        try:
-            done = self._facts.store.update(
-                fact_id, content=text, tags=tags, category=category, trust_delta=trust_delta
-            )
-        except sqlite3.IntegrityError:
-            other = self._facts.store.find(text or "")
-            raise ToolInputInvalid(
-                f"fact {other} says that already", f"remove fact {fact_id} instead"
-            ) from None
-        return {"updated": done}
+    def _facts_of(self, session: Session) -> FactMemory:
+        """The facts of whoever speaks."""
+        return self._facts("" if self._setting.shared else session.owner)
 
-    # ------------------------------------------------------------- mirror
+    def _facts(self, user: str) -> FactMemory:
+        facts = self._open.pop(user, None) or self._load(user)
+        self._open[user] = facts  # behind the others: it was used last
+        for least_used in list(self._open)[:-MAX_OPEN]:
+            self._open.pop(least_used).store.db.close()
+        return facts
 
-    def _mirror(self, write: MemoryWrite) -> None:
-        store = self._facts.store
-        old = self._mirrored(write)
-        if write.action == "remove":
-            if old is not None:
-                store.remove(old)
-            return
-        same = store.find(write.content)
-        if old is not None and same in (None, old):
-            store.update(old, content=write.content)
-            return
-        if old is not None:
-            store.remove(old)
-        category = "user_pref" if write.target == "user" else "general"
-        store.add(write.content, category, source=f"mirror:{write.target}")
+    def _forget_elsewhere(self, entry: str, target: str, here: Path) -> None:
+        """Remove the fact that an entry was mirrored as, whoever it belongs to."""
+        from hermes_holographic.store import FactStore
 
-    def _mirrored(self, write: MemoryWrite) -> int | None:
-        """The fact that holds the entry which this write replaces or removes."""
-        store = self._facts.store
-        if write.action == "add":
-            return None
-        if write.previous and (known := store.find(write.previous)) is not None:
-            return known
-        fragment = write.old_text or write.previous
-        found = store.containing(fragment, f"mirror:{write.target}") if fragment else []
-        if len(found) == 1:
-            return found[0]
-        log.warning("%d mirrored facts hold the text that write %s %ss", len(found), write.id, write.action)
-        return None
+        options, home = self._setting, database_path(self._setting, self._home)
+        for path in (home, *sorted(users_folder(home).glob("*.db"))):
+            if path != here and path.exists():
+                store = FactStore(path, options.hrr_dim, options.default_trust, self.clock)
+                with closing(store.db):
+                    mirrored = store.containing(entry, f"mirror:{target}")
+                    if (fact := store.find(entry)) is not None and fact in mirrored:
+                        store.remove(fact)
 
-    @property
-    def _facts(self) -> FactMemory:
-        if self._memory is None:
-            raise RuntimeError("HolographicProvider is used before initialize()")
-        return self._memory
+    def _load(self, user: str) -> FactMemory:
+        from hermes_holographic.retrieval import FactMemory
+        from hermes_holographic.store import FactStore
+
+        options = self._setting
+        path = database_path(options, self._home, user)
+        store = FactStore(path, options.hrr_dim, options.default_trust, self.clock)
+        return FactMemory(
+            store, hrr_weight=options.hrr_weight, half_life_days=options.temporal_decay_half_life
+        )
 
     @property
     def _setting(self) -> Settings:
@@ -330,9 +318,77 @@ class HolographicProvider(MemoryProvider):
         return self._options
 
 
-def database_path(options: Settings, home: Path) -> Path:
-    """Where the facts are: `db_path` with $HERMES_HOME and ~ filled in, relative to the home."""
-    return home / Path(options.db_path.replace("$HERMES_HOME", str(home))).expanduser()
+def database_path(options: Settings, home: Path, user: str = "") -> Path:
+    """Where the facts are: `db_path` with $HERMES_HOME and ~ filled in, relative to the home; those of a user beside it."""
+    path = home / Path(options.db_path.replace("$HERMES_HOME", str(home))).expanduser()
+    return users_folder(path) / f"{file_name_of(user)}.db" if user else path
+
+
+def users_folder(path: Path) -> Path:
+    """Where the databases of users are, beside the home's own at `path`."""
+    return path.with_name(f"{path.stem}.users")
+
+
+# ------------------------------------------------------------------ tools
+
+
+def _add(
+    store: FactStore, content: str, category: str | None, tags: str | None, entities: list[str] | None
+) -> dict[str, Any]:
+    fact_id, _ = store.add(_fact_text(content), category or "general", tags or "", entities or ())
+    return {"fact_id": fact_id, "status": "added"}
+
+
+def _update(
+    store: FactStore,
+    fact_id: int,
+    content: str | None,
+    category: str | None,
+    tags: str | None,
+    trust_delta: float,
+) -> dict[str, Any]:
+    if content is None and category is None and tags is None and not trust_delta:
+        raise ToolInputInvalid("nothing to update", "send content, tags, category or trust_delta")
+    text = None if content is None else _fact_text(content)
+    try:
+        done = store.update(fact_id, content=text, tags=tags, category=category, trust_delta=trust_delta)
+    except sqlite3.IntegrityError:
+        other = store.find(text or "")
+        raise ToolInputInvalid(f"fact {other} says that already", f"remove fact {fact_id} instead") from None
+    return {"updated": done}
+
+
+# ----------------------------------------------------------------- mirror
+
+
+def _mirror(store: FactStore, write: MemoryWrite) -> None:
+    old = _mirrored(store, write)
+    if write.action == "remove":
+        if old is not None:
+            store.remove(old)
+        return
+    same = store.find(write.content)
+    if old is not None and same in (None, old):
+        store.update(old, content=write.content)
+        return
+    if old is not None:
+        store.remove(old)
+    category = "user_pref" if write.target == "user" else "general"
+    store.add(write.content, category, source=f"mirror:{write.target}")
+
+
+def _mirrored(store: FactStore, write: MemoryWrite) -> int | None:
+    """The fact that holds the entry which this write replaces or removes."""
+    if write.action == "add":
+        return None
+    if write.previous and (known := store.find(write.previous)) is not None:
+        return known
+    fragment = write.old_text or write.previous
+    found = store.containing(fragment, f"mirror:{write.target}") if fragment else []
+    if len(found) == 1:
+        return found[0]
+    log.warning("%d mirrored facts hold the text that write %s %ss", len(found), write.id, write.action)
+    return None
 
 
 def _fact_text(content: str) -> str:

@@ -30,8 +30,10 @@ class Agent:
     home: Path
     clock: Clock
 
+    user: str = ""
+
     def tool(self, name: str, **arguments: Any) -> Any:
-        return json.loads(self.provider.handle_tool_call(ToolCall(name, arguments)))
+        return json.loads(self.provider.handle_tool_call(ToolCall(name, arguments), self.session))
 
     def fact(self, action: str, **arguments: Any) -> Any:
         return self.tool("fact_store", action=action, **arguments)
@@ -45,7 +47,7 @@ class Agent:
 
     @property
     def session(self) -> Session:
-        return Session("s1", home=str(self.home))
+        return Session("s1", platform="telegram", user_id=self.user, home=str(self.home))
 
 
 @pytest.fixture

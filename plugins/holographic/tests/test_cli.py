@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -44,6 +45,13 @@ def test_facts_are_listed_as_lines_and_as_json(
     lines = run(*arguments).stdout.splitlines()
     assert (data[0]["content"], len(data), len(lines)) == (first, count, count)
     assert first.replace("\x1b", "\N{REPLACEMENT CHARACTER}") in lines[0]
+
+
+def test_facts_of_a_user_of_a_gateway_are_asked_for_by_name(run: Any, agent: Any) -> None:
+    ann = replace(agent, user="ann")
+    ann.add("Ann keeps bees")
+    assert "Ann keeps bees" in run("facts", "--user", "telegram:ann").stdout
+    assert "Ann keeps bees" not in run("facts").stdout
 
 
 def test_contradictions_show_both_facts(run: Any) -> None:

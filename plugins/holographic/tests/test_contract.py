@@ -8,7 +8,9 @@ from hermes_core.testing import ProviderContract
 
 
 class TestHolographic(ProviderContract):
-    """Facts in one local file; one memory a home."""
+    """Facts in local files, one for each user of a home."""
+
+    isolates_users = True
 
     recalled_from = frozenset({"on_memory_write"})
 

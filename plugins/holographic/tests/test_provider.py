@@ -3,12 +3,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hermes_holographic import HolographicProvider
+from hermes_holographic.provider import MAX_OPEN, database_path
 
 from hermes_core import MemoryWrite, Message, Query
 from hermes_core.contract.provider import contract_faults
@@ -42,12 +43,12 @@ def end(agent: Any, *texts: str, role: str = "user") -> None:
 
 def write(agent: Any, write_id: str, action: Any, content: str = "", **more: Any) -> None:
     agent.provider.on_memory_write(
-        MemoryWrite(write_id, action, more.pop("target", "memory"), content, **more)
+        MemoryWrite(write_id, action, more.pop("target", "memory"), content, **more), agent.session
     )
 
 
 def recalled(agent: Any, text: str, budget: int = 1500) -> list[str]:
-    return [item.text for item in agent.provider.prefetch(Query(text, budget)).items]
+    return [item.text for item in agent.provider.prefetch(Query(text, budget), agent.session).items]
 
 
 def test_it_keeps_the_contract() -> None:
@@ -223,7 +224,7 @@ def test_a_turn_is_reminded_of_what_fits_best_first_with_scores(agent: Any) -> N
     agent.add("Caroline went to an LGBTQ support group in May")
     agent.add("Mel paints sunsets")
     agent.add("The build runs on GitHub")
-    recall = agent.provider.prefetch(Query("When did Caroline go to the LGBTQ support group?"))
+    recall = agent.provider.prefetch(Query("When did Caroline go to the LGBTQ support group?"), agent.session)
     assert [item.text for item in recall.items] == ["Caroline went to an LGBTQ support group in May"]
     assert recall.items[0].score > 0
     assert (recall.items[0].id, recall.items[0].when) == ("1", "2023-11-14")
@@ -234,7 +235,7 @@ def test_a_turn_is_reminded_of_what_fits_best_first_with_scores(agent: Any) -> N
 )
 def test_a_message_that_no_fact_fits_recalls_nothing(agent: Any, text: str) -> None:
     agent.add("Caroline went to a support group")
-    assert not agent.provider.prefetch(Query(text))
+    assert not agent.provider.prefetch(Query(text), agent.session)
 
 
 def test_one_word_in_common_with_a_long_question_is_not_enough(agent: Any) -> None:
@@ -250,7 +251,7 @@ def test_recall_stays_within_the_budget(agent: Any) -> None:
     for number in range(20):
         agent.add(f"Mel planted tree {number} by the long river road")
     assert len(recalled(agent, "where did Mel plant trees?")) == 10
-    few = agent.provider.prefetch(Query("where did Mel plant trees?", budget=40))
+    few = agent.provider.prefetch(Query("where did Mel plant trees?", budget=40), agent.session)
     assert 0 < len(few.render()) <= 40 * 4
     assert recalled(agent, "where did Mel plant trees?", budget=1) == []
 
@@ -273,7 +274,7 @@ def test_hostile_text_is_data_in_every_place(agent: Any, text: str) -> None:
         "reason": {"entities": [text, "%"]},
     }.items():
         assert "Mel likes tea" not in str(agent.fact(action, **arguments))
-    agent.provider.prefetch(Query(text))
+    agent.provider.prefetch(Query(text), agent.session)
     assert agent.fact("update", fact_id=fact_id, tags=text) == {"updated": True}
     assert agent.fact("remove", fact_id=fact_id) == {"removed": True}
     assert agent.texts("list") == ["Mel likes tea"]
@@ -378,7 +379,7 @@ def test_nothing_is_kept_unless_configured(agent: Any) -> None:
 
 def test_the_check_writes_recalls_and_leaves_no_trace(agent: Any) -> None:
     agent.add("Mel likes tea")
-    checks = agent.provider.check()
+    checks = agent.provider.check(agent.session)
     assert [check.ok for check in checks] == [True] * 4
     assert agent.texts("list") == ["Mel likes tea"]
     assert agent.provider.open(agent.home).store.stats()["entities"] == 1
@@ -389,3 +390,69 @@ def test_the_prompt_names_both_tools_and_is_short() -> None:
     assert "fact_store" in block
     assert "fact_feedback" in block
     assert len(block) < 600
+
+
+def of_user(agent: Any, user: str) -> Any:
+    return replace(agent, user=user)
+
+
+def test_each_user_of_a_gateway_has_facts_of_their_own(start: Callable[..., Any]) -> None:
+    home = start()
+    ann, bob = of_user(home, "ann"), of_user(home, "bob")
+    told = {
+        "": "The alarm code is 4711",
+        "ann": "Ann's alarm code is 1234",
+        "bob": "Bob's alarm code is 9876",
+    }
+    for agent in (home, ann, bob):
+        agent.add(told[agent.user])
+        end(agent, "I prefer nothing.")
+    for agent in (home, ann, bob):
+        assert recalled(agent, "What is the alarm code?") == [told[agent.user]]
+        assert agent.texts("list") == agent.texts("search", query="alarm code") == [told[agent.user]]
+        assert agent.fact("contradict")["results"] == []
+    bob.fact("remove", fact_id=1)
+    assert recalled(ann, "What is the alarm code?") == [told["ann"]]
+
+
+def test_users_whose_names_differ_in_case_only_are_two(start: Callable[..., Any]) -> None:
+    upper, lower = of_user(start(), "ANN"), of_user(start(), "ann")
+    names = {
+        database_path(agent.provider._setting, agent.home, agent.session.owner).name.lower()
+        for agent in (upper, lower)
+    }
+    assert len(names) == 2
+
+
+def test_facts_are_shared_by_all_users_where_the_settings_say_so(start: Callable[..., Any]) -> None:
+    home = start(shared=True)
+    of_user(home, "ann").add("The alarm code is 4711")
+    assert recalled(of_user(home, "bob"), "What is the alarm code?") == ["The alarm code is 4711"]
+
+
+def test_many_users_are_served_with_a_bounded_number_of_open_files(start: Callable[..., Any]) -> None:
+    home = start()
+    for number in range(MAX_OPEN + 5):
+        of_user(home, f"user{number}").add(f"The number is {number}")
+    assert len(home.provider._open) == MAX_OPEN
+    assert recalled(of_user(home, "user0"), "What is the number?") == ["The number is 0"]
+
+
+def test_an_entry_of_a_shared_file_is_forgotten_whoever_removes_it(start: Callable[..., Any]) -> None:
+    home = start()
+    ann, bob = of_user(home, "ann"), of_user(home, "bob")
+    write(ann, "w1", "add", "The server stands in Oslo")
+    ann.add("The server has two disks")
+    assert (home.texts("list"), bob.texts("list")) == ([], [])
+    write(
+        bob,
+        "w2",
+        "replace",
+        "The server stands in Rome",
+        old_text="Oslo",
+        previous="The server stands in Oslo",
+    )
+    assert ann.texts("list") == ["The server has two disks"]
+    assert bob.texts("list") == ["The server stands in Rome"]
+    write(home, "w3", "remove", old_text="disks", previous="The server has two disks")
+    assert ann.texts("list") == ["The server has two disks"], "she told it herself; it is no entry of a file"

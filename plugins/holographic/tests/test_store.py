@@ -125,7 +125,7 @@ def test_one_thread_reads_while_another_writes(agent: Any) -> None:
     def write() -> None:
         for number in range(150):
             agent.provider.on_memory_write(
-                MemoryWrite(f"w{number}", "add", "memory", f"Ann saw comet {number}")
+                MemoryWrite(f"w{number}", "add", "memory", f"Ann saw comet {number}"), agent.session
             )
 
     writer = threading.Thread(target=write)
