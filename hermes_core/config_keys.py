@@ -85,6 +85,9 @@ class MemoryConfig:
     user_profile_enabled: bool = _key(True, "Keep the profile of the person, USER.md.")
     memory_char_limit: int = _key(2200, "Size of MEMORY.md in characters, delimiters included.", minimum=1)
     user_char_limit: int = _key(1375, "Size of USER.md in characters, delimiters included.", minimum=1)
+    per_user: bool = _key(
+        False, "Behind a gateway: a USER.md for each user instead of one for all; MEMORY.md stays shared."
+    )
     provider: str = _key("", "Name of the external provider; empty for curated memory alone.")
     nudge_interval: int = _key(10, "Turns between two reminders to review memory; 0 for none.", minimum=0)
     flush_min_turns: int = _key(

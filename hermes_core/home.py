@@ -6,6 +6,7 @@ of their own under `profiles/NAME`.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from hermes_core.errors import ConfigError
 
@@ -86,6 +88,10 @@ class HermesHome:
         """The person's profile."""
         return self.memories / "USER.md"
 
+    def user_md_of(self, owner: str) -> Path:
+        """The profile of one user of a gateway, where `memory.per_user` gives each their own."""
+        return self.memories / "users" / file_name_of(owner) / "USER.md"
+
     @property
     def journal_db(self) -> Path:
         """Every change of curated memory, for history and undo."""
@@ -129,6 +135,16 @@ class HermesHome:
     def provider_json(self, name: str) -> Path:
         """Where the provider of this name keeps its settings that are no secrets."""
         return self.path / f"{name}.json"
+
+
+def file_name_of(key: str) -> str:
+    """A name for a file of whoever `key` names: readable, safe, and another for each key, whatever the file system folds.
+
+    >>> file_name_of("telegram:42")
+    'telegram%3A42-65d845543dfff5c3'
+    """
+    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{quote(key, safe='', errors='replace')[:80]}-{digest[:16]}" if len(key) <= 80 else digest
 
 
 def _default_root(env: Mapping[str, str]) -> Path:

@@ -112,6 +112,7 @@ class Memory:
             user_char_limit=config.memory.user_char_limit,
             memory_enabled=config.memory.memory_enabled,
             user_profile_enabled=config.memory.user_profile_enabled,
+            per_user=config.memory.per_user,
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
             on_write=self.manager.on_memory_write,
@@ -228,7 +229,7 @@ class Memory:
         self.manager.on_turn_start(self.sessions.turn_count(session.id) + 1, text, session)
         recall = self.manager.prefetch_all(query, session)
         contexts = (*recall.contexts, *self._past(query, session))
-        return TurnRecall(recall, contexts, tuple(self.problems()))
+        return TurnRecall(recall, contexts, tuple(self.problems(session)))
 
     def end_turn(
         self,
@@ -291,7 +292,7 @@ class Memory:
         query = self._query(text)
         auto = self.config.recall.sessions == "auto"
         results = [
-            *(Recalled("memory", True, entry) for entry in self._prompt_entries()),
+            *(Recalled("memory", True, entry) for entry in self._prompt_entries(here)),
             *self._provider_results(query, here, limit),
         ]
         if self.config.sessions.search_enabled:
@@ -299,18 +300,18 @@ class Memory:
             results += [recalled("sessions", auto, found_item(hit)) for hit in hits]
         tokens = sum(count_tokens(result.text) for result in results if result.injected)
         elapsed = (time.perf_counter() - began) * 1000
-        return RecallReport(text, tuple(results), tokens, round(elapsed, 3), tuple(self.problems()))
+        return RecallReport(text, tuple(results), tokens, round(elapsed, 3), tuple(self.problems(here)))
 
     def providers(self) -> list[ProviderEntry]:
         """The catalog of what is installed, with this memory's own provider in the state that it is really in."""
         found = discover_providers(self.home, control=self._control(), active=self._selected)
         return [self._observed(entry) for entry in found]
 
-    def problems(self) -> list[str]:
-        """What is configured and does not work, a sentence each; empty when all is well."""
+    def problems(self, session: Session | None = None) -> list[str]:
+        """What is configured and does not work for who speaks, a sentence each; empty when all is well."""
         found = [str(self._load_error)] if self._load_error else []
         found += [*self._observer_problems, *filter(None, [self._refused])]
-        found += [str(conflict) for conflict in self.curated.problems().values()]
+        found += [str(conflict) for conflict in self.curated.of(session).problems().values()]
         return found + [
             f"memory provider {health.name!r} is {health.state}: {health.reason}"
             for health in self.manager.health()
@@ -424,15 +425,16 @@ class Memory:
         text = within(Recall(tuple(map(found_item, hits))), query.budget).render()
         return [(SESSIONS_LABEL, text)] if text else []
 
-    def _prompt_entries(self) -> list[str]:
+    def _prompt_entries(self, session: Session) -> list[str]:
         """The curated entries that a new session's prompt shows."""
-        hidden = {flagged.entry for flagged in self.curated.flagged()}
-        broken = self.curated.problems()
+        curated = self.curated.of(session)
+        hidden = {flagged.entry for flagged in curated.flagged()}
+        broken = curated.problems()
         return [
             entry
-            for target in self.curated.enabled_targets
+            for target in curated.enabled_targets
             if target not in broken
-            for entry in self.curated.entries(target)
+            for entry in curated.entries(target)
             if entry not in hidden
         ]
 

@@ -90,7 +90,8 @@ def _undo(talk: Chat, argument: str) -> None:
 
 def _undo_memory(talk: Chat, argument: str) -> None:
     del argument
-    talk.agent.memory.curated.undo(session=talk.agent.session)
+    session = talk.agent.session
+    talk.agent.memory.curated.of(session).undo(session=session)
     click.secho("the last change of memory is taken back", dim=True)
 
 
@@ -102,7 +103,7 @@ def _compress(talk: Chat, argument: str) -> None:
 
 def _memory(talk: Chat, argument: str) -> None:
     del argument
-    curated = talk.agent.memory.curated
+    curated = talk.agent.memory.curated.of(talk.agent.session)
     rows = [(target, entry) for target in curated.enabled_targets for entry in curated.entries(target)]
     print_table("", ("file", "entry"), rows, "nothing is kept yet")
 

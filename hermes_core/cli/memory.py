@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from hermes_core.cli.curating import curate
 from hermes_core.cli.output import console, finish, json_option, moment, print_json, print_table
 from hermes_core.cli.setup import setup
 from hermes_core.config import set_value
+from hermes_core.contract.values import Session
 from hermes_core.curated.edits import clip
 from hermes_core.curated.journal import Version
 from hermes_core.curated.store import TARGETS
@@ -20,13 +22,19 @@ from hermes_core.health.status import ProviderStatus, Status, StoreStatus, statu
 from hermes_core.kit.text import printable
 from hermes_core.loader.load import load_provider
 from hermes_core.manager.health import ProviderHealth
-from hermes_core.memory import open_memory
+from hermes_core.memory import Memory, open_memory
 
 DELIVERY_WAIT = 3.0
 """Seconds that a command waits for the provider to take a change; what it does not take by then, waits in the outbox."""
 
 target_option = click.option(
     "--target", type=click.Choice(TARGETS), default="memory", show_default=True, help="MEMORY.md or USER.md."
+)
+user_option = click.option(
+    "--user",
+    default="",
+    metavar="PLATFORM:ID",
+    help="Of this user of a gateway, where memory.per_user is on.",
 )
 
 
@@ -40,12 +48,14 @@ memory.add_command(setup)
 
 
 @memory.command()
+@user_option
 @json_option
 @click.pass_context
-def show(ctx: click.Context, as_json: bool) -> None:
+def show(ctx: click.Context, user: str, as_json: bool) -> None:
     """Print MEMORY.md and USER.md as the next session's prompt will hold them."""
     with open_memory(home_of(ctx), provider="") as opened:
-        curated, broken = opened.curated, opened.curated.problems()
+        curated = opened.curated.of(_speaker(opened, user))
+        broken = curated.problems()
         stores = {
             target: curated.entries(target) for target in curated.enabled_targets if target not in broken
         }
@@ -61,44 +71,48 @@ def show(ctx: click.Context, as_json: bool) -> None:
 @memory.command()
 @click.argument("content")
 @target_option
+@user_option
 @json_option
 @click.pass_context
-def add(ctx: click.Context, content: str, target: str, as_json: bool) -> None:
+def add(ctx: click.Context, content: str, target: str, user: str, as_json: bool) -> None:
     """Add CONTENT as an entry."""
-    _change(ctx, as_json, action="add", target=target, content=content)
+    _change(ctx, as_json, user, action="add", target=target, content=content)
 
 
 @memory.command()
 @click.argument("old_text")
 @click.argument("content")
 @target_option
+@user_option
 @json_option
 @click.pass_context
-def replace(ctx: click.Context, old_text: str, content: str, target: str, as_json: bool) -> None:
+def replace(ctx: click.Context, old_text: str, content: str, target: str, user: str, as_json: bool) -> None:
     """Replace the one entry that holds OLD_TEXT by CONTENT."""
-    _change(ctx, as_json, action="replace", target=target, old_text=old_text, content=content)
+    _change(ctx, as_json, user, action="replace", target=target, old_text=old_text, content=content)
 
 
 @memory.command()
 @click.argument("old_text")
 @target_option
+@user_option
 @json_option
 @click.pass_context
-def remove(ctx: click.Context, old_text: str, target: str, as_json: bool) -> None:
+def remove(ctx: click.Context, old_text: str, target: str, user: str, as_json: bool) -> None:
     """Remove the one entry that holds OLD_TEXT."""
-    _change(ctx, as_json, action="remove", target=target, old_text=old_text)
+    _change(ctx, as_json, user, action="remove", target=target, old_text=old_text)
 
 
 @memory.command()
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many."
 )
+@user_option
 @json_option
 @click.pass_context
-def history(ctx: click.Context, limit: int, as_json: bool) -> None:
+def history(ctx: click.Context, limit: int, user: str, as_json: bool) -> None:
     """List changes of curated memory, the latest first."""
     with open_memory(home_of(ctx), provider="") as opened:
-        changes = opened.curated.history(limit=limit)
+        changes = opened.curated.of(_speaker(opened, user)).history(limit=limit)
     if as_json:
         print_json(changes)
         return
@@ -108,13 +122,15 @@ def history(ctx: click.Context, limit: int, as_json: bool) -> None:
 
 @memory.command()
 @click.argument("change", type=int, required=False)
+@user_option
 @json_option
 @click.pass_context
-def undo(ctx: click.Context, change: int | None, as_json: bool) -> None:
+def undo(ctx: click.Context, change: int | None, user: str, as_json: bool) -> None:
     """Undo the latest change, or the one with the id CHANGE."""
     with open_memory(home_of(ctx)) as opened:
-        opened.manager.initialize_all(opened.local_session)
-        result = opened.curated.undo(change, session=opened.local_session)
+        who = _speaker(opened, user)
+        opened.manager.initialize_all(who)
+        result = opened.curated.of(who).undo(change, session=who)
         opened.flush(DELIVERY_WAIT)
         problems = opened.problems()
     _say(ctx, result, problems, as_json)
@@ -192,6 +208,35 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
     finish(ctx, problems)
 
 
+@memory.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@user_option
+@click.pass_context
+def prune(ctx: click.Context, yes: bool, user: str) -> None:
+    """Forget the history of curated memory and its copies, so that what was removed is nowhere in it.
+
+    For a secret that was removed: until then undo could bring it back. The entries of now stay. Where it was said, in
+    past conversations, `hermes sessions prune` deletes it; what a provider took is in the provider's hands.
+    """
+    if not yes:
+        click.confirm("Forget all changes? None of them can be undone any more.", abort=True)
+    with open_memory(home_of(ctx), provider="") as opened:
+        gone = opened.curated.of(_speaker(opened, user)).prune()
+    click.echo(f"{gone} changes and copies are gone")
+
+
+def _speaker(opened: Memory, user: str) -> Session:
+    """The person at this machine, or the user of a gateway that the command names."""
+    if not user:
+        return opened.local_session
+    platform, colon, user_id = user.partition(":")
+    if not (platform and colon and user_id):
+        raise Failure(f"{user!r} names no user; write PLATFORM:ID, as telegram:42")
+    if not opened.config.memory.per_user:
+        raise Failure("all users share one USER.md; set memory.per_user in config.yaml")
+    return dataclasses.replace(opened.local_session, platform=platform, user_id=user_id)
+
+
 def _summary(change: Version) -> str:
     """What came and what went, shortened."""
     lines = [f"+ {clip(entry)}" for entry in change.added] + [f"- {clip(entry)}" for entry in change.removed]
@@ -249,10 +294,17 @@ def _store_state(store: StoreStatus) -> str:
 
 
 def _change(
-    ctx: click.Context, as_json: bool, *, action: str, target: str, content: str = "", old_text: str = ""
+    ctx: click.Context,
+    as_json: bool,
+    user: str,
+    *,
+    action: str,
+    target: str,
+    content: str = "",
+    old_text: str = "",
 ) -> None:
     with open_memory(home_of(ctx)) as opened:
-        result = opened.change_memory(action, target, content, old_text)
+        result = opened.change_memory(action, target, content, old_text, session=_speaker(opened, user))
         opened.flush(DELIVERY_WAIT)
         problems = opened.problems()
     _say(ctx, result, problems, as_json)

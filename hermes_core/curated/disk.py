@@ -21,14 +21,18 @@ FILE_BOUND = 4 * 1024 * 1024
 
 
 class MemoryFile:
-    """MEMORY.md or USER.md. Callers hold the lock while they write."""
+    """MEMORY.md or USER.md. Callers hold the lock while they write.
 
-    def __init__(self, path: Path) -> None:
+    `key` is its name in the journal, where several files of a name have one each.
+    """
+
+    def __init__(self, path: Path, key: str = "") -> None:
         self.path = path
+        self.key = key or path.name
 
     @property
     def name(self) -> str:
-        """The file's name, as messages and the journal give it."""
+        """The file's name, as messages give it."""
         return self.path.name
 
     @property
@@ -69,6 +73,13 @@ class MemoryFile:
             with contextlib.suppress(FileNotFoundError):
                 old.unlink()
         return copy
+
+    def drop_backups(self) -> int:
+        """Delete all copies beside the file; how many there were."""
+        copies = self._backups() if self.path.parent.exists() else []
+        for copy in copies:
+            copy.unlink(missing_ok=True)
+        return len(copies)
 
     def _content(self, handle: int, data: bytes) -> bytes:
         found = os.fstat(handle)

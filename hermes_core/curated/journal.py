@@ -164,13 +164,31 @@ class Journal:
             for row in rows
         ]
 
-    def versions(self, target: str | None = None) -> Iterator[Version]:
-        """The changes that happened, newest first."""
-        for row in self._execute(
-            "SELECT * FROM changes WHERE state = 'done' AND target = ifnull(?, target) ORDER BY id DESC",
-            (target,),
-        ):
+    def versions(self, files: Sequence[str]) -> Iterator[Version]:
+        """The changes of these files that happened, newest first."""
+        marks = ", ".join("?" * len(files))
+        query = f"SELECT * FROM changes WHERE state = 'done' AND file IN ({marks}) ORDER BY id DESC"  # noqa: S608  only question marks
+        for row in self._execute(query, files):
             yield _version(row)
+
+    def prune(self, file: str) -> int:
+        """Delete what this file held before, but for changes that the provider was not told yet; how many changes went.
+
+        What stays is the newest change, which knows the file by its fingerprint, without what was before it.
+        """
+        with _remedied(), self._database.transaction() as connection:
+            newest = "(SELECT max(id) FROM changes WHERE file = :file AND state = 'done')"
+            connection.execute(
+                f"UPDATE changes SET before = after, writes = '[]', undoes = NULL WHERE id = {newest} AND mirrored",  # noqa: S608  a constant
+                {"file": file},
+            )
+            gone = connection.execute(
+                f"DELETE FROM changes WHERE file = :file AND mirrored AND id <> {newest}",  # noqa: S608  a constant
+                {"file": file},
+            ).rowcount
+        # The write-ahead log holds the old pages until it is folded in.
+        self._execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return gone
 
     def close(self) -> None:
         """Close the database."""

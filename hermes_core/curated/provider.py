@@ -20,16 +20,15 @@ class CuratedProvider(MemoryProvider):
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self._tool = MemoryTool(store)
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """The `memory` tool with the targets that are switched on; none when both are off."""
         targets = self._store.enabled_targets
         return [memory_schema(targets)] if targets else []
 
-    def system_prompt_block(self) -> str:
+    def system_prompt_block(self, session: Session) -> str:
         """MEMORY and USER PROFILE as they are on disk now, without what the scan keeps out."""
-        return self._store.take_snapshot().render()
+        return self._store.of(session).take_snapshot().render()
 
     def on_turn_start(self, session: Session) -> None:
         """A new turn has a new patience for failed writes."""
@@ -37,4 +36,4 @@ class CuratedProvider(MemoryProvider):
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run the `memory` tool."""
-        return self._tool.call(call.arguments, session)
+        return MemoryTool(self._store.of(session)).call(call.arguments, session)

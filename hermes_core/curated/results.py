@@ -64,11 +64,17 @@ def handed_on(target: MemoryTarget, count: int) -> Result:
 class Answers:
     """Refusals for one model, with the entries that it may see and an end to its tries."""
 
-    def __init__(self, limits: Mapping[MemoryTarget, int], scan: Scan, read: Read) -> None:
+    def __init__(
+        self,
+        limits: Mapping[MemoryTarget, int],
+        scan: Scan,
+        read: Read,
+        breaker: RetryBreaker | None = None,
+    ) -> None:
         self._limits = limits
         self._scan = scan
         self._read = read
-        self.breaker = RetryBreaker()
+        self.breaker = breaker or RetryBreaker()
 
     def refuse(self, refusal: Refusal, target: MemoryTarget | None, session: Session) -> Result:
         """A refusal as a result; after too many in one turn, one that tells the model to stop."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import itertools
 import logging
@@ -51,7 +52,7 @@ class MemoryStore:
     """Curated memory of one home. Safe for threads and processes: every call reads the file anew, under its lock.
 
     `filter_write` may veto or change a write before anything happens; `suppresses(target)` leaves the local file as it
-    is; `on_write` is told every accepted write, in order and under the file's lock; an `OutboxError` or
+    is; with `per_user` each user of a gateway has a USER.md of their own, see `of`; `on_write` is told every accepted write, in order and under the file's lock; an `OutboxError` or
     `StorageError` that it raises is shown in the result, and the write stands.
 
     Changes are answered with a dict as the `memory` tool gives it: `success`, then `message` and `usage`, or `error`
@@ -70,9 +71,12 @@ class MemoryStore:
         filter_write: FilterWrite | None = None,
         suppresses: Callable[[str], bool] | None = None,
         on_write: OnWrite | None = None,
+        per_user: bool = False,
         lock_timeout: float = LOCK_TIMEOUT,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self._home = home
+        self._per_user = per_user
         self._limits: dict[MemoryTarget, int] = {"memory": memory_char_limit, "user": user_char_limit}
         for target, limit in self._limits.items():
             if limit < 1:
@@ -92,6 +96,18 @@ class MemoryStore:
         self._writer = Writer(self._journal, lock_timeout, on_write)
         self._answers = Answers(self._limits, self._scan, self.entries)
         self._snapshot = Snapshot()
+
+    def of(self, session: Session | None) -> MemoryStore:
+        """The store of who speaks: this one, or with `per_user` one whose USER.md is that user's own."""
+        owner = session.owner if session is not None and self._per_user else ""
+        if not owner:
+            return self
+        own = copy.copy(self)
+        path = self._home.user_md_of(owner)
+        own._files = {**self._files, "user": MemoryFile(path, f"users/{path.parent.name}/{path.name}")}
+        own._answers = Answers(self._limits, self._scan, own.entries, self._answers.breaker)
+        own._snapshot = Snapshot()
+        return own
 
     # ---------------------------------------------------------------- reading
 
@@ -207,7 +223,14 @@ class MemoryStore:
     def history(self, target: MemoryTarget | None = None, limit: int = 50) -> list[Version]:
         """The changes that happened, newest first, also those that a process did not live to report."""
         self._settle(target)
-        return list(itertools.islice(self._journal.versions(target), limit))
+        return list(itertools.islice(self._journal.versions(self._keys(target)), limit))
+
+    def prune(self) -> int:
+        """Forget what was changed and removed, with all copies; how many changes and copies went.
+
+        Nothing can be undone any more. Changes that the provider was not told yet stay until it was.
+        """
+        return sum(self._writer.prune(file) for file in self._files.values())
 
     def mirror_missing(self) -> int:
         """Tell `on_write` again of accepted writes that it refused or never saw; gives how many changes it took.
@@ -349,7 +372,7 @@ class MemoryStore:
 
     def _undoable(self, change: int | None, target: MemoryTarget | None) -> Version | None:
         self._settle(target)
-        for version in self._journal.versions(target):
+        for version in self._journal.versions(self._keys(target)):
             newest = change is None and version.action != "undo" and not version.undone
             if (newest or version.id == change) and (version.added or version.removed):
                 return version
@@ -361,6 +384,9 @@ class MemoryStore:
                 self._writer.settle(self._files[one])
             except StorageError as exc:
                 log.warning("the history may lack the last change of %s: %s", self._files[one].path, exc)
+
+    def _keys(self, target: MemoryTarget | None) -> list[str]:
+        return [file.key for name, file in self._files.items() if target in (None, name)]
 
     def _flag(self, target: MemoryTarget, entry: str) -> Flagged | None:
         return flag(target, entry, self._limits[target], self._scan)

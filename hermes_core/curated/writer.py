@@ -48,7 +48,7 @@ class Writer:
         with locked(file.locked_path, self._lock_timeout):
             data = file.read()
             mark = fingerprint(data)
-            self._journal.settle(file.name, mark)
+            self._journal.settle(file.key, mark)
             found = parse(data)
             if found.conflict:
                 message, remedy = conflict(file, found.conflict)
@@ -85,7 +85,13 @@ class Writer:
     def settle(self, file: MemoryFile) -> None:
         """Decide what a dead process left, so that the history is true."""
         with locked(file.locked_path, self._lock_timeout), contextlib.suppress(MemoryConflict):
-            self._journal.settle(file.name, fingerprint(file.read()))
+            self._journal.settle(file.key, fingerprint(file.read()))
+
+    def prune(self, file: MemoryFile) -> int:
+        """Forget how the file came to be what it is, with the copies beside it; how many changes and copies went."""
+        self.settle(file)
+        with locked(file.locked_path, self._lock_timeout):
+            return self._journal.prune(file.key) + file.drop_backups()
 
     def mirror_missing(self) -> int:
         """Tell `on_write` of the writes that it refused or never saw; gives the number of changes it took."""
@@ -115,7 +121,7 @@ class Writer:
     def _adopt(self, opened: Opened, data: bytes, found: Document) -> str:
         """Journal a change from outside, with a copy of what would otherwise be gone; gives the notice."""
         file = opened.file
-        known = self._journal.last_known(file.name)
+        known = self._journal.last_known(file.key)
         if known.fingerprint == opened.mark if known else found.canonical:
             return ""
         before = known.entries if known else found.entries
@@ -161,7 +167,7 @@ def _step(
 ) -> Step:
     text = render(after)
     return Step(
-        file=opened.file.name,
+        file=opened.file.key,
         target=opened.target,
         action=action,
         before=render(before),

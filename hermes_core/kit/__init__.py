@@ -17,12 +17,12 @@ from hermes_core.errors import (
     ProviderUnavailable,
     ToolInputInvalid,
 )
+from hermes_core.home import file_name_of
 from hermes_core.kit.commands import command_home
 from hermes_core.kit.settings import Settings, load_settings, parse_bool, save_settings
 from hermes_core.kit.text import bullet_list, clip, fold_space, is_trivial, printable, storable
 from hermes_core.kit.tools import Range, ToolBox, tool
 from hermes_core.safety.redact import redact
-from hermes_core.storage.files import file_name_of
 from hermes_core.storage.sqlite import Database, Migration
 
 __all__ = [

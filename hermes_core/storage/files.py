@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from filelock import FileLock, Timeout
 
@@ -53,16 +51,6 @@ class FileSystem:
     def carries_wal(self) -> bool:
         """Whether SQLite's write-ahead log is safe here."""
         return self.kind not in _NO_SHARED_MEMORY and not self.kind.startswith("fuse")
-
-
-def file_name_of(key: str) -> str:
-    """A name for a file of whoever `key` names: readable, safe, and another for each key, whatever the file system folds.
-
-    >>> file_name_of("telegram:42")
-    'telegram%3A42-65d845543dfff5c3'
-    """
-    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{quote(key, safe='', errors='replace')[:80]}-{digest[:16]}" if len(key) <= 80 else digest
 
 
 @contextlib.contextmanager

@@ -230,3 +230,27 @@ def test_what_is_configured_and_does_not_work_shows_in_the_exit_code(
         assert warning in hermes(*words, code=3).stderr
     assert data("memory", "add", "Likes rye", code=3)["success"]
     assert hermes("sessions", "list").stderr == ""
+
+
+def test_a_users_profile_is_shown_changed_and_undone_by_name(
+    hermes: Any, data: Any, hermes_home: HermesHome
+) -> None:
+    ann = ("--user", "telegram:ann")
+    assert "share one USER.md" in hermes("memory", "show", *ann, code=1).stderr
+    set_value(hermes_home, "memory.per_user", True)
+    hermes("memory", "add", "Is called Ann", "--target", "user", *ann)
+    assert data("memory", "show", *ann)["user"] == ["Is called Ann"]
+    assert data("memory", "show")["user"] == []
+    assert len(data("memory", "history", *ann)) == 1
+    hermes("memory", "undo", *ann)
+    assert data("memory", "show", *ann)["user"] == []
+    assert "PLATFORM:ID" in hermes("memory", "show", "--user", "ann", code=1).stderr
+
+
+def test_prune_forgets_what_undo_could_bring_back(hermes: Any, data: Any) -> None:
+    hermes("memory", "add", "The code is 4711")
+    hermes("memory", "remove", "4711")
+    assert "can be undone any more" in hermes("memory", "prune", code=1).stdout
+    assert "gone" in hermes("memory", "prune", "--yes").stdout
+    assert all("4711" not in str(change) for change in data("memory", "history"))
+    assert "There is no change to undo" in hermes("memory", "undo", code=1).stderr

@@ -18,12 +18,14 @@ def test_it_is_a_provider_like_any_other(store: MemoryStore) -> None:
     assert contract_faults(provider) == []
 
 
-def test_the_prompt_block_is_what_is_on_disk_when_it_is_asked_for(store: MemoryStore) -> None:
+def test_the_prompt_block_is_what_is_on_disk_when_it_is_asked_for(
+    store: MemoryStore, session: Session
+) -> None:
     provider = CuratedProvider(store)
-    assert provider.system_prompt_block() == ""
+    assert provider.system_prompt_block(session) == ""
     store.add("memory", "Uses ruff")
     store.add("user", "Mel")
-    block = provider.system_prompt_block()
+    block = provider.system_prompt_block(session)
     assert block.index("Uses ruff") < block.index("\n\n") < block.index("USER PROFILE (") < block.index("Mel")
 
 

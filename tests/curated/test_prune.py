@@ -1,0 +1,65 @@
+"""What was removed can be made to be gone: from the journal, from the copies, from the pages of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hermes_core import HermesHome
+from hermes_core.curated.store import MemoryStore
+from hermes_core.errors import OutboxFull
+
+MakeStore = Callable[..., MemoryStore]
+SECRET = "hunter22-correct-horse"
+
+
+def holding(home: HermesHome, text: str) -> list[str]:
+    """Files below the memory folder whose bytes hold the text."""
+    files = (path for path in home.memories.rglob("*") if path.is_file())
+    return sorted(path.name for path in files if text.encode() in path.read_bytes())
+
+
+def test_after_a_prune_a_removed_entry_is_nowhere(store: MemoryStore, hermes_home: HermesHome) -> None:
+    store.add("memory", "Uses ruff")
+    store.add("memory", f"The password is {SECRET}")
+    hermes_home.memory_md.write_text(f"- Uses ruff\r\n- The password is {SECRET}\r\n")
+    store.replace("memory", SECRET, "The password is in the vault")
+    store.add("user", "Mel")
+    assert holding(hermes_home, SECRET)
+    assert store.prune() > 0
+    assert holding(hermes_home, SECRET) == []
+    assert "vault" in " ".join(store.entries("memory"))
+    assert not store.undo()["success"]
+    assert store.entries("user") == ("Mel",)
+
+
+def test_after_a_prune_the_file_is_still_known_and_goes_on(store: MemoryStore) -> None:
+    store.add("memory", "Uses ruff")
+    store.remove("memory", "ruff")
+    store.prune()
+    assert "notice" not in store.add("memory", "Uses mypy"), (
+        "no edit from outside is seen where there was none"
+    )
+    assert store.undo()["success"]
+    assert store.entries("memory") == ()
+
+
+def test_a_prune_keeps_what_the_provider_was_not_told_yet(make_store: MakeStore) -> None:
+    told: list[str] = []
+    full = True
+
+    def on_write(write: object, _session: object) -> None:
+        if full:
+            raise OutboxFull("the outbox is full", "wait")
+        told.append(write.content)  # type: ignore[attr-defined]
+
+    store = make_store(on_write=on_write)
+    store.add("memory", "Uses ruff")
+    store.add("memory", "Uses mypy")
+    store.prune()
+    full = False
+    assert store.mirror_missing() == 2
+    assert told == ["Uses ruff", "Uses mypy"]
+
+
+def test_pruning_nothing_is_fine(store: MemoryStore) -> None:
+    assert store.prune() == 0

@@ -1,0 +1,81 @@
+"""`memory.per_user`: each user of a gateway has a USER.md of their own; MEMORY.md is everybody's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from hermes_core import HermesHome, MemoryWrite, Session, ToolCall
+from hermes_core.curated.provider import CuratedProvider
+from hermes_core.curated.store import MemoryStore
+
+MakeStore = Callable[..., MemoryStore]
+ANN, BOB = (Session(f"of-{name}", platform="telegram", user_id=name) for name in ("ann", "bob"))
+
+
+def test_each_user_has_a_profile_of_their_own_and_all_share_the_notes(
+    make_store: MakeStore, hermes_home: HermesHome, session: Session
+) -> None:
+    store = make_store(per_user=True)
+    for who, name in ((ANN, "Ann"), (BOB, "Bob"), (session, "Mel")):
+        assert store.of(who).add("user", f"Is called {name}", session=who)["success"]
+        assert store.of(who).add("memory", f"{name} was here", session=who)["success"]
+    profiles = [store.of(who).entries("user") for who in (ANN, BOB, session)]
+    assert profiles == [("Is called Ann",), ("Is called Bob",), ("Is called Mel",)]
+    assert len({store.of(who).entries("memory") for who in (ANN, BOB, session)}) == 1
+    assert hermes_home.user_md.read_text().strip() == "Is called Mel"
+    assert hermes_home.user_md_of("telegram:ann").stat().st_mode & 0o777 == 0o600
+
+
+def test_without_the_setting_all_users_share_one_profile(store: MemoryStore) -> None:
+    assert store.of(ANN) is store
+
+
+def test_the_prompt_and_the_tool_are_those_of_who_speaks(make_store: MakeStore) -> None:
+    provider = CuratedProvider(make_store(per_user=True))
+    add = {"action": "add", "target": "user", "content": "Is called Ann"}
+    assert json.loads(provider.handle_tool_call(ToolCall("memory", add), ANN))["success"]
+    assert "Ann" in provider.system_prompt_block(ANN)
+    assert "Ann" not in provider.system_prompt_block(BOB)
+    refused = {"action": "remove", "target": "user", "old_text": "nothing like it"}
+    assert "Ann" not in provider.handle_tool_call(ToolCall("memory", refused), BOB)
+
+
+def test_nobody_sees_or_undoes_the_changes_of_another(make_store: MakeStore) -> None:
+    store = make_store(per_user=True)
+    store.of(ANN).add("user", "Is called Ann", session=ANN)
+    (change,) = store.of(ANN).history()
+    assert store.of(BOB).history() == store.history() == []
+    assert not store.of(BOB).undo(session=BOB)["success"]
+    assert not store.of(BOB).undo(change.id, session=BOB)["success"]
+    assert store.of(ANN).undo(session=ANN)["success"]
+    assert store.of(ANN).entries("user") == ()
+
+
+def test_a_profile_edited_by_hand_is_adopted_by_its_owner_alone(
+    make_store: MakeStore, hermes_home: HermesHome
+) -> None:
+    store = make_store(per_user=True)
+    store.of(ANN).add("user", "Is called Ann", session=ANN)
+    hermes_home.user_md_of("telegram:ann").write_text("Is called Anna\n")
+    store.of(BOB).add("user", "Is called Bob", session=BOB)
+    assert "notice" in store.of(ANN).add("user", "Likes tea", session=ANN)
+    assert [version.action for version in store.of(ANN).history()] == ["add", "edit", "add"]
+    assert [version.action for version in store.of(BOB).history()] == ["add"]
+
+
+def test_the_provider_is_told_whose_profile_changed(make_store: MakeStore) -> None:
+    told: list[tuple[str, str]] = []
+
+    def on_write(write: MemoryWrite, session: Session) -> None:
+        told.append((write.content, session.owner))
+
+    store = make_store(per_user=True, on_write=on_write)
+    store.of(ANN).add("user", "Is called Ann", session=ANN)
+    assert told == [("Is called Ann", "telegram:ann")]
+
+
+def test_many_refusals_in_one_turn_end_in_one_word_also_for_users(make_store: MakeStore) -> None:
+    store = make_store(per_user=True)
+    answers = [store.of(ANN).remove("user", "nothing", session=ANN) for _ in range(10)]
+    assert answers[-1].get("done")
