@@ -14,15 +14,17 @@ The rules, for a stream cut anywhere (the total output is the same for every way
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import re
+from typing import ClassVar, Literal, NamedTuple
 
 from hermes_core.safety.letters import fold
-from hermes_core.safety.tags import IDLE, STARTER, STARTERS, State, step, unescape
+from hermes_core.safety.tags import CANDIDATE, IDLE, STARTERS, State, step, unescape
 
 MAX_HELD = 160
 """Characters held back at most: room for a tag with every letter written as a numeric entity."""
 
 _MAX_ATTRIBUTES = 200
+_MAX_PENDING = 32
 _SHORT = 24  # below this length looking at each character is quicker than a regular expression
 _QUOTES = frozenset("`\"'")
 _nothing_starts_in = STARTERS.isdisjoint
@@ -47,12 +49,19 @@ class StreamingContextScrubber:
     ''
     """
 
+    _candidates: ClassVar[re.Pattern[str]] = CANDIDATE
+
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         """Forget everything: the next text begins a new stream."""
-        self._calm = True  # nothing held, nothing hidden: text without a starter passes untouched
+        self._calm = (
+            True  # nothing read of a tag, nothing hidden: text in which none can begin passes untouched
+        )
+        self._pending = (
+            ""  # a bare "<" or the like at the end of such text, to be looked at with what follows
+        )
         self._mode: _Mode = "text"
         self._state = IDLE  # how much of a tag has been read
         self._held = ""  # that beginning of a tag, as it was written
@@ -70,14 +79,28 @@ class StreamingContextScrubber:
 
     def feed(self, text: str) -> str:
         """Take the next piece of the answer; returns what may be shown now."""
-        if self._calm and (_nothing_starts_in(text) if len(text) < _SHORT else STARTER.search(text) is None):
+        if not self._calm:
+            unseen = self._mode == "span" and len(text) < _SHORT and _nothing_starts_in(text)
+            return "" if unseen and self._state == IDLE else self._read(text)
+        if self._pending:
+            text, self._pending = self._pending + text, ""
+        elif len(text) < _SHORT and _nothing_starts_in(text):
             self._last = text or self._last
             return text
-        return self._read(text)
+        found = self._candidates.search(text)
+        if found is None:
+            self._last = text or self._last
+            return text
+        start = found.start()
+        if found.lastindex is None or len(text) - start > _MAX_PENDING:
+            return self._read(text, start)
+        shown, self._pending = text[:start], text[start:]
+        self._last = shown or self._last
+        return shown
 
     def flush(self) -> str:
         """The stream has ended: returns a tag's beginning that never became a tag, discards an open span."""
-        rest = self._held if self._mode == "text" else ""
+        rest = self._pending + (self._held if self._mode == "text" else "")
         begun = "".join(outer.text for outer in self._outer)
         self.reset()
         return begun + rest
@@ -87,12 +110,15 @@ class StreamingContextScrubber:
         """Whether an opening tag was read and its closing tag was not."""
         return self._mode == "span" or (self._mode == "attributes" and self._resume == "span")
 
-    def _read(self, text: str) -> str:
+    def _read(self, text: str, start: int = 0) -> str:
+        """Read `text` a character at a time where a tag may be; no tag begins before `start`."""
         shown: list[str] = []
-        at, end = 0, len(text)
+        if start:
+            self._show(shown, text[:start])
+        at, end = start, len(text)
         while at < end:
             if self._state == IDLE and self._mode in ("text", "span"):
-                found = STARTER.search(text, at)
+                found = self._candidates.search(text, at)
                 start = found.start() if found else end
                 if self._mode == "text":
                     self._show(shown, text[at:start])

@@ -8,12 +8,19 @@ from hypothesis import strategies as st
 
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.scrubber import MAX_HELD, StreamingContextScrubber
+from hermes_core.safety.tags import STARTER
 from tests.safety.texts import texts
 
 
 def scrub(*parts: str) -> str:
     scrubber = StreamingContextScrubber()
     return "".join([scrubber.feed(part) for part in parts]) + scrubber.flush()
+
+
+def cut(text: str, data: st.DataObject) -> list[str]:
+    """The text in pieces."""
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
+    return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -80,9 +87,7 @@ def test_a_reset_forgets_an_open_span() -> None:
 @settings(max_examples=500)
 @given(texts, st.data())
 def test_the_output_does_not_depend_on_how_the_stream_was_cut(text: str, data: st.DataObject) -> None:
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
-    parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    assert scrub(*parts) == scrub(text) == scrub(*text)
+    assert scrub(*cut(text, data)) == scrub(text) == scrub(*text)
 
 
 @settings(max_examples=300)
@@ -114,3 +119,37 @@ def test_a_long_beginning_of_a_tag_is_not_hoarded(unit: str) -> None:
 def test_a_tag_too_long_to_hold_is_still_a_tag() -> None:
     assert "secret" not in scrub("<" + " " * 1_000 + "memory-context>secret</memory-context>")
     assert ">" not in scrub("</memory-" * 50 + "</memory-context>" + "context>" * 50)
+
+
+class EveryStarter(StreamingContextScrubber):
+    """Reads on at each character with which a tag can begin, and rules nothing out beforehand."""
+
+    _candidates = STARTER
+
+
+HARDLY = st.lists(
+    st.sampled_from(
+        [
+            *"<<<&&%\\/ \t\nmMlLtTaAuUxX#;3cC2>`\"'\x00\x1c\u00ad\u200bмｍ＜&",
+            "<memory-context>",
+            "</memory-context>",
+            "lt;",
+            "&lt;",
+        ]
+    ),
+    max_size=60,
+).map("".join)
+
+
+@given(HARDLY, st.data())
+@settings(max_examples=400)
+def test_what_is_ruled_out_beforehand_could_not_have_begun_a_tag(text: str, data: st.DataObject) -> None:
+    quick, thorough = StreamingContextScrubber(), EveryStarter()
+    shown = "".join(quick.feed(part) for part in cut(text, data)) + quick.flush()
+    assert shown == thorough.feed(text) + thorough.flush()
+
+
+@pytest.mark.parametrize("text", ["if a < b && c <= d { cout << x; }", "<p>a</p><b>c</b>", "100 % of \\n"])
+def test_ordinary_signs_are_shown_as_soon_as_it_is_known_that_they_begin_nothing(text: str) -> None:
+    scrubber = StreamingContextScrubber()
+    assert scrubber.feed(text) == text
