@@ -163,3 +163,43 @@ def test_what_is_ruled_out_beforehand_could_not_have_begun_a_tag(text: str, data
 def test_ordinary_signs_are_shown_as_soon_as_it_is_known_that_they_begin_nothing(text: str) -> None:
     scrubber = StreamingContextScrubber()
     assert scrubber.feed(text) == text
+
+
+FORMS = [
+    "<",
+    "&lt;",
+    "&LT;",
+    "&#60;",
+    "&#x3C;",
+    "&amp;lt;",
+    "&AMP;lt;",
+    "\\u003c",
+    "\\U003c",
+    "\\x3c",
+    "\\X3C",
+    "%3c",
+    "%3C",
+]
+FORMS += [
+    "%253c",
+    "&percnt;3c",
+    "＜",
+    "＆lt;",
+    "&&lt;",
+    "<<",
+    "%%3c",
+    "\\\\u003c",
+    "a&amp;&lt;",
+    "%5cu003c",
+    "< \t",
+    "&\u00adlt;",
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 1000])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_tag_is_found_in_every_spelling_of_its_beginning(form: str, size: int) -> None:
+    for text in (f"a{form}memory-context>secret</memory-context>b", f"a {form}/memory-context> b {form} c"):
+        pieces = [text[at : at + size] for at in range(0, len(text), size)]
+        thorough = EveryStarter()
+        assert scrub(*pieces) == thorough.feed(text) + thorough.flush()
