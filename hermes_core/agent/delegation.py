@@ -38,7 +38,7 @@ def delegate_tool(delegate: Callable[[str, str], str]) -> Tool:
             return error(f"task must be a text, is {task!r}", "say what to do")
         return json.dumps({"report": delegate(task, context)}, ensure_ascii=False)
 
-    return Tool("delegate_task", _DESCRIPTION, _PARAMETERS, run, "delegation")
+    return Tool("delegate_task", _DESCRIPTION, _PARAMETERS, run, "delegation", parallel=True)
 
 
 def child_identity(session: Session) -> dict[str, Any]:

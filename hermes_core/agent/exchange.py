@@ -5,9 +5,14 @@ Knows nothing of sessions stored or providers called; turns, reviews, flushes an
 
 from __future__ import annotations
 
+import contextvars
+import itertools
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from queue import SimpleQueue
 
 from hermes_core.agent.answer import Answer, Chat, ToolRequest, Usage
 from hermes_core.agent.cancel import Cancel, Cancelled
@@ -19,6 +24,9 @@ from hermes_core.errors import ModelError
 from hermes_core.safety.scrubber import StreamingContextScrubber
 
 LAST_WORD = "You have used all tool calls of this turn. Answer now with what you have; call no tool."
+
+MAX_AT_ONCE = 8
+"""Calls of one answer that run side by side."""
 
 Keep = Callable[[Chat], None]
 Called = Callable[[ToolRequest, str], None]
@@ -92,8 +100,7 @@ class Exchange:
     def _run_tools(self, request: list[Chat], answer: Answer) -> None:
         answered = 0
         try:
-            for call in answer.calls:
-                result = self.belt.call(call, self.session, self.cancel)
+            for call, result in zip(answer.calls, self._results(answer.calls), strict=True):
                 self._add(request, _result(call, result))
                 answered += 1
                 self.called(call, result)
@@ -103,6 +110,38 @@ class Exchange:
             raise
         finally:
             self.calls += answered
+
+    def _results(self, calls: Sequence[ToolRequest]) -> Iterator[str]:
+        """The result of each call, in their order; those next to one another that may do so run at once."""
+        for beside, found in itertools.groupby(calls, lambda call: self.belt.parallel(call.name)):
+            group, size = list(found), MAX_AT_ONCE if beside else 1
+            for start in range(0, len(group), size):
+                yield from self._at_once(group[start : start + size])
+
+    def _result(self, call: ToolRequest) -> str:
+        return self.belt.call(call, self.session, self.cancel)
+
+    def _at_once(self, calls: Sequence[ToolRequest]) -> Iterator[str]:
+        """Run these calls side by side; the one who interrupts is seen by each."""
+        if len(calls) == 1:
+            yield self._result(calls[0])
+            return
+        ends: list[SimpleQueue[str | None]] = [SimpleQueue() for _ in calls]
+
+        def work(call: ToolRequest, end: SimpleQueue[str | None]) -> None:
+            try:
+                end.put(self._result(call))
+            except Cancelled:
+                end.put(None)
+
+        for call, end in zip(calls, ends, strict=True):
+            run = partial(contextvars.copy_context().run, work, call, end)
+            threading.Thread(target=run, name=f"agent-call-{call.name}", daemon=True).start()
+        for end in ends:
+            result = end.get()
+            if result is None:
+                raise Cancelled
+            yield result
 
     def _add(self, request: list[Chat], message: Chat) -> None:
         request.append(message)

@@ -29,7 +29,8 @@ class Tool:
     """A tool for the model; `parameters` is a JSON schema, `run` gives the text that the model reads.
 
     `toolset` is the name by which config.yaml enables it on a platform. A `quick` tool runs on the turn's own thread;
-    any other can be left behind when the person interrupts.
+    any other can be left behind when the person interrupts. One that is `parallel` may run beside others that are, when
+    the model calls several in one answer; all else runs one after the other, in the order of the calls.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Tool:
     run: Run
     toolset: str = "host"
     quick: bool = False
+    parallel: bool = False
 
     @classmethod
     def of(cls, schema: Mapping[str, Any], run: Run, toolset: str, *, quick: bool = False) -> Tool:
@@ -74,6 +76,11 @@ class Toolbelt:
     def schemas(self) -> list[dict[str, Any]]:
         """What the model is told, the same in every request of the session."""
         return [tool.schema for tool in self._tools.values()]
+
+    def parallel(self, name: str) -> bool:
+        """Whether calls of this tool may run beside one another."""
+        tool = self._tools.get(name)
+        return tool is not None and tool.parallel
 
     def only(self, names: Collection[str], refuse: Callable[[str, Mapping[str, Any]], str]) -> Toolbelt:
         """A belt with the same schemas that runs only these tools, and of their calls only what `refuse` says "" to."""

@@ -110,6 +110,55 @@ def test_an_interrupted_tool_leaves_a_call_with_a_result() -> None:
     assert [m["content"] for m in run.kept[1:]] == [UNANSWERED, UNANSWERED]
 
 
+def test_calls_that_may_run_side_by_side_do_and_their_results_keep_the_order() -> None:
+    meeting = threading.Barrier(3, timeout=10)
+
+    def meet(arguments: Mapping[str, Any], session: Session) -> str:
+        meeting.wait()
+        threading.Event().wait(0.05 * (3 - arguments["at"]))  # the last one ends first
+        return f"met {arguments['at']}"
+
+    calls = [("look", {"at": 0}), *(("meet", {"at": number}) for number in (1, 2, 3)), ("look", {"at": 4})]
+    with running(Reply(calls=calls), Reply("Done.")) as run:
+        run.exchange.belt = Toolbelt([Tool("look", "", {}, look), Tool("meet", "", {}, meet, parallel=True)])
+        assert run.go() == "Done."
+    said = [m["content"] for m in run.kept if m["role"] == "tool"]
+    assert said == ['{"seen": 0}', "met 1", "met 2", "met 3", '{"seen": 4}']
+
+
+def test_calls_that_may_not_run_side_by_side_follow_one_another() -> None:
+    running_now: list[int] = []
+
+    def alone(arguments: Mapping[str, Any], session: Session) -> str:
+        running_now.append(1)
+        threading.Event().wait(0.02)
+        busy = len(running_now)
+        running_now.pop()
+        return str(busy)
+
+    with running(Reply(calls=[("alone", {})] * 3), Reply("Done.")) as run:
+        run.exchange.belt = Toolbelt([Tool("alone", "", {}, alone)])
+        run.go()
+    assert [m["content"] for m in run.kept if m["role"] == "tool"] == ["1", "1", "1"]
+
+
+def test_an_interrupt_ends_all_that_run_side_by_side() -> None:
+    started, release = threading.Semaphore(0), threading.Event()
+
+    def hang(arguments: Mapping[str, Any], session: Session) -> str:
+        started.release()
+        release.wait(10)
+        return "late"
+
+    with running(Reply(calls=[("hang", {}), ("hang", {})])) as run:
+        run.exchange.belt = Toolbelt([Tool("hang", "", {}, hang, parallel=True)])
+        threading.Thread(target=lambda: (started.acquire(), started.acquire(), run.cancel.set())).start()
+        with pytest.raises(Cancelled):
+            run.go()
+        release.set()
+    assert [m["content"] for m in run.kept[1:]] == [UNANSWERED, UNANSWERED]
+
+
 def test_a_stream_that_breaks_off_keeps_what_was_seen() -> None:
     with running(Reply("Once upon a time", cut_after=3)) as run, pytest.raises(ModelUnavailable):
         run.go()
