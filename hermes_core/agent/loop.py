@@ -32,14 +32,13 @@ from hermes_core.agent.review import Background, Review, Reviewer
 from hermes_core.agent.sessions import find_session, identify, store_message, successor, undoable
 from hermes_core.agent.tools import Tool, Toolbelt
 from hermes_core.agent.toolsets import memory_tools, skill_tools, todo_tool
-from hermes_core.agent.turn import Turn, TurnResult, title_of
+from hermes_core.agent.turn import Said, Turn, TurnResult, title_of
 from hermes_core.contract.values import Delegation, Message, Session
 from hermes_core.errors import LockTimeout, ModelError, SessionError
 from hermes_core.manager.manager import RecallResult
 from hermes_core.memory import Memory
 from hermes_core.recall.rank import count_tokens
 from hermes_core.recalled import TurnRecall
-from hermes_core.safety.fence import sanitize_context
 from hermes_core.skills.store import SkillStore
 from hermes_core.storage.files import locked
 
@@ -140,22 +139,23 @@ class Agent:
     # -------------------------------------------------------------------- turn
 
     def run_turn(
-        self, text: str, *, hear: Hear = unheard, called: Called = untold, author: str = ""
+        self, said: Said, *, hear: Hear = unheard, called: Called = untold, author: str = ""
     ) -> TurnResult:
-        """Answer the person. `hear` gets the text as it comes, `called` each tool call with its result.
+        """Answer the person, who said a text, or OpenAI content parts where there are pictures. `hear` gets the answer
+        as it comes, `called` each tool call with its result.
 
         Never raises for memory or model: `outcome` and `problems` of the result tell. Raises `SessionError` for an
         empty text, and when a turn is under way on another thread.
         """
-        if not text.strip():
-            raise SessionError(f"a turn needs something to answer, not {text!r}", "write a message")
+        turn = Turn.of(said, author)
+        if not turn.text.strip():
+            raise SessionError(f"a turn needs something to answer, not {said!r}", "write a message")
         if not self._busy.acquire(blocking=False):
             raise SessionError("a turn is under way", "wait for it, or interrupt it")
         try:
             if self._own_cancel:
                 self._cancel.clear()
             self._life.problems.clear()
-            turn = Turn(sanitize_context(text), author)
             exchange = self._exchange(turn, hear, called)
             self._run(turn, exchange)
             self._finish(turn, exchange)
@@ -312,10 +312,10 @@ class Agent:
 
     def _run(self, turn: Turn, exchange: Exchange) -> None:
         try:
-            self._life.attempt("making room for the turn", lambda: self._make_room(turn.text))
+            self._life.attempt("making room for the turn", lambda: self._make_room(turn.content))
             exchange.session = self.session
             turn.recall = self._recall(turn.text)
-            self._keep(turn, {"role": "user", "content": turn.text})
+            self._keep(turn, {"role": "user", "content": turn.content})
             turn.answer = exchange.run(self._request(turn))
             turn.outcome = "answered" if turn.answer.strip() else "failed"
             if turn.outcome == "failed":
@@ -328,12 +328,13 @@ class Agent:
         except ModelError as exc:
             self._life.problems.append(str(exc))
 
-    def _make_room(self, text: str) -> None:
+    def _make_room(self, content: Any) -> None:
         """What is due before a turn: the session-end work of a chat that never ends, and compression."""
         if cadence_due(self._life, self._settings.cadence_turns, self._settings.cadence_minutes * 60):
             self._cross("cadence", self.session)
         known = [{"role": "system", "content": self.prompt}, *self._life.history]
-        estimate = max(tokens_of(known, count_tokens), self._last_prompt_tokens) + count_tokens(text)
+        asked = tokens_of([{"role": "user", "content": content}], count_tokens)
+        estimate = max(tokens_of(known, count_tokens), self._last_prompt_tokens) + asked
         if self._limits.exceeded(estimate + count_tokens(str(self.belt.schemas))):
             self._compress()
 
@@ -349,7 +350,7 @@ class Agent:
 
     def _request(self, turn: Turn) -> list[Chat]:
         """Prompt, history and the person's message, with what was recalled in this copy of it only."""
-        content = turn.recall.inject(turn.text) if turn.recall is not None else turn.text
+        content = turn.recall.inject(turn.content) if turn.recall is not None else turn.content
         system = {"role": "system", "content": self.prompt}
         return [system, *mended(self._life.history), {"role": "user", "content": content}]
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from hermes_core.agent.answer import Chat, Usage
-from hermes_core.agent.compression import text_of
 from hermes_core.contract.values import Message
 from hermes_core.manager.manager import RecallResult
 from hermes_core.recalled import TurnRecall
+from hermes_core.safety.fence import sanitize_context
+from hermes_core.sessions.records import text_of
 
 MAX_TITLE = 60
+
+Said = str | Sequence[Mapping[str, Any]]
+"""What a person says: text, or OpenAI content parts, text and pictures."""
 
 Outcome = Literal["answered", "interrupted", "failed"]
 
@@ -33,16 +38,25 @@ class TurnResult:
 
 @dataclass(slots=True)
 class Turn:
-    """A turn under way: its messages so far, the person's first."""
+    """A turn under way: its messages so far, the person's first. `text` is what recall, titles and providers see of
+    `content`.
+    """
 
     text: str
     author: str
+    content: Any = ""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     messages: list[Chat] = field(default_factory=list)
     recall: TurnRecall | None = None
     answer: str = ""
     outcome: Outcome = "failed"
     used_memory: bool = False
+
+    @classmethod
+    def of(cls, said: Said, author: str = "") -> Turn:
+        """The turn that begins with this, free of fences."""
+        content = sanitize_context(said) if isinstance(said, str) else [_without_fence(part) for part in said]
+        return cls(text_of(content), author, content)
 
     def keep(self, message: Chat) -> str:
         """Take note of a message; returns the reference under which it is stored once, however often that is tried."""
@@ -64,6 +78,11 @@ class Turn:
         """What the person saw of it."""
         said = [text_of(m.get("content")) for m in self.messages if m["role"] == "assistant"]
         return self.answer or "".join(said)
+
+
+def _without_fence(part: Mapping[str, Any]) -> dict[str, Any]:
+    text = part.get("text")
+    return {**part, "text": sanitize_context(text)} if isinstance(text, str) else dict(part)
 
 
 def title_of(text: str) -> str:
