@@ -9,6 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hermes_core.agent.configured import ConfiguredModels
+    from hermes_core.agent.loop import Agent
+    from hermes_core.agent.model import ModelSettings, OpenAIModel
+    from hermes_core.agent.tools import Tool
+    from hermes_core.agent.turn import TurnResult
     from hermes_core.contract.hooks import TranscriptReader, hookimpl
     from hermes_core.contract.provider import MemoryProvider
     from hermes_core.contract.values import (
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from hermes_core.sessions.db import SessionDB
 
 _HOMES = {
+    "Agent": "agent.loop",
     "Availability": "contract.values",
     "BackendAuthError": "errors",
     "BackendNotFound": "errors",
@@ -53,6 +59,7 @@ _HOMES = {
     "BackendUnavailable": "errors",
     "Capabilities": "contract.values",
     "Check": "contract.values",
+    "ConfiguredModels": "agent.configured",
     "Delegation": "contract.values",
     "Event": "contract.values",
     "Field": "contract.values",
@@ -64,6 +71,8 @@ _HOMES = {
     "MemoryStore": "curated.store",
     "MemoryWrite": "contract.values",
     "Message": "contract.values",
+    "ModelSettings": "agent.model",
+    "OpenAIModel": "agent.model",
     "Query": "contract.values",
     "Recall": "contract.values",
     "RecallItem": "contract.values",
@@ -71,9 +80,11 @@ _HOMES = {
     "Session": "contract.values",
     "SessionDB": "sessions.db",
     "SessionSwitch": "contract.values",
+    "Tool": "agent.tools",
     "ToolCall": "contract.values",
     "TranscriptReader": "contract.hooks",
     "Turn": "contract.values",
+    "TurnResult": "agent.turn",
     "discover_providers": "loader.catalog",
     "hookimpl": "contract.hooks",
     "load_provider": "loader.load",
@@ -82,6 +93,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Agent",
     "Availability",
     "BackendAuthError",
     "BackendNotFound",
@@ -89,6 +101,7 @@ __all__ = [
     "BackendUnavailable",
     "Capabilities",
     "Check",
+    "ConfiguredModels",
     "Delegation",
     "Event",
     "Field",
@@ -100,6 +113,8 @@ __all__ = [
     "MemoryStore",
     "MemoryWrite",
     "Message",
+    "ModelSettings",
+    "OpenAIModel",
     "Query",
     "Recall",
     "RecallItem",
@@ -107,9 +122,11 @@ __all__ = [
     "Session",
     "SessionDB",
     "SessionSwitch",
+    "Tool",
     "ToolCall",
     "TranscriptReader",
     "Turn",
+    "TurnResult",
     "discover_providers",
     "hookimpl",
     "load_provider",

@@ -216,7 +216,10 @@ class SkillsConfig:
 class CuratorConfig:
     """The `curator:` block: tidying of MEMORY.md and USER.md."""
 
-    auto: bool = _key(False, "Apply what `hermes memory curate` proposes without asking.")
+    auto: bool = _key(
+        False, "Tidy in the background, and apply what `hermes memory curate` proposes without asking."
+    )
+    hours: float = _key(24.0, "Hours between two tidyings of a file that changed meanwhile.", minimum=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,11 +216,15 @@ class Memory:
         return [*schemas, SESSION_SEARCH_SCHEMA] if self.config.sessions.search_enabled else schemas
 
     def call_tool(self, name: str, arguments: Any, session: Session, call_id: str = "") -> str:
-        """Run a tool that the model called; the answer is text for the model, an error never an exception."""
+        """Run a tool that the model called; the answer is text for the model, an error never an exception.
+
+        Providers that have not started start now, also for a session that is not stored.
+        """
         if name == SESSION_SEARCH_SCHEMA["name"]:
             return self._search.call(arguments, session)
         if name == MEMORY_SCHEMA["name"] and not self.curated.enabled_targets:
             return MemoryTool(None).call(arguments, session)
+        self.manager.initialize_all(session)
         return self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
 
     def begin_turn(self, text: str, session: Session, *, recent: Sequence[Message] = ()) -> TurnRecall:
@@ -276,7 +280,6 @@ class Memory:
     ) -> dict[str, Any]:
         """Change curated memory as the `memory` tool does; its result. Without a session a person at home asks."""
         who = session or self.local_session
-        self.manager.initialize_all(who)
         arguments = {"action": action, "target": target, "content": content, "old_text": old_text}
         given = {name: value for name, value in arguments.items() if value}
         result: dict[str, Any] = json.loads(self.call_tool("memory", given, who))

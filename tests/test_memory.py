@@ -250,3 +250,13 @@ def test_a_full_outbox_fails_no_turn_and_is_a_problem_until_a_write_is_accepted(
         memory.flush()
 
     assert {turn.user for turn in provider.turns} == {"while it is full", "when there is room"}
+
+
+def test_a_tool_may_be_called_before_any_session_was_started(hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home, provider=RecordingProvider()) as memory:
+        nobody = memory.local_session
+        added = json.loads(memory.call_tool("memory", {"action": "add", "content": "Likes tea"}, nobody))
+        assert added["success"]
+        assert memory.curated.entries("memory") == ("Likes tea",)
+        assert json.loads(memory.call_tool("fake_remember", {"fact": "tea"}, nobody)) == {"ok": True}
+        assert memory.sessions.list_sessions() == []

@@ -30,6 +30,7 @@ from hermes_core.agent.model import ChatModel, Hear
 from hermes_core.agent.prompt import PromptParts, context_file, mended, read_part, system_prompt
 from hermes_core.agent.review import Background, Review, Reviewer
 from hermes_core.agent.sessions import find_session, identify, store_message, successor, undoable
+from hermes_core.agent.tidying import Tidier
 from hermes_core.agent.tools import Tool, Toolbelt
 from hermes_core.agent.toolsets import memory_tools, skill_tools, todo_tool
 from hermes_core.agent.turn import Said, Turn, TurnResult, title_of
@@ -93,7 +94,9 @@ class Agent:
         self._toolsets = None if wanted is None else frozenset(wanted)
         self._skip_memory = skip_memory
         self.belt = Toolbelt(self._own_tools(), self._toolsets, self._settings.result_limit)
-        self._reviewer = Reviewer(memory, auxiliary or model, self.belt, background or Background(), reviewed)
+        behind = background or Background()
+        self._reviewer = Reviewer(memory, auxiliary or model, self.belt, behind, reviewed)
+        self._tidier = Tidier(memory, auxiliary or model, behind, reviewed, clock)
         self._limits = limits = Limits(
             model.context_length,
             self._settings.compress_at,
@@ -412,8 +415,12 @@ class Agent:
         return self._reviewer.background.wait(timeout)
 
     def _count_turn(self, turn: Turn) -> None:
-        if not self._skip_memory and self._reviewer.turn_done(turn.used_memory):
+        if self._skip_memory:
+            return
+        if self._reviewer.turn_done(turn.used_memory):
             self._reviewer.start_review(self.session, self.prompt, self._life.history)
+        else:
+            self._life.attempt("tidying of memory", lambda: self._tidier.start_if_due(self.session))
 
     def _flush(self, session: Session, history: Sequence[Chat]) -> None:
         if not self._skip_memory:

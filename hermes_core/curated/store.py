@@ -385,6 +385,10 @@ class MemoryStore:
             except StorageError as exc:
                 log.warning("the history may lack the last change of %s: %s", self._files[one].path, exc)
 
+    def key_of(self, target: MemoryTarget) -> str:
+        """The name of this target's file in the journal: another for each user's own."""
+        return self._files[target].key
+
     def _keys(self, target: MemoryTarget | None) -> list[str]:
         return [file.key for name, file in self._files.items() if target in (None, name)]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from hermes_core.curated.edits import Edit, apply
 from hermes_core.errors import CuratedMemoryError
 from hermes_core.home import HermesHome
 from hermes_core.memory import open_memory
+from hermes_core.testing.fakes import Clock
 from hermes_core.testing.model_server import ModelServer, Reply
 
 BEFORE = ("Likes tea.", "Drinks tea, green.", "The build is red today.")
@@ -150,3 +152,88 @@ def test_a_faulty_proposal_is_shown_and_never_applied(home: HermesHome, server: 
 def test_an_empty_file_asks_nothing(home: HermesHome, server: ModelServer) -> None:
     assert "nothing" in CliRunner().invoke(main, ["memory", "curate", "--target", "memory"]).output
     assert server.requests == []
+
+
+DAY = 24 * 3600.0
+ENTRIES = ("Likes tea.", "Drinks tea, green.", "The build is red today.")
+
+
+def curating(request: dict[str, Any]) -> bool:
+    return "You tidy the notes" in str(request["messages"][0]["content"])
+
+
+class Untended:
+    """A chat whose memory tidies itself; `proposal` is what the model answers when it is asked to."""
+
+    def __init__(
+        self, stage: Any, config: str = "curator: {auto: true}\nmemory: {nudge_interval: 0}\n"
+    ) -> None:
+        stage.config(config)
+        self.stage, self.clock, self.proposal = stage, Clock(), GOOD
+        self.told: list[str] = []
+        self.agent = stage.agent(clock=self.clock, reviewed=lambda review: self.told.append(str(review)))
+        stage.script(lambda request: Reply(self.proposal if curating(request) else "Yes."))
+        for entry in ENTRIES:
+            stage.memory.curated.add("user", entry)
+
+    def turn(self) -> int:
+        """One turn and what comes behind it; how often the model was asked to tidy so far."""
+        assert self.agent.run_turn("Hello.").outcome == "answered"
+        assert self.agent.wait_for_review(10)
+        return sum(map(curating, self.stage.server.requests))
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        entries: tuple[str, ...] = self.stage.memory.curated.entries("user")
+        return entries
+
+
+def test_memory_tidies_itself_behind_an_answer_and_can_be_undone(stage: Any) -> None:
+    chat = Untended(stage)
+    assert chat.turn() == 1
+    assert chat.entries == ("Drinks green tea.",)
+    assert chat.told == ["Memory updated: user (tidied): 3 entries are 1 now"]
+    assert stage.memory.curated.undo()["success"]
+    assert chat.entries == ENTRIES
+
+
+def test_it_is_done_once_a_day_and_only_for_what_changed(stage: Any) -> None:
+    chat = Untended(stage)
+    assert [chat.turn(), chat.turn()] == [1, 1]
+    stage.memory.curated.add("user", "Lives in Oslo.")
+    assert chat.turn() == 1
+    chat.clock.advance(DAY)
+    chat.proposal = answer([("Drinks green tea.", [1]), ("Lives in Oslo.", [2])])
+    assert chat.turn() == 2
+    chat.clock.advance(DAY)
+    assert chat.turn() == 2
+
+
+@pytest.mark.parametrize("text", ["Done!", answer([("Tea.", [1, 2, 3])])])
+def test_a_proposal_of_no_use_changes_nothing_and_waits_for_the_next_day(stage: Any, text: str) -> None:
+    chat = Untended(stage)
+    chat.proposal = text
+    assert [chat.turn(), chat.turn()] == [1, 1]
+    assert chat.entries == ENTRIES
+
+
+def test_an_answer_does_not_wait_for_the_tidying(stage: Any) -> None:
+    chat, gate = Untended(stage), threading.Event()
+
+    def reply(request: dict[str, Any]) -> Reply:
+        if curating(request):
+            gate.wait(10)
+            return Reply(GOOD)
+        return Reply("Yes.")
+
+    stage.script(reply)
+    assert chat.agent.run_turn("Hello.").outcome == "answered"
+    assert chat.agent.run_turn("And on.").outcome == "answered"
+    assert chat.entries == ENTRIES
+    gate.set()
+    assert chat.agent.wait_for_review(10)
+    assert chat.entries == ("Drinks green tea.",)
+
+
+def test_without_the_setting_nothing_tidies_itself(stage: Any) -> None:
+    assert Untended(stage, "memory: {nudge_interval: 0}\n").turn() == 0
