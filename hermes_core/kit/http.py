@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -54,6 +54,8 @@ class Api:
 
     `name` is what errors call the backend and `key` the variable that holds its credentials. `timeout` is in seconds,
     once for connecting and once for the whole answer, also when that drips. Redirects are not followed: they would carry the key elsewhere.
+    `meaning` is asked first what an answer that is no success means, by its status and body, for a backend that uses
+    a status in its own way; where it returns None, `backend_error` decides.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Api:
         key: str = "",
         headers: Mapping[str, str] | None = None,
         timeout: float = 10.0,
+        meaning: Callable[[int, str], ProviderError | None] | None = None,
     ) -> None:
         import httpx
 
@@ -74,6 +77,7 @@ class Api:
         self.name = name
         self._key = key
         self._timeout = timeout
+        self._meaning = meaning
         # Loading the certificates takes 20 ms; a server on this machine, without TLS, shows none.
         trust = parts.scheme == "https"
         self._http = httpx.Client(
@@ -166,7 +170,8 @@ class Api:
 
     def _refuse_failure(self, answer: httpx.Response) -> None:
         if not answer.is_success:
-            raise backend_error(
+            own = self._meaning(answer.status_code, answer.text) if self._meaning else None
+            raise own or backend_error(
                 answer.status_code,
                 f"{self.name} at {self.url!r}",
                 detail=detail_of(answer.text),

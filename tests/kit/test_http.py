@@ -47,6 +47,19 @@ def test_a_call_gives_the_json_of_the_answer(api: Api, server: StandIn) -> None:
     assert told.json == {"text": "tea"}
 
 
+def test_a_backend_may_give_a_status_a_meaning_of_its_own(server: StandIn) -> None:
+    def meaning(status: int, body: str) -> BackendRefused | None:
+        return BackendRefused(f"not yours: {detail_of(body)}") if status == 403 else None
+
+    server.route("GET", "/v1/theirs", lambda request: (403, {"error": "of another user"}))
+    server.route("GET", "/v1/gone", lambda request: (404, {}))
+    with Api(f"{server.url}/v1", name="Facts", meaning=meaning) as api:
+        with pytest.raises(BackendRefused, match="not yours: of another user"):
+            api.get("/theirs")
+        with pytest.raises(BackendNotFound):
+            api.get("/gone")
+
+
 @pytest.mark.parametrize(
     ("status", "error"),
     [
