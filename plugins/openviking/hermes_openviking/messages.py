@@ -1,0 +1,73 @@
+"""A turn as the server takes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from hermes_core import Turn
+from hermes_core.kit import clip, storable
+
+LONGEST = 20_000
+"""Characters of a message or memory that are sent; what is longer is a pasted document."""
+
+LONGEST_OUTPUT = 2000
+"""Characters of a tool's output, and of what it was given."""
+
+
+def messages_of(turn: Turn, peer: str) -> list[dict[str, Any]]:
+    """A turn as the server takes it: what the person said, and what the agent did and said, two messages at most.
+
+    What our own tools gave back is left out: it is memory already.
+    """
+    at = {"created_at": datetime.fromtimestamp(turn.at, UTC).isoformat()} if turn.at else {}
+    said = {"peer_id": peer, "turn_id": turn.id, **at}
+    done = [*_tool_parts(turn), *([_part(turn.assistant)] if turn.assistant.strip() else [])]
+    messages = []
+    if turn.user.strip():
+        messages.append({"role": "user", "parts": [_part(turn.user)], **said})
+    if done:
+        messages.append({"role": "assistant", "parts": done, **said})
+    return messages
+
+
+def _tool_parts(turn: Turn) -> list[dict[str, Any]]:
+    calls = {
+        str(call.get("id")): call.get("function") or {}
+        for message in turn.messages
+        for call in message.get("tool_calls") or ()
+    }
+    parts = []
+    for message in turn.messages:
+        call = calls.get(str(message.get("tool_call_id")), {})
+        tool = storable(str(call.get("name") or message.get("name") or ""))
+        if message.get("role") != "tool" or tool.startswith("viking_"):
+            continue
+        part = {"type": "tool", "tool_id": str(message.get("tool_call_id") or ""), "tool_name": tool}
+        output = clip(storable(message.get("content") or ""), LONGEST_OUTPUT)
+        given = _arguments(call.get("arguments"))
+        parts.append({**part, "tool_input": given, "tool_output": output, "tool_status": "completed"})
+    return parts
+
+
+def _arguments(raw: Any) -> Mapping[str, Any]:
+    text = raw if isinstance(raw, str) else json.dumps(raw or {})
+    try:
+        # NaN, and escapes that stand for half a character, are what no request can carry.
+        data = json.loads(storable(json.dumps(json.loads(text), ensure_ascii=False, allow_nan=False)))
+    except (ValueError, RecursionError):
+        data = None
+    if isinstance(data, dict) and len(text) <= LONGEST_OUTPUT:
+        return data
+    return {"arguments": clip(storable(text), LONGEST_OUTPUT)}
+
+
+def _part(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": clip(storable(text), LONGEST)}
+
+
+def said_by_agent(text: str, turn_id: str, peer: str) -> dict[str, Any]:
+    """A message of the agent alone."""
+    return {"role": "assistant", "parts": [_part(text)], "peer_id": peer, "turn_id": turn_id}

@@ -1,0 +1,145 @@
+"""Whose memory is where: the part of OpenViking's tree that one person's agent has, and the URIs it may use."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hermes_core import Session
+from hermes_core.kit import ToolInputInvalid
+
+ALL = ("viking://resources", "viking://agent")
+"""What the account keeps for everybody: documents and skills. Read, and never written for a user of a gateway."""
+
+CATEGORIES: Mapping[str, str] = {
+    "preference": "preferences",
+    "entity": "entities",
+    "event": "events",
+    "case": "cases",
+    "pattern": "patterns",
+}
+"""What a memory may be, and its folder."""
+
+SUMMARIES = {"/.abstract.md": "abstract", "/.overview.md": "overview"}
+"""Names that a search gives for a folder's own text, and the level at which that is read."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.@-]{1,100}")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ODD = re.compile(r"[\x00-\x1f\x7f?#\\]|(^|/)\.{1,2}(/|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """One person's part: the OpenViking user that the key stands for, and a peer of it that is ours alone.
+
+    `owner` says that the person is at the terminal and may add to what everybody reads; `whole` that the user's
+    own memories, which other programs write, are read too.
+    """
+
+    user: str
+    peer: str
+    owner: bool = True
+    whole: bool = False
+
+    @property
+    def root(self) -> str:
+        """URI of the space."""
+        return f"viking://user/{self.user}/peers/{self.peer}"
+
+    @property
+    def memories(self) -> str:
+        """URI of its memories."""
+        return f"{self.root}/memories"
+
+    @property
+    def resources(self) -> str:
+        """URI of its documents."""
+        return f"{self.root}/resources"
+
+    @property
+    def theirs(self) -> tuple[str, ...]:
+        """The user's own memories and documents, where they are read too."""
+        return tuple(f"viking://user/{self.user}/{kind}" for kind in ("memories", "resources") if self.whole)
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Folders that the person's tools may look into."""
+        return (self.root, *self.theirs, *ALL)
+
+    def recalled(self, documents: bool) -> list[str]:
+        """Folders that a recall looks in."""
+        folders = [self.memories, *self.theirs[:1]]
+        return [*folders, self.resources, *self.theirs[1:], ALL[0]] if documents else folders
+
+    def searched(self, uri: str) -> list[str]:
+        """Folders to search for `uri`: of the space as a whole the server searches the parts only."""
+        return [self.memories, self.resources] if uri == self.root else [uri]
+
+    def resolve(self, uri: str) -> str:
+        """The whole URI that `uri` means: `viking://~` and the short forms of earlier years are filled in.
+
+        Raises `ToolInputInvalid` for what is no such URI, and for what belongs to somebody else.
+        """
+        text = uri.strip().rstrip("/")
+        if not text.startswith("viking://") or _ODD.search(text.removeprefix("viking://")):
+            raise ToolInputInvalid(f"{uri!r} is no viking:// URI", f"send one below {self.root}")
+        for short, long in (
+            ("viking://~", f"viking://user/{self.user}"),
+            ("viking://user/peers", f"viking://user/{self.user}/peers"),
+            ("viking://user/memories", self.memories),
+        ):
+            if text == short or text.startswith(f"{short}/"):
+                text = long + text.removeprefix(short)
+        if not any(below(text, root) for root in self.roots):
+            raise ToolInputInvalid(f"{uri!r} is not yours to use", f"look below {', '.join(self.roots)}")
+        return text
+
+    def forgettable(self, uri: str) -> str:
+        """The whole URI of a memory of ours that may be deleted. Raises `ToolInputInvalid` for anything else."""
+        text = self.resolve(uri)
+        name = text.rpartition("/")[2]
+        if not below(text, self.memories) or not name.endswith(".md") or name.startswith("."):
+            raise ToolInputInvalid(f"{uri!r} is no memory of yours", f"send a .md file below {self.memories}")
+        return text
+
+    def destination(self, uri: str) -> str:
+        """The whole URI where a document may be put. Raises `ToolInputInvalid` for a place that is not ours."""
+        text = self.resolve(uri)
+        if below(text, self.resources) or (self.owner and below(text, ALL[0])):
+            return text
+        places = [self.resources, *ALL[:1]] if self.owner else [self.resources]
+        raise ToolInputInvalid(
+            f"no document can be put at {uri!r}", f"send a place below {' or '.join(places)}"
+        )
+
+    def conversation(self, session_id: str) -> str:
+        """Id of a session on the server: unique among all profiles and people there."""
+        safe = session_id if _ID.fullmatch(session_id) else f"x{_short(session_id, 32)}"
+        return f"{self.peer}.{safe}"
+
+    def file(self, folder: str, content: str, prefix: str = "") -> str:
+        """URI of the memory that holds `content`: the same for the same text, so that a repeat changes nothing."""
+        return f"{self.memories}/{folder}/{prefix}{_short(content, 24)}.md"
+
+
+def space_of(session: Session, user: str, agent: str, whole: bool) -> Space:
+    """The space of a session's person. Profiles, and people of a gateway, never have one in common."""
+    peer = agent or ("hermes" if session.identity == "default" else f"hermes-{session.identity}")
+    if not _NAME.fullmatch(peer) or peer.startswith(".") or peer.count("@") > 1:
+        peer = f"hermes-{_short(peer, 16)}"
+    guest = bool(session.user_id or session.chat_id)
+    if guest:
+        peer = f"{peer}-{_short(session.scope, 16)}"
+    default = session.identity == "default" and not guest
+    return Space(user, peer, owner=not guest, whole=whole and default)
+
+
+def below(uri: str, root: str) -> bool:
+    """Whether `uri` is `root` or lies in it."""
+    return uri == root or uri.startswith(f"{root}/")
+
+
+def _short(text: str, length: int) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:length]
