@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any
 
@@ -53,6 +54,13 @@ class Finished:
             except ValueError:
                 continue
 
+    def values(self) -> list[Any]:
+        """The JSON values of an output that is one value in any layout, or of `lines`; empty when there are none."""
+        try:
+            return [json.loads(self.out)]
+        except ValueError:
+            return list(self.lines())
+
 
 def find_program(name: str) -> str | None:
     """The path of a program, or None. `name` may be a path already."""
@@ -60,12 +68,19 @@ def find_program(name: str) -> str | None:
 
 
 def environment(
-    extra: Mapping[str, str] | None = None, base: Mapping[str, str] | None = None
+    extra: Mapping[str, str] | None = None,
+    base: Mapping[str, str] | None = None,
+    *,
+    also: Sequence[str] = (),
 ) -> dict[str, str]:
-    """What a child process sees: PATH, home, language and proxies of ours, then `extra`. No key of another program."""
+    """What a child process sees: PATH, home, language and proxies of ours, then `extra`. No key of another program.
+
+    `also` are names of more variables of ours to hand on, with `*` for any part: `"XDG_*_HOME"`.
+    """
     ours = os.environ if base is None else base
-    kept = (*_NEEDED, *_OF_THE_NETWORK, *(name.lower() for name in _OF_THE_NETWORK))
-    return {**{name: ours[name] for name in kept if name in ours}, **(extra or {})}
+    kept = (*_NEEDED, *_OF_THE_NETWORK, *(name.lower() for name in _OF_THE_NETWORK), *also)
+    handed_on = {n: value for n, value in ours.items() if any(fnmatchcase(n, name) for name in kept)}
+    return {**handed_on, **(extra or {})}
 
 
 def run(
@@ -93,6 +108,21 @@ def run(
         finally:
             kill_group(process)
         return Finished(process.returncode, _read(out), _read(err))
+
+
+def attach(
+    command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | str | None = None
+) -> int:
+    """Give the terminal to a program until it ends; its exit code. For commands that hand on to the backend's own.
+
+    Raises `ProviderUnavailable` when it can't be started.
+    """
+    try:
+        return subprocess.run(
+            list(command), env=environment() if env is None else dict(env), cwd=cwd
+        ).returncode
+    except (OSError, ValueError) as exc:
+        raise _not_started(command, exc) from exc
 
 
 class Service:
@@ -191,9 +221,11 @@ def _start(
             list(command), stdin=stdin, stdout=out, stderr=err, env=surroundings, cwd=cwd, **flags
         )
     except (OSError, ValueError) as exc:
-        raise ProviderUnavailable(
-            f"can't start {command[0]!r} ({exc})", "is it installed, and on the PATH?"
-        ) from exc
+        raise _not_started(command, exc) from exc
+
+
+def _not_started(command: Sequence[str], reason: Exception) -> ProviderUnavailable:
+    return ProviderUnavailable(f"can't start {command[0]!r} ({reason})", "is it installed, and on the PATH?")
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
