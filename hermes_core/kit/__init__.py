@@ -1,8 +1,9 @@
 """What an author of a provider imports instead of writing it again: settings, tools, text and a database.
 
 `load_settings` reads the fields that a provider declares, `ToolBox` turns typed functions into tools, `Database` is
-SQLite with a connection a thread and named migrations. `kit.http` and `kit.process` are modules of their own, for those
-who talk to a server or run a program. The errors that a provider raises stand here too.
+SQLite with a connection a thread and named migrations, `write_atomic` a file that is whole or not there. `kit.http` and
+`kit.process` are modules of their own, for those who talk to a server or run a program. The errors that a provider
+raises stand here too.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from hermes_core.kit.settings import Settings, load_settings, parse_bool, save_s
 from hermes_core.kit.text import bullet_list, clip, fold_space, is_trivial, printable, storable
 from hermes_core.kit.tools import Range, ToolBox, tool
 from hermes_core.safety.redact import redact
+from hermes_core.storage.files import write_atomic
 from hermes_core.storage.sqlite import Database, Migration
 
 __all__ = [
@@ -52,4 +54,5 @@ __all__ = [
     "save_settings",
     "storable",
     "tool",
+    "write_atomic",
 ]
