@@ -1,0 +1,275 @@
+"""The `brv` program: its JSON protocol, its log of curations, and its failures in the host's words.
+
+`brv` ends with 0 also when it failed, so the exit code says nothing: an answer counts when its last line says
+`success`. A curation is handed over detached and followed in brv's own log, which also knows what was handed over
+before: a write that comes again is found there and not curated a second time.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hermes_core.kit import (
+    BackendAuthError,
+    BackendNotFound,
+    BackendRefused,
+    BackendUnavailable,
+    ProviderUnavailable,
+    clip,
+    fold_space,
+    storable,
+)
+from hermes_core.kit.process import Finished, environment, find_program, run
+
+INSTALL = "npm install -g byterover-cli (3.14 or later; it needs Node 20)"
+CONNECT = "connect a model: hermes byterover brv providers connect"
+NOT_FOUND = "**Summary**: No matching knowledge found"
+FOOTER = "\n\n---\nSource: ByteRover Knowledge Base"
+
+LOOK_BACK = 50
+"""Entries of the log among which a write that comes again is looked for."""
+
+STALE = 120.0
+"""Seconds after which another curation that still runs is not waited for: its daemon may have died."""
+
+LONGEST_ARGUMENT = 100_000
+"""Bytes of one argument; Linux takes 128 KB."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
+UNDER_WAY = frozenset({"thinking", "toolCall", "toolResult", "response"})
+
+_ELSEWHERE = ("~/.brv-cli/bin/brv", "~/.npm-global/bin/brv", "/usr/local/bin/brv")
+_HANDED_ON = ("BRV_*_URL", "BRV_*_PORT", "NODE_EXTRA_CA_CERTS", "VOLTA_HOME", "ASDF_*", "MISE_*")
+_OF_THE_PERSON = ("BRV_DATA_DIR", "XDG_*_HOME")
+_CREDENTIALS = re.compile(
+    r"no provider connected|api.?key|unauthori[sz]ed|forbidden|authenticat|oauth token|credits|\b40[13]\b",
+    re.IGNORECASE,
+)
+_OUR_FAULT = re.compile(r" is required\.|file validation failed", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Curation:
+    """One entry of brv's log. `status` is processing, completed, error or cancelled."""
+
+    id: str
+    task: str
+    status: str
+    context: str
+    error: str
+    started: float
+    changes: tuple[tuple[str, str, str], ...]
+    pending: int
+
+    @classmethod
+    def read(cls, entry: Mapping[str, Any]) -> Curation:
+        """The entry as `brv curate view` prints it."""
+        applied = [o for o in entry.get("operations", ()) if o.get("status") == "success"]
+        return cls(
+            str(entry["id"]),
+            str(entry.get("taskId", "")),
+            str(entry.get("status", "")),
+            str(entry.get("input", {}).get("context", "")),
+            str(entry.get("error", "")),
+            float(entry.get("startedAt", 0)) / 1000,
+            tuple(
+                (str(o.get("type", "")), str(o.get("path", "")), str(o.get("summary", ""))) for o in applied
+            ),
+            sum(o.get("reviewStatus") == "pending" for o in applied),
+        )
+
+    @property
+    def kept(self) -> bool:
+        """Whether it changed the tree. A completed one that did not has stored nothing."""
+        return self.status == "completed" and bool(self.changes)
+
+
+class Brv:
+    """`brv` with the data of one profile. Each call runs it in a project's folder and ends, or is killed with all it
+    started, within its timeout. Raises `BackendUnavailable`, `BackendAuthError`, `BackendRefused` or
+    `BackendNotFound`.
+
+    `data` is where its account, model and logs are; None: where those of the person are. `pause` are the seconds
+    before the first look at a curation; the later ones are longer.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        data: Path | None,
+        *,
+        pause: float = FIRST_PAUSE,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.program = program(command)
+        self.env = surroundings(data)
+        self._pause = pause
+        self._wall = wall
+
+    def status(self, folder: Path, timeout: float) -> dict[str, Any]:
+        """What `brv status` says; also the probe of its daemon, which is started by it."""
+        return dict(self.ask(folder, "status", timeout=timeout))
+
+    def search(self, folder: Path, words: str, limit: int, timeout: float) -> list[dict[str, Any]]:
+        """Results of BM25, best first: `path`, `score`, `excerpt`, `title`. No model is asked."""
+        found = self.ask(folder, "search", "--limit", str(limit), text=words, timeout=timeout)
+        return [one for one in found.get("results", ()) if isinstance(one, dict)]
+
+    def query(self, folder: Path, question: str, timeout: float) -> tuple[str, list[str]]:
+        """The model's answer and the paths it stands on; "" when nothing fits."""
+        own_limit = str(max(10, int(timeout) - 2))
+        data = self.ask(folder, "query", "--timeout", own_limit, text=question, timeout=timeout)
+        answer = str(data.get("result") or "").removesuffix(FOOTER).strip()
+        # An answer from brv's cache names no documents either, so their absence says nothing.
+        if answer.startswith(NOT_FOUND):
+            return "", []
+        return answer, [str(doc.get("path", "")) for doc in data.get("matchedDocs", ())]
+
+    def model(self, folder: Path, timeout: float) -> str:
+        """Provider and name of the model that is connected; "" when none is."""
+        listed = self.ask(folder, "providers", "list", timeout=timeout).get("providers", ())
+        current: Mapping[str, Any] = next((one for one in listed if one.get("isCurrent")), {})
+        return " ".join(str(current[key]) for key in ("id", "activeModel") if current.get(key))
+
+    def connect(self, folder: Path, provider: str, options: Mapping[str, str], timeout: float) -> None:
+        """Connect the model of a provider; options are flags of `brv providers connect` that are not empty."""
+        flags = [part for flag, value in options.items() if value for part in (f"--{flag}", value)]
+        self.ask(folder, "providers", "connect", provider, *flags, timeout=timeout)
+
+    def log_in(self, folder: Path, key: str, timeout: float) -> None:
+        """Log in to ByteRover's cloud with a key."""
+        try:
+            self.ask(folder, "login", "--api-key", key, timeout=timeout)
+        except BackendUnavailable as exc:
+            raise BackendAuthError(f"brv login failed: {exc.message}", "check BRV_API_KEY") from exc
+
+    def pending(self, folder: Path, timeout: float) -> int:
+        """How many changes wait for the person's review."""
+        return int(self.ask(folder, "review", "pending", timeout=timeout).get("pendingCount", 0))
+
+    def log(self, folder: Path, timeout: float, limit: int = LOOK_BACK) -> list[Curation]:
+        """The latest curations, newest first. Asks no daemon."""
+        entries = self.ask(folder, "curate", "view", "--limit", str(limit), timeout=timeout)
+        return [Curation.read(entry) for entry in entries if isinstance(entry, dict) and "id" in entry]
+
+    def curate(
+        self, folder: Path, mark: str, text: str, timeout: float, *, must_keep: bool = True
+    ) -> Curation:
+        """Have `text` curated, once, and wait for it. `mark` is its first line and tells it from all others.
+
+        One curation at a time: another that runs is waited for. Raises `BackendUnavailable` when it goes on after
+        `timeout` seconds; the next call with this mark finds it. With `must_keep`, one that stored nothing is a failure.
+        """
+        until = time.monotonic() + timeout
+        pause, submitted = self._pause, ""
+        while True:
+            entries = self.log(folder, _left(until))
+            same = [e for e in entries if (e.id == submitted if submitted else e.context.startswith(mark))]
+            mine = same[0] if same else None
+            if mine is not None and mine.status != "processing" and (submitted or _done(mine, must_keep)):
+                return _judged(mine, must_keep)
+            if mine is None or mine.status != "processing":
+                others = [e for e in entries if e.status == "processing" and self._wall() - e.started < STALE]
+                if not submitted and not others:
+                    given = argument(f"{mark}\n{text}")
+                    submitted = str(
+                        self.ask(folder, "curate", "--detach", text=given, timeout=_left(until))["logId"]
+                    )
+            if until - time.monotonic() <= pause:
+                raise BackendUnavailable(
+                    f"brv has not finished a curation after {timeout:g} s", retry_after=LONGEST_PAUSE
+                )
+            time.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 1.5)
+
+    def ask(self, folder: Path, *words: str, text: str | None = None, timeout: float) -> Any:
+        """The `data` of one command; `text` is its free argument, whatever it holds."""
+        rest = () if text is None else ("--", argument(text))
+        command = [*self.program, *words, "--format", "json", *rest]
+        ended = run(command, timeout=timeout, env=self.env, cwd=folder)
+        return _data(words[0], ended)
+
+
+def program(command: str) -> list[str]:
+    """The command line of `brv`: the program itself, or Node and its script where npm made a batch file."""
+    names = (command, *_ELSEWHERE) if command == "brv" else (command,)
+    found = next(filter(None, (find_program(str(Path(name).expanduser())) for name in names)), None)
+    if found is None:
+        raise ProviderUnavailable(f"the program {command!r} is not installed", INSTALL)
+    if Path(found).suffix.lower() not in (".cmd", ".bat"):
+        return [found]
+    # Windows reads the arguments of a batch file as commands: text of a conversation must not get there.
+    return ["node", str(Path(found).parent / "node_modules" / "byterover-cli" / "bin" / "run.js")]
+
+
+def surroundings(data: Path | None) -> dict[str, str]:
+    """The environment of `brv`: nothing that updates or asks, and all its data below `data`."""
+    quiet = {"BRV_DISABLE_AUTOUPDATE": "1", "NO_UPDATE_NOTIFIER": "1", "NO_COLOR": "1"}
+    if data is None:
+        return environment(quiet, also=(*_HANDED_ON, *_OF_THE_PERSON))
+    own = {f"XDG_{kind}_HOME": str(data / kind.lower()) for kind in ("CONFIG", "DATA", "STATE", "CACHE")}
+    own |= {"APPDATA": own["XDG_CONFIG_HOME"], "LOCALAPPDATA": own["XDG_DATA_HOME"]}
+    if sys.platform == "darwin":  # there brv looks below the home folder and nowhere else
+        own["HOME"] = str(data)
+    return environment({**quiet, **own, "BRV_DATA_DIR": str(data / "brv")}, also=_HANDED_ON)
+
+
+def argument(text: str) -> str:
+    """The text as one argument of a program: no NUL, no lone surrogate, not longer than a system takes."""
+    clean = storable(text).replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return clean.encode()[:LONGEST_ARGUMENT].decode("utf-8", "ignore")
+
+
+def failure(command: str, message: str) -> Exception:
+    """The error for what brv says went wrong. It has words and no codes, so the words decide."""
+    said = f"brv {command}: {clip(fold_space(message), 300)}"
+    if message.startswith("Log entry not found"):
+        return BackendNotFound(said)
+    if _CREDENTIALS.search(message):
+        return BackendAuthError(said, CONNECT)
+    if _OUR_FAULT.search(message):
+        return BackendRefused(said)
+    return BackendUnavailable(said)
+
+
+def _data(command: str, ended: Finished) -> Any:
+    """What the last answer of an output holds."""
+    answers = [v for v in ended.values() if isinstance(v, dict) and isinstance(v.get("success"), bool)]
+    last = answers[-1] if answers else {}
+    data = last.get("data")
+    if not isinstance(data, dict | list) or (isinstance(data, dict) and data.get("event") in UNDER_WAY):
+        said = clip(fold_space(ended.err or ended.out), 300)
+        if ended.code == 2 or ("not found" in said and not answers):
+            raise BackendRefused(f"brv {command} does not take this: {said}", f"upgrade it: {INSTALL}")
+        raise BackendUnavailable(f"brv {command} ended without an answer (code {ended.code}): {said}")
+    if not last["success"]:
+        told = data if isinstance(data, dict) else {}
+        raise failure(command, str(told.get("error") or told.get("message") or "no reason given"))
+    return data
+
+
+def _done(entry: Curation, must_keep: bool) -> bool:
+    return entry.kept or (entry.status == "completed" and not must_keep)
+
+
+def _judged(entry: Curation, must_keep: bool) -> Curation:
+    if entry.status != "completed":
+        raise failure("curate", entry.error or f"it was {entry.status}")
+    if must_keep and not entry.kept:
+        raise BackendRefused("brv curate: it completed and stored nothing", "another model may do better")
+    return entry
+
+
+def _left(until: float) -> float:
+    return max(1.0, until - time.monotonic())
+
+
+def changes(entry: Curation) -> Sequence[str]:
+    """What a curation changed, a line each."""
+    return [f"{path}: {fold_space(summary)}" if summary else path for _, path, summary in entry.changes]

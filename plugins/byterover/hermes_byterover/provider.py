@@ -1,0 +1,345 @@
+"""The provider: hooks, and the tools that the model sees."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import time
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from hermes_byterover.client import CONNECT, FIRST_PAUSE, Brv, Curation, changes, program
+from hermes_byterover.settings import NAME, SETTINGS
+from hermes_byterover.tree import Tree, body_of, folder_of
+from hermes_core import (
+    Availability,
+    Check,
+    Delegation,
+    HermesHome,
+    MemoryProvider,
+    MemoryWrite,
+    Message,
+    Query,
+    Recall,
+    RecallItem,
+    Session,
+    SessionSwitch,
+    ToolCall,
+    Turn,
+)
+from hermes_core.kit import (
+    BackendAuthError,
+    ProviderUnavailable,
+    Settings,
+    ToolBox,
+    ToolInputInvalid,
+    clip,
+    fold_space,
+    is_trivial,
+    load_settings,
+    tool,
+)
+from hermes_core.recall.rank import count_tokens
+
+log = logging.getLogger(__name__)
+
+RECALLED = 8
+LONGEST_SEARCH, LONGEST_QUESTION = 1000, 5000
+LONGEST_ANSWER = 8000
+LONGEST_SAID, LONGEST_CURATED = 4000, 20_000
+LAST_MESSAGES, LONGEST_MESSAGE = 20, 1000
+
+PROBE = 20.0
+"""Seconds that brv has to answer at the start; it starts its daemon then."""
+
+BEFORE_SWITCH, BEFORE_COMPRESSION = 25.0, 100.0
+"""Seconds that a curation is followed where those hooks wait."""
+
+INDEX_LAG = 8.0
+"""Seconds after which a new file must be found: brv looks at the tree every five."""
+
+PROMPT = """# ByteRover
+A knowledge tree keeps what was decided and learned in earlier conversations."""
+RECALLS = "What fits a message is recalled by itself."
+TOOLS = """Ask it with `brv_query` for a worked-out answer; keep lasting decisions, patterns and facts with
+`brv_curate`; see with `brv_status` whether it works and what waits for the person's review."""
+
+
+class ByteRoverProvider(MemoryProvider):
+    """A knowledge tree for each user of the profile, curated and searched by `brv`.
+
+    `pause` are the seconds before the first look at a curation that was handed over.
+    """
+
+    name = NAME
+    settings = SETTINGS
+
+    def __init__(self, pause: float = FIRST_PAUSE) -> None:
+        self._pause = pause
+        self._tools = ToolBox(self.brv_query, self.brv_curate, self.brv_status)
+        self._home = Path()
+        self._options: Settings | None = None
+        self._client: Brv | None = None
+
+    # -------------------------------------------------------------- setup
+
+    def is_available(self) -> Availability:
+        """The program must be there."""
+        try:
+            program(load_settings(SETTINGS, HermesHome.resolve().path, NAME).command)
+        except ProviderUnavailable as exc:
+            return Availability.no(exc.message, exc.remedy)
+        return Availability()
+
+    def open(self, home: Path) -> Brv:
+        """`brv` by the settings of a home; `initialize` without a session, for commands."""
+        self._home = home
+        self._options = load_settings(SETTINGS, home, NAME)
+        data = home / "byterover-data" if self._options.isolated else None
+        self._client = Brv(self._options.command, data, pause=self._pause)
+        return self._client
+
+    def initialize(self, session: Session) -> None:
+        """Ask brv once whether it works; log in and connect the model that the settings name, if need be."""
+        brv, tree = self.open(Path(session.home)), self.tree(session)
+        status, wanted = brv.status(tree.folder, PROBE), self.options.model_provider
+        if self.options.api_key and status.get("authStatus") != "logged_in":
+            try:
+                brv.log_in(tree.folder, self.options.api_key, PROBE)
+            except BackendAuthError as exc:
+                log.warning("%s; going on without an account", exc)
+        if wanted and brv.model(tree.folder, PROBE).partition(" ")[0] != wanted:
+            options = {
+                "base-url": self.options.model_base_url,
+                "api-key": self.options.model_key or "",
+                "model": self.options.model,
+            }
+            brv.connect(tree.folder, wanted, options, PROBE)
+
+    def check(self, session: Session) -> Sequence[Check]:
+        """The daemon, a note written, found and deleted, the model, the account, and what waits for review."""
+        brv, tree = self.brv, self.tree(session)
+        status, model = brv.status(tree.folder, PROBE), brv.model(tree.folder, PROBE)
+        pending, word = brv.pending(tree.folder, PROBE), f"check{uuid.uuid4().hex}"
+        text = f"{word} is what the self-test wrote."
+        note = str(tree.add("memory", text))
+        try:
+            found = self._found(tree, word, note)
+        finally:
+            tree.remove("memory", text)
+        where, account = str(tree.root), status.get("authStatus", "unknown")
+        logged_in = account == "logged_in" or not self.options.api_key
+        return [
+            Check("program", True, f"brv {status.get('cliVersion', '')}, its daemon answers"),
+            Check("write and recall", found, where, "" if found else "hermes byterover brv restart"),
+            Check("delete", not tree.holds(note), where),
+            Check("model", bool(model), model or "none is connected, so nothing is curated", CONNECT),
+            Check("account", logged_in, str(account), "" if logged_in else "check BRV_API_KEY"),
+            Check("review", True, f"{pending} changes wait for it", "hermes byterover brv review pending"),
+        ]
+
+    def backup_paths(self) -> Sequence[str]:
+        """The tree, when settings put it outside the home."""
+        home = HermesHome.resolve().path
+        setting = load_settings(SETTINGS, home, NAME).folder
+        folder = home / Path(setting).expanduser()
+        return [str(folder)] if setting and not folder.is_relative_to(home) else []
+
+    def register_cli(self, group: Any) -> None:
+        """`hermes byterover status|search|log|brv`."""
+        from hermes_byterover.cli import add_commands
+
+        add_commands(group, self)
+
+    # --------------------------------------------------------------- turn
+
+    def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
+        """The three tools, unless the recall mode leaves them out."""
+        mode = load_settings(SETTINGS, HermesHome.resolve().path, NAME).recall_mode
+        return [] if mode == "context" else self._tools.schemas
+
+    def system_prompt_block(self) -> str:
+        """What recall and tools are for."""
+        mode = self.options.recall_mode
+        return "\n".join(
+            [PROMPT, *([RECALLS] if mode != "tools" else []), *([TOOLS] if mode != "context" else [])]
+        )
+
+    def prefetch(self, query: Query, session: Session) -> Recall:
+        """What brv's own search finds, within the budget: no model is asked. None for small talk."""
+        if self.options.recall_mode == "tools" or is_trivial(query.text):
+            return Recall()
+        tree, words = self.tree(session), clip(fold_space(query.text), LONGEST_SEARCH)
+        found = self.brv.search(tree.folder, words, RECALLED, self.options.search_timeout)
+        items: list[RecallItem] = []
+        left = query.budget
+        for one in found:
+            path, score = str(one.get("path", "")), float(one.get("score") or 0)
+            item = RecallItem(readable(str(one.get("excerpt", ""))), score, path, ref=path)
+            if not item.text or score < self.options.min_score or not tree.holds(path):
+                continue
+            left -= count_tokens(Recall((item,)).render())
+            if left >= 0:
+                items.append(item)
+        return Recall(tuple(items))
+
+    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
+        """Run one of the tools."""
+        return self._tools.dispatch(call, session)
+
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        """Have the turn curated, once; small talk is not worth a model's work."""
+        if self.options.auto_extract and not is_trivial(turn.user):
+            said = f"User: {clip(turn.user, LONGEST_SAID)}\nAssistant: {clip(turn.assistant, LONGEST_SAID)}"
+            when = datetime.fromtimestamp(turn.at or time.time(), UTC).strftime("%Y-%m-%d %H:%M UTC")
+            self._curate(session, f"[hermes turn {turn.id}]", f"Conversation of {when}.\n{said}")
+
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        """Mirror MEMORY.md and USER.md, a file of the tree for each entry."""
+        tree = self.tree(session)
+        if write.previous:
+            tree.remove(write.target, write.previous)
+        elif write.action != "add" and write.old_text:
+            tree.remove_containing(write.target, write.old_text)
+        if write.content.strip():
+            tree.add(write.target, write.content)
+
+    def on_delegation(self, delegation: Delegation, session: Session) -> None:
+        """Have what a subagent found curated, once."""
+        if self.options.auto_extract:
+            task, result = clip(delegation.task, LONGEST_SAID), clip(delegation.result, LONGEST_SAID)
+            mark = f"[hermes delegation {delegation.id}]"
+            self._curate(session, mark, f"A subagent finished a task.\nTask: {task}\nResult: {result}")
+
+    # ----------------------------------------------------------- boundary
+
+    def on_pre_compress(self, messages: Sequence[Message], compression_count: int, session: Session) -> str:
+        """Have what leaves the context curated; what was saved of it."""
+        lines = [
+            f"{message['role']}: {clip(message['content'], LONGEST_MESSAGE)}"
+            for message in messages[-LAST_MESSAGES:]
+            if message.get("role") in ("user", "assistant") and not is_trivial(message.get("content", ""))
+        ]
+        if not lines:
+            return ""
+        text = "\n".join(["These messages leave the conversation. Keep what will matter later.", *lines])
+        mark = f"[hermes compression {session.id} {compression_count} {_key(text)}]"
+        saved = self._curate(session, mark, text, BEFORE_COMPRESSION)
+        return "Saved in ByteRover:\n" + "\n".join(f"- {line}" for line in changes(saved))
+
+    def on_session_switch(self, switch: SessionSwitch) -> None:
+        """Take out what was curated from the turns that the person took back."""
+        for turn in switch.rewound_turns:
+            tree, mark = self.tree(switch.old), f"[hermes turn {turn}]"
+            known = [e for e in self.brv.log(tree.folder, PROBE) if e.context.startswith(mark) and e.kept]
+            if known:
+                order = (
+                    "The person took this exchange back. Delete what was kept from it and from nothing else."
+                )
+                text, timeout = f"{order}\n{known[0].context}", BEFORE_SWITCH
+                self.brv.curate(tree.folder, f"[hermes rewind {turn}]", text, timeout, must_keep=False)
+
+    # ------------------------------- tools; the docstring is what the model reads
+
+    @tool()
+    def brv_query(
+        self, query: Annotated[str, "a specific question, a sentence"], session: Session
+    ) -> dict[str, Any]:
+        """Ask the knowledge tree of earlier conversations. Slower than recall; answers with sources."""
+        question = clip(_needed("query", query), LONGEST_QUESTION)
+        folder, timeout = self.tree(session).folder, self.options.query_timeout
+        answer, sources = self.brv.query(folder, question, timeout)
+        if not answer:
+            return {"result": "No relevant memories found."}
+        return {"result": clip(answer, LONGEST_ANSWER), "sources": sources}
+
+    @tool()
+    def brv_curate(
+        self,
+        content: Annotated[str, "what to keep: decisions, patterns, facts, with their reasons"],
+        session: Session,
+    ) -> dict[str, Any]:
+        """Keep lasting knowledge in the tree. Takes some seconds; a file is made or brought up to date."""
+        text = clip(_needed("content", content), LONGEST_CURATED)
+        saved = self._curate(session, f"[hermes note {_key(text)}]", text)
+        done: dict[str, Any] = {"result": "Memory curated successfully.", "changes": list(changes(saved))}
+        return {**done, "pending_review": saved.pending} if saved.pending else done
+
+    @tool()
+    def brv_status(self, session: Session) -> dict[str, Any]:
+        """Whether the knowledge tree works: version, account, model, and changes that wait for the person's review."""
+        return {"status": self.state(session)}
+
+    # ------------------------------------------------------------ private
+
+    def state(self, session: Session) -> dict[str, Any]:
+        """What `brv_status` and `hermes byterover status` tell."""
+        folder = self.tree(session).folder
+        status = self.brv.status(folder, PROBE)
+        return {
+            "version": status.get("cliVersion", ""),
+            "account": status.get("userEmail") or status.get("authStatus", "unknown"),
+            "model": self.brv.model(folder, PROBE) or f"none; {CONNECT}",
+            "tree": str(folder / ".brv" / "context-tree"),
+            "pending_review": self.brv.pending(folder, PROBE),
+        }
+
+    def tree(self, session: Session) -> Tree:
+        """The tree of a session's user."""
+        return Tree(folder_of(session, self._home, self.options.folder))
+
+    def _curate(self, session: Session, mark: str, text: str, timeout: float = 0.0) -> Curation:
+        folder, seconds = self.tree(session).folder, timeout or self.options.curate_timeout
+        saved = self.brv.curate(folder, mark, text, seconds)
+        if saved.pending:
+            log.info(
+                "%d changes of the knowledge tree wait for review (brv review approve %s)",
+                saved.pending,
+                saved.task,
+            )
+        return saved
+
+    def _found(self, tree: Tree, word: str, note: str) -> bool:
+        """Whether a search finds a new note, once brv has looked at the tree again."""
+        until = time.monotonic() + INDEX_LAG
+        while True:
+            found = self.brv.search(tree.folder, word, 1, PROBE)
+            if any(one.get("path") == note for one in found):
+                return True
+            if time.monotonic() > until:
+                return False
+            time.sleep(1.0)
+
+    @property
+    def brv(self) -> Brv:
+        """The program, ready."""
+        if self._client is None:
+            raise RuntimeError("ByteRoverProvider is used before initialize()")
+        return self._client
+
+    @property
+    def options(self) -> Settings:
+        """The settings in force."""
+        if self._options is None:
+            raise RuntimeError("ByteRoverProvider is used before initialize()")
+        return self._options
+
+
+def readable(excerpt: str) -> str:
+    """An excerpt as one line of text, without front matter and Markdown's marks of structure."""
+    lines = [re.sub(r"^#+\s+", "", line) for line in body_of(excerpt).splitlines() if line.strip() != "---"]
+    return fold_space(" ".join(lines).replace("**", ""))
+
+
+def _key(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _needed(name: str, value: str) -> str:
+    if not value.strip():
+        raise ToolInputInvalid(f"{name} is empty", "send a sentence")
+    return value.strip()

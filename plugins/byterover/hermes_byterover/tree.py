@@ -1,0 +1,92 @@
+"""Where a user's knowledge tree is, and the notes in it that mirror MEMORY.md and USER.md: plain files, no model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hermes_core import MemoryTarget, Session
+from hermes_core.kit import clip, fold_space, storable, write_atomic
+
+PROJECT_VERSION = "0.0.1"
+"""Version that brv writes into the config.json of a project."""
+
+DOMAIN = "hermes"
+
+
+def folder_of(session: Session, home: Path, setting: str) -> Path:
+    """The project of a user. The profile's own is where it always was; a user of a gateway has one of their own.
+
+    They lie side by side: brv takes a folder below a project for a part of it.
+    """
+    if setting:
+        return home / Path(setting).expanduser()
+    if not (session.user_id or session.chat_id):
+        return home / "byterover"
+    return (
+        home / "byterover-users" / hashlib.sha256(session.scope.encode("utf-8", "replace")).hexdigest()[:32]
+    )
+
+
+class Tree:
+    """The project in `folder`, made if need be."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = folder / ".brv" / "context-tree"
+        config = folder / ".brv" / "config.json"
+        if not config.exists():
+            # Without it brv would take a project that it finds further up, in the person's home for instance.
+            made = {"createdAt": _now(), "cwd": str(folder), "version": PROJECT_VERSION}
+            write_atomic(config, json.dumps(made, indent=2).encode())
+
+    def add(self, target: MemoryTarget, text: str) -> Path:
+        """Keep an entry as a note; one that is there already stays as it is. Returns its path in the tree."""
+        path = self._path(target, text)
+        if not path.exists():
+            title = json.dumps(clip(fold_space(storable(text)), 80), ensure_ascii=False)
+            head = f"title: {title}\ntags: []\nrelated: []\nkeywords: []\ncreatedAt: '{_now()}'"
+            write_atomic(path, f"---\n{head}\n---\n\n{storable(text).strip()}\n".encode())
+        return path.relative_to(self.root)
+
+    def remove(self, target: MemoryTarget, text: str) -> None:
+        """Drop the note of an entry, with what brv derived from it. None is as well."""
+        self._drop(self._path(target, text))
+
+    def remove_containing(self, target: MemoryTarget, fragment: str) -> None:
+        """Drop the note that holds this text, if exactly one does."""
+        found = [path for path in self._notes(target) if fragment in body_of(path.read_text("utf-8"))]
+        if len(found) == 1:
+            self._drop(found[0])
+
+    def holds(self, path: str) -> bool:
+        """Whether a file that brv's index names is still there: the index lags behind by some seconds."""
+        return (self.root / path).is_file()
+
+    def _drop(self, note: Path) -> None:
+        for path in note.parent.glob(f"{note.stem}*.md"):
+            path.unlink(missing_ok=True)
+
+    def _notes(self, target: MemoryTarget) -> Iterator[Path]:
+        for path in (self.root / DOMAIN / target).glob("*.md"):
+            if path.stem.isalnum():  # derived files have a second suffix
+                yield path
+
+    def _path(self, target: MemoryTarget, text: str) -> Path:
+        key = hashlib.sha256(storable(text).strip().encode()).hexdigest()[:24]
+        return self.root / DOMAIN / target / f"{key}.md"
+
+
+def body_of(text: str) -> str:
+    """A note or an excerpt of one without its front matter."""
+    if text.startswith("---\n") and "\n---\n" in text[4:]:
+        return text[4:].partition("\n---\n")[2].strip()
+    return text.strip()
+
+
+def _now() -> str:
+    return datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,66 @@
+"""A `brv` of the test's own: the program of `brv_program.py` in a folder, what it was asked, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+DOWN = "Daemon failed to start automatically.\n\nRestart your terminal and retry the command."
+
+
+class StandInBrv:
+    """The program, as `path`; `folder` is its own."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self.folder = folder
+        source = Path(__file__).with_name("brv_program.py").read_text(encoding="utf-8")
+        self.path = folder / "brv"
+        self.path.write_text(f"#!{sys.executable} -IS\n{source}", encoding="utf-8")
+        self.path.chmod(0o755)
+
+    def fail(self, command: str = "*", **fault: Any) -> None:
+        """Let a command, or with "*" all that ask the daemon, go wrong. `kind` says how; "curation" scripts the model."""
+        self._write({**self._faults(), command: fault})
+
+    def heal(self) -> None:
+        """Answer well again."""
+        self._write({})
+
+    @contextmanager
+    def outage(self) -> Iterator[None]:
+        """No daemon within this context."""
+        self.fail(kind="error", error=DOWN)
+        try:
+            yield
+        finally:
+            self.heal()
+
+    def calls(self, command: str = "") -> list[dict[str, Any]]:
+        """What it was asked, in order: command, words, cwd, env."""
+        return [call for call in self._lines("calls.jsonl") if command in ("", call["command"])]
+
+    @property
+    def children(self) -> list[int]:
+        """Process ids of what it started while it hung."""
+        return self._lines("children.jsonl")
+
+    def remove(self) -> None:
+        """Uninstall it."""
+        shutil.rmtree(self.folder)
+
+    def _lines(self, name: str) -> list[Any]:
+        path = self.folder / name
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+
+    def _faults(self) -> dict[str, Any]:
+        path = self.folder / "faults.json"
+        return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+    def _write(self, faults: dict[str, Any]) -> None:
+        (self.folder / "faults.json").write_text(json.dumps(faults), encoding="utf-8")
