@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hermes_core import MemoryTarget, Session
+from hermes_core import Session
 from hermes_core.kit import clip, fold_space, storable, write_atomic
 
 PROJECT_VERSION = "0.0.1"
@@ -44,7 +44,7 @@ class Tree:
             made = {"createdAt": _now(), "cwd": str(folder), "version": PROJECT_VERSION}
             write_atomic(config, json.dumps(made, indent=2).encode())
 
-    def add(self, target: MemoryTarget, text: str) -> Path:
+    def add(self, target: str, text: str) -> Path:
         """Keep an entry as a note; one that is there already stays as it is. Returns its path in the tree."""
         path = self._path(target, text)
         if not path.exists():
@@ -53,11 +53,11 @@ class Tree:
             write_atomic(path, f"---\n{head}\n---\n\n{storable(text).strip()}\n".encode())
         return path.relative_to(self.root)
 
-    def remove(self, target: MemoryTarget, text: str) -> None:
+    def remove(self, target: str, text: str) -> None:
         """Drop the note of an entry, with what brv derived from it. None is as well."""
         self._drop(self._path(target, text))
 
-    def remove_containing(self, target: MemoryTarget, fragment: str) -> None:
+    def remove_containing(self, target: str, fragment: str) -> None:
         """Drop the note that holds this text, if exactly one does."""
         found = [path for path in self._notes(target) if fragment in body_of(path.read_text("utf-8"))]
         if len(found) == 1:
@@ -71,12 +71,12 @@ class Tree:
         for path in note.parent.glob(f"{note.stem}*.md"):
             path.unlink(missing_ok=True)
 
-    def _notes(self, target: MemoryTarget) -> Iterator[Path]:
+    def _notes(self, target: str) -> Iterator[Path]:
         for path in (self.root / DOMAIN / target).glob("*.md"):
             if path.stem.isalnum():  # derived files have a second suffix
                 yield path
 
-    def _path(self, target: MemoryTarget, text: str) -> Path:
+    def _path(self, target: str, text: str) -> Path:
         key = hashlib.sha256(storable(text).strip().encode()).hexdigest()[:24]
         return self.root / DOMAIN / target / f"{key}.md"
 

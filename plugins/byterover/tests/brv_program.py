@@ -1,18 +1,20 @@
 """A stand-in for the `brv` program of byterover-cli 3.14: its commands, flags, JSON and exit codes, with no model.
 
 Strict: a flag, argument or value that brv refuses is refused here. What is curated is kept word for word, as by a
-model that does exactly what it is told. `faults.json` beside the program says what goes wrong, by command.
-Runs in a process of its own with the standard library alone, and starts quickly.
+model that does exactly what it is told. `faults.json` says what goes wrong, by command.
+Runs in a process of its own with the standard library alone. `FOLDER` is where the tests read and write.
 """
+
+# It is started some hundred times, and pathlib alone would double the time that takes.
+# ruff: noqa: PTH103, PTH105, PTH108, PTH109, PTH110, PTH118, PTH119, PTH120, PTH123
 
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+FOLDER = ""
 TEXT, FLAG = "text", "flag"
 FORMAT = {"format": ("text", "json")}
 COMMANDS = {  # flags with their values, fewest and most arguments
@@ -34,40 +36,9 @@ COMMANDS = {  # flags with their values, fewest and most arguments
     "review pending": (FORMAT, 0, 0),
     "login": ({**FORMAT, "api-key": TEXT}, 0, 0),
 }
-STOP = set(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "by",
-        "did",
-        "do",
-        "does",
-        "for",
-        "from",
-        "how",
-        "i",
-        "in",
-        "is",
-        "it",
-        "my",
-        "of",
-        "on",
-        "or",
-        "our",
-        "that",
-        "the",
-        "there",
-        "this",
-        "to",
-        "was",
-    ]
-)
-STOP |= set(["we", "what", "when", "where", "which", "who", "why", "will", "with", "you", "your"])
+STOP_WORDS = """a an and are as at be by did do does for from how i in is it my of on or our that the there this to was we
+what when where which who why will with you your"""
+STOP = frozenset(STOP_WORDS.split())
 NO_MODEL = (
     'No provider connected. Run "brv providers connect byterover" to use the free built-in provider, '
     "or connect another provider."
@@ -82,7 +53,7 @@ def main(words):
     command = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else (words or [""])[0]
     note("calls.jsonl", {"command": command, "words": words, "cwd": os.getcwd(), "env": dict(os.environ)})
     if command not in COMMANDS:
-        sys.stderr.write('\nCommand "%s" not found\n\nRun "brv --help" to see available commands\n' % command)
+        sys.stderr.write(f'\nCommand "{command}" not found\n\nRun "brv --help" to see available commands\n')
         return 1
     flags, arguments = parse(command, words[len(command.split()) :])
     fault = faults().get(command) or (faults().get("*") if command != "curate view" else None)
@@ -107,7 +78,7 @@ def parse(command, words):
         elif word.startswith("-") and len(word) > 1 and not only_arguments:
             name, sign, value = word[2:].partition("=")
             if not word.startswith("--") or name not in known:
-                raise Refused("Nonexistent flag: %s" % word)
+                raise Refused(f"Nonexistent flag: {word}")
             flags[name] = (
                 True
                 if known[name] == FLAG
@@ -116,7 +87,7 @@ def parse(command, words):
         else:
             arguments.append(word)
     if len(arguments) > most:
-        raise Refused("Unexpected argument: %s" % arguments[most])
+        raise Refused(f"Unexpected argument: {arguments[most]}")
     if len(arguments) < fewest:
         raise Refused("Missing 1 required arg")
     return flags, arguments
@@ -124,22 +95,20 @@ def parse(command, words):
 
 def checked(name, wanted, value):
     if value is None:
-        raise Refused("Flag --%s expects a value" % name)
+        raise Refused(f"Flag --{name} expects a value")
     if wanted == TEXT:
         return value
     if isinstance(wanted[0], str):
         if value not in wanted:
-            raise Refused("Expected --%s=%s to be one of: %s" % (name, value, ", ".join(wanted)))
+            raise Refused("Expected --{}={} to be one of: {}".format(name, value, ", ".join(wanted)))
         return value
     if not re.fullmatch(r"-?\d+", value) or int(value) < wanted[0]:
         raise Refused(
-            "Parsing --%s \n\tExpected an integer greater than or equal to %d but received: %s"
-            % (name, wanted[0], value)
+            f"Parsing --{name} \n\tExpected an integer greater than or equal to {wanted[0]} but received: {value}"
         )
     if int(value) > wanted[1]:
         raise Refused(
-            "Parsing --%s \n\tExpected an integer less than or equal to %d but received: %s"
-            % (name, wanted[1], value)
+            f"Parsing --{name} \n\tExpected an integer less than or equal to {wanted[1]} but received: {value}"
         )
     return int(value)
 
@@ -163,7 +132,7 @@ def status(_flags, _arguments):
 
 def search(flags, arguments):
     found = matches(arguments[0])[: flags.get("limit", 10)]
-    message = "Found %d result(s). Use read_file to view full content." % len(found)
+    message = f"Found {len(found)} result(s). Use read_file to view full content."
     if not found:
         message = (
             "No matching knowledge found. Try different search terms or check available topics with /query."
@@ -180,8 +149,8 @@ def query(_flags, arguments):
     text = "\n".join(one["excerpt"] for one in found)
     if not found:
         text = (
-            '**Summary**: No matching knowledge found for "%s".\n\n**Details**: The topic does not appear to be '
-            "covered in the context tree.\n\n**Sources**: None" % arguments[0]
+            f'**Summary**: No matching knowledge found for "{arguments[0]}".\n\n**Details**: The topic does not appear to be '
+            "covered in the context tree.\n\n**Sources**: None"
         )
     docs = [{key: one[key] for key in ("path", "score", "title")} for one in found]
     cached = faults().get("query cache")
@@ -206,8 +175,8 @@ def curate(flags, arguments):
         return answer("curate", {"error": "this stand-in follows nothing", "status": "error"}, False)
     now = time.time()
     entries = log()
-    name = "cur-%d" % max([int(now * 1000), *(int(e["id"][4:]) + 1 for e in entries)])
-    task = "task-%s" % name[4:]
+    number = max([int(now * 1000), *(int(e["id"][4:]) + 1 for e in entries)])
+    name, task = f"cur-{number}", f"task-{number}"
     script = faults().get("curation", {})
     entry = {
         "id": name,
@@ -220,19 +189,22 @@ def curate(flags, arguments):
         "script": {**script, "until": now + script.get("seconds", 0)},
     }
     save([*entries, entry])
+    note("accepted.jsonl", context)
     message = "Context queued for processing"
     return answer("curate", {"logId": name, "message": message, "status": "queued", "taskId": task})
 
 
 def view(flags, arguments):
-    entries = [finished(entry) for entry in log()]
-    save(entries)
+    known = log()
+    entries = [finished(entry) for entry in known]
+    if entries != known:
+        save(entries)
     shown = [{key: value for key, value in entry.items() if key != "script"} for entry in reversed(entries)]
     if not arguments:
         return pretty({"data": shown[: flags.get("limit", 10)], "success": True})
     mine = [entry for entry in shown if entry["id"] == arguments[0]]
     if not mine:
-        return pretty({"data": {"error": "Log entry not found: %s" % arguments[0]}, "success": False})
+        return pretty({"data": {"error": f"Log entry not found: {arguments[0]}"}, "success": False})
     return pretty({"data": mine[0], "success": True})
 
 
@@ -246,7 +218,9 @@ def providers_list(_flags, _arguments):
 
 def providers_connect(flags, arguments):
     if not arguments or arguments[0] == "nobody":
-        return answer("providers connect", {"error": 'Unknown provider "%s"' % (arguments or [""])[0]}, False)
+        return answer(
+            "providers connect", {"error": 'Unknown provider "{}"'.format((arguments or [""])[0])}, False
+        )
     remember(
         "model", {"id": arguments[0], "name": arguments[0], "activeModel": flags.get("model", "default")}
     )
@@ -305,11 +279,11 @@ def carried_out(context, script):
         for path in gone:
             os.unlink(os.path.join(tree(), path))
         return [{"type": "DELETE", "path": path, "status": "success"} for path in gone]
-    title = "note_%d" % (len(list(notes())) + int(time.time() * 1000))
-    path = "conversation/notes/%s.md" % title
+    title = f"note_{len(list(notes()))}_{time.time_ns()}"
+    path = f"conversation/notes/{title}.md"
     os.makedirs(os.path.join(tree(), "conversation/notes"), exist_ok=True)
     with open(os.path.join(tree(), path), "w", encoding="utf-8") as file:
-        file.write("---\ntitle: %s\ntags: []\n---\n## Reason\nsaid\n\n### Highlights\n%s\n" % (title, body))
+        file.write(f"---\ntitle: {title}\ntags: []\n---\n## Reason\nsaid\n\n### Highlights\n{body}\n")
     operation = {"type": "UPSERT", "path": path, "status": "success", "summary": "what was said"}
     if script.get("pending"):
         operation.update(needsReview=True, reviewStatus="pending")
@@ -380,7 +354,7 @@ def read(path, default):
 
 
 def write(path, value):
-    with open("%s.%d" % (path, os.getpid()), "w", encoding="utf-8") as file:
+    with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
         json.dump(value, file)
     os.replace(file.name, path)
 
@@ -396,7 +370,7 @@ def remember(key, value):
 
 
 def log_path():
-    return os.path.join(data_folder(), "log%s.json" % os.getcwd().replace("/", "-"))
+    return os.path.join(data_folder(), "log{}.json".format(os.getcwd().replace("/", "-")))
 
 
 def log():
@@ -408,11 +382,11 @@ def save(entries):
 
 
 def faults():
-    return read(os.path.join(HERE, "faults.json"), {})
+    return read(os.path.join(FOLDER, "faults.json"), {})
 
 
 def note(name, value):
-    with open(os.path.join(HERE, name), "a", encoding="utf-8") as file:
+    with open(os.path.join(FOLDER, name), "a", encoding="utf-8") as file:
         file.write(json.dumps(value) + "\n")
 
 
@@ -445,6 +419,8 @@ def go_wrong(command, fault):
         answer(command, {"error": fault["error"], "status": "error"}, False)
         return 0
     if kind == "hang":
+        import subprocess
+
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         note("children.jsonl", child.pid)
         time.sleep(60)
@@ -454,15 +430,21 @@ def go_wrong(command, fault):
     if kind == "crash":
         sys.stderr.write("node:internal/process: SyntaxError: Invalid regular expression flags\n")
         return 1
+    if kind == "lost":  # what was asked for happens, and nobody hears of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return None
     if kind == "died":
         answer(command, {"event": "toolCall", "toolName": "code_exec", "taskId": "t"})
         return 0
     return None
 
 
-if __name__ == "__main__":
+def run(folder):
+    """Be `brv`, until the process ends."""
+    global FOLDER
+    FOLDER = folder
     try:
         sys.exit(main(sys.argv[1:]))
     except Refused as exc:
-        sys.stderr.write(" \u203a   Error: %s\n \u203a   See more help with --help\n" % exc)
+        sys.stderr.write(f" \u203a   Error: {exc}\n \u203a   See more help with --help\n")
         sys.exit(2)

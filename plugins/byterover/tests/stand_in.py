@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,15 @@ class StandInBrv:
     """The program, as `path`; `folder` is its own."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        source = Path(__file__).with_name("brv_program.py").read_text(encoding="utf-8")
         self.path = folder / "brv"
-        self.path.write_text(f"#!{sys.executable} -IS\n{source}", encoding="utf-8")
+        tests = str(Path(__file__).parent)
+        # Imported, so that it is compiled once.
+        program = (
+            f"import sys; sys.path.insert(0, {tests!r}); import brv_program; brv_program.run({str(folder)!r})"
+        )
+        self.path.write_text(f"#!{sys.executable} -IS\n{program}\n", encoding="utf-8")
         self.path.chmod(0o755)
 
     def fail(self, command: str = "*", **fault: Any) -> None:
@@ -33,13 +37,25 @@ class StandInBrv:
         self._write({})
 
     @contextmanager
-    def outage(self) -> Iterator[None]:
-        """No daemon within this context."""
-        self.fail(kind="error", error=DOWN)
+    def trouble(self, command: str = "*", **fault: Any) -> Iterator[None]:
+        """Let a command go wrong within this context."""
+        self.fail(command, **fault)
         try:
             yield
         finally:
             self.heal()
+
+    def outage(self) -> AbstractContextManager[None]:
+        """No daemon within this context."""
+        return self.trouble(kind="error", error=DOWN)
+
+    def curated(self) -> list[str]:
+        """The texts that were curated, in order, of all projects and profiles."""
+        return self._lines("accepted.jsonl")
+
+    def said(self) -> list[str]:
+        """What the person said in the turns that were curated, in order."""
+        return [text.partition("\nUser: ")[2].partition("\nAssistant: ")[0] for text in self.curated()]
 
     def calls(self, command: str = "") -> list[dict[str, Any]]:
         """What it was asked, in order: command, words, cwd, env."""

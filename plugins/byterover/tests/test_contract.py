@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -26,9 +25,9 @@ class TestByteRover(ProviderContract):
         return ByteRoverProvider(pause=0.01)
 
     @pytest.fixture
-    def backend(self, tmp_path: Path) -> Iterator[StandInBrv]:
-        self.brv = StandInBrv(tmp_path / "bin")
-        yield self.brv
+    def backend(self, tmp_path_factory: pytest.TempPathFactory) -> StandInBrv:
+        self.brv = StandInBrv(tmp_path_factory.mktemp("bin"))
+        return self.brv
 
     @pytest.fixture
     def settings(self, backend: StandInBrv) -> Mapping[str, str]:
@@ -36,3 +35,9 @@ class TestByteRover(ProviderContract):
 
     def outage(self) -> AbstractContextManager[None]:
         return self.brv.outage()
+
+    def received(self) -> list[str]:
+        return self.brv.said()
+
+    def lost_answers(self) -> AbstractContextManager[None]:
+        return self.brv.trouble("curate", kind="lost")
