@@ -69,7 +69,7 @@ def log(context: click.Context, limit: int, as_json: bool) -> None:
             "id": entry.id,
             "task": entry.task,
             "status": "kept nothing" if entry.status == "completed" and not entry.kept else entry.status,
-            "changes": [path for _, path, _ in entry.changes],
+            "changes": [path for path, _ in entry.changes],
             "pending_review": entry.pending,
             "error": entry.error,
             "about": entry.context.partition("\n")[0],

@@ -56,7 +56,8 @@ _OUR_FAULT = re.compile(r" is required\.|file validation failed", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Curation:
-    """One entry of brv's log. `status` is processing, completed, error or cancelled."""
+    """One entry of brv's log. `status` is processing, completed, error or cancelled; `changes` are files of the tree
+    with a summary each, `pending` how many of them wait for review."""
 
     id: str
     task: str
@@ -64,7 +65,7 @@ class Curation:
     context: str
     error: str
     started: float
-    changes: tuple[tuple[str, str, str], ...]
+    changes: tuple[tuple[str, str], ...]
     pending: int
 
     @classmethod
@@ -78,9 +79,7 @@ class Curation:
             str(entry.get("input", {}).get("context", "")),
             str(entry.get("error", "")),
             float(entry.get("startedAt", 0)) / 1000,
-            tuple(
-                (str(o.get("type", "")), str(o.get("path", "")), str(o.get("summary", ""))) for o in applied
-            ),
+            tuple((_file(operation), str(operation.get("summary") or "")) for operation in applied),
             sum(o.get("reviewStatus") == "pending" for o in applied),
         )
 
@@ -108,6 +107,8 @@ class Brv:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.program = program(command)
+        if data is not None:
+            data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.env = surroundings(data)
         self._pause = pause
         self._wall = wall
@@ -272,4 +273,10 @@ def _left(until: float) -> float:
 
 def changes(entry: Curation) -> Sequence[str]:
     """What a curation changed, a line each."""
-    return [f"{path}: {fold_space(summary)}" if summary else path for _, path, summary in entry.changes]
+    return [f"{path}: {fold_space(summary)}" if summary else path for path, summary in entry.changes]
+
+
+def _file(operation: Mapping[str, Any]) -> str:
+    """The file that an operation changed, within the tree."""
+    whole = str(operation.get("filePath") or "").replace("\\", "/")
+    return whole.partition("/.brv/context-tree/")[2] or str(operation.get("path", ""))

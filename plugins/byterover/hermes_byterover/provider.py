@@ -62,6 +62,8 @@ BEFORE_SWITCH, BEFORE_COMPRESSION = 25.0, 100.0
 INDEX_LAG = 8.0
 """Seconds after which a new file must be found: brv looks at the tree every five."""
 
+_MARK = re.compile(r"\[hermes \w+ [^\]\s]+\]")
+
 PROMPT = """# ByteRover
 A knowledge tree keeps what was decided and learned in earlier conversations."""
 RECALLS = "What fits a message is recalled by itself."
@@ -227,7 +229,7 @@ class ByteRoverProvider(MemoryProvider):
         if not lines:
             return ""
         text = "\n".join(["These messages leave the conversation. Keep what will matter later.", *lines])
-        mark = f"[hermes compression {session.id} {compression_count} {_key(text)}]"
+        mark = f"[hermes compression {_key(f'{session.id} {compression_count} {text}')}]"
         saved = self._curate(session, mark, text, BEFORE_COMPRESSION)
         return "Saved in ByteRover:\n" + "\n".join(f"- {line}" for line in changes(saved))
 
@@ -330,9 +332,9 @@ class ByteRoverProvider(MemoryProvider):
 
 
 def readable(excerpt: str) -> str:
-    """An excerpt as one line of text, without front matter and Markdown's marks of structure."""
+    """An excerpt as one line of text, without front matter, Markdown's marks of structure and our own marks."""
     lines = [re.sub(r"^#+\s+", "", line) for line in body_of(excerpt).splitlines() if line.strip() != "---"]
-    return fold_space(" ".join(lines).replace("**", ""))
+    return fold_space(_MARK.sub("", " ".join(lines).replace("**", "")))
 
 
 def _key(text: str) -> str:

@@ -153,7 +153,7 @@ def query(_flags, arguments):
             "covered in the context tree.\n\n**Sources**: None"
         )
     docs = [{key: one[key] for key in ("path", "score", "title")} for one in found]
-    cached = faults().get("query cache")
+    cached = "query cache" in faults()
     result = text + "\n\n---\nSource: ByteRover Knowledge Base"
     done = {
         "event": "completed",
@@ -278,16 +278,20 @@ def carried_out(context, script):
         gone = [path for path, text in notes() if told in text]
         for path in gone:
             os.unlink(os.path.join(tree(), path))
-        return [{"type": "DELETE", "path": path, "status": "success"} for path in gone]
+        return [operation("DELETE", path) for path in gone]
     title = f"note_{len(list(notes()))}_{time.time_ns()}"
     path = f"conversation/notes/{title}.md"
     os.makedirs(os.path.join(tree(), "conversation/notes"), exist_ok=True)
     with open(os.path.join(tree(), path), "w", encoding="utf-8") as file:
         file.write(f"---\ntitle: {title}\ntags: []\n---\n## Reason\nsaid\n\n### Highlights\n{body}\n")
-    operation = {"type": "UPSERT", "path": path, "status": "success", "summary": "what was said"}
-    if script.get("pending"):
-        operation.update(needsReview=True, reviewStatus="pending")
-    return [operation]
+    pending = {"needsReview": True, "reviewStatus": "pending"} if script.get("pending") else {}
+    return [{**operation("UPSERT", path), "summary": "what was said", **pending}]
+
+
+def operation(kind, path):
+    """An operation that went well: `path` is the topic, `filePath` the file."""
+    whole = os.path.join(tree(), path)
+    return {"type": kind, "path": path.rpartition("/")[0], "filePath": whole, "status": "success"}
 
 
 def matches(question):
@@ -308,7 +312,7 @@ def words_of(text):
 
 def indexed():
     """What the index knows; it can be told to be an old one."""
-    if not faults().get("old index"):
+    if "old index" not in faults():
         return list(notes())
     known = state().get("index")
     if known is None:

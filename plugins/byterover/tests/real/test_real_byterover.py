@@ -1,0 +1,355 @@
+"""The provider on the real `brv` from npm, with stand-ins of its identity server and of a model's endpoint.
+
+HERMES_TEST_BRV=/path/to/brv   a program that is installed already; without it npm installs one for the run
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hermes_byterover import ByteRoverProvider
+
+from hermes_core import MemoryWrite, Query, Session, SessionSwitch, ToolCall, Turn, open_memory
+from hermes_core.kit import BackendAuthError, BackendRefused, BackendUnavailable
+from hermes_core.testing import StandIn
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+
+PACKAGE = "byterover-cli@^3.14"
+WORLD = ("IAM", "COGIT", "BILLING", "LLM", "GIT_REMOTE")
+SAID = "My tortoise is called Quillfeather."
+ASKED = "What is my tortoise called?"
+
+KEEP = """// keep what was given
+(async () => {
+  const text = String(VARIABLE);
+  const title = (t) => 'note ' + [...t].reduce((sum, c) => (sum * 31 + c.charCodeAt(0)) >>> 0, 7);
+  if (text.startsWith('[hermes rewind ')) {
+    const before = text.slice(text.indexOf('[hermes turn '));
+    return await tools.curate([{type: 'DELETE', path: 'said/notes', title: title(before), reason: 'taken back',
+      confidence: 'high', impact: 'low'}]);
+  }
+  return await tools.curate([{type: 'UPSERT', path: 'said/notes', title: TITLE || title(text), summary: 'what was said',
+    reason: 'said', confidence: 'high', impact: 'IMPACT', content: {narrative: {highlights: text}}}]);
+})()"""
+"""What the model lets brv run: it keeps every text as a note of its own, and deletes the note of one taken back."""
+
+
+class World:
+    """What brv reaches out to: discovery of its identity server, and a model that does as it is told."""
+
+    def __init__(self) -> None:
+        self.server = StandIn().start()
+        self.title, self.impact, self.keeps = "", "low", True
+        self.server.route("GET", "/api/v1/oidc/.well-known/openid-configuration", self._discovery)
+        self.server.route("GET", "/v1/models", lambda _: {"object": "list", "data": [{"id": "literal"}]})
+        self.server.route("POST", "/v1/chat/completions", self._chat)
+
+    def _discovery(self, _request: Any) -> Any:
+        url = self.server.url
+        return {"issuer": url, "authorization_endpoint": f"{url}/authorize", "token_endpoint": f"{url}/token"}
+
+    def _chat(self, request: Any) -> Any:
+        messages = request.json["messages"]
+        variable = re.search(r"__curate_ctx_\w+", json.dumps(messages))
+        message: dict[str, Any] = {"role": "assistant", "content": "It is called Quillfeather."}
+        if self.keeps and variable and all(one["role"] != "tool" for one in messages):
+            code = (
+                KEEP.replace("VARIABLE", variable[0])
+                .replace("TITLE", repr(self.title))
+                .replace("IMPACT", self.impact)
+            )
+            function = {"name": "code_exec", "arguments": json.dumps({"code": code})}
+            message = {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "c1", "type": "function", "function": function}],
+            }
+        finish = "tool_calls" if "tool_calls" in message else "stop"
+        return {
+            "id": "x",
+            "object": "chat.completion",
+            "created": 0,
+            "model": request.json["model"],
+            "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+            "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+        }
+
+
+class Place:
+    """A home with settings, a provider on it, and the daemon that goes with it."""
+
+    def __init__(self, path: Path, settings: dict[str, Any]) -> None:
+        path.mkdir()
+        (path / "byterover.json").write_text(json.dumps(settings), encoding="utf-8")
+        (path / ".env").touch(mode=0o600)
+        (path / ".env").write_text("BRV_MODEL_API_KEY=sk-model\n", encoding="utf-8")
+        self.path = path
+        self.provider = ByteRoverProvider()
+
+    def session(self, id_: str = "s1", **identity: Any) -> Session:
+        return Session(id_, home=str(self.path), **identity)
+
+    def tool(self, name: str, **arguments: Any) -> Any:
+        return json.loads(self.provider.handle_tool_call(ToolCall(name, arguments), self.session()))
+
+    def recalls(self, question: str, word: str, session: Session | None = None) -> bool:
+        """Whether it is recalled now, or once brv's index was renewed."""
+        return within(
+            9.0, lambda: word in self.provider.prefetch(Query(question), session or self.session()).render()
+        )
+
+    def stop(self) -> None:
+        stop_daemon(self.path)
+
+
+def within(seconds: float, seen: Callable[[], bool]) -> bool:
+    until = time.monotonic() + seconds
+    while not seen():
+        if time.monotonic() > until:
+            return False
+        time.sleep(1.0)
+    return True
+
+
+def daemon_of(home: Path) -> int | None:
+    file = home / "byterover-data" / "brv" / "daemon.json"
+    return int(json.loads(file.read_text(encoding="utf-8"))["pid"]) if file.exists() else None
+
+
+def stop_daemon(home: Path, number: int = signal.SIGTERM) -> None:
+    """End the daemon of a home, which ends its agents; wait until it is gone."""
+    pid = daemon_of(home)
+    if pid is None:
+        return
+    try:
+        os.kill(pid, number)
+        if not within(15.0, lambda: not Path(f"/proc/{pid}").exists()):
+            os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+@pytest.fixture(scope="module")
+def brv(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The program."""
+    given = os.environ.get("HERMES_TEST_BRV", "")
+    if given:
+        return given
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed")
+    prefix = tmp_path_factory.mktemp("npm")
+    words = [npm, "install", "--prefix", str(prefix), "--no-audit", "--no-fund", PACKAGE]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=500)
+    program = prefix / "node_modules" / ".bin" / "brv"
+    if not program.exists():
+        pytest.skip(f"npm can't install {PACKAGE}: {done.stderr.strip()[-200:]}")
+    return str(program)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """The outer world on loopback; nothing else is reached."""
+    world = World()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in WORLD:
+            patch.setenv(f"BRV_{name}_BASE_URL", world.server.url)
+        patch.setenv("BRV_WEB_APP_URL", world.server.url)
+        patch.setenv("BRV_WEBUI_PORT", "17707")
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("person")))
+        yield world
+    world.server.close()
+
+
+@pytest.fixture(scope="module")
+def settings(brv: str, world: World) -> dict[str, Any]:
+    return {
+        "command": brv,
+        "model_provider": "openai-compatible",
+        "model_base_url": f"{world.server.url}/v1",
+        "model": "literal",
+    }
+
+
+@pytest.fixture(scope="module")
+def _place(settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    place = Place(tmp_path_factory.mktemp("homes") / "home", settings)
+    place.provider.initialize(place.session())
+    yield place
+    place.stop()
+
+
+@pytest.fixture
+def place(_place: Place, world: World) -> Place:
+    """One home for all, because a daemon takes seconds to start; a model that keeps what it is given."""
+    world.title, world.impact, world.keeps = "", "low", True
+    world.server.heal()
+    return _place
+
+
+def test_its_own_check_passes(place: Place) -> None:
+    checks = place.provider.check(place.session())
+    assert [check for check in checks if not check.ok] == []
+    assert checks[0].detail.startswith("brv 3.")
+    assert checks[3].detail == "openai-compatible literal"
+
+
+def test_what_a_person_says_is_recalled_in_a_later_session(place: Place) -> None:
+    with open_memory(place.path, provider="byterover") as memory:
+        memory.end_turn(
+            memory.start_session(), "Our rehearsal cellar in Lund is called Bellwether.", "Noted."
+        )
+        assert memory.flush(60)
+        session = memory.start_session()
+        assert within(
+            9.0,
+            lambda: "Bellwether" in memory.begin_turn("What is the cellar in Lund called?", session).context,
+        )
+        assert memory.begin_turn("Where is the zeppelin hangar?", session).context == ""
+
+
+def test_a_turn_that_comes_twice_is_curated_once(place: Place) -> None:
+    turn = Turn("turn-1", 1, SAID, "Noted.", at=1.8e9)
+    for _ in range(2):
+        place.provider.sync_turn(turn, place.session())
+    entries = place.provider.brv.log(place.provider.tree(place.session()).folder, 20)
+    assert [entry.kept for entry in entries if "turn-1" in entry.context] == [True]
+    assert place.recalls(ASKED, "Quillfeather")
+
+
+def test_a_turn_that_was_taken_back_is_deleted(place: Place) -> None:
+    session = place.session()
+    place.provider.sync_turn(
+        Turn("turn-9", 1, "The spare key hangs behind Ostrander.", "Noted.", at=1.8e9), session
+    )
+    assert place.recalls("Where does the spare key hang?", "Ostrander")
+    place.provider.on_session_switch(
+        SessionSwitch("x", session, session, "rewind", rewound_turns=("turn-9",))
+    )
+    assert not place.recalls("Where does the spare key hang?", "Ostrander") or within(
+        9.0, lambda: not place.recalls("Where does the spare key hang?", "Ostrander")
+    )
+
+
+def test_curated_memory_is_found_replaced_and_removed(place: Place) -> None:
+    session, first, second = place.session(), "Prefers oolong tea at noon.", "Prefers mate tea at noon."
+    place.provider.on_memory_write(MemoryWrite("w1", "add", "user", first), session)
+    assert place.recalls("Which tea at noon?", "oolong")
+    place.provider.on_memory_write(MemoryWrite("w2", "replace", "user", second, previous=first), session)
+    assert place.recalls("Which tea at noon?", "mate")
+    assert "oolong" not in place.provider.prefetch(Query("Which tea at noon?"), session).render()
+    place.provider.on_memory_write(MemoryWrite("w3", "remove", "user", previous=second), session)
+    assert "mate" not in place.provider.prefetch(Query("Which tea at noon?"), session).render()
+
+
+def test_tools_answer_with_sources_or_that_nothing_is_known(place: Place) -> None:
+    kept = place.tool("brv_curate", content="--limit 3: We chose Postgres for its row-level security.")
+    assert kept["changes"][0].startswith("said/notes/note_")
+    answered = place.tool("brv_query", query="Why did we choose Postgres?")
+    assert answered["result"]
+    assert answered["sources"]
+    for _ in range(2):  # the second comes from brv's cache
+        unknown = place.tool("brv_query", query="Where is the zeppelin hangar of Friedrichshafen?")
+        assert unknown == {"result": "No relevant memories found."}
+    assert place.tool("brv_status")["status"]["model"] == "openai-compatible literal"
+
+
+def test_changes_that_wait_for_review_are_shown(place: Place, world: World) -> None:
+    world.title, world.impact = "deployment", "high"
+    place.tool("brv_curate", content="Deploys go out on Thursdays.")
+    saved = place.tool("brv_curate", content="Deploys go out on Mondays from now on.")
+    assert saved["pending_review"] >= 1
+    assert place.tool("brv_status")["status"]["pending_review"] >= 1
+
+
+def test_what_leaves_the_context_is_kept_and_named(place: Place) -> None:
+    said = [
+        {"role": "user", "content": "The canary group is called Finch."},
+        {"role": "assistant", "content": "Noted."},
+    ]
+    told = place.provider.on_pre_compress(said, 0, place.session())
+    assert re.search(r"^- said/notes/note_\d+\.md: what was said$", told, re.MULTILINE)
+
+
+def test_a_model_that_stores_nothing_is_a_failure_and_tried_again(place: Place, world: World) -> None:
+    turn = Turn("turn-2", 1, "The heron is called Wibblesworth.", "Noted.", at=1.8e9)
+    world.keeps = False
+    with pytest.raises(BackendRefused, match="stored nothing"):
+        place.provider.sync_turn(turn, place.session())
+    world.keeps = True
+    place.provider.sync_turn(turn, place.session())
+    assert place.recalls("What is the heron called?", "Wibblesworth")
+
+
+@pytest.mark.parametrize(("status", "error"), [(401, BackendAuthError), (500, BackendUnavailable)])
+def test_a_model_that_fails_is_told_and_the_turn_comes_through_later(
+    place: Place, world: World, status: int, error: type[Exception]
+) -> None:
+    turn = Turn(f"turn-{status}", 1, f"The heron of {status} is called Alonso.", "Noted.", at=1.8e9)
+    world.server.fail("POST", "/v1/chat/completions", status=status)
+    with pytest.raises(error):
+        place.provider.sync_turn(turn, place.session())
+    world.server.heal()
+    place.provider.sync_turn(turn, place.session())
+    assert place.recalls(f"What is the heron of {status} called?", "Alonso")
+
+
+def test_a_daemon_that_was_killed_is_started_again(place: Place) -> None:
+    place.provider.on_memory_write(
+        MemoryWrite("w9", "add", "memory", "The attic smells of quinces."), place.session()
+    )
+    before = daemon_of(place.path)
+    stop_daemon(place.path, signal.SIGKILL)
+    assert within(30.0, lambda: place.recalls("What does the attic smell of?", "quinces"))
+    assert daemon_of(place.path) != before
+
+
+def test_users_and_profiles_do_not_see_each_other(
+    place: Place, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    place.provider.on_memory_write(MemoryWrite("w8", "add", "user", "Keeps axolotls."), place.session())
+    assert place.recalls("Who keeps axolotls?", "axolotls")
+    bob = place.session("b", platform="telegram", user_id="bob")
+    assert place.provider.prefetch(Query("Who keeps axolotls?"), bob).render() == ""
+    other = Place(tmp_path / "other", settings)
+    try:
+        other.provider.initialize(other.session())
+        assert other.provider.prefetch(Query("Who keeps axolotls?"), other.session()).render() == ""
+        assert daemon_of(other.path) not in (None, daemon_of(place.path))
+    finally:
+        other.stop()
+
+
+def test_a_box_that_is_offline_costs_one_bounded_wait(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BRV_IAM_BASE_URL", "http://127.0.0.1:9")
+    offline = Place(tmp_path / "offline", settings)
+    try:
+        with open_memory(offline.path, provider="byterover") as memory:
+            took = [
+                _seconds(lambda: memory.begin_turn("Who keeps axolotls?", memory.start_session()))
+                for _ in range(5)
+            ]
+            assert max(took[1:]) < 0.5
+            assert took[0] < 5.0
+            assert within(25.0, lambda: "has not ended after 20 s" in str(memory.problems()))
+    finally:
+        offline.stop()
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began
