@@ -227,10 +227,22 @@ def _handler(owner: ModelServer) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
             return None
 
+        def do_GET(self) -> None:
+            """The list of models, which some clients ask for before they take an address."""
+            if not self.path.endswith("/models"):
+                return self._fail(Reply(status=404, error=f"no such path {self.path!r}"))
+            model = {"id": "scripted", "object": "model", "created": 0, "owned_by": "tests"}
+            return self._whole(200, {"object": "list", "data": [model]}, {})
+
         def _fail(self, reply: Reply) -> None:
-            body = json.dumps({"error": {"message": reply.error, "type": "scripted"}}).encode()
-            self.send_response(reply.status)
-            for name, value in {**reply.headers, "content-length": str(len(body))}.items():
+            error = {"error": {"message": reply.error, "type": "scripted"}}
+            self._whole(reply.status, error, reply.headers)
+
+        def _whole(self, status: int, data: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+            body = json.dumps(data).encode()
+            self.send_response(status)
+            own = {"content-type": "application/json", "content-length": str(len(body))}
+            for name, value in {**headers, **own}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)

@@ -22,6 +22,7 @@ from hermes_byterover import ByteRoverProvider
 from hermes_core import MemoryWrite, Query, Session, SessionSwitch, ToolCall, Turn, open_memory
 from hermes_core.kit import BackendAuthError, BackendRefused, BackendUnavailable
 from hermes_core.testing import StandIn
+from hermes_core.testing.model_server import ModelServer, Reply
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -49,41 +50,32 @@ class World:
     """What brv reaches out to: discovery of its identity server, and a model that does as it is told."""
 
     def __init__(self) -> None:
-        self.server = StandIn().start()
-        self.title, self.impact, self.keeps = "", "low", True
-        self.server.route("GET", "/api/v1/oidc/.well-known/openid-configuration", self._discovery)
-        self.server.route("GET", "/v1/models", lambda _: {"object": "list", "data": [{"id": "literal"}]})
-        self.server.route("POST", "/v1/chat/completions", self._chat)
+        self.model = ModelServer([self._reply])
+        self.identity = StandIn().start()
+        self.identity.route("GET", "/api/v1/oidc/.well-known/openid-configuration", self._discovery)
+        self.well()
+
+    def well(self) -> None:
+        """A model that keeps each text as a note of its own."""
+        self.title, self.impact, self.keeps, self.status = "", "low", True, 200
+
+    def close(self) -> None:
+        self.model.close()
+        self.identity.close()
 
     def _discovery(self, _request: Any) -> Any:
-        url = self.server.url
+        url = self.identity.url
         return {"issuer": url, "authorization_endpoint": f"{url}/authorize", "token_endpoint": f"{url}/token"}
 
-    def _chat(self, request: Any) -> Any:
-        messages = request.json["messages"]
+    def _reply(self, request: dict[str, Any]) -> Reply:
+        messages = request["messages"]
         variable = re.search(r"__curate_ctx_\w+", json.dumps(messages))
-        message: dict[str, Any] = {"role": "assistant", "content": "It is called Quillfeather."}
-        if self.keeps and variable and all(one["role"] != "tool" for one in messages):
-            code = (
-                KEEP.replace("VARIABLE", variable[0])
-                .replace("TITLE", repr(self.title))
-                .replace("IMPACT", self.impact)
-            )
-            function = {"name": "code_exec", "arguments": json.dumps({"code": code})}
-            message = {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [{"id": "c1", "type": "function", "function": function}],
-            }
-        finish = "tool_calls" if "tool_calls" in message else "stop"
-        return {
-            "id": "x",
-            "object": "chat.completion",
-            "created": 0,
-            "model": request.json["model"],
-            "choices": [{"index": 0, "message": message, "finish_reason": finish}],
-            "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
-        }
+        if self.status != 200:
+            return Reply(status=self.status, error=f"scripted {self.status}")
+        if not self.keeps or variable is None or any(one["role"] == "tool" for one in messages):
+            return Reply("It is called Quillfeather.")
+        code = KEEP.replace("VARIABLE", variable[0]).replace("TITLE", repr(self.title))
+        return Reply(calls=[("code_exec", {"code": code.replace("IMPACT", self.impact)})])
 
 
 class Place:
@@ -164,12 +156,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     world = World()
     with pytest.MonkeyPatch.context() as patch:
         for name in WORLD:
-            patch.setenv(f"BRV_{name}_BASE_URL", world.server.url)
-        patch.setenv("BRV_WEB_APP_URL", world.server.url)
+            patch.setenv(f"BRV_{name}_BASE_URL", world.identity.url)
+        patch.setenv("BRV_WEB_APP_URL", world.identity.url)
         patch.setenv("BRV_WEBUI_PORT", "17707")
         patch.setenv("HOME", str(tmp_path_factory.mktemp("person")))
         yield world
-    world.server.close()
+    world.close()
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +169,7 @@ def settings(brv: str, world: World) -> dict[str, Any]:
     return {
         "command": brv,
         "model_provider": "openai-compatible",
-        "model_base_url": f"{world.server.url}/v1",
+        "model_base_url": world.model.base_url,
         "model": "literal",
     }
 
@@ -193,8 +185,7 @@ def _place(settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture
 def place(_place: Place, world: World) -> Place:
     """One home for all, because a daemon takes seconds to start; a model that keeps what it is given."""
-    world.title, world.impact, world.keeps = "", "low", True
-    world.server.heal()
+    world.well()
     return _place
 
 
@@ -237,9 +228,8 @@ def test_a_turn_that_was_taken_back_is_deleted(place: Place) -> None:
     place.provider.on_session_switch(
         SessionSwitch("x", session, session, "rewind", rewound_turns=("turn-9",))
     )
-    assert not place.recalls("Where does the spare key hang?", "Ostrander") or within(
-        9.0, lambda: not place.recalls("Where does the spare key hang?", "Ostrander")
-    )
+    found = place.provider.prefetch(Query("Where does the spare key hang?"), session)
+    assert "Ostrander" not in found.render()
 
 
 def test_curated_memory_is_found_replaced_and_removed(place: Place) -> None:
@@ -297,10 +287,10 @@ def test_a_model_that_fails_is_told_and_the_turn_comes_through_later(
     place: Place, world: World, status: int, error: type[Exception]
 ) -> None:
     turn = Turn(f"turn-{status}", 1, f"The heron of {status} is called Alonso.", "Noted.", at=1.8e9)
-    world.server.fail("POST", "/v1/chat/completions", status=status)
+    world.status = status
     with pytest.raises(error):
         place.provider.sync_turn(turn, place.session())
-    world.server.heal()
+    world.well()
     place.provider.sync_turn(turn, place.session())
     assert place.recalls(f"What is the heron of {status} called?", "Alonso")
 
