@@ -52,9 +52,13 @@ LONGEST_SEARCH, LONGEST_QUESTION = 1000, 5000
 LONGEST_ANSWER = 8000
 LONGEST_SAID, LONGEST_CURATED = 4000, 20_000
 LAST_MESSAGES, LONGEST_MESSAGE = 20, 1000
+WHOLE_LOG = 500
 
-PROBE = 20.0
-"""Seconds that brv has to answer at the start; it starts its daemon then."""
+PROBE = 15.0
+"""Seconds that brv has for a small question; the first one starts its daemon."""
+
+STEP = 5.0
+"""Seconds for each step of a start, once the daemon runs."""
 
 BEFORE_SWITCH, BEFORE_COMPRESSION = 25.0, 100.0
 """Seconds that a curation is followed where those hooks wait."""
@@ -111,16 +115,16 @@ class ByteRoverProvider(MemoryProvider):
         status, wanted = brv.status(tree.folder, PROBE), self.options.model_provider
         if self.options.api_key and status.get("authStatus") != "logged_in":
             try:
-                brv.log_in(tree.folder, self.options.api_key, PROBE)
+                brv.log_in(tree.folder, self.options.api_key, STEP)
             except BackendAuthError as exc:
                 log.warning("%s; going on without an account", exc)
-        if wanted and brv.model(tree.folder, PROBE).partition(" ")[0] != wanted:
+        if wanted and brv.model(tree.folder, STEP).partition(" ")[0] != wanted:
             options = {
                 "base-url": self.options.model_base_url,
                 "api-key": self.options.model_key or "",
                 "model": self.options.model,
             }
-            brv.connect(tree.folder, wanted, options, PROBE)
+            brv.connect(tree.folder, wanted, options, STEP)
 
     def check(self, session: Session) -> Sequence[Check]:
         """The daemon, a note written, found and deleted, the model, the account, and what waits for review."""
@@ -222,7 +226,7 @@ class ByteRoverProvider(MemoryProvider):
     def on_pre_compress(self, messages: Sequence[Message], compression_count: int, session: Session) -> str:
         """Have what leaves the context curated; what was saved of it."""
         lines = [
-            f"{message['role']}: {clip(message['content'], LONGEST_MESSAGE)}"
+            f"{message['role']}: {clip(message.get('content', ''), LONGEST_MESSAGE)}"
             for message in messages[-LAST_MESSAGES:]
             if message.get("role") in ("user", "assistant") and not is_trivial(message.get("content", ""))
         ]
@@ -235,15 +239,19 @@ class ByteRoverProvider(MemoryProvider):
 
     def on_session_switch(self, switch: SessionSwitch) -> None:
         """Take out what was curated from the turns that the person took back."""
+        if not switch.rewound_turns:
+            return
+        until, tree = time.monotonic() + BEFORE_SWITCH, self.tree(switch.old)
+        entries = self.brv.log(tree.folder, PROBE, WHOLE_LOG)
         for turn in switch.rewound_turns:
-            tree, mark = self.tree(switch.old), f"[hermes turn {turn}]"
-            known = [e for e in self.brv.log(tree.folder, PROBE) if e.context.startswith(mark) and e.kept]
+            known = [e for e in entries if e.context.startswith(f"[hermes turn {turn}]") and e.kept]
             if known:
                 order = (
                     "The person took this exchange back. Delete what was kept from it and from nothing else."
                 )
-                text, timeout = f"{order}\n{known[0].context}", BEFORE_SWITCH
-                self.brv.curate(tree.folder, f"[hermes rewind {turn}]", text, timeout, must_keep=False)
+                mark, text = f"[hermes rewind {turn}]", f"{order}\n{known[0].context}"
+                left = max(1.0, until - time.monotonic())
+                self.brv.curate(tree.folder, mark, text, left, must_keep=False)
 
     # ------------------------------- tools; the docstring is what the model reads
 

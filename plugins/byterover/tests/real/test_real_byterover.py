@@ -334,7 +334,7 @@ def test_a_box_that_is_offline_costs_one_bounded_wait(
             ]
             assert max(took[1:]) < 0.5
             assert took[0] < 5.0
-            assert within(25.0, lambda: "has not ended after 20 s" in str(memory.problems()))
+            assert within(25.0, lambda: "has not ended after 15 s" in str(memory.problems()))
     finally:
         offline.stop()
 
