@@ -42,6 +42,7 @@ from hermes_core.kit import (
     is_trivial,
     load_settings,
     tool,
+    write_atomic,
 )
 from hermes_core.recall.rank import count_tokens
 
@@ -57,8 +58,8 @@ WHOLE_LOG = 500
 PROBE = 15.0
 """Seconds that brv has for a small question; the first one starts its daemon."""
 
-STEP = 5.0
-"""Seconds for each step of a start, once the daemon runs."""
+STEP = 7.0
+"""Seconds for each further step of a start, once the daemon runs."""
 
 BEFORE_SWITCH, BEFORE_COMPRESSION = 25.0, 100.0
 """Seconds that a curation is followed where those hooks wait."""
@@ -112,19 +113,14 @@ class ByteRoverProvider(MemoryProvider):
     def initialize(self, session: Session) -> None:
         """Ask brv once whether it works; log in and connect the model that the settings name, if need be."""
         brv, tree = self.open(Path(session.home)), self.tree(session)
-        status, wanted = brv.status(tree.folder, PROBE), self.options.model_provider
+        status = brv.status(tree.folder, PROBE)
         if self.options.api_key and status.get("authStatus") != "logged_in":
             try:
                 brv.log_in(tree.folder, self.options.api_key, STEP)
             except BackendAuthError as exc:
                 log.warning("%s; going on without an account", exc)
-        if wanted and brv.model(tree.folder, STEP).partition(" ")[0] != wanted:
-            options = {
-                "base-url": self.options.model_base_url,
-                "api-key": self.options.model_key or "",
-                "model": self.options.model,
-            }
-            brv.connect(tree.folder, wanted, options, STEP)
+        if self.options.model_provider:
+            self._connect(brv, tree)
 
     def check(self, session: Session) -> Sequence[Check]:
         """The daemon, a note written, found and deleted, the model, the account, and what waits for review."""
@@ -301,6 +297,20 @@ class ByteRoverProvider(MemoryProvider):
     def tree(self, session: Session) -> Tree:
         """The tree of a session's user."""
         return Tree(folder_of(session, self._home, self.options.folder))
+
+    def _connect(self, brv: Brv, tree: Tree) -> None:
+        """Connect the model of the settings, unless they are those that were connected last: the person may have chosen
+        another since, and asking brv each time would double the time of a start."""
+        options = {
+            "base-url": self.options.model_base_url,
+            "api-key": self.options.model_key or "",
+            "model": self.options.model,
+        }
+        wanted = _key("\n".join([self.options.model_provider, *options.values()]))
+        connected = self._home / "byterover-data" / "connected"
+        if not connected.exists() or connected.read_text("utf-8") != wanted:
+            brv.connect(tree.folder, self.options.model_provider, options, STEP)
+            write_atomic(connected, wanted.encode())
 
     def _curate(self, session: Session, mark: str, text: str, timeout: float = 0.0) -> Curation:
         folder, seconds = self.tree(session).folder, timeout or self.options.curate_timeout

@@ -325,7 +325,7 @@ def test_a_start_logs_in_once_and_goes_on_with_a_wrong_key(
     assert all(check.ok for check in agent.provider.check(agent.session()))
 
 
-def test_a_start_connects_the_model_of_the_settings_once(
+def test_a_start_connects_the_model_of_the_settings_once_and_again_when_they_change(
     start: Callable[..., Agent], brv: StandInBrv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BRV_MODEL_API_KEY", "sk-model")
@@ -333,6 +333,8 @@ def test_a_start_connects_the_model_of_the_settings_once(
     for _ in range(2):
         start(**given)
     (call,) = brv.calls("providers connect")
+    start(**{**given, "model": "m2"})
+    assert brv.calls("providers connect")[1]["words"][7:9] == ["--model", "m2"]
     assert call["words"][3:9] == ["--base-url", "http://m/v1", "--api-key", "sk-model", "--model", "m1"]
     with pytest.raises(BackendUnavailable, match="Unknown provider"):
         start(model_provider="nobody")
