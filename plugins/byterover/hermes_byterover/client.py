@@ -171,7 +171,7 @@ class Brv:
         pause, submitted = self._pause, ""
         while True:
             entries = self.log(folder, _left(until))
-            same = [e for e in entries if (e.id == submitted if submitted else e.context.startswith(mark))]
+            same = [e for e in entries if (e.task == submitted if submitted else e.context.startswith(mark))]
             mine = same[0] if same else None
             if mine is not None and mine.status != "processing" and (submitted or _done(mine, must_keep)):
                 return _judged(mine, must_keep)
@@ -179,9 +179,8 @@ class Brv:
                 others = [e for e in entries if e.status == "processing" and self._wall() - e.started < STALE]
                 if not submitted and not others:
                     given = argument(f"{mark}\n{text}")
-                    submitted = str(
-                        self.ask(folder, "curate", "--detach", text=given, timeout=_left(until))["logId"]
-                    )
+                    taken = self.ask(folder, "curate", "--detach", text=given, timeout=_left(until))
+                    submitted = str(taken.get("taskId", "unknown"))
             if until - time.monotonic() <= pause:
                 raise BackendUnavailable(
                     f"brv has not finished a curation after {timeout:g} s", retry_after=LONGEST_PAUSE
@@ -194,7 +193,7 @@ class Brv:
         rest = () if text is None else ("--", argument(text))
         command = [*self.program, *words, "--format", "json", *rest]
         ended = run(command, timeout=timeout, env=self.env, cwd=folder)
-        return _data(words[0], ended)
+        return _data(words[0], ended, list if "view" in words else dict)
 
 
 def program(command: str) -> list[str]:
@@ -239,20 +238,19 @@ def failure(command: str, message: str) -> Exception:
     return BackendUnavailable(said)
 
 
-def _data(command: str, ended: Finished) -> Any:
-    """What the last answer of an output holds."""
+def _data(command: str, ended: Finished, kind: type) -> Any:
+    """What the last answer of an output holds, which must be a `kind`."""
     answers = [v for v in ended.values() if isinstance(v, dict) and isinstance(v.get("success"), bool)]
-    last = answers[-1] if answers else {}
+    last: dict[str, Any] = answers[-1] if answers else {}
     data = last.get("data")
-    if not isinstance(data, dict | list) or (isinstance(data, dict) and data.get("event") in UNDER_WAY):
-        said = clip(fold_space(ended.err or ended.out), 300)
-        if ended.code == 2 or ("not found" in said and not answers):
-            raise BackendRefused(f"brv {command} does not take this: {said}", f"upgrade it: {INSTALL}")
-        raise BackendUnavailable(f"brv {command} ended without an answer (code {ended.code}): {said}")
-    if not last["success"]:
-        told = data if isinstance(data, dict) else {}
-        raise failure(command, str(told.get("error") or told.get("message") or "no reason given"))
-    return data
+    if isinstance(data, dict) and not last["success"]:
+        raise failure(command, str(data.get("error") or data.get("message") or "no reason given"))
+    if isinstance(data, kind) and not (isinstance(data, dict) and data.get("event") in UNDER_WAY):
+        return data
+    said = clip(fold_space(ended.err or ended.out), 300)
+    if ended.code == 2 or ("not found" in said and not answers):
+        raise BackendRefused(f"brv {command} does not take this: {said}", f"upgrade it: {INSTALL}")
+    raise BackendUnavailable(f"brv {command} ended without an answer (code {ended.code}): {said}")
 
 
 def _done(entry: Curation, must_keep: bool) -> bool:

@@ -182,7 +182,9 @@ class ByteRoverProvider(MemoryProvider):
         for one in found:
             path, score = str(one.get("path", "")), float(one.get("score") or 0)
             item = RecallItem(readable(str(one.get("excerpt", ""))), score, path, ref=path)
-            if not item.text or score < self.options.min_score or not tree.holds(path):
+            if not item.text or score < self.options.min_score:
+                continue
+            if one.get("origin", "local") == "local" and not tree.holds(path):
                 continue
             left -= count_tokens(Recall((item,)).render())
             if left >= 0:

@@ -197,6 +197,8 @@ def test_what_brv_says_went_wrong_has_its_error(message: str, error: type[Except
         ({"kind": "text", "text": '{"success": true}'}, BackendUnavailable, "without an answer"),
         ({"kind": "text", "text": '[1, "two"]'}, BackendUnavailable, "without an answer"),
         ({"kind": "text", "text": '{"data": 7, "success": true}'}, BackendUnavailable, "without an answer"),
+        ({"kind": "text", "text": '{"data": [], "success": true}'}, BackendUnavailable, "without an answer"),
+        ({"kind": "text", "text": '{"data": {}, "success": false}'}, BackendUnavailable, "no reason given"),
         ({"kind": "crash"}, BackendUnavailable, r"\(code 1\): node:internal"),
         ({"kind": "died"}, BackendUnavailable, "without an answer"),
         ({"kind": "lost"}, BackendUnavailable, "without an answer"),

@@ -70,6 +70,13 @@ def test_the_index_may_be_old_and_what_was_removed_is_not_recalled(agent: Agent)
     assert agent.recall(ASKED) == []
 
 
+def test_what_lies_in_a_linked_tree_is_recalled_though_it_is_not_here(agent: Agent) -> None:
+    found = [{"path": "team/a.md", "score": 0.9, "excerpt": "We deploy on Mondays.", "origin": "shared"}]
+    answer = {"command": "search", "data": {"results": found}, "success": True}
+    agent.brv.fail("search", kind="text", text=json.dumps(answer))
+    assert agent.recall("When do we deploy?") == ["We deploy on Mondays."]
+
+
 def test_a_brv_that_fails_is_not_an_empty_memory(agent: Agent) -> None:
     with agent.brv.outage(), pytest.raises(BackendUnavailable, match="Daemon failed to start"):
         agent.recall(ASKED)
