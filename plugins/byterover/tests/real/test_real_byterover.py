@@ -171,6 +171,7 @@ def settings(brv: str, world: World) -> dict[str, Any]:
         "model_provider": "openai-compatible",
         "model_base_url": world.model.base_url,
         "model": "literal",
+        "search_timeout": 20.0,  # the tests run on busy machines
     }
 
 
