@@ -84,6 +84,7 @@ class Place:
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
         path.mkdir()
         (path / "byterover.json").write_text(json.dumps(settings), encoding="utf-8")
+        (path / "config.yaml").write_text("recall:\n  deadline: 20\n", encoding="utf-8")
         (path / ".env").touch(mode=0o600)
         (path / ".env").write_text("BRV_MODEL_API_KEY=sk-model\n", encoding="utf-8")
         self.path = path
