@@ -13,7 +13,8 @@ import pytest
 
 from hermes_core.home import HermesHome
 from hermes_core.loader import hermes_home as hermes_home_module
-from hermes_core.loader.hermes_modules import HOST_NAMES, install_host_modules
+from hermes_core.loader.entry import BUNDLED
+from hermes_core.loader.hermes_modules import HOST_NAMES, HostModules, install_host_modules
 
 LOCKBOX = '''
 from pathlib import Path
@@ -74,6 +75,21 @@ def install_plugin(hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch) -> 
     yield install
     for module in [name for name in sys.modules if name.startswith("_hermes_user_memory")]:
         del sys.modules[module]
+
+
+@pytest.fixture
+def absent(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a provider of ours that is not installed here."""
+    monkeypatch.setitem(BUNDLED, "absent", "hermes-memory-absent")
+    return "absent"
+
+
+@pytest.fixture
+def no_host_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No modules of Hermes Agent, whatever other tests left behind."""
+    monkeypatch.setattr(sys, "meta_path", [one for one in sys.meta_path if not isinstance(one, HostModules)])
+    for name in HOST_NAMES & sys.modules.keys():
+        monkeypatch.delitem(sys.modules, name)
 
 
 @pytest.fixture

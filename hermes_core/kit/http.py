@@ -7,6 +7,7 @@ through `backend_error`.
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -78,8 +79,8 @@ class Api:
         self._key = key
         self._timeout = timeout
         self._meaning = meaning
-        # Loading the certificates takes 20 ms; a server on this machine, without TLS, shows none.
-        trust = parts.scheme == "https"
+        # Loading the certificates takes 20 ms, in vain for a server without TLS; without any, nobody else is trusted.
+        trust = parts.scheme == "https" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._http = httpx.Client(
             base_url=self.url, headers=dict(headers or {}), timeout=timeout, verify=trust
         )
@@ -165,8 +166,8 @@ class Api:
             raise BackendUnavailable(
                 f"{self.name} at {self.url!r} can't be reached ({fold_space(str(exc))})", "is it running?"
             ) from exc
-        except (httpx.InvalidURL, UnicodeEncodeError) as exc:
-            raise BackendRefused(f"{self.name}: {path!r} is no path to ask for ({exc})") from exc
+        except (httpx.InvalidURL, ValueError) as exc:
+            raise BackendRefused(f"{self.name}: {method} {path!r} can't be sent ({exc})") from exc
 
     def _refuse_failure(self, answer: httpx.Response) -> None:
         if not answer.is_success:

@@ -154,10 +154,10 @@ def test_the_active_provider_has_its_commands_and_no_other(
 
 
 def test_a_provider_that_does_not_load_says_why_in_place_of_its_commands(
-    hermes: Any, hermes_home: HermesHome
+    hermes: Any, hermes_home: HermesHome, absent: str
 ) -> None:
-    set_value(hermes_home, "memory.provider", "honcho")
-    result = hermes("honcho", "status", code=1)
+    set_value(hermes_home, "memory.provider", absent)
+    result = hermes(absent, "status", code=1)
     assert (
-        result.stderr == "error: provider 'honcho' is not installed; run: pip install hermes-memory-honcho\n"
+        result.stderr == "error: provider 'absent' is not installed; run: pip install hermes-memory-absent\n"
     )

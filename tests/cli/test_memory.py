@@ -178,11 +178,11 @@ def test_a_provider_is_chosen_and_left_and_comments_stay(
     [
         ("notez", "no provider called 'notez' is installed; did you mean 'notes'?"),
         ("builtin", "'builtin' is the curated memory itself"),
-        ("honcho", "provider 'honcho' is not installed; run: pip install hermes-memory-honcho"),
+        ("absent", "provider 'absent' is not installed; run: pip install hermes-memory-absent"),
     ],
 )
 def test_a_provider_that_is_not_there_is_not_chosen(
-    hermes: Any, hermes_home: HermesHome, notes: Path, name: str, said: str
+    hermes: Any, hermes_home: HermesHome, notes: Path, absent: str, name: str, said: str
 ) -> None:
     assert said in hermes("memory", "use", name, code=1).stderr
     assert not hermes_home.config_yaml.exists()

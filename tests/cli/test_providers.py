@@ -29,11 +29,11 @@ class Notes(MemoryProvider):
 
 
 def test_the_listing_says_what_is_there_and_how_it_is(
-    hermes: Any, data: Any, hermes_home: HermesHome, notes: Path
+    hermes: Any, data: Any, hermes_home: HermesHome, notes: Path, absent: str
 ) -> None:
     states = {entry["name"]: entry["state"] for entry in data("providers")}
     assert states["notes"] == states["holographic"] == "idle"
-    assert states["honcho"] == "unavailable"
+    assert states[absent] == "unavailable"
     shown = hermes("providers").stdout
     assert "it is not installed" in shown
     set_value(hermes_home, "memory.provider", "notes")

@@ -67,7 +67,9 @@ def test_it_is_called_otherwise_than_the_hosts_own(register: Register) -> None:
     assert register().name == "core-diary"
 
 
-def test_without_a_host_it_stands_alone(hermes_home: HermesHome, install_plugin: Callable[..., Any]) -> None:
+def test_without_a_host_it_stands_alone(
+    hermes_home: HermesHome, install_plugin: Callable[..., Any], no_host_modules: None
+) -> None:
     from hermes_core.hosted import hosted
 
     assert type(hosted("diary")) is HostedProvider
@@ -246,9 +248,9 @@ def test_one_that_can_not_run_says_why(register: Register) -> None:
     assert provider.unavailable_reason()
 
 
-def test_one_that_is_not_installed_says_so(hermes_home: HermesHome, host_modules: None) -> None:
+def test_one_that_is_not_installed_says_so(hermes_home: HermesHome, host_modules: None, absent: str) -> None:
     from hermes_core.hosted import hosted
 
-    provider = hosted("honcho")
+    provider = hosted(absent)
     assert not provider.is_available()
-    assert "pip install hermes-memory-honcho" in provider.unavailable_reason()
+    assert "pip install hermes-memory-absent" in provider.unavailable_reason()

@@ -102,23 +102,18 @@ class RetainDBProvider(MemoryProvider):
 
     def is_available(self) -> Availability:
         """The cloud asks for a key; a server of one's own may do without."""
-        options = load_settings(SETTINGS, HermesHome.resolve().path, NAME)
-        if options.api_key or options.base_url.rstrip("/") != CLOUD:
-            return Availability()
-        return Availability.no(
-            "api_key is not set, and RetainDB Cloud asks for one",
-            f"set {KEY} in the environment or .env (https://retaindb.com), or base_url to a server of your own",
-        )
+        return _available(load_settings(SETTINGS, HermesHome.resolve().path, NAME))
 
     def open(self, home: Path) -> Client:
         """The client by the settings of a home; `initialize` without a session, for commands."""
         self.shutdown()
-        available = self.is_available()
-        if not available:
+        options = load_settings(SETTINGS, home, NAME)
+        if not (available := _available(options)):
             raise ProviderUnavailable(available.reason, available.remedy)
-        options = self._options = load_settings(SETTINGS, home, NAME)
-        key = options.api_key or ""
-        self._client = Client(options.base_url, key, project_of(options, home), options.timeout)
+        self._options = options
+        self._client = Client(
+            options.base_url, options.api_key or "", project_of(options, home), options.timeout
+        )
         return self._client
 
     def initialize(self, session: Session) -> None:
@@ -349,3 +344,12 @@ def _needed(name: str, value: str) -> str:
 def _told(memory: Memory, longest: int = LONGEST_SHOWN) -> dict[str, Any]:
     told = {"id": memory.id, "content": clip(memory.text, longest), "type": memory.type, "when": memory.when}
     return {name: value for name, value in told.items() if value}
+
+
+def _available(options: Settings) -> Availability:
+    if options.api_key or options.base_url.rstrip("/") != CLOUD:
+        return Availability()
+    return Availability.no(
+        "api_key is not set, and RetainDB Cloud asks for one",
+        f"set {KEY} in the environment or .env (https://retaindb.com), or base_url to a server of your own",
+    )

@@ -86,25 +86,15 @@ class SupermemoryProvider(MemoryProvider):
 
     def is_available(self) -> Availability:
         """The SDK must be there, and a key for supermemory.ai; a server of one's own may do without."""
-        options = load_settings(SETTINGS, HermesHome.resolve().path, NAME)
-        if options.api != "v4" and not _sdk_is_current():
-            return Availability.no(
-                "the package supermemory 5 is not installed", "pip install 'supermemory>=5,<6'"
-            )
-        if options.api_key or options.base_url:
-            return Availability()
-        return Availability.no(
-            "api_key is not set, and supermemory.ai asks for one",
-            f"set {KEY} in the environment or .env (https://console.supermemory.ai), or base_url to your own server",
-        )
+        return _available(load_settings(SETTINGS, HermesHome.resolve().path, NAME))
 
     def open(self, home: Path) -> Client:
         """The client by the settings of a home; `initialize` without a session, for commands."""
         self.shutdown()
-        available = self.is_available()
-        if not available:
+        options = load_settings(SETTINGS, home, NAME)
+        if not (available := _available(options)):
             raise ProviderUnavailable(available.reason, available.remedy)
-        options = self._options = load_settings(SETTINGS, home, NAME)
+        self._options = options
         self._client = Client(options.base_url, options.api_key or "", options.api, options.api_timeout)
         return self._client
 
@@ -301,3 +291,16 @@ def _recall(static: Sequence[str], dynamic: Sequence[str], found: Sequence[Found
             left -= cost + count_tokens(listed)
     text = "\n\n".join(parts)
     return Recall(tuple(i for i in (*items, *lines.values()) if i.text in text), text)
+
+
+def _available(options: Settings) -> Availability:
+    if options.api != "v4" and not _sdk_is_current():
+        return Availability.no(
+            "the package supermemory 5 is not installed", "pip install 'supermemory>=5,<6'"
+        )
+    if options.api_key or options.base_url:
+        return Availability()
+    return Availability.no(
+        "api_key is not set, and supermemory.ai asks for one",
+        f"set {KEY} in the environment or .env (https://console.supermemory.ai), or base_url to your own server",
+    )
