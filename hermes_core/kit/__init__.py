@@ -21,7 +21,7 @@ from hermes_core.errors import (
 from hermes_core.home import file_name_of
 from hermes_core.kit.commands import command_home
 from hermes_core.kit.settings import Settings, load_settings, parse_bool, save_settings
-from hermes_core.kit.text import bullet_list, clip, fold_space, is_trivial, printable, storable
+from hermes_core.kit.text import bullet_list, clip, fitting, fold_space, is_trivial, printable, storable
 from hermes_core.kit.tools import Range, ToolBox, tool
 from hermes_core.safety.redact import redact
 from hermes_core.storage.files import write_atomic
@@ -45,6 +45,7 @@ __all__ = [
     "clip",
     "command_home",
     "file_name_of",
+    "fitting",
     "fold_space",
     "is_trivial",
     "load_settings",

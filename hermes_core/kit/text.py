@@ -6,6 +6,9 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable
 
+from hermes_core.contract.values import Recall, RecallItem
+from hermes_core.recall.rank import count_tokens
+
 # Words of agreement, greeting and thanks in the languages our users write most. A message made of nothing else asks
 # for nothing that memory could answer.
 _TRIVIAL_WORDS = """
@@ -101,3 +104,18 @@ def is_trivial(text: str) -> bool:
     if not words:
         return True
     return len(words) <= _LONGEST_TRIVIAL and all(word in _TRIVIAL for word in words)
+
+
+def fitting(items: Iterable[RecallItem], budget: int) -> Recall:
+    """The items that fit in `budget` tokens, in their order; one that is too long for what is left is passed over.
+
+    >>> fitting([RecallItem("a" * 400), RecallItem("Likes tea.")], 20).render()
+    '- Likes tea.'
+    """
+    kept: list[RecallItem] = []
+    for item in items:
+        cost = count_tokens(Recall((item,)).render())
+        if cost <= budget:
+            kept.append(item)
+            budget -= cost
+    return Recall(tuple(kept))

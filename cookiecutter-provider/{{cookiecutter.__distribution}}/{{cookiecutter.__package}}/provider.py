@@ -36,13 +36,13 @@ from hermes_core.kit import (
     ToolBox,
     ToolInputInvalid,
     clip,
+    fitting,
     fold_space,
     is_trivial,
     load_settings,
     storable,
     tool,
 )
-from hermes_core.recall.rank import count_tokens
 
 from {{ cookiecutter.__package }}.client import Client, Note{% if cookiecutter.kind == "sdk" %}, installed{% endif %}
 from {{ cookiecutter.__package }}.settings import NAME, SETTINGS
@@ -132,14 +132,9 @@ class {{ cookiecutter.__class }}(MemoryProvider):
         if is_trivial(query.text):
             return Recall()
         found = self.client.search(clip(storable(query.text), LONGEST), session.scope, RECALLED)
-        items: list[RecallItem] = []
-        left = query.budget
-        for note in found:
-            item = RecallItem(note.text, note.score, note.key, when=_day(note.at))
-            left -= count_tokens(Recall((item,)).render())
-            if left >= 0:
-                items.append(item)
-        return Recall(tuple(items))
+        return fitting(
+            (RecallItem(note.text, note.score, note.key, when=_day(note.at)) for note in found), query.budget
+        )
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run one of the tools."""

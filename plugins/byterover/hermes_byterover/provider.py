@@ -38,13 +38,13 @@ from hermes_core.kit import (
     ToolBox,
     ToolInputInvalid,
     clip,
+    fitting,
     fold_space,
     is_trivial,
     load_settings,
     tool,
     write_atomic,
 )
-from hermes_core.recall.rank import count_tokens
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +178,6 @@ class ByteRoverProvider(MemoryProvider):
         tree, words = self.tree(session), clip(fold_space(query.text), LONGEST_SEARCH)
         found = self.brv.search(tree.folder, words, RECALLED, self.options.search_timeout)
         items: list[RecallItem] = []
-        left = query.budget
         for one in found:
             path, score = str(one.get("path", "")), float(one.get("score") or 0)
             item = RecallItem(readable(str(one.get("excerpt", ""))), score, path, ref=path)
@@ -186,10 +185,8 @@ class ByteRoverProvider(MemoryProvider):
                 continue
             if one.get("origin", "local") == "local" and not tree.holds(path):
                 continue
-            left -= count_tokens(Recall((item,)).render())
-            if left >= 0:
-                items.append(item)
-        return Recall(tuple(items))
+            items.append(item)
+        return fitting(items, query.budget)
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run one of the tools."""

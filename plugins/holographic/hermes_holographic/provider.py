@@ -33,12 +33,12 @@ from hermes_core.kit import (
     ToolInputInvalid,
     TranscriptReader,
     file_name_of,
+    fitting,
     fold_space,
     is_trivial,
     load_settings,
     tool,
 )
-from hermes_core.recall.rank import count_tokens
 
 if TYPE_CHECKING:
     from hermes_holographic.retrieval import FactMemory
@@ -172,19 +172,7 @@ class HolographicProvider(MemoryProvider):
         trust = self._setting.min_trust_threshold
         facts = self._facts_of(session)
         found = facts.search(query.text, limit=RECALLED, min_trust=trust, unasked=True)
-        items: list[RecallItem] = []
-        left = query.budget
-        for fact in found:
-            item = RecallItem(
-                fold_space(fact["content"]),
-                fact["score"],
-                str(fact["fact_id"]),
-                when=_day(fact["confirmed_at"]),
-            )
-            left -= count_tokens(Recall((item,)).render())
-            if left >= 0:
-                items.append(item)
-        return Recall(tuple(items))
+        return fitting(map(_item, found), query.budget)
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run `fact_store` or `fact_feedback`."""
@@ -411,6 +399,11 @@ def _needed(name: str, value: Given | None) -> Given:
 
 def _answer(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: found, "count": len(found)}
+
+
+def _item(fact: dict[str, Any]) -> RecallItem:
+    text = fold_space(fact["content"])
+    return RecallItem(text, fact["score"], str(fact["fact_id"]), when=_day(fact["confirmed_at"]))
 
 
 def _day(at: float) -> str:

@@ -33,13 +33,13 @@ from hermes_core.kit import (
     ToolBox,
     ToolInputInvalid,
     clip,
+    fitting,
     fold_space,
     is_trivial,
     load_settings,
     tool,
 )
 from hermes_core.recall.query import analyse
-from hermes_core.recall.rank import count_tokens
 from hermes_core.recall.tokens import fold
 from hermes_retaindb.client import LONGEST_MEMORY, MOST_HITS, Client, Memory, Who, clean
 from hermes_retaindb.files import FileTools
@@ -162,16 +162,13 @@ class RetainDBProvider(MemoryProvider):
         timeout = min(self.options.timeout, RECALL_TIMEOUT)
         limit = self.options.max_results
         found = self.client.search(query.text, self.who(session), limit, timeout=timeout)
-        items: list[RecallItem] = []
-        left = query.budget
-        for memory in self._fitting(query.text, found):
-            item = RecallItem(
-                fold_space(memory.text), memory.score, memory.id, memory.session, when=memory.when
-            )
-            left -= count_tokens(Recall((item,)).render())
-            if left >= 0:
-                items.append(item)
-        return Recall(tuple(items))
+        return fitting(
+            (
+                RecallItem(fold_space(one.text), one.score, one.id, one.session, when=one.when)
+                for one in self._fitting(query.text, found)
+            ),
+            query.budget,
+        )
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run one of the tools; what the server refuses is told to the model."""
