@@ -292,6 +292,7 @@ class Field:
     marks what says whose data it is (url, account, bank): rows recorded under another value are not sent. `when` maps
     other settings to the value they must have for this one to be asked. A `dict` or `list` is JSON, also where a person
     types it, and has no default. Setup does not ask for an `advanced` one, which is left to those who look for it.
+    `aliases` are older keys that the file may have instead; "banks.main.id" is looked for in nested objects.
     """
 
     name: str
@@ -308,3 +309,4 @@ class Field:
     url: str = ""
     when: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     advanced: bool = False
+    aliases: Sequence[str] = ()

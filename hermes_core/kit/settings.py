@@ -3,6 +3,9 @@
 A value comes from the first of these that has one: the caller's overrides, the environment (or `.env`) for a field
 that names a variable, `$HERMES_HOME/<name>.json`, the field's default. A secret lives in the environment or `.env` and
 nowhere else.
+
+A provider that knows older keys (`Field.aliases`) is also given the older file, `$HERMES_HOME/<name>/config.json` of Hermes
+Agent, where there is no `<name>.json`. The first save makes the one of the other.
 """
 
 from __future__ import annotations
@@ -123,10 +126,10 @@ def load_settings(
     it. Ours is "hermes", that of a profile "hermes_<profile>".
 
     `get_secret` answers for a variable's name, from the environment or `.env` unless told otherwise. Unknown keys are
-    warned about and left alone. Raises `ConfigError` that names the file and key for a value of the wrong type, out
-    of its range, or not among its choices.
+    warned about and left alone. A list is read as a text, its entries parted by commas. Raises `ConfigError` that names
+    the file and key for a value of the wrong type, out of its range, or not among its choices.
     """
-    path = _path(home, name)
+    path = _file_of(home, name, fields)
     stored = _of_this_host(_read_file(path), home)
     warnings = [*_unknown(stored, fields, path), *_misplaced_secrets(stored, fields, path)]
     for warning in warnings:
@@ -156,7 +159,11 @@ def save_settings(fields: Sequence[Field], home: Path, name: str, values: Mappin
             raise ConfigError(f"{key!r} is a secret and {path.name!r} is no place for it", "put it in .env")
         checked[key] = None if value is None else _convert(declared[key], value, str(path))
     with locked(path):
-        kept = _with(_read_file(path), checked, home)
+        source = _file_of(home, name, fields)
+        stored = _read_file(source)
+        if source != path:
+            stored = {key: value for key, value in stored.items() if key in _kept_keys(fields)}
+        kept = _with(stored, checked, home)
         write_atomic(path, f"{json.dumps(kept, indent=2, ensure_ascii=False)}\n".encode())
         if _read_file(path) != kept:
             raise StorageError(f"{str(path)!r} does not read back as written", "check the disk")
@@ -202,8 +209,8 @@ def _pick(
         return "override", overrides[field.name], "the caller"
     if field.env and (found := ask(field.env)):
         return "env", found, f"the environment or .env as {field.env}"
-    if not field.secret and stored.get(field.name) is not None:
-        return "file", stored[field.name], str(path)
+    if not field.secret and (raw := _stored(field, stored)) is not None:
+        return "file", raw, str(path)
     return "default", field.default, "its declaration"
 
 
@@ -214,6 +221,29 @@ def _variables(home: Path, environ: Mapping[str, str] | None) -> Callable[[str],
         return Credentials(HermesHome(home), environ).get(name)
 
     return get
+
+
+def _file_of(home: Path, name: str, fields: Sequence[Field]) -> Path:
+    path = _path(home, name)
+    older = HermesHome(home).path / name / "config.json"
+    known = any(field.aliases for field in fields)
+    return older if known and not path.exists() and older.is_file() else path
+
+
+def _stored(field: Field, stored: Mapping[str, Any]) -> Any:
+    """What the file has for the field, under its name or an older one; None for nothing."""
+    for name in (field.name, *field.aliases):
+        value: Any = stored
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if value is not None:
+            return value
+    return None
+
+
+def _kept_keys(fields: Sequence[Field]) -> set[str]:
+    """Top-level keys of a file that hold a setting which is no secret."""
+    return {n.split(".")[0] for field in fields if not field.secret for n in (field.name, *field.aliases)}
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -264,10 +294,11 @@ def _with(data: dict[str, Any], values: Mapping[str, Any], home: Path) -> dict[s
 
 def _unknown(stored: Mapping[str, Any], fields: Sequence[Field], path: Path) -> list[str]:
     names = [field.name for field in fields]
+    known = {n.split(".")[0] for field in fields for n in (field.name, *field.aliases)}
     return [
         f"unknown setting {key!r} in {str(path)!r}; {_did_you_mean(key, names)}"
         for key in stored
-        if key not in names
+        if key not in known
     ]
 
 
@@ -275,7 +306,7 @@ def _misplaced_secrets(stored: Mapping[str, Any], fields: Sequence[Field], path:
     return [
         f"{field.name!r} is a secret and is not read from {str(path)!r}; move it to .env as {field.env}"
         for field in fields
-        if field.secret and field.name in stored
+        if field.secret and _stored(field, stored)
     ]
 
 
@@ -309,6 +340,8 @@ def _to_str(raw: Any) -> str:
     # Account numbers and the like are often written without quotes.
     if isinstance(raw, int) and not isinstance(raw, bool):
         return str(raw)
+    if isinstance(raw, list):
+        return ", ".join(raw) if all(isinstance(entry, str) for entry in raw) else json.dumps(raw)
     raise ValueError("not a text")
 
 

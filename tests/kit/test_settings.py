@@ -74,7 +74,7 @@ def test_one_reading_of_truth_values(tmp_path: Path, raw: object, value: bool) -
         *({"limit": wrong} for wrong in ("ten", 1.5, True, 0, 51)),
         *({"weight": wrong} for wrong in ("nan", -1)),
         {"mode": "both"},
-        {"url": ["x"]},
+        {"url": {"x": 1}},
     ],
 )
 def test_a_wrong_value_names_file_key_and_what_to_write(tmp_path: Path, stored: dict[str, object]) -> None:
@@ -226,3 +226,53 @@ def test_a_value_is_saved_where_it_takes_effect(tmp_path: Path) -> None:
     assert (kept["url"], "levels" in kept) == ("https://all.test", False)
     assert kept["hosts"]["another"] == SHARED["hosts"]["another"]  # type: ignore[index]
     assert load_settings(TABLES, tmp_path, "demo", {}).url == "https://new.test"
+
+
+def test_a_list_in_the_file_is_read_as_a_text_of_commas(tmp_path: Path) -> None:
+    tags = (Field("tags"), Field("scopes"))
+    write(tmp_path, {"tags": ["home", "work"], "scopes": [["a"], ["b"]]})
+    settings = load_settings(tags, tmp_path, "demo", {})
+    assert (settings.tags, settings.scopes) == ("home, work", '[["a"], ["b"]]')
+
+
+OLDER = (
+    Field("budget", aliases=("recall.budget", "effort")),
+    Field("url", default="https://example.test"),
+    Field("key", secret=True, env="DEMO_KEY", aliases=("apiKey",)),
+)
+
+
+@pytest.mark.parametrize(
+    ("stored", "budget"),
+    [
+        ({"recall": {"budget": "high"}}, "high"),
+        ({"effort": "low"}, "low"),
+        ({"effort": "low", "budget": "mid"}, "mid"),
+        ({"recall": "high"}, None),
+    ],
+)
+def test_an_older_key_of_the_file_is_read_when_the_present_one_is_not_there(
+    tmp_path: Path, stored: dict[str, object], budget: str | None
+) -> None:
+    write(tmp_path, stored)
+    settings = load_settings(OLDER, tmp_path, "demo", {})
+    assert (settings.budget, settings.warnings) == (budget, ())
+
+
+def test_a_secret_under_an_older_key_is_told_and_not_read(tmp_path: Path) -> None:
+    write(tmp_path, {"apiKey": "k-1"})
+    settings = load_settings(OLDER, tmp_path, "demo", {})
+    assert settings.key is None
+    assert "move it to .env as DEMO_KEY" in settings.warnings[0]
+
+
+def test_the_older_file_is_read_by_who_knows_older_keys_until_there_is_one_of_ours(tmp_path: Path) -> None:
+    older = tmp_path / "demo" / "config.json"
+    older.parent.mkdir()
+    older.write_text(json.dumps({"url": "https://older.test", "effort": "low", "apiKey": "k", "other": 1}))
+    assert load_settings(FIELDS, tmp_path, "demo", {}).url == "https://example.test"
+    assert load_settings(OLDER, tmp_path, "demo", {}).url == "https://older.test"
+    path = save_settings(OLDER, tmp_path, "demo", {"budget": "mid"})
+    assert json.loads(path.read_text()) == {"url": "https://older.test", "effort": "low", "budget": "mid"}
+    assert older.exists()
+    assert load_settings(OLDER, tmp_path, "demo", {}).budget == "mid"
