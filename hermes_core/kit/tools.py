@@ -210,19 +210,31 @@ class ToolBox:
 
         Errors of the backend (`BackendUnavailable` and its like) pass to the manager.
         """
-        function = self._functions.get(call.name)
-        if function is None:
-            return _error(f"there is no tool {call.name!r}; call one of {', '.join(self._functions)}")
-        spec = _spec(function)
         try:
-            if not isinstance(call.arguments, Mapping):
-                raise ToolInputInvalid(f"arguments can't be {call.arguments!r}", "send an object")
-            arguments = spec.read(call.arguments)
-            if spec.session_argument:
-                arguments[spec.session_argument] = session
-            return self._answer(function(**arguments))
+            return self._answer(self._called(call, session))
         except ToolInputInvalid as exc:
             return _error(str(exc))
+
+    async def dispatch_async(self, call: ToolCall, session: Session | None = None) -> str:
+        """As `dispatch`, for tools written as `async def`."""
+        try:
+            return self._answer(await self._called(call, session))
+        except ToolInputInvalid as exc:
+            return _error(str(exc))
+
+    def _called(self, call: ToolCall, session: Session | None) -> Any:
+        """What the function returns. Raises `ToolInputInvalid`."""
+        function = self._functions.get(call.name)
+        if function is None:
+            names = ", ".join(self._functions)
+            raise ToolInputInvalid(f"there is no tool {call.name!r}", f"call one of {names}")
+        if not isinstance(call.arguments, Mapping):
+            raise ToolInputInvalid(f"arguments can't be {call.arguments!r}", "send an object")
+        spec = _spec(function)
+        arguments = spec.read(call.arguments)
+        if spec.session_argument:
+            arguments[spec.session_argument] = session
+        return function(**arguments)
 
     def _answer(self, result: Any) -> str:
         data = {"result": result} if isinstance(result, str) else result

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Annotated, Any, Literal
 
@@ -158,3 +159,26 @@ json_values = st.recursive(
 )
 def test_whatever_a_model_sends_the_answer_is_json_and_never_an_exception(arguments: dict[str, Any]) -> None:
     assert isinstance(call(**arguments), dict)
+
+
+class Distant:
+    @tool()
+    async def ask(self, query: str) -> str:
+        """Ask far away."""
+        await asyncio.sleep(0)
+        if query == "nonsense":
+            raise ToolInputInvalid("that is nonsense", "ask something else")
+        return query.upper()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        ({"query": "tea"}, {"result": "TEA"}),
+        ({}, {"error": "query is missing; send a string"}),
+        ({"query": "nonsense"}, {"error": "that is nonsense; ask something else"}),
+    ],
+)
+def test_a_tool_may_be_a_coroutine(arguments: dict[str, Any], answer: dict[str, str]) -> None:
+    box = ToolBox(Distant().ask)
+    assert json.loads(asyncio.run(box.dispatch_async(ToolCall("ask", arguments)))) == answer
