@@ -1,0 +1,211 @@
+"""The Hindsight server through its SDK. Everything of the SDK stands here, and its errors in the host's words.
+
+Written as coroutines because the SDK is: its session of aiohttp belongs to the loop that made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from hermes_core import ProviderError
+from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, ConfigError, storable
+from hermes_core.kit.http import backend_error, detail_of
+
+Answer = TypeVar("Answer")
+
+LONGEST_CALL = 55.0
+"""Seconds; the host gives a write or a tool 60."""
+
+UNDER_WAY = frozenset({"pending", "processing"})
+"""States of an operation that may still change its document."""
+
+
+class Client:
+    """A server at `url`. One try a call, because the host retries; `timeout` is in seconds.
+
+    `unreachable` is called when nobody answers at all, before the error is raised.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None = None,
+        timeout: float = LONGEST_CALL,
+        unreachable: Callable[[], None] = lambda: None,
+    ) -> None:
+        from hindsight_client import Hindsight
+
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"'api_url' is {url!r}", "write it as https://host[:port]")
+        self.url = url.rstrip("/")
+        self.timeout = min(timeout, LONGEST_CALL)
+        self._unreachable = unreachable
+        self._sdk = Hindsight(
+            self.url,
+            api_key=api_key or None,
+            timeout=LONGEST_CALL,
+            max_attempts=1,
+            user_agent="hermes-memory",
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._sdk.aclose()  # type: ignore[no-untyped-call]
+
+    # -------------------------------------------------------------- memories
+
+    async def retain(
+        self, bank: str, item: Mapping[str, Any], *, document: str, operation: str | None = None
+    ) -> None:
+        """Keep `item` in a document: `{content, tags, ...}`, "replace" or "append" as its `update_mode`.
+
+        With an `operation`, a UUID, the server takes it at once, works later, and takes it only once under that id.
+        Without, it is done when this returns.
+        """
+        await self._ask(
+            self._sdk.aretain_batch(
+                _segment(bank),
+                [{**item, "content": storable(item["content"])}],
+                document_id=_segment(document),
+                retain_async=operation is not None,
+                operation_id=operation,
+            )
+        )
+
+    async def recall(
+        self, bank: str, query: str, *, within: float | None = None, **options: Any
+    ) -> Sequence[Any]:
+        """Memories that fit, best first: objects with `text`, `type`, `scores`, ... None in a bank never written to."""
+        with suppress(BackendNotFound):
+            found = await self._ask(self._sdk.arecall(_segment(bank), storable(query), **options), within)
+            return list(found.results)
+        return []
+
+    async def reflect(self, bank: str, query: str, *, within: float | None = None, **options: Any) -> str:
+        """The server's own answer from what it knows; a server without a model refuses that."""
+        answer = await self._ask(self._sdk.areflect(_segment(bank), storable(query), **options), within)
+        return str(answer.text)
+
+    # -------------------------------------------------- documents, operations
+
+    async def document(self, bank: str, document: str) -> str | None:
+        """The text of a document; None when there is none."""
+        with suppress(BackendNotFound):
+            got = await self._ask(self._sdk.documents.get_document(_segment(bank), _segment(document)))
+            return str(got.original_text or "")
+        return None
+
+    async def documents(self, bank: str, tags: Sequence[str]) -> list[str]:
+        """Ids of the documents that have all these tags."""
+        with suppress(BackendNotFound):
+            listed = await self._ask(
+                self._sdk.documents.list_documents(
+                    _segment(bank), tags=list(tags), tags_match="all_strict", limit=1000
+                )
+            )
+            return [item.id for item in listed.items]
+        return []
+
+    async def forget(self, bank: str, document: str) -> None:
+        """Delete a document with all that was learned from it. One that is not there is no error."""
+        with suppress(BackendNotFound):
+            await self._ask(self._sdk.documents.delete_document(_segment(bank), _segment(document)))
+
+    async def under_way(self, bank: str, operation: str) -> bool:
+        """Whether the server still works on what it took under this id."""
+        with suppress(BackendNotFound):
+            got = await self._ask(self._sdk.operations.get_operation_status(_segment(bank), operation))
+            return got.status in UNDER_WAY
+        return False
+
+    async def operations(self, bank: str, status: str | None = None, limit: int = 20) -> Sequence[Any]:
+        """What the server does or did with what it took, the newest first."""
+        with suppress(BackendNotFound):
+            listed = await self._ask(
+                self._sdk.operations.list_operations(_segment(bank), status=status, limit=limit)
+            )
+            return list(listed.operations)
+        return []
+
+    async def retry(self, bank: str, operation: str) -> None:
+        """Let the server try a failed operation again."""
+        await self._ask(self._sdk.operations.retry_operation(_segment(bank), operation))
+
+    # ---------------------------------------------------------- server, bank
+
+    async def version(self) -> str:
+        """Version of the server."""
+        return str((await self._ask(self._sdk.aget_version())).api_version)
+
+    async def stats(self, bank: str) -> Any:
+        """Counts of a bank, None for one never written to."""
+        with suppress(BackendNotFound):
+            return await self._ask(self._sdk.banks.get_agent_stats(_segment(bank)))
+        return None
+
+    async def configure(self, bank: str, config: Mapping[str, Any]) -> None:
+        """Set mission and dispositions of a bank, making it if need be."""
+        await self._ask(self._sdk.aupdate_bank_config(_segment(bank), **config))
+
+    # ---------------------------------------------------------------- errors
+
+    async def _ask(self, answer: Awaitable[Answer], within: float | None = None) -> Answer:
+        import aiohttp
+        from hindsight_client_api.exceptions import OpenApiException
+
+        limit = min(within or self.timeout, self.timeout)
+        try:
+            async with asyncio.timeout(limit):
+                return await answer
+        except TimeoutError as exc:
+            raise BackendUnavailable(f"Hindsight at {self.url!r} has not answered after {limit:g} s") from exc
+        except (OpenApiException, aiohttp.ClientError, OSError) as exc:
+            error = translated(exc, self.url)
+            if isinstance(exc, aiohttp.ClientConnectionError):
+                self._unreachable()
+            raise error from exc
+        except (ValueError, TypeError, AttributeError, LookupError) as exc:
+            # json and pydantic, inside the SDK, on a body that is not what was promised.
+            raise _strange(self.url) from exc
+
+
+def translated(error: Exception, url: str) -> ProviderError:
+    """An error of the SDK, or of the HTTP client below it, as the host knows it."""
+    import aiohttp
+    from hindsight_client_api.exceptions import ApiException
+
+    name, key = f"Hindsight at {url!r}", "HINDSIGHT_API_KEY"
+    headers = getattr(error, "headers", None) or {}
+    if isinstance(error, ApiException) and error.status:
+        return backend_error(
+            error.status,
+            name,
+            detail=detail_of(error.body or ""),
+            key=key,
+            retry_after=headers.get("Retry-After"),
+        )
+    if isinstance(error, aiohttp.ClientResponseError) and error.status:
+        return backend_error(error.status, name, key=key, retry_after=headers.get("Retry-After"))
+    if isinstance(error, aiohttp.InvalidURL):
+        return BackendRefused(f"{name}: {error} is no address", "correct api_url")
+    if isinstance(error, aiohttp.ClientError | OSError):
+        return backend_error(None, name, detail=str(error) or type(error).__name__)
+    return _strange(url)
+
+
+def _strange(url: str) -> BackendUnavailable:
+    return BackendUnavailable(
+        f"Hindsight at {url!r} answered something that its API does not",
+        "is this its address, and not that of a proxy or a login page?",
+    )
+
+
+def _segment(name: str) -> str:
+    """`name` as a part of a path: the SDK escapes all but dots, and ".." would lead to another call."""
+    clean = storable(name)
+    return f"_{clean}" if set(clean) <= {"."} else clean

@@ -1,0 +1,115 @@
+"""The server of the mode that runs one here: `hindsight-embed`, started and stopped by its own program.
+
+That program keeps its port, lock, log, settings and database in ~/.hindsight and ~/.pg0, and finds a server that somebody
+else started. We ask it and touch none of its files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from hermes_core import Availability, HermesHome
+from hermes_core.kit import BackendUnavailable, Settings
+from hermes_core.kit.process import Service, environment, find_program, run
+from hermes_hindsight.settings import CLOUD, OWN_SERVER, embedded
+
+PROGRAM = "hindsight-embed"
+STATUS_TIME = 10.0
+STOP_TIME = 13.0
+PAUSE = 0.2
+
+_URL = re.compile(r"http://127\.0\.0\.1:\d+")
+
+
+def program() -> str | None:
+    """Where hindsight-embed is: on the PATH, or beside the Python that runs us."""
+    return find_program(PROGRAM) or find_program(str(Path(sys.executable).with_name(PROGRAM)))
+
+
+class Daemon:
+    """The server of one hindsight-embed profile. `settings` are environment variables for it."""
+
+    def __init__(self, profile: str, settings: Mapping[str, str], log: Path) -> None:
+        self._command = [program() or PROGRAM, "-p", profile, "daemon"]
+        self._env = environment({"COLUMNS": "200", **settings}, prefix="HINDSIGHT_")
+        self._starter = Service([*self._command, "start"], log=log, env=self._env)
+        self.ours = False
+
+    def start(self) -> None:
+        """Begin to start it, unless that is under way. It returns at once; a start takes from seconds to minutes."""
+        self.ours = True
+        self._starter.start()
+
+    async def ready(self, within: float) -> str:
+        """Its address, once it answers; it is started if need be. Raises `BackendUnavailable` after `within` seconds."""
+        url = await self.address()
+        if url:
+            return url
+        self.start()
+        until = asyncio.get_running_loop().time() + within
+        while self._starter.running:
+            if asyncio.get_running_loop().time() > until:
+                raise BackendUnavailable(
+                    f"hindsight-embed is still starting after {within:g} s", f"see {self._starter.log}"
+                )
+            await asyncio.sleep(PAUSE)
+        url = await self.address()
+        if not url:
+            raise BackendUnavailable(
+                "hindsight-embed could not start its server", f"see {self._starter.log} and the log it names"
+            )
+        return url
+
+    async def address(self) -> str:
+        """Where it answers now; "" when it does not run."""
+        told = await asyncio.to_thread(run, [*self._command, "status"], timeout=STATUS_TIME, env=self._env)
+        found = _URL.search(told.out)
+        return found[0] if found and told.code == 0 else ""
+
+    async def stop(self) -> str:
+        """Stop it, and its database with it; what went wrong, "" for nothing."""
+        if self._starter.running:
+            return "it is still starting, and can't be stopped before it answers"
+        told = await asyncio.to_thread(run, [*self._command, "stop"], timeout=STOP_TIME, env=self._env)
+        return "" if told.code == 0 else (told.err.strip() or told.out.strip())
+
+
+def usable(options: Settings) -> Availability:
+    """Whether what the mode needs is here. No network."""
+    if not embedded(options):
+        if options.mode == "cloud" and not options.api_key:
+            remedy = "set HINDSIGHT_API_KEY in .env, or mode to local_external for a server of your own"
+            return Availability.no("'api_key' is not set", remedy)
+        return Availability()
+    if program() is None:
+        return Availability.no(
+            "hindsight-embed is not installed", "pip install 'hermes-memory-hindsight[local]'"
+        )
+    if getattr(os, "geteuid", lambda: 1)() == 0 and not options.database_url:
+        remedy = "run as another user, or set HINDSIGHT_EMBED_API_DATABASE_URL"
+        return Availability.no("root can't run the server's own Postgres", remedy)
+    return Availability()
+
+
+def usual_url(options: Settings) -> str:
+    """Where the server of a mode is, when nothing else is said."""
+    return CLOUD if options.mode == "cloud" else OWN_SERVER
+
+
+def daemon_of(options: Settings, home: Path) -> Daemon:
+    """The server that the settings describe; what they leave open is left to the profile of hindsight-embed."""
+    provider = "openai" if options.llm_provider == "openai_compatible" else options.llm_provider
+    given = {
+        "HINDSIGHT_API_LLM_PROVIDER": provider,
+        "HINDSIGHT_API_LLM_MODEL": options.llm_model,
+        "HINDSIGHT_API_LLM_BASE_URL": options.llm_base_url,
+        "HINDSIGHT_API_LLM_API_KEY": options.llm_api_key,
+        "HINDSIGHT_EMBED_API_DATABASE_URL": options.database_url,
+    }
+    settings = {name: str(value) for name, value in given.items() if value}
+    return Daemon(options.profile, settings, HermesHome(home).logs / "hindsight-embed.log")

@@ -1,0 +1,67 @@
+"""What is stored where: the document of a session, those of single entries, and the ids that make a repeat harmless."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+from hermes_core import Turn
+from hermes_core.kit import Settings, clip, fold_space
+
+LONGEST_TEXT = 200_000
+"""Characters of one side of a turn, or of one note. What is longer is a pasted document, and each costs a model call."""
+
+
+def turn_item(options: Settings, turn: Turn) -> dict[str, Any]:
+    """A turn as an item: an array of JSON, which the server joins with what the document has."""
+    at = iso_time(turn.at)
+    sides = (
+        ("user", options.retain_user_prefix, turn.user),
+        ("assistant", options.retain_assistant_prefix, turn.assistant),
+    )
+    said = [
+        {
+            "role": role,
+            "content": f"{prefix}: {clip(text, LONGEST_TEXT)}",
+            **({"timestamp": at} if at else {}),
+            "turn": turn.id,
+        }
+        for role, prefix, text in sides
+        if text.strip()
+    ]
+    content = json.dumps(said, ensure_ascii=False)
+    return {"content": content, "context": options.retain_context, **({"timestamp": at} if at else {})}
+
+
+def operation_id(bank: str, event: str) -> str:
+    """The id under which the server takes an event once; one of another bank would be refused."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"hermes-hindsight:{bank}:{event}"))
+
+
+def entry_id(kind: str, content: str) -> str:
+    """The document of an entry: the same text, the same document."""
+    return f"{kind}-{hashlib.sha256(fold_space(content).encode('utf-8', 'replace')).hexdigest()[:32]}"
+
+
+def mirror_tag(target: str) -> str:
+    return f"mirror:{target}"
+
+
+def without(text: str, turns: frozenset[str]) -> list[Any] | None:
+    """The messages of a document that are of no turn in `turns`; None when it has none of these turns."""
+    try:
+        messages = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(messages, list):
+        return None
+    left = [m for m in messages if not (isinstance(m, dict) and m.get("turn") in turns)]
+    return left if len(left) < len(messages) else None
+
+
+def iso_time(at: float) -> str | None:
+    """Seconds since the epoch as the server reads them; None for 0, which is no time."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") if at else None

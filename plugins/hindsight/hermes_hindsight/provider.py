@@ -1,0 +1,391 @@
+"""The provider: hooks, and the tools that the model sees. Threads, deadlines, retries and fences are the host's."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import logging
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from hermes_core import (
+    Availability,
+    Check,
+    Delegation,
+    HermesHome,
+    MemoryProvider,
+    MemoryWrite,
+    Query,
+    Recall,
+    RecallItem,
+    Session,
+    SessionSwitch,
+    ToolCall,
+    Turn,
+)
+from hermes_core.kit import (
+    BackendRefused,
+    BackendUnavailable,
+    ProviderUnavailable,
+    Settings,
+    ToolBox,
+    ToolInputInvalid,
+    clip,
+    fold_space,
+    is_trivial,
+    load_settings,
+    tool,
+)
+from hermes_core.recall.rank import count_tokens
+from hermes_hindsight.client import Client
+from hermes_hindsight.daemon import Daemon, daemon_of, usable, usual_url
+from hermes_hindsight.documents import (
+    LONGEST_TEXT,
+    entry_id,
+    iso_time,
+    mirror_tag,
+    operation_id,
+    turn_item,
+    without,
+)
+from hermes_hindsight.settings import NAME, SETTINGS, bank_config, bank_of, embedded, labels, words
+
+log = logging.getLogger(__name__)
+
+START_TIME = 25.0
+"""Seconds that `initialize` waits for a server that is started here; the host gives it 30."""
+
+STILL_STORED = 3.0
+"""Seconds after which to ask again for a turn that the server still works on."""
+
+PROMPTS = {
+    "hybrid": """# Hindsight memory
+What fits the message is recalled by itself. Look further with `hindsight_recall`, ask for an answer from all that is known
+with `hindsight_reflect`, and keep lasting facts with `hindsight_retain`.""",
+    "context": """# Hindsight memory
+What is known from earlier conversations is recalled by itself when it fits the message, and each turn is kept.""",
+    "tools": """# Hindsight memory
+Look for what is known from earlier conversations with `hindsight_recall`, ask for an answer from it with
+`hindsight_reflect`, and keep lasting facts with `hindsight_retain`. Nothing is recalled by itself.""",
+}
+
+
+class HindsightProvider(MemoryProvider):
+    """Turns go into one document a session; the server extracts facts and observations, which are recalled."""
+
+    name = NAME
+    settings = SETTINGS
+
+    def __init__(self) -> None:
+        self._tools = ToolBox(self.hindsight_retain, self.hindsight_recall, self.hindsight_reflect)
+        self._options: Settings | None = None
+        self._client: Client | None = None
+        self._daemon: Daemon | None = None
+        self._configured: set[str] = set()
+
+    # -------------------------------------------------------------- setup
+
+    def is_available(self) -> Availability:
+        """The SDK, and what the mode needs: a key for the cloud, hindsight-embed to run a server here."""
+        if importlib.util.find_spec("hindsight_client") is None:
+            return Availability.no("hindsight-client is not installed", "pip install hermes-memory-hindsight")
+        return usable(load_settings(SETTINGS, HermesHome.resolve().path, NAME))
+
+    async def open(self, home: Path) -> Client:
+        """The client by the settings of a home; `initialize` without a session, for commands."""
+        await self._leave()
+        options = load_settings(SETTINGS, home, NAME)
+        found = usable(options)
+        if not found:
+            raise ProviderUnavailable(found.reason, found.remedy)
+        labels(options, Session(""))
+        self._options = options
+        if embedded(options):
+            self._daemon = self._daemon or daemon_of(options, home)
+            url, unreachable = await self._daemon.ready(START_TIME), self._daemon.start
+        else:
+            url, unreachable = options.api_url or usual_url(options), lambda: None
+        self._client = Client(url, options.api_key, options.timeout, unreachable)
+        return self._client
+
+    async def initialize(self, session: Session) -> None:
+        """Make the client; nothing is asked of a server that runs elsewhere."""
+        await self.open(Path(session.home))
+
+    async def check(self, session: Session) -> Sequence[Check]:
+        """Keep a sentence, recall it, delete it; and what the server failed to store."""
+        bank, word = bank_of(self._option, session), f"check{uuid.uuid4().hex[:12]}"
+        where = f"{self.client.url}, Hindsight {await self.client.version()}, bank {bank!r}"
+        sentence, tags = f"The word of the self-test is {word}.", [f"check:{word}"]
+        try:
+            await self.client.retain(bank, {"content": sentence, "tags": tags}, document=word)
+            written = await self.client.document(bank, word) == sentence
+            found = await self.client.recall(bank, sentence, tags=tags, tags_match="all_strict")
+        finally:
+            await self.client.forget(bank, word)
+        gone = await self.client.document(bank, word) is None
+        failed = await self.client.operations(bank, "failed", 100)
+        return [
+            Check("write", written, where),
+            Check("recall", bool(found), f"{len(found)} memories from one sentence", _NO_FACTS),
+            Check("delete", gone, where),
+            Check("extraction", not failed, f"{len(failed)} operations failed on the server", _RETRY),
+        ]
+
+    def register_cli(self, group: Any) -> None:
+        """`hermes hindsight status|recall|operations|start|stop`."""
+        from hermes_hindsight.cli import add_commands
+
+        add_commands(group, self)
+
+    # --------------------------------------------------------------- turn
+
+    def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
+        """The three tools, unless the mode is "context"."""
+        options = self._options or load_settings(SETTINGS, HermesHome.resolve().path, NAME)
+        return [] if options.memory_mode == "context" else self._tools.schemas
+
+    def system_prompt_block(self) -> str:
+        """What is recalled by itself, and what the tools are for."""
+        return PROMPTS[self._option.memory_mode]
+
+    async def prefetch(self, query: Query, session: Session) -> Recall:
+        """Memories that fit the message, within its budget; none for small talk."""
+        options = self._option
+        if options.memory_mode == "tools" or not options.auto_recall or is_trivial(query.text):
+            return Recall()
+        asked = clip(query.text, options.recall_max_input_chars)
+        tokens = min(query.budget, options.recall_max_tokens)
+        recall = self._recall(bank_of(options, session), asked, tokens, query.now)
+        if options.recall_prefetch_method == "recall":
+            return _headed(await recall, options.recall_prompt_preamble)
+        reflected, recalled = await asyncio.gather(
+            self._reflected(bank_of(options, session), asked, tokens), recall
+        )
+        return _headed(reflected or recalled, options.recall_prompt_preamble)
+
+    async def handle_tool_call(self, call: ToolCall, session: Session) -> str:
+        """Run one of the tools."""
+        return await self._tools.dispatch_async(call, session)
+
+    async def sync_turn(self, turn: Turn, session: Session) -> None:
+        """Append the turn to its session's document. What both sides said, no tools and no recall."""
+        if self._option.auto_retain and (turn.user.strip() or turn.assistant.strip()):
+            item = {**turn_item(self._option, turn), **labels(self._option, session), "update_mode": "append"}
+            await self._keep(session, item, session.id, turn.id)
+
+    async def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        """Mirror MEMORY.md and USER.md, a document for each entry. Waits for the server: a removal may follow at once."""
+        bank = await self._bank(session)
+        for document in await self._replaced(bank, write):
+            await self.client.forget(bank, document)
+        if write.content.strip():
+            told = labels(self._option, session)
+            item = {
+                **told,
+                "content": clip(write.content, LONGEST_TEXT),
+                "context": "a note about the user" if write.target == "user" else "a note of the agent",
+                "tags": [*told["tags"], mirror_tag(write.target)],
+            }
+            await self.client.retain(bank, item, document=entry_id(write.target, write.content))
+
+    async def on_delegation(self, delegation: Delegation, session: Session) -> None:
+        """Keep what a subagent was asked and what it found, in a document of its own."""
+        if self._option.auto_retain and delegation.result.strip():
+            text = f"Task: {delegation.task}\nResult: {delegation.result}"
+            item = {
+                "content": clip(text, LONGEST_TEXT),
+                "context": "a task that a subagent did for the agent",
+            }
+            document = f"{session.id}:delegation:{delegation.id}"
+            await self._keep(session, {**item, **labels(self._option, session)}, document, delegation.id)
+
+    async def on_session_switch(self, switch: SessionSwitch) -> None:
+        """Take turns that the person took back out of their document. Nothing else is held for a session."""
+        if not switch.rewound_turns:
+            return
+        bank, document = await self._bank(switch.old), switch.old.id
+        for turn_id in switch.rewound_turns:
+            if await self.client.under_way(bank, operation_id(bank, turn_id)):
+                raise BackendUnavailable(
+                    f"turn {turn_id!r} is still being stored, so it can't be taken back yet",
+                    retry_after=STILL_STORED,
+                )
+        text = await self.client.document(bank, document)
+        left = without(text or "", frozenset(switch.rewound_turns))
+        if left == []:
+            await self.client.forget(bank, document)
+        elif left is not None:
+            content = {
+                "content": json.dumps(left, ensure_ascii=False),
+                "context": self._option.retain_context,
+            }
+            item = {**content, **labels(self._option, switch.old), "update_mode": "replace"}
+            await self._keep(switch.old, item, document, switch.id)
+
+    async def shutdown(self) -> None:
+        """Close the client, and stop the server if we started it."""
+        await self._leave()
+        if self._daemon is None or not self._daemon.ours or not self._option.stop_daemon:
+            return
+        if trouble := await self._daemon.stop():
+            log.warning("hindsight-embed was not stopped: %s", trouble)
+
+    # ------------------------------- tools; the docstring is what the model reads
+
+    @tool()
+    async def hindsight_retain(
+        self,
+        content: Annotated[str, "the fact or event, in sentences that stand alone"],
+        session: Session,
+        context: Annotated[str | None, "what it is about, in a few words"] = None,
+        tags: Annotated[list[str] | None, "labels to find it by"] = None,
+    ) -> str:
+        """Keep something in long-term memory: a fact, a preference, a decision, an event."""
+        if not content.strip():
+            raise ToolInputInvalid("content is empty", "send the fact as a sentence")
+        bank, told = await self._bank(session), labels(self._option, session)
+        item = {"content": clip(content, LONGEST_TEXT), "context": context, **told}
+        item["tags"] = [*told["tags"], *(tags or [])]
+        # A new id each time: the same fact, told again after it was deleted, is to be kept again.
+        operation = str(uuid.uuid4()) if self._option.retain_async else None
+        await self.client.retain(bank, item, document=entry_id("retain", content), operation=operation)
+        return "Memory stored; it can be recalled in a moment." if operation else "Memory stored."
+
+    @tool()
+    async def hindsight_recall(
+        self, query: Annotated[str, "a question or words to look for"], session: Session
+    ) -> str:
+        """Look in long-term memory: facts and observations from earlier conversations, best first."""
+        asked, options = _asked(query), self._option
+        found = await self._recall(
+            bank_of(options, session), asked, options.recall_max_tokens, 0.0, tool=True
+        )
+        lines = [f"{n}. {_dated(item)}" for n, item in enumerate(found.items, 1)]
+        return "\n".join(lines) or "No relevant memories found."
+
+    @tool()
+    async def hindsight_reflect(self, query: Annotated[str, "a question"], session: Session) -> str:
+        """Get an answer reasoned from all that long-term memory holds. Slower than hindsight_recall."""
+        bank = bank_of(self._option, session)
+        try:
+            return await self.client.reflect(bank, _asked(query), **self._filters()) or "Nothing is known."
+        except BackendRefused as exc:
+            raise ToolInputInvalid(str(exc), "use hindsight_recall") from exc
+
+    # ------------------------------------------------------------ private
+
+    async def _recall(self, bank: str, query: str, tokens: int, now: float, *, tool: bool = False) -> Recall:
+        options = self._option
+        types = words(options.recall_types)
+        found = await self.client.recall(
+            bank,
+            query,
+            within=None if tool else options.recall_timeout,
+            max_tokens=tokens,
+            types=types or None,
+            # Facts that an observation was made of would say the same again.
+            prefer_observations=True if not types or "observation" in types else None,
+            min_scores={"final": options.recall_min_score} if options.recall_min_score else None,
+            query_timestamp=iso_time(now),
+            **self._filters(),
+        )
+        items: list[RecallItem] = []
+        for memory in found:
+            item = _item(memory)
+            tokens -= count_tokens(Recall((item,)).render())
+            if tokens >= 0:
+                items.append(item)
+        return Recall(tuple(items))
+
+    async def _reflected(self, bank: str, query: str, tokens: int) -> Recall:
+        """The server's answer, if it has one in time; without a model it refuses."""
+        limit = self._option.recall_timeout
+        try:
+            text = await self.client.reflect(bank, query, within=limit, max_tokens=tokens, **self._filters())
+        except (BackendUnavailable, BackendRefused) as exc:
+            log.info("recall without reflection: %s", exc)
+            return Recall()
+        return Recall(text=text)
+
+    def _filters(self) -> dict[str, Any]:
+        options = self._option
+        tags = words(options.recall_tags)
+        matched = {"tags": tags, "tags_match": options.recall_tags_match} if tags else {}
+        return {"budget": options.recall_budget, **matched}
+
+    async def _keep(self, session: Session, item: dict[str, Any], document: str, event: str) -> None:
+        """Retain as the settings say, once: by an operation id, or by a look at the document first."""
+        bank = await self._bank(session)
+        if self._option.retain_async:
+            await self.client.retain(bank, item, document=document, operation=operation_id(bank, event))
+            return
+        if item.get("update_mode") == "append":
+            text = await self.client.document(bank, document)
+            if text and json.dumps(event) in text:
+                return
+        await self.client.retain(bank, item, document=document)
+
+    async def _bank(self, session: Session) -> str:
+        """The session's bank, with mission and dispositions as set; for writes, since it is made if need be."""
+        bank = bank_of(self._option, session)
+        config = bank_config(self._option)
+        if config and bank not in self._configured:
+            await self.client.configure(bank, config)
+            self._configured.add(bank)
+        return bank
+
+    async def _replaced(self, bank: str, write: MemoryWrite) -> list[str]:
+        """Documents of the entry that this write replaces or removes."""
+        if write.action == "add":
+            return []
+        if write.previous:
+            return [entry_id(write.target, write.previous)]
+        mirrored = await self.client.documents(bank, [mirror_tag(write.target)])
+        return [d for d in mirrored if write.old_text in (await self.client.document(bank, d) or "")]
+
+    async def _leave(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    @property
+    def client(self) -> Client:
+        """The open client."""
+        if self._client is None:
+            raise RuntimeError("HindsightProvider is used before initialize()")
+        return self._client
+
+    @property
+    def _option(self) -> Settings:
+        if self._options is None:
+            raise RuntimeError("HindsightProvider is used before initialize()")
+        return self._options
+
+
+_NO_FACTS = "the server's model found no fact in it; see HINDSIGHT_API_LLM_* of the server"
+_RETRY = "hermes hindsight operations --retry"
+
+
+def _item(memory: Any) -> RecallItem:
+    said = str(memory.occurred_start or memory.mentioned_at or "")[:10]
+    session = (memory.metadata or {}).get("session_id", "")
+    score = memory.scores.final if memory.scores else None
+    return RecallItem(fold_space(memory.text), score, memory.id, session_id=session, when=said)
+
+
+def _dated(item: RecallItem) -> str:
+    return f"{item.text} ({item.when})" if item.when else item.text
+
+
+def _headed(recall: Recall, preamble: str | None) -> Recall:
+    return Recall(text=f"{preamble}\n{recall.render()}") if recall and preamble else recall
+
+
+def _asked(query: str) -> str:
+    if not any(letter.isalnum() for letter in query):
+        raise ToolInputInvalid(f"query has no word: {query!r}", "send a question, or words to look for")
+    return clip(query, LONGEST_TEXT)
