@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from hermes_core import ProviderError
+from hermes_core import HermesError
 from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, ConfigError, storable
 from hermes_core.kit.http import backend_error, detail_of
 
@@ -174,7 +174,7 @@ class Client:
             raise _strange(self.url) from exc
 
 
-def translated(error: Exception, url: str) -> ProviderError:
+def translated(error: Exception, url: str) -> HermesError:
     """An error of the SDK, or of the HTTP client below it, as the host knows it."""
     import aiohttp
     from hindsight_client_api.exceptions import ApiException

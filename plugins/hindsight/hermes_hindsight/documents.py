@@ -11,8 +11,11 @@ from typing import Any
 from hermes_core import Turn
 from hermes_core.kit import Settings, clip, fold_space
 
-LONGEST_TEXT = 200_000
+LONGEST_TEXT = 100_000
 """Characters of one side of a turn, or of one note. What is longer is a pasted document, and each costs a model call."""
+
+LONGEST_LABEL = 200
+"""Characters of a tag, or of what the model says a note is about."""
 
 
 def turn_item(options: Settings, turn: Turn) -> dict[str, Any]:

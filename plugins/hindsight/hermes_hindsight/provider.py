@@ -43,6 +43,7 @@ from hermes_core.recall.rank import count_tokens
 from hermes_hindsight.client import Client
 from hermes_hindsight.daemon import Daemon, daemon_of, usable, usual_url
 from hermes_hindsight.documents import (
+    LONGEST_LABEL,
     LONGEST_TEXT,
     entry_id,
     iso_time,
@@ -248,8 +249,8 @@ class HindsightProvider(MemoryProvider):
         if not content.strip():
             raise ToolInputInvalid("content is empty", "send the fact as a sentence")
         bank, told = await self._bank(session), labels(self._option, session)
-        item = {"content": clip(content, LONGEST_TEXT), "context": context, **told}
-        item["tags"] = [*told["tags"], *(tags or [])]
+        item = {"content": clip(content, LONGEST_TEXT), "context": clip(context or "", LONGEST_LABEL), **told}
+        item["tags"] = [*told["tags"], *(clip(tag, LONGEST_LABEL) for tag in tags or ())]
         # A new id each time: the same fact, told again after it was deleted, is to be kept again.
         operation = str(uuid.uuid4()) if self._option.retain_async else None
         await self.client.retain(bank, item, document=entry_id("retain", content), operation=operation)
