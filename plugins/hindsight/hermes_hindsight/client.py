@@ -127,7 +127,9 @@ class Client:
         """What the server does or did with what it took, the newest first."""
         with suppress(BackendNotFound):
             listed = await self._ask(
-                self._sdk.operations.list_operations(_segment(bank), status=status, limit=limit)
+                self._sdk.operations.list_operations(
+                    _segment(bank), status=status, limit=limit, exclude_parents=True
+                )
             )
             return list(listed.operations)
         return []
@@ -161,7 +163,7 @@ class Client:
         limit = min(within or self.timeout, self.timeout)
         try:
             async with asyncio.timeout(limit):
-                return await answer
+                answered = await answer
         except TimeoutError as exc:
             raise BackendUnavailable(f"Hindsight at {self.url!r} has not answered after {limit:g} s") from exc
         except (OpenApiException, aiohttp.ClientError, OSError) as exc:
@@ -172,6 +174,9 @@ class Client:
         except (ValueError, TypeError, AttributeError, LookupError) as exc:
             # json and pydantic, inside the SDK, on a body that is not what was promised.
             raise _strange(self.url) from exc
+        if answered is None:
+            raise _strange(self.url)
+        return answered
 
 
 def translated(error: Exception, url: str) -> HermesError:

@@ -52,7 +52,16 @@ from hermes_hindsight.documents import (
     turn_item,
     without,
 )
-from hermes_hindsight.settings import NAME, SETTINGS, bank_config, bank_of, embedded, labels, words
+from hermes_hindsight.settings import (
+    NAME,
+    SESSION_TAG,
+    SETTINGS,
+    bank_config,
+    bank_of,
+    embedded,
+    labels,
+    words,
+)
 
 log = logging.getLogger(__name__)
 
@@ -373,7 +382,8 @@ _RETRY = "hermes hindsight operations --retry"
 
 def _item(memory: Any) -> RecallItem:
     said = str(memory.occurred_start or memory.mentioned_at or "")[:10]
-    session = (memory.metadata or {}).get("session_id", "")
+    tagged = next((tag for tag in memory.tags or () if tag.startswith(SESSION_TAG)), "")
+    session = tagged.removeprefix(SESSION_TAG)
     score = memory.scores.final if memory.scores else None
     return RecallItem(fold_space(memory.text), score, memory.id, session_id=session, when=said)
 

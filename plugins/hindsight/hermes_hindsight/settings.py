@@ -13,6 +13,7 @@ from hermes_core.kit import ConfigError, Settings
 NAME = "hindsight"
 CLOUD = "https://api.hindsight.vectorize.io"
 OWN_SERVER = "http://localhost:8888"
+SESSION_TAG = "session:"
 SCOPES = ("per_tag", "combined", "all_combinations", "shared")
 
 _LOCAL: dict[str, str | int | float | bool] = {"mode": "local_embedded"}
@@ -194,7 +195,7 @@ def labels(options: Settings, session: Session) -> dict[str, Any]:
     }
     parent = [f"parent:{session.parent_id}"] if session.parent_id else []
     told: dict[str, Any] = {
-        "tags": [*words(options.retain_tags), f"session:{session.id}", *parent],
+        "tags": [*words(options.retain_tags), f"{SESSION_TAG}{session.id}", *parent],
         "metadata": {name: value for name, value in known.items() if value},
     }
     if options.observation_scopes:
