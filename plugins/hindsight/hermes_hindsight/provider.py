@@ -175,7 +175,9 @@ class HindsightProvider(MemoryProvider):
         reflected, recalled = await asyncio.gather(
             self._reflected(bank_of(options, session), asked, tokens), recall
         )
-        return _headed(reflected or recalled, options.recall_prompt_preamble)
+        # Asked about what it knows nothing of, the server's model says so at length.
+        found = (reflected or recalled) if recalled else recalled
+        return _headed(found, options.recall_prompt_preamble)
 
     async def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run one of the tools."""

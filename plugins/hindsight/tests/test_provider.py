@@ -274,6 +274,7 @@ def test_reflection_takes_the_place_of_recall_where_it_is_quick(
     say(agent, "The boathouse key hangs behind Ostrander.", answer="")
     asked = "Where does the boathouse key hang?"
     assert recall(agent, asked).startswith("From 1 facts: ")
+    assert recall(agent, "Which airline flies to Peru?") == ""
     server.model = False
     assert recall(agent, asked) == "- [2025-11-22] User: The boathouse key hangs behind Ostrander."
     server.model = True
