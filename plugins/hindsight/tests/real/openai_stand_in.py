@@ -14,6 +14,7 @@ import re
 import struct
 from typing import Any
 
+from hermes_core.kit import fold_space
 from hermes_core.testing import StandIn
 from hermes_core.testing.http_server import Request
 
@@ -65,7 +66,7 @@ def _extract(content: str) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError):
         said = [content]
     known = {"when": "N/A", "where": "N/A", "who": "N/A", "why": "N/A", "fact_type": "world"}
-    return {"facts": [{"what": text.removeprefix("User: "), **known} for text in said]}
+    return {"facts": [{"what": fold_space(text).removeprefix("User: "), **known} for text in said]}
 
 
 def _observe(asked: str) -> dict[str, Any]:

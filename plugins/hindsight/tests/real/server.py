@@ -135,6 +135,8 @@ def server_env(home: Path, model: str) -> dict[str, str]:
         "HINDSIGHT_API_LLM_BASE_URL": f"{model}/v1",
         "HINDSIGHT_API_SKIP_LLM_VERIFICATION": "true",
         "HINDSIGHT_API_LLM_MAX_RETRIES": "1",
+        "HINDSIGHT_API_WORKER_MAX_RETRIES": "1",
+        "HINDSIGHT_API_WORKER_TASK_RETRY_BACKOFF_SECONDS": "1",
     }
 
 

@@ -422,7 +422,7 @@ def test_a_server_of_our_own_is_started_used_and_stopped(
     person = machine.folder / f"person-{database.replace(' ', '-')}"
     home = person / "hermes"
     home.mkdir(parents=True)
-    settings = {"mode": "local_embedded", "profile": "realtest", "bank_id": f"embedded {database}"[:8]}
+    settings = {"mode": "local_embedded", "profile": "realtest", "bank_id": "embedded"}
     (home / "hindsight.json").write_text(json.dumps(settings))
     env = {**real.server_env(person, machine.model.url), "HERMES_HOME": str(home)}
     env["PATH"] = f"{machine.bin}:{env['PATH']}"
@@ -469,5 +469,13 @@ def test_a_server_of_our_own_is_started_used_and_stopped(
 def _copy_ours(folder: Path, machine: Machine) -> None:
     """Our packages and what they need, where nobody can read them."""
     root = Path(__file__).parents[4]
-    uv = [str(machine.bin / "uv"), "pip", "install", "-q", "--python", str(machine.bin / "python")]
+    uv = [
+        str(machine.bin / "uv"),
+        "pip",
+        "install",
+        "-q",
+        "--no-sources",
+        "--python",
+        str(machine.bin / "python"),
+    ]
     subprocess.run([*uv, "--target", str(folder), str(root), str(root / "plugins/hindsight")], check=True)
