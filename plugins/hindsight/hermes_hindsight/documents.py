@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hermes_core import Turn
-from hermes_core.kit import Settings, clip, fold_space
+from hermes_core.kit import Settings, clip, fold_space, storable
 
 LONGEST_TEXT = 100_000
 """Characters of one side of a turn, or of one note. What is longer is a pasted document, and each costs a model call."""
@@ -41,7 +41,7 @@ def turn_item(options: Settings, turn: Turn) -> dict[str, Any]:
 
 def operation_id(bank: str, event: str) -> str:
     """The id under which the server takes an event once; one of another bank would be refused."""
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"hermes-hindsight:{bank}:{event}"))
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, storable(f"hermes-hindsight:{bank}:{event}")))
 
 
 def entry_id(kind: str, content: str) -> str:
@@ -50,6 +50,7 @@ def entry_id(kind: str, content: str) -> str:
 
 
 def mirror_tag(target: str) -> str:
+    """The tag of what mirrors MEMORY.md or USER.md."""
     return f"mirror:{target}"
 
 

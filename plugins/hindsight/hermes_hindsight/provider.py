@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import json
 import logging
+import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -167,17 +167,16 @@ class HindsightProvider(MemoryProvider):
         options = self._option
         if options.memory_mode == "tools" or not options.auto_recall or is_trivial(query.text):
             return Recall()
-        asked = clip(query.text, options.recall_max_input_chars)
-        tokens = min(query.budget, options.recall_max_tokens)
-        recall = self._recall(bank_of(options, session), asked, tokens, query.now)
-        if options.recall_prefetch_method == "recall":
-            return _headed(await recall, options.recall_prompt_preamble)
-        reflected, recalled = await asyncio.gather(
-            self._reflected(bank_of(options, session), asked, tokens), recall
-        )
+        asked, bank = clip(query.text, options.recall_max_input_chars), bank_of(options, session)
+        tokens, began = min(query.budget, options.recall_max_tokens), time.monotonic()
+        found = await self._recall(bank, asked, tokens, query.now)
         # Asked about what it knows nothing of, the server's model says so at length.
-        found = (reflected or recalled) if recalled else recalled
-        return _headed(found, options.recall_prompt_preamble)
+        if found and options.recall_prefetch_method == "reflect":
+            left = options.recall_timeout - (time.monotonic() - began)
+            found = await self._reflected(bank, asked, tokens, left) or found
+        if found and options.recall_prompt_preamble:
+            return Recall(text=f"{options.recall_prompt_preamble}\n{found.render()}")
+        return found
 
     async def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run one of the tools."""
@@ -191,18 +190,20 @@ class HindsightProvider(MemoryProvider):
 
     async def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Mirror MEMORY.md and USER.md, a document for each entry. Waits for the server: a removal may follow at once."""
-        bank = await self._bank(session)
-        for document in await self._replaced(bank, write):
-            await self.client.forget(bank, document)
+        bank, kept = await self._bank(session), ""
+        outdated = await self._replaced(bank, write)
         if write.content.strip():
-            told = labels(self._option, session)
+            told, kept = labels(self._option, session), entry_id(write.target, write.content)
             item = {
                 **told,
                 "content": clip(write.content, LONGEST_TEXT),
                 "context": "a note about the user" if write.target == "user" else "a note of the agent",
                 "tags": [*told["tags"], mirror_tag(write.target)],
             }
-            await self.client.retain(bank, item, document=entry_id(write.target, write.content))
+            await self.client.retain(bank, item, document=kept)
+        for document in outdated:
+            if document != kept:
+                await self.client.forget(bank, document)
 
     async def on_delegation(self, delegation: Delegation, session: Session) -> None:
         """Keep what a subagent was asked and what it found, in a document of its own."""
@@ -313,11 +314,12 @@ class HindsightProvider(MemoryProvider):
                 items.append(item)
         return Recall(tuple(items))
 
-    async def _reflected(self, bank: str, query: str, tokens: int) -> Recall:
+    async def _reflected(self, bank: str, query: str, tokens: int, within: float) -> Recall:
         """The server's answer, if it has one in time; without a model it refuses."""
-        limit = self._option.recall_timeout
         try:
-            text = await self.client.reflect(bank, query, within=limit, max_tokens=tokens, **self._filters())
+            text = await self.client.reflect(
+                bank, query, within=max(within, 0.01), max_tokens=tokens, **self._filters()
+            )
         except (BackendUnavailable, BackendRefused) as exc:
             log.info("recall without reflection: %s", exc)
             return Recall()
@@ -392,10 +394,6 @@ def _item(memory: Any) -> RecallItem:
 
 def _dated(item: RecallItem) -> str:
     return f"{item.text} ({item.when})" if item.when else item.text
-
-
-def _headed(recall: Recall, preamble: str | None) -> Recall:
-    return Recall(text=f"{preamble}\n{recall.render()}") if recall and preamble else recall
 
 
 def _asked(query: str) -> str:

@@ -185,6 +185,17 @@ def test_entries_are_mirrored_replaced_and_removed(agent: Agent, server: Hindsig
     assert {body["async"] for body in server.bodies("/memories")} == {False}
 
 
+def test_the_old_entry_stays_until_the_new_one_is_kept(agent: Agent, server: HindsightServer) -> None:
+    write(agent, "add", "The server stands in Oslo.")
+    change = {"content": "The server  stands in Oslo.", "previous": "The server stands in Oslo."}
+    server.http.fail("POST", "*", status=500, times=1)
+    with pytest.raises(BackendUnavailable):
+        write(agent, "replace", **change)
+    assert [*server.texts("hermes").values()] == ["The server stands in Oslo."]
+    write(agent, "replace", **change)
+    assert [*server.texts("hermes").values()] == ["The server  stands in Oslo."]
+
+
 def test_an_entry_that_only_this_provider_has_is_found_by_its_words(
     agent: Agent, server: HindsightServer
 ) -> None:
