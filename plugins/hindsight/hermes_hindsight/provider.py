@@ -125,6 +125,13 @@ class HindsightProvider(MemoryProvider):
         """Make the client; nothing is asked of a server that runs elsewhere."""
         await self.open(Path(session.home))
 
+    def backup_paths(self) -> Sequence[str]:
+        """What a server that is run here keeps outside the home: its settings and its Postgres."""
+        options = load_settings(SETTINGS, HermesHome.resolve().path, NAME)
+        if not embedded(options) or options.database_url:
+            return []
+        return [str(Path.home() / name) for name in (".hindsight", ".pg0")]
+
     async def check(self, session: Session) -> Sequence[Check]:
         """Keep a sentence, recall it, delete it; and what the server failed to store."""
         bank, word = bank_of(self._option, session), f"check{uuid.uuid4().hex[:12]}"

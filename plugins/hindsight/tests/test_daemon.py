@@ -173,3 +173,20 @@ def test_root_is_told_why_it_can_not_and_what_to_do(
         "run as another user, or set HINDSIGHT_EMBED_API_DATABASE_URL",
     )
     assert embed.asked == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "given", "folders"),
+    [
+        ("local_embedded", "", [".hindsight", ".pg0"]),
+        ("local_embedded", "postgresql://u:p@127.0.0.1/db", []),
+        ("local_external", "", []),
+    ],
+)
+def test_a_backup_holds_what_a_server_of_our_own_keeps_outside_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, given: str, folders: list[str]
+) -> None:
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path))
+    monkeypatch.setenv("HINDSIGHT_EMBED_API_DATABASE_URL", given)
+    (tmp_path / "hindsight.json").write_text(json.dumps({"mode": mode}))
+    assert HindsightProvider().backup_paths() == [str(Path.home() / name) for name in folders]
