@@ -94,6 +94,12 @@ def test_a_turn_that_comes_twice_is_there_once(
     assert {body["async"] for body in server.bodies("/memories")} == {retain_async}
 
 
+def test_turns_of_two_banks_may_have_one_id(agent: Agent, server: HindsightServer) -> None:
+    for user in ("ada", "bob"):
+        say(agent, f"I am {user}.", "t1", agent.session(platform="telegram", user_id=user))
+    assert server.said() == ["I am ada.", "I am bob."]
+
+
 def test_nothing_is_kept_of_an_empty_turn_or_when_turned_off(
     start: Callable[..., Agent], server: HindsightServer
 ) -> None:
@@ -135,9 +141,9 @@ def test_turns_that_were_taken_back_leave_the_document(agent: Agent, server: Hin
         say(agent, f"Remark {number}.", f"t{number}")
     rewind(agent, "t2", "t3")
     assert server.said() == ["Remark 1."]
+    assert server.banks["hermes"].documents["s1"]["tags"] == ["session:s1"]
     say(agent, "Remark 4.", "t4")
     assert server.said() == ["Remark 1.", "Remark 4."]
-    assert server.banks["hermes"].documents["s1"]["tags"] == ["session:s1"]
 
 
 def test_a_document_of_nothing_but_such_turns_goes(agent: Agent, server: HindsightServer) -> None:
@@ -183,6 +189,15 @@ def test_entries_are_mirrored_replaced_and_removed(agent: Agent, server: Hindsig
     write(agent, "remove", old_text="Bergen", previous="The server stands in Bergen.")
     assert [*server.texts("hermes").values()] == ["Mel is my sister."]
     assert {body["async"] for body in server.bodies("/memories")} == {False}
+
+
+def test_the_whole_entry_says_which_one_is_meant_however_it_was_spaced(
+    agent: Agent, server: HindsightServer
+) -> None:
+    write(agent, "add", "The server stands in Oslo.\n")
+    write(agent, "add", "The server stands in Rome.")
+    write(agent, "remove", old_text="server stands", previous="The server stands in Oslo.")
+    assert [*server.texts("hermes").values()] == ["The server stands in Rome."]
 
 
 def test_the_old_entry_stays_until_the_new_one_is_kept(agent: Agent, server: HindsightServer) -> None:
