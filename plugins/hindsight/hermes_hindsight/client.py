@@ -6,6 +6,8 @@ Written as coroutines because the SDK is: its session of aiohttp belongs to the 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -19,6 +21,12 @@ Answer = TypeVar("Answer")
 
 LONGEST_CALL = 55.0
 """Seconds; the host gives a write or a tool 60."""
+
+IN_ORDER = (0, 9, 2)
+"""First server that takes an operation id and works off one document's in order; an older one loses some of a burst."""
+
+APPENDS = (0, 5, 0)
+"""First server that appends to a document; an older one would replace it."""
 
 UNDER_WAY = frozenset({"pending", "processing"})
 """States of an operation that may still change its document."""
@@ -45,6 +53,7 @@ class Client:
         self.url = url.rstrip("/")
         self.timeout = min(timeout, LONGEST_CALL)
         self._unreachable = unreachable
+        self._in_order: bool | None = None
         self._sdk = Hindsight(
             self.url,
             api_key=api_key or None,
@@ -142,7 +151,17 @@ class Client:
 
     async def version(self) -> str:
         """Version of the server."""
-        return str((await self._ask(self._sdk.aget_version())).api_version)
+        return await self._ask(self._version())
+
+    async def in_order(self) -> bool:
+        """Whether the server may be left to work on its own: see `IN_ORDER`. It is asked once."""
+        if self._in_order is None:
+            told = await self.version()
+            version = tuple(int(part) for part in re.findall(r"\d+", told)[:3]) or IN_ORDER
+            if version < APPENDS:
+                raise BackendRefused(f"Hindsight {told} can't append to a document", "upgrade the server")
+            self._in_order = version >= IN_ORDER
+        return self._in_order
 
     async def stats(self, bank: str) -> Any:
         """Counts of a bank, None for one never written to."""
@@ -155,6 +174,18 @@ class Client:
         await self._ask(self._sdk.aupdate_bank_config(_segment(bank), **config))
 
     # ---------------------------------------------------------------- errors
+
+    async def _version(self) -> str:
+        # Read by hand: the SDK's own reading refuses what servers before it answer.
+        from hindsight_client_api.exceptions import ApiException
+
+        answer = await self._sdk.monitoring.get_version_without_preload_content()
+        body = await answer.read()
+        if answer.status != 200:
+            refused = ApiException(status=answer.status, body=body.decode("utf-8", "replace"))
+            refused.headers = answer.headers
+            raise refused
+        return str(json.loads(body)["api_version"])
 
     async def _ask(self, answer: Awaitable[Answer], within: float | None = None) -> Answer:
         import aiohttp

@@ -341,7 +341,7 @@ class HindsightProvider(MemoryProvider):
     async def _keep(self, session: Session, item: dict[str, Any], document: str, event: str) -> None:
         """Retain as the settings say, once: by an operation id, or by a look at the document first."""
         bank = await self._bank(session)
-        if self._option.retain_async:
+        if self._option.retain_async and await self.client.in_order():
             await self.client.retain(bank, item, document=document, operation=operation_id(bank, event))
             return
         if item.get("update_mode") == "append":

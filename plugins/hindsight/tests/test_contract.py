@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar
 
 import pytest
@@ -37,8 +37,14 @@ class TestHindsight(ProviderContract):
     def outage(self) -> AbstractContextManager[None]:
         return self.server.http.outage()
 
-    def lost_answers(self) -> AbstractContextManager[None]:
-        return self.server.http.lost_answers()
+    @contextmanager
+    def lost_answers(self) -> Iterator[None]:
+        # Not those of GET /version, without which nothing is sent.
+        self.server.http.fail("POST", "*", cut=True)
+        try:
+            yield
+        finally:
+            self.server.http.heal()
 
     def received(self) -> list[str]:
         return self.server.said()

@@ -13,6 +13,7 @@ from hermes_hindsight import HindsightProvider
 from hermes_hindsight.settings import SETTINGS, bank_of
 
 from hermes_core import (
+    BackendRefused,
     BackendUnavailable,
     Delegation,
     MemoryWrite,
@@ -92,6 +93,28 @@ def test_a_turn_that_comes_twice_is_there_once(
         say(agent, "The boathouse key hangs behind Ostrander.")
     assert server.said() == ["The boathouse key hangs behind Ostrander."]
     assert {body["async"] for body in server.bodies("/memories")} == {retain_async}
+
+
+@pytest.mark.parametrize(
+    ("version", "left_alone"),
+    [("0.6.1", False), ("0.9.1", False), ("0.9.2", True), ("1.10.0", True), ("main", True)],
+)
+def test_a_server_that_loses_part_of_a_burst_is_waited_for(
+    agent: Agent, server: HindsightServer, version: str, left_alone: bool
+) -> None:
+    server.http.route("GET", "/version", lambda _: {"api_version": version, "features": {}})
+    for turn in ("t1", "t1", "t2"):
+        say(agent, f"Remark {turn}.", turn)
+    assert server.said() == ["Remark t1.", "Remark t2."]
+    assert {body["async"] for body in server.bodies("/memories")} == {left_alone}
+    assert len([r for r in server.http.requests if r.path == "/version"]) == 1
+
+
+def test_a_server_that_can_not_append_is_given_nothing_to_lose(agent: Agent, server: HindsightServer) -> None:
+    server.http.route("GET", "/version", lambda _: {"api_version": "0.4.22", "features": {}})
+    with pytest.raises(BackendRefused, match="upgrade the server"):
+        say(agent, "Remark.")
+    assert server.banks == {}
 
 
 def test_turns_of_two_banks_may_have_one_id(agent: Agent, server: HindsightServer) -> None:
