@@ -56,14 +56,30 @@ def mirror_tag(target: str) -> str:
 
 def without(text: str, turns: frozenset[str]) -> list[Any] | None:
     """The messages of a document that are of no turn in `turns`; None when it has none of these turns."""
-    try:
-        messages = json.loads(text)
-    except ValueError:
-        return None
-    if not isinstance(messages, list):
-        return None
+    messages = _messages(text)
     left = [m for m in messages if not (isinstance(m, dict) and m.get("turn") in turns)]
     return left if len(left) < len(messages) else None
+
+
+def readable(text: str) -> str:
+    """A memory as one line. A server without a model remembers pieces of the document as they are: what they say of it."""
+    said = (str(m["content"]) for m in _messages(text) if isinstance(m, dict) and m.get("content"))
+    return fold_space(" ".join(said) or text)
+
+
+def _messages(text: str) -> list[Any]:
+    """The entries of a document's arrays: one array, or from older servers one a line. None of any other document."""
+    decoder, messages, at = json.JSONDecoder(), [], 0
+    while at < len(text):
+        try:
+            part, at = decoder.raw_decode(text, at)
+        except ValueError:
+            return []
+        if not isinstance(part, list):
+            return []
+        messages += part
+        at += len(text[at:]) - len(text[at:].lstrip())
+    return messages
 
 
 def iso_time(at: float) -> str | None:

@@ -34,7 +34,6 @@ from hermes_core.kit import (
     ToolBox,
     ToolInputInvalid,
     clip,
-    fold_space,
     is_trivial,
     load_settings,
     tool,
@@ -49,6 +48,7 @@ from hermes_hindsight.documents import (
     iso_time,
     mirror_tag,
     operation_id,
+    readable,
     turn_item,
     without,
 )
@@ -147,9 +147,16 @@ class HindsightProvider(MemoryProvider):
         failed = await self.client.operations(bank, "failed", 100)
         return [
             Check("write", written, where),
-            Check("recall", bool(found), f"{len(found)} memories from one sentence", _NO_FACTS),
+            Check(
+                "recall", bool(found), f"{len(found)} memories from one sentence", "" if found else _NO_FACTS
+            ),
             Check("delete", gone, where),
-            Check("extraction", not failed, f"{len(failed)} operations failed on the server", _RETRY),
+            Check(
+                "extraction",
+                not failed,
+                f"{len(failed)} operations failed on the server",
+                _RETRY if failed else "",
+            ),
         ]
 
     def register_cli(self, group: Any) -> None:
@@ -396,7 +403,7 @@ def _item(memory: Any) -> RecallItem:
     tagged = next((tag for tag in memory.tags or () if tag.startswith(SESSION_TAG)), "")
     session = tagged.removeprefix(SESSION_TAG)
     score = memory.scores.final if memory.scores else None
-    return RecallItem(fold_space(memory.text), score, memory.id, session_id=session, when=said)
+    return RecallItem(readable(memory.text), score, memory.id, session_id=session, when=said)
 
 
 def _dated(item: RecallItem) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hermes_hindsight import HindsightProvider
+from hermes_hindsight.documents import readable
 from hermes_hindsight.settings import SETTINGS, bank_of
 
 from hermes_core import (
@@ -187,7 +188,18 @@ def test_a_turn_is_not_taken_back_before_the_server_has_it(agent: Agent, server:
     assert server.said() == []
 
 
-@pytest.mark.parametrize("text", ["no JSON", '{"a": 1}', '[[{"role": "user"}], "x"]'])
+def test_turns_leave_a_document_whose_server_parts_them_by_lines(
+    agent: Agent, server: HindsightServer
+) -> None:
+    lines = [json.dumps([{"role": "user", "content": f"User: {n}", "turn": f"t{n}"}]) for n in range(3)]
+    agent.run(agent.provider.client.retain("hermes", {"content": "\n".join(lines)}, document="s1"))
+    rewind(agent, "t1")
+    assert server.said() == ["0", "2"]
+
+
+@pytest.mark.parametrize(
+    "text", ["no JSON", '{"a": 1}', '[[{"role": "user"}], "x"]', '[{"turn": "t1"}] and more']
+)
 def test_a_document_of_another_form_is_left_alone(agent: Agent, server: HindsightServer, text: str) -> None:
     agent.run(agent.provider.client.retain("hermes", {"content": text}, document="s1"))
     rewind(agent, "t1")
@@ -284,6 +296,22 @@ def test_recall_says_when_and_from_which_session(agent: Agent) -> None:
     (item, *_) = agent.run(agent.provider.prefetch(query, agent.session("s2"))).items
     assert (item.session_id, item.when) == ("s1", "2025-11-22")
     assert item.score == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    ("memory", "line"),
+    [
+        ("Mel likes tea,\n and scones.", "Mel likes tea, and scones."),
+        (
+            '[{"content": "User: Tea?", "turn": "t1"}, {"content": "Assistant: Yes."}]',
+            "User: Tea? Assistant: Yes.",
+        ),
+        ('[{"content": "cut off', '[{"content": "cut off'),
+        ("[1, 2]", "[1, 2]"),
+    ],
+)
+def test_a_memory_is_one_readable_line(memory: str, line: str) -> None:
+    assert readable(memory) == line
 
 
 def test_recall_keeps_to_the_turns_budget(agent: Agent, server: HindsightServer) -> None:
