@@ -134,7 +134,9 @@ def test_one_that_went_away_is_started_again(start: Start, embed: Embed, server:
     with pytest.raises(BackendUnavailable, match="can't be reached"):
         agent.run(agent.provider.client.version())
     agent.run(agent.provider.open(agent.home))
-    assert embed.asked.count("start") == 2
+    # Whoever opens it meanwhile may ask for the same once more.
+    assert embed.asked.count("start") >= 2
+    assert embed.state.exists()
 
 
 def test_a_start_that_fails_is_told_with_where_to_look(start: Start, embed: Embed, tmp_path: Path) -> None:
