@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from functools import partial
 from typing import Any
 
 from hermes_core import Field, Session
@@ -17,6 +18,9 @@ SESSION_TAG = "session:"
 SCOPES = ("per_tag", "combined", "all_combinations", "shared")
 
 _LOCAL: dict[str, str | int | float | bool] = {"mode": "local_embedded"}
+
+_More = partial(Field, advanced=True)
+"""A setting that setup does not ask for."""
 
 SETTINGS = (
     Field(
@@ -47,16 +51,16 @@ SETTINGS = (
         help="The one bank for everything; if not set, each profile and each user of a messenger has one.",
         aliases=("banks.hermes.bankId",),
     ),
-    Field(
+    _More(
         "bank_id_template",
         identity=True,
         help="Bank by session: text with {profile}, {workspace}, {platform}, {user}, {session}.",
     ),
     Field("bank_mission", help="Who the agent is and what it is to think about when it reflects."),
-    Field("bank_retain_mission", help="What is worth keeping of what is said."),
-    Field("disposition_skepticism", int, minimum=1, maximum=5, help="1 trusting to 5 sceptical."),
-    Field("disposition_literalism", int, minimum=1, maximum=5, help="1 free to 5 literal."),
-    Field("disposition_empathy", int, minimum=1, maximum=5, help="1 detached to 5 empathetic."),
+    _More("bank_retain_mission", help="What is worth keeping of what is said."),
+    _More("disposition_skepticism", int, minimum=1, maximum=5, help="1 trusting to 5 sceptical."),
+    _More("disposition_literalism", int, minimum=1, maximum=5, help="1 free to 5 literal."),
+    _More("disposition_empathy", int, minimum=1, maximum=5, help="1 detached to 5 empathetic."),
     Field(
         "memory_mode",
         default="hybrid",
@@ -64,16 +68,16 @@ SETTINGS = (
         help="Recall by itself and tools, recall only, or tools only.",
         aliases=("recall_mode",),
     ),
-    Field("auto_recall", bool, True, "Recall before each turn."),
-    Field("auto_retain", bool, True, "Keep each turn."),
-    Field(
+    _More("auto_recall", bool, True, "Recall before each turn."),
+    _More("auto_retain", bool, True, "Keep each turn."),
+    _More(
         "recall_prefetch_method",
         default="recall",
         choices=("recall", "reflect"),
         help="Memories as they are, or the server's own answer from them where it is quick enough.",
         aliases=("prefetch_method",),
     ),
-    Field(
+    _More(
         "recall_budget",
         default="mid",
         choices=("low", "mid", "high"),
@@ -81,41 +85,41 @@ SETTINGS = (
         help="How far the server looks.",
         aliases=("budget", "banks.hermes.budget"),
     ),
-    Field(
+    _More(
         "recall_max_tokens", int, 4096, "Tokens that recall may take, within the turn's budget.", minimum=1
     ),
-    Field("recall_max_input_chars", int, 800, "Characters of a message that are searched with.", minimum=1),
-    Field("recall_min_score", float, 0.0, "Score below which nothing is recalled.", minimum=0.0, maximum=1.0),
-    Field("recall_timeout", float, 4.5, "Seconds for recall before a turn.", minimum=0.1, maximum=60.0),
-    Field("recall_types", help="Of world, experience, observation; all if not set, without repeats."),
-    Field("recall_tags", help="Recall only what has these tags."),
-    Field(
+    _More("recall_max_input_chars", int, 800, "Characters of a message that are searched with.", minimum=1),
+    _More("recall_min_score", float, 0.0, "Score below which nothing is recalled.", minimum=0.0, maximum=1.0),
+    _More("recall_timeout", float, 4.5, "Seconds for recall before a turn.", minimum=0.1, maximum=60.0),
+    _More("recall_types", help="Of world, experience, observation; all if not set, without repeats."),
+    _More("recall_tags", help="Recall only what has these tags."),
+    _More(
         "recall_tags_match",
         default="any",
         choices=("any", "all", "any_strict", "all_strict", "exact"),
         help="How they must match; the strict ones leave out what has no tags.",
     ),
-    Field("recall_prompt_preamble", help="Text above what is recalled."),
-    Field("retain_async", bool, True, "Let the server extract facts later; false waits for it."),
-    Field("retain_context", default="conversation between Hermes Agent and the User", help="What turns are."),
-    Field("retain_tags", env="HINDSIGHT_RETAIN_TAGS", help="Tags of all that is kept."),
-    Field(
+    _More("recall_prompt_preamble", help="Text above what is recalled."),
+    _More("retain_async", bool, True, "Let the server extract facts later; false waits for it."),
+    _More("retain_context", default="conversation between Hermes Agent and the User", help="What turns are."),
+    _More("retain_tags", env="HINDSIGHT_RETAIN_TAGS", help="Tags of all that is kept."),
+    _More(
         "observation_scopes",
         env="HINDSIGHT_RETAIN_OBSERVATION_SCOPES",
         help="per_tag, combined, all_combinations, shared, or a JSON list of lists of tags.",
     ),
-    Field("retain_source", env="HINDSIGHT_RETAIN_SOURCE", help="A word for where this comes from."),
-    Field(
+    _More("retain_source", env="HINDSIGHT_RETAIN_SOURCE", help="A word for where this comes from."),
+    _More(
         "retain_user_prefix", default="User", env="HINDSIGHT_RETAIN_USER_PREFIX", help="Before their words."
     ),
-    Field(
+    _More(
         "retain_assistant_prefix",
         default="Assistant",
         env="HINDSIGHT_RETAIN_ASSISTANT_PREFIX",
         help="Before the agent's words.",
     ),
-    Field("timeout", float, 50.0, "Seconds for one call; at most 55.", env="HINDSIGHT_TIMEOUT", minimum=0.1),
-    Field("profile", default="hermes", identity=True, help="Profile of hindsight-embed.", when=_LOCAL),
+    _More("timeout", float, 50.0, "Seconds for one call; at most 55.", env="HINDSIGHT_TIMEOUT", minimum=0.1),
+    _More("profile", default="hermes", identity=True, help="Profile of hindsight-embed.", when=_LOCAL),
     Field("llm_provider", when=_LOCAL, help="Model provider of the server, as openai or ollama."),
     Field("llm_model", when=_LOCAL, help="Its model."),
     Field("llm_base_url", when=_LOCAL, env="HINDSIGHT_API_LLM_BASE_URL", help="Its address."),
@@ -127,14 +131,14 @@ SETTINGS = (
         help="Its key.",
         aliases=("llmApiKey",),
     ),
-    Field(
+    _More(
         "database_url",
         env="HINDSIGHT_EMBED_API_DATABASE_URL",
         secret=True,
         when=_LOCAL,
         help="A Postgres to use instead of the server's own.",
     ),
-    Field("stop_daemon", bool, True, "Stop the server in the end if we started it.", when=_LOCAL),
+    _More("stop_daemon", bool, True, "Stop the server in the end if we started it.", when=_LOCAL),
 )
 
 
