@@ -36,7 +36,7 @@ class Daemon:
 
     def __init__(self, profile: str, settings: Mapping[str, str], log: Path) -> None:
         self._command = [program() or PROGRAM, "-p", profile, "daemon"]
-        self._env = environment({"COLUMNS": "200", **settings}, prefix="HINDSIGHT_")
+        self._env = environment({"COLUMNS": "200", **settings}, also=("HINDSIGHT_*",))
         self._starter = Service([*self._command, "start"], log=log, env=self._env)
         self.ours = False
 
