@@ -20,6 +20,7 @@ from hermes_core.errors import (
 )
 from hermes_core.home import file_name_of
 from hermes_core.kit.commands import command_home
+from hermes_core.kit.imports import import_with
 from hermes_core.kit.settings import Settings, load_settings, parse_bool, save_settings
 from hermes_core.kit.text import bullet_list, clip, fitting, fold_space, is_trivial, printable, storable
 from hermes_core.kit.tools import Range, ToolBox, tool
@@ -47,6 +48,7 @@ __all__ = [
     "file_name_of",
     "fitting",
     "fold_space",
+    "import_with",
     "is_trivial",
     "load_settings",
     "parse_bool",
