@@ -20,7 +20,7 @@ from hermes_core.kit.text import printable
 from hermes_core.loader.entry import ProviderEntry
 from hermes_core.loader.load import Loaded
 from hermes_core.setup.answers import Answers, require, take, unkept
-from hermes_core.setup.candidate import choices, load, needs_of, questions, try_out
+from hermes_core.setup.candidate import choices, load, needs_of, needs_of_answers, questions, try_out
 from hermes_core.setup.keep import Saved, choose, keep
 from hermes_core.setup.packages import install, install_command
 
@@ -69,6 +69,7 @@ def _set_up(home: HermesHome, name: str, pairs: Sequence[str], *, ask: bool, che
     if ask:
         _ask(home, answers)
     require(answers, loaded.entry.name)
+    _install(name, needs_of_answers(loaded, answers), ask=ask)
     _show_saved(keep(home, loaded.entry.name, answers, loaded.factory()))
     if check:
         _try(home, loaded, ask=ask)
@@ -110,14 +111,18 @@ def _install_what_is_missing(home: HermesHome, name: str, *, ask: bool) -> None:
     for tool in needs.tools:
         how = tool.install or "see the provider's documentation"
         warn([f"{name} needs the program {tool.name!r}, which does not work here; install it: {how}"])
-    if not needs.packages:
+    _install(name, needs.packages, ask=ask)
+
+
+def _install(name: str, packages: Sequence[str], *, ask: bool) -> None:
+    if not packages:
         return
-    listed = ", ".join(needs.packages)
+    listed = ", ".join(packages)
     if ask:
         click.confirm(f"{name} needs {listed}. Install it now?", default=True, abort=True)
-    click.echo(f"$ {shlex.join(install_command(needs.packages))}")
+    click.echo(f"$ {shlex.join(install_command(packages))}")
     with console().status(f"installing {listed}"):
-        install(needs.packages)
+        install(packages)
     click.echo(f"installed: {listed}")
 
 

@@ -293,6 +293,7 @@ class Field:
     other settings to the value they must have for this one to be asked. A `dict` or `list` is JSON, also where a person
     types it, and has no default. Setup does not ask for an `advanced` one, which is left to those who look for it.
     `aliases` are older keys that the file may have instead; "banks.main.id" is looked for in nested objects.
+    `extras` maps values to the extra of the provider's distribution that they need; setup installs what it asks for.
     """
 
     name: str
@@ -310,3 +311,4 @@ class Field:
     when: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     advanced: bool = False
     aliases: Sequence[str] = ()
+    extras: Mapping[str, str] = field(default_factory=dict)

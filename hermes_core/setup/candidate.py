@@ -21,7 +21,7 @@ from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import account_of
 from hermes_core.setup.answers import Answers
-from hermes_core.setup.packages import missing_packages, missing_tools
+from hermes_core.setup.packages import extra_requirements, missing_packages, missing_tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,12 @@ def needs_of(home: HermesHome, name: str) -> Needs:
         distribution = BUNDLED.get(name.strip().casefold(), "")
         return Needs((distribution,) if distribution else ())
     return Needs(tuple(missing_packages(places[0].requires)), tuple(missing_tools(places[0].tools)))
+
+
+def needs_of_answers(loaded: Loaded, answers: Answers) -> tuple[str, ...]:
+    """The packages that these answers ask for and this environment lacks."""
+    extras = {one.extras.get(str(answers.value(one.name)), "") for one in answers.asked()} - {""}
+    return tuple(missing_packages(extra_requirements(loaded.entry.distribution, extras)))
 
 
 def load(home: HermesHome, name: str) -> Loaded:

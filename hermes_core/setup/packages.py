@@ -8,8 +8,9 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
+from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
 
 from hermes_core.errors import SetupFailed
@@ -28,6 +29,19 @@ def missing_packages(requires: Iterable[str]) -> list[str]:
     ['pluggy<0.1', 'not-there-at-all']
     """
     return [need for need in requires if not _is_met(need)]
+
+
+def extra_requirements(distribution: str, extras: Collection[str]) -> list[str]:
+    """What these extras of an installed distribution ask for; [] for one that is not installed by a package manager."""
+    try:
+        listed = importlib.metadata.requires(distribution) if distribution and extras else None
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    wanted = [Requirement(need) for need in listed or ()]
+    wanted = [one for one in wanted if one.marker and _is_of(one.marker, extras)]
+    for one in wanted:
+        one.marker = None
+    return [str(one) for one in wanted]
 
 
 def install_command(packages: Sequence[str]) -> list[str]:
@@ -76,6 +90,11 @@ def _is_met(need: str) -> bool:
     except importlib.metadata.PackageNotFoundError:
         return False
     return requirement.specifier.contains(version, prereleases=True)
+
+
+def _is_of(marker: Marker, extras: Collection[str]) -> bool:
+    """Whether the marker is met by one of the extras, and not without them."""
+    return not marker.evaluate({"extra": ""}) and any(marker.evaluate({"extra": one}) for one in extras)
 
 
 def _is_there(tool: ExternalTool) -> bool:

@@ -10,7 +10,13 @@ import pytest
 
 from hermes_core.errors import SetupFailed
 from hermes_core.loader.entry import ExternalTool
-from hermes_core.setup.packages import install, install_command, missing_packages, missing_tools
+from hermes_core.setup.packages import (
+    extra_requirements,
+    install,
+    install_command,
+    missing_packages,
+    missing_tools,
+)
 
 PLUGGY = importlib.metadata.version("pluggy")
 
@@ -77,3 +83,29 @@ def test_programs_are_found_by_their_check_or_their_name() -> None:
     failing = ExternalTool("failing", check=f"{sys.executable} -c 'raise SystemExit(1)'")
     absent = ExternalTool("no-such-program-here", install="brew install it")
     assert missing_tools([python, failing, absent]) == [failing, absent]
+
+
+def installed(folder: Path, *requires: str) -> str:
+    """A distribution that lies in `folder`, with these requirements."""
+    about = folder / "boxed_notes-1.0.dist-info"
+    about.mkdir()
+    lines = ["Metadata-Version: 2.1", "Name: boxed-notes", "Version: 1.0"]
+    lines += [f"Requires-Dist: {one}" for one in requires]
+    (about / "METADATA").write_text("\n".join(lines))
+    return "boxed-notes"
+
+
+def test_what_an_extra_asks_for_is_told_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = installed(
+        tmp_path,
+        "pluggy>=1",
+        "absent-vectors>=2; extra == 'local'",
+        "absent-windows; extra == 'local' and python_version < '3'",
+        "absent-server; extra == 'server'",
+    )
+    assert extra_requirements(name, {"local"}) == ["absent-vectors>=2"]
+    assert extra_requirements(name, {"local", "server"}) == ["absent-vectors>=2", "absent-server"]
+    assert extra_requirements(name, set()) == extra_requirements("not-there-at-all", {"local"}) == []

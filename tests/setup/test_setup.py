@@ -246,3 +246,47 @@ def test_a_published_provider_is_set_up_by_its_schema_and_its_own_store(
 
 def test_without_a_name_nothing_is_set_up_unasked(home: HermesHome) -> None:
     assert run("--yes").exit_code == 2
+
+
+CRATE = """
+from hermes_core import Field, MemoryProvider
+
+
+class Crate(MemoryProvider):
+    name = "crate"
+    settings = (
+        Field("store", str, "file", choices=("file", "vectors"), extras={"vectors": "vectors"}),
+        Field("engine", str, "small", choices=("small", "large"), extras={"large": "large"}, when={"store": "file"}),
+    )
+"""
+
+
+@pytest.fixture
+def crate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A provider of an installed distribution, whose settings need extras that can't be installed."""
+    folder = tmp_path / "site"
+    info = folder / "crate-1.0.dist-info"
+    info.mkdir(parents=True)
+    needs = ["absent-vectors>=2; extra == 'vectors'", "absent-engine; extra == 'large'"]
+    lines = ["Metadata-Version: 2.1", "Name: crate", "Version: 1.0", *(f"Requires-Dist: {n}" for n in needs)]
+    (info / "METADATA").write_text("\n".join(lines))
+    (info / "entry_points.txt").write_text("[hermes_core.providers]\ncrate = crate_provider:Crate\n")
+    (folder / "crate_provider.py").write_text(CRATE)
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def test_what_an_answer_needs_is_asked_for_before_anything_is_written(
+    hermes_home: HermesHome, crate: Path
+) -> None:
+    done = run("crate", "--set", "store=vectors", typed="n\n")
+    assert "crate needs absent-vectors>=2. Install it now?" in done.output
+    assert "cancelled; nothing was changed" in done.stderr
+    assert not (hermes_home.path / "crate.json").exists()
+
+
+def test_what_the_answers_do_not_need_is_left_alone(hermes_home: HermesHome, crate: Path) -> None:
+    done = run("crate", "--set", "store=file", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "absent" not in done.output
+    assert chosen(hermes_home) == "crate"
