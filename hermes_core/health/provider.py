@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from hermes_core.logs import LogFile
 from hermes_core.manager.health import ProviderHealth
 from hermes_core.manager.outbox import Backlog
 from hermes_core.memory import Memory
+from hermes_core.safety.redact import redact_value
 
 Origin = Literal["environment", ".env", "file", "default", ""]
 
@@ -59,11 +61,22 @@ class LastError:
 
 
 def setting_lines(fields: Sequence[Field], home: HermesHome, name: str) -> tuple[SettingLine, ...]:
-    """Every setting of the provider `name` with its value and source. Raises `ConfigError` for a wrong value."""
+    """The settings of the provider `name` that are given or could be asked for, with value and source.
+
+    Advanced ones that are not set, and those that the others make pointless, are left out. Raises `ConfigError` for a
+    wrong value.
+    """
     settings = load_settings(fields, home.path, name)
     credentials = Credentials(home)
     missing = {field.name for field in settings.missing}
-    return tuple(_line(field, settings, credentials, missing) for field in fields)
+    shown = [field for field in fields if _is_worth_a_line(field, settings)]
+    return tuple(_line(field, settings, credentials, missing) for field in shown)
+
+
+def _is_worth_a_line(field: Field, settings: Settings) -> bool:
+    if settings.source(field.name) != "default" or field in settings.missing:
+        return True
+    return not field.advanced and all(getattr(settings, name) == value for name, value in field.when.items())
 
 
 def _line(field: Field, settings: Settings, credentials: Credentials, missing: set[str]) -> SettingLine:
@@ -87,6 +100,8 @@ def _origin(field: Field, settings: Settings, credentials: Credentials) -> Origi
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, dict | list):
+        return json.dumps(redact_value(value), ensure_ascii=False)
     return "" if value is None else str(value)
 
 
@@ -160,7 +175,7 @@ def examine_settings(memory: Memory, name: str, *, published: bool = False) -> I
         yield Finding(f"settings of {name}", "warning", warning)
     if not settings.missing:
         given = sum(line.source not in ("", "default") for line in lines)
-        yield Finding(f"settings of {name}", "ok", f"{given} set, {len(lines) - given} by default")
+        yield Finding(f"settings of {name}", "ok", f"{given} set, {len(fields) - given} by default")
 
 
 def examine_catalog(entries: Sequence[ProviderEntry], selected: str) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from hermes_core import MemoryProvider, MemoryWrite, SessionDB, open_memory
 from hermes_core.cli import main
 from hermes_core.config import set_value
 from hermes_core.credentials import Credentials
+from hermes_core.health.provider import setting_lines
 from hermes_core.health.status import Status, status_of
 from hermes_core.home import HermesHome
 from hermes_core.kit import save_settings
@@ -185,3 +186,28 @@ def test_secrets_that_others_can_read_are_a_warning(hermes_home: HermesHome) -> 
     Credentials(hermes_home).set("A_KEY", "x")
     hermes_home.env_file.chmod(0o644)
     assert "permissions of .env" in status_of(hermes_home).warnings[0]
+
+
+def test_settings_that_do_not_count_are_left_out_unless_somebody_set_them(lockbox: HermesHome) -> None:
+    from hermes_core import Field
+
+    fields = (
+        Field("mode", default="cloud"),
+        Field("server", when={"mode": "self"}),
+        Field("depth", int, 3, advanced=True),
+        Field("account", required=True, advanced=True),
+    )
+    shown = [line.name for line in setting_lines(fields, lockbox, "lockbox")]
+    assert shown == ["mode", "account"]
+    save_settings(fields, lockbox.path, "lockbox", {"server": "http://old", "depth": 4})
+    shown = [line.name for line in setting_lines(fields, lockbox, "lockbox")]
+    assert shown == ["mode", "server", "depth", "account"]
+
+
+def test_a_key_inside_a_table_of_settings_is_not_shown(lockbox: HermesHome) -> None:
+    from hermes_core import Field
+
+    lockbox.provider_json("lockbox").write_text('{"engine": {"model": "small", "api_key": "k-0123456789"}}')
+    (line,) = setting_lines([Field("engine", dict)], lockbox, "lockbox")
+    assert "small" in line.value
+    assert "k-0123456789" not in line.value
