@@ -78,11 +78,8 @@ def try_turn(memory: Memory) -> Iterator[Finding]:
 
 
 def started(manager: MemoryManager, session: Session) -> None:
-    """Start the providers and wait for them up to the deadline of `initialize`, a background start included."""
-    for _ in range(max(1, int(POLICIES["initialize"].deadline // 2))):
-        manager.initialize_all(session)
-        if not any(one.reason.startswith("initialize has run") for one in manager.health()):
-            return
+    """Start the providers and wait for them up to the deadline of `initialize`: a model of its own takes a while."""
+    manager.initialize_all(session, wait=POLICIES["initialize"].deadline)
 
 
 def check_provider(manager: MemoryManager, name: str, session: Session) -> list[Finding]:

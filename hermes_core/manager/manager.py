@@ -129,13 +129,16 @@ class MemoryManager:
 
     # ------------------------------------------------------------------- start
 
-    def initialize_all(self, session: Session) -> None:
-        """Start what has not started, and wait for it a little; what takes longer goes on in the background."""
+    def initialize_all(self, session: Session, wait: float | None = None) -> None:
+        """Start what has not started, and wait for it a little; what takes longer goes on in the background.
+
+        `wait` is in seconds from the beginning of a start; None: as long as a turn waits.
+        """
         instances = [held.instance(session) for held in self._roster]
         for instance in instances:
             instance.start(session)
         for instance in instances:
-            instance.wait_started(self._terms.start_wait)
+            instance.wait_started(self._terms.start_wait if wait is None else wait)
         self._writes.resume()
 
     def build_system_prompt(self, session: Session) -> str:

@@ -290,3 +290,18 @@ def test_what_the_answers_do_not_need_is_left_alone(hermes_home: HermesHome, cra
     assert done.exit_code == 0, done.output
     assert "absent" not in done.output
     assert chosen(hermes_home) == "crate"
+
+
+@pytest.mark.slow
+def test_a_provider_that_starts_slowly_is_waited_for(
+    hermes_home: HermesHome, install_plugin: InstallPlugin
+) -> None:
+    folder = install_plugin()
+    source = (folder / "__init__.py").read_text()
+    slow = source.replace(
+        "def initialize(self, session):", "def initialize(self, session):\n        time.sleep(2.2)"
+    )
+    (folder / "__init__.py").write_text(f"import time\n{slow}")
+    done = run("lockbox", "--set", f"api_key={KEY}", "--yes")
+    assert done.exit_code == 0, done.output
+    assert chosen(hermes_home) == "lockbox"
