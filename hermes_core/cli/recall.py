@@ -12,6 +12,7 @@ from rich.text import Text
 from hermes_core.cli import home_of
 from hermes_core.cli.output import console, finish, json_option, print_json
 from hermes_core.errors import ImportFailed
+from hermes_core.health.roundtrip import started
 from hermes_core.kit.text import printable
 from hermes_core.memory import Memory, open_memory
 from hermes_core.recalled import Recalled, RecallReport
@@ -41,6 +42,8 @@ def recall(ctx: click.Context, query: str | None, limit: int, batch: bool, as_js
     if batch == (query is not None):
         raise click.UsageError("give a QUERY or --batch, one of the two")
     with open_memory(home_of(ctx)) as memory:
+        # A turn goes on without a provider that starts slowly; whoever asks for recall has come for it.
+        started(memory.manager, memory.local_session)
         if batch:
             good = _answer_lines(memory, limit)
             problems = memory.problems()

@@ -32,6 +32,19 @@ def test_recall_shows_what_a_turn_would_be_given_by_source(
     assert "Ana (m1): My cat is called Momo" in shown
 
 
+@pytest.mark.slow
+def test_a_provider_that_starts_slowly_is_waited_for(
+    hermes: Any, data: Any, hermes_home: HermesHome, notes: Path
+) -> None:
+    source = notes / "__init__.py"
+    slow = "\n    def initialize(self):\n        import time\n\n        time.sleep(2.2)\n"
+    source.write_text(source.read_text().replace('    name = "notes"\n', f'    name = "notes"\n{slow}'))
+    set_value(hermes_home, "memory.provider", "notes")
+    report = data("recall", "What is my cat called?")
+    assert report["problems"] == []
+    assert "noted: What is my cat called?" in [result["text"] for result in report["results"]]
+
+
 def test_past_sessions_are_given_unasked_when_config_says_so(
     hermes: Any, data: Any, hermes_home: HermesHome, chat: Path
 ) -> None:
