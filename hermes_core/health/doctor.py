@@ -13,7 +13,7 @@ from hermes_core.health.finding import Finding, failed, guarded
 from hermes_core.health.opening import opened
 from hermes_core.health.packages import examine_packages
 from hermes_core.health.provider import examine_catalog, examine_outbox, examine_provider
-from hermes_core.health.roundtrip import try_everything
+from hermes_core.health.roundtrip import started, try_everything
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
 
@@ -66,7 +66,7 @@ def _open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
         memory = found.memory
         if skip_writes or found.without_provider:
             tried = [Finding("a turn", "note", "not tried, because of what failed", "repair that first")]
-            memory.manager.initialize_all(memory.local_session)
+            started(memory.manager, memory.local_session)
         else:
             tried = list(try_everything(memory))
         entries = memory.providers()

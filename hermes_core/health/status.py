@@ -25,6 +25,7 @@ from hermes_core.health.provider import (
     last_error,
     setting_lines,
 )
+from hermes_core.health.roundtrip import started
 from hermes_core.home import HermesHome
 from hermes_core.loader.entry import ProviderEntry
 from hermes_core.manager.health import ProviderHealth
@@ -101,7 +102,7 @@ def status_of(home: HermesHome) -> Status:
     ]
     try:
         with opened(home) as found:
-            found.memory.manager.initialize_all(found.memory.local_session)
+            started(found.memory.manager, found.memory.local_session)
             return _status(found, broken)
     except StorageError as exc:
         broken.append(told("memory", exc))
