@@ -27,6 +27,9 @@ from hermes_core.memory import Memory, open_memory
 DELIVERY_WAIT = 3.0
 """Seconds that a command waits for the provider to take a change; what it does not take by then, waits in the outbox."""
 
+START_WAIT = 15.0
+"""Seconds that it waits before for a provider that starts slowly, as one with a model of its own does."""
+
 target_option = click.option(
     "--target", type=click.Choice(TARGETS), default="memory", show_default=True, help="MEMORY.md or USER.md."
 )
@@ -131,7 +134,7 @@ def undo(ctx: click.Context, change: int | None, user: str, as_json: bool) -> No
         who = _speaker(opened, user)
         opened.manager.initialize_all(who)
         result = opened.curated.of(who).undo(change, session=who)
-        opened.flush(DELIVERY_WAIT)
+        _deliver(opened, who)
         problems = opened.problems()
     _say(ctx, result, problems, as_json)
 
@@ -202,7 +205,7 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
         opened.manager.initialize_all(opened.local_session)
         for name in counts:
             opened.curated.reset(name, session=opened.local_session)
-        opened.flush(DELIVERY_WAIT)
+        _deliver(opened, opened.local_session)
         problems = opened.problems()
     click.echo(f"{sum(counts.values())} entries removed; hermes memory undo brings them back")
     finish(ctx, problems)
@@ -304,10 +307,17 @@ def _change(
     old_text: str = "",
 ) -> None:
     with open_memory(home_of(ctx)) as opened:
-        result = opened.change_memory(action, target, content, old_text, session=_speaker(opened, user))
-        opened.flush(DELIVERY_WAIT)
+        who = _speaker(opened, user)
+        result = opened.change_memory(action, target, content, old_text, session=who)
+        _deliver(opened, who)
         problems = opened.problems()
     _say(ctx, result, problems, as_json)
+
+
+def _deliver(opened: Memory, session: Session) -> None:
+    """Let the provider have what changed; what it does not take in time stays in the outbox."""
+    opened.manager.initialize_all(session, wait=START_WAIT)
+    opened.flush(DELIVERY_WAIT)
 
 
 def _say(ctx: click.Context, result: dict[str, Any], problems: list[str], as_json: bool) -> None:
