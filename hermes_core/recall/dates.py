@@ -28,7 +28,8 @@ _PATTERNS = tuple(
         # "may" and "march" are words too: alone they name a month only after a word of time, or in capitals.
         rf"\b(?:in|during|last|since|until|early|late|mid|of|by|this|next)[\s-]+(?P<month>{_M})\b",
         r"\b(?P<month>January|February|April|June|July|August|September|October|November|December)\b",
-        rf"(?<![\d-]){_YEAR}(?![\d-])",
+        # Not a piece of a word, a version or an id; "the 1990s" is a time all the same.
+        rf"(?<![a-z\d_-]){_YEAR}(?:s\b|(?![a-z\d_-]))",
     )
 )
 _AGO = re.compile(

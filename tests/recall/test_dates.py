@@ -75,3 +75,13 @@ def test_no_text_raises(text: str, now: float) -> None:
 @given(st.integers(0, 10**9), st.sampled_from(["day", "week", "month", "year"]))
 def test_no_count_is_too_long_ago(count: int, unit: str) -> None:
     find_dates(f"{count} {unit}s ago", NOW.timestamp())
+
+
+@pytest.mark.parametrize("word", ["check2081a7604b99", "abc2019", "2019abc", "build_2019_x", "585df2078c0e"])
+def test_a_word_that_holds_a_year_is_a_word(word: str) -> None:
+    assert find_dates(word) == ((), word)
+
+
+@pytest.mark.parametrize("text", ["2019", "in 2019?", "the 2019s", "2019に", "(2019)"])
+def test_a_year_that_stands_alone_is_a_time(text: str) -> None:
+    assert find_dates(text)[0] == (When(year=2019),)
