@@ -1,0 +1,416 @@
+"""The provider: hooks, and the tools that the model sees. Threads, deadlines, retries and fences are the host's."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from hermes_core import (
+    Availability,
+    Capabilities,
+    Check,
+    Delegation,
+    HermesHome,
+    MemoryProvider,
+    MemoryWrite,
+    Query,
+    Recall,
+    RecallItem,
+    Session,
+    SessionSwitch,
+    ToolCall,
+    Turn,
+)
+from hermes_core.kit import (
+    BackendNotFound,
+    ProviderUnavailable,
+    Range,
+    Settings,
+    ToolBox,
+    ToolInputInvalid,
+    clip,
+    fold_space,
+    is_trivial,
+    load_settings,
+    storable,
+    tool,
+)
+from hermes_core.recall.rank import count_tokens
+from hermes_mem0.client import ID, MOST, Backend, Note, connect
+from hermes_mem0.settings import NAME, SETTINGS, availability, mode_of, user_of
+
+log = logging.getLogger(__name__)
+
+LONGEST_QUERY = 2000
+LONGEST_MESSAGE = 20_000
+LONGEST_FACT = 4000
+"""Characters. What is longer is a pasted document, and no embedder reads it to its end."""
+
+CHECK_WAIT = 20.0
+"""Seconds that the self-test gives the cloud, which stores after it has answered."""
+
+PROMPT = """# Mem0
+What you know about the person from earlier conversations is recalled by itself when it fits the message."""
+TOOL_PROMPT = {
+    "profile": "`mem0_profile` shows all of it, `mem0_search` looks further, `mem0_conclude` keeps a lasting fact.",
+    "edit": "`mem0_search` looks further, `mem0_list` shows all of it; keep lasting facts with `mem0_add`, and correct"
+    " them by id with `mem0_update` and `mem0_delete`.",
+}
+
+MemoryId = Annotated[str, "id of a memory, from an earlier result"]
+Limit = Annotated[int, Range(1, 50), "how many"]
+
+
+class Mem0Provider(MemoryProvider):
+    """Memories in Mem0, each user's their own."""
+
+    name = NAME
+    settings = SETTINGS
+
+    def __init__(self) -> None:
+        self._boxes = {
+            "profile": ToolBox(self.mem0_profile, self.mem0_search, self.mem0_conclude),
+            "edit": ToolBox(
+                self.mem0_search, self.mem0_add, self.mem0_update, self.mem0_delete, self.mem0_list
+            ),
+        }
+        self._options: Settings | None = None
+        self._backend: Backend | None = None
+
+    # -------------------------------------------------------------- setup
+
+    @property
+    def capabilities(self) -> Capabilities:  # type: ignore[override]
+        """One call at a time where Mem0's store is files of this process: they bear no more."""
+        options = self._settings()
+        if mode_of(options) != "oss":
+            return Capabilities()
+        from hermes_mem0.oss import embedded
+
+        return Capabilities(serial=embedded(options))
+
+    def is_available(self) -> Availability:
+        """The SDK, what the mode needs beside it, and the keys."""
+        return availability(load_settings(SETTINGS, HermesHome.resolve().path, NAME))
+
+    def open(self, home: Path) -> Backend:
+        """The backend by the settings of a home; `initialize` without a session, for commands."""
+        self.shutdown()
+        options = load_settings(SETTINGS, home, NAME)
+        there = availability(options)
+        if not there:
+            raise ProviderUnavailable(there.reason, there.remedy)
+        self._options = options
+        self._backend = connect(options, home)
+        return self._backend
+
+    def initialize(self, session: Session) -> None:
+        """Connect, or open the store: about a second, ten with an embedder in this process."""
+        self.open(Path(session.home))
+
+    def backup_paths(self) -> Sequence[str]:
+        """The store's folder, when settings put it outside the home."""
+        home = HermesHome.resolve().path
+        options = load_settings(SETTINGS, home, NAME)
+        if mode_of(options) != "oss":
+            return []
+        from hermes_mem0.oss import configuration, embedded
+
+        store = Path(str(configuration(options, home)["vector_store"]["config"].get("path", home)))
+        return [] if not embedded(options) or store.is_relative_to(home) else [str(store)]
+
+    def check(self, session: Session) -> Sequence[Check]:
+        """Store a sentence, find it, forget it."""
+        user = user_of(self.options, session)
+        word = f"check{uuid.uuid4().hex}"
+        text = f"{word} is what the self-test wrote."
+        self._keep(text, user, word, "check", session)
+        try:
+            found = self._awaited(text, user, word)
+        finally:
+            for one in self.backend.stored(user, word, text):
+                self.backend.delete(one.id)
+        left = self.backend.stored(user, word, text)
+        return [
+            Check("write and recall", found, f"{mode_of(self.options)}, {self.backend.place}"),
+            Check("forget", not left, f"user {user}"),
+        ]
+
+    def register_cli(self, group: Any) -> None:
+        """`hermes mem0 list|search|forget`."""
+        from hermes_mem0.cli import add_commands
+
+        add_commands(group, self)
+
+    # --------------------------------------------------------------- turn
+
+    def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
+        """The set that the setting `tools` names; none where recall is all that is wanted."""
+        options = self._settings()
+        return [] if options.recall_mode == "context" else self._boxes[options.tools].schemas
+
+    def system_prompt_block(self) -> str:
+        """What is recalled, and what the tools are for."""
+        parts = [PROMPT] if self.options.recall_mode != "tools" else ["# Mem0"]
+        if self.options.recall_mode != "context":
+            parts.append(TOOL_PROMPT[self.options.tools])
+        return "\n".join(parts)
+
+    def prefetch(self, query: Query, session: Session) -> Recall:
+        """Memories that fit the message, best first, within its budget; none for small talk."""
+        options = self.options
+        if options.recall_mode == "tools" or is_trivial(query.text):
+            return Recall()
+        found = self.backend.search(
+            _asked(query.text),
+            user_of(options, session),
+            options.recall_limit,
+            options.min_score,
+            rerank=options.rerank,
+        )
+        items: list[RecallItem] = []
+        left = query.budget
+        for note in found:
+            item = RecallItem(
+                fold_space(note.text), note.score, note.id, session_id=note.session, when=note.when[:10]
+            )
+            left -= count_tokens(Recall((item,)).render())
+            if left >= 0:
+                items.append(item)
+        return Recall(tuple(items))
+
+    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
+        """Run one of the tools. An id that is not there is told to the model."""
+        return self._boxes[self.options.tools].dispatch(call, session)
+
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        """Let Mem0 draw facts out of the turn; without a language model keep what the person said."""
+        said = [("user", turn.user), ("assistant", turn.assistant)]
+        if not self._infers:
+            said = said[:1] if not is_trivial(turn.user) else []
+        messages = [{"role": role, "content": _clean(text)} for role, text in said if text.strip()]
+        self._once(messages, turn.id, "turn", session, infer=self._infers)
+
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        """Mirror MEMORY.md and USER.md, a memory for each entry, word for word."""
+        user = user_of(self.options, session)
+        gone = write.previous or write.old_text if write.action != "add" else ""
+        if gone and gone != write.content:
+            self._forget_entry(user, write, gone)
+        if write.content:
+            key = _key(write.target, write.content)
+            self._once(_said(write.content), key, write.target, session, infer=False)
+
+    def on_delegation(self, delegation: Delegation, session: Session) -> None:
+        """Keep what a subagent found out."""
+        text = f"Task: {clip(delegation.task, LONGEST_FACT)}\nResult: {clip(delegation.result, LONGEST_FACT)}"
+        self._once(_said(text), delegation.id, "delegation", session, infer=self._infers)
+
+    def on_session_switch(self, switch: SessionSwitch) -> None:
+        """Forget what came from turns that the person took back."""
+        user = user_of(self.options, switch.old)
+        for turn_id in switch.rewound_turns:
+            self._forget(self.backend.stored(user, turn_id, ""))
+
+    def shutdown(self) -> None:
+        """Close the connections or the store."""
+        if self._backend is not None:
+            self._backend.close()
+            self._backend = None
+
+    # ------------------------------- tools; the docstring is what the model reads
+
+    @tool()
+    def mem0_profile(self, session: Session) -> dict[str, Any]:
+        """All that is remembered about the person. Use it when a conversation starts or the person asks what you know."""
+        found = self.backend.listed(user_of(self.options, session), MOST)
+        text = "\n".join(f"- {fold_space(note.text)}" for note in found)
+        return {"result": clip(text, 40_000) or "No memories stored yet.", "count": len(found)}
+
+    @tool()
+    def mem0_search(
+        self,
+        query: Annotated[str, "what to look for, in words of its own"],
+        session: Session,
+        top_k: Limit = 10,
+        rerank: Annotated[bool, "rank once more: better, slower (cloud only)"] = False,
+    ) -> dict[str, Any]:
+        """Look for what is remembered about the person, by meaning. Ask once for each thing you want to know."""
+        if not query.strip():
+            raise ToolInputInvalid("query is empty", "say what to look for")
+        options = self.options
+        found = self.backend.search(
+            _asked(query), user_of(options, session), top_k, 0.0, rerank=rerank or options.rerank
+        )
+        return _results(found) if found else {"result": "No relevant memories found."}
+
+    @tool()
+    def mem0_conclude(
+        self, conclusion: Annotated[str, "one sentence that stands alone"], session: Session
+    ) -> dict[str, Any]:
+        """Keep a lasting fact about the person, word for word."""
+        return self._add(conclusion, session)
+
+    @tool()
+    def mem0_add(
+        self, content: Annotated[str, "one sentence that stands alone"], session: Session
+    ) -> dict[str, Any]:
+        """Keep a lasting fact about the person, word for word."""
+        return self._add(content, session)
+
+    @tool()
+    def mem0_update(
+        self, memory_id: MemoryId, text: Annotated[str, "the whole new text"], session: Session
+    ) -> dict[str, Any]:
+        """Correct a memory."""
+        new = _fact(text)
+        self.backend.update(self._own(memory_id, session), new)
+        return {"result": "Memory updated.", "memory_id": memory_id}
+
+    @tool()
+    def mem0_delete(self, memory_id: MemoryId, session: Session) -> dict[str, Any]:
+        """Forget a memory."""
+        self.backend.delete(self._own(memory_id, session))
+        return {"result": "Memory deleted.", "memory_id": memory_id}
+
+    @tool()
+    def mem0_list(self, session: Session, limit: Limit = 50) -> dict[str, Any]:
+        """List what is remembered about the person, with ids."""
+        return _results(self.backend.listed(user_of(self.options, session), limit))
+
+    # ------------------------------------------------------------ private
+
+    def _add(self, text: str, session: Session) -> dict[str, Any]:
+        fact = _fact(text)
+        user = user_of(self.options, session)
+        key = _key("tool", fact)
+        if any(note.text == fact for note in self.backend.stored(user, key, fact)):
+            return {"result": "Fact was stored before."}
+        ids = self._keep(fact, user, key, "tool", session)
+        return (
+            {"result": "Fact stored.", "memory_id": ids[0]} if ids else {"result": "Fact queued for storage."}
+        )
+
+    def _own(self, memory_id: str, session: Session) -> str:
+        """The id, when it is that of a memory of this user."""
+        missing = ToolInputInvalid(f"there is no memory {memory_id!r}", "send an id from an earlier result")
+        try:
+            wanted = str(uuid.UUID(memory_id))
+            found = self.backend.get(wanted)
+        except (ValueError, BackendNotFound):
+            raise missing from None
+        if found.user and found.user != user_of(self.options, session):
+            raise missing
+        return wanted
+
+    def _once(
+        self, messages: Sequence[Mapping[str, str]], key: str, source: str, session: Session, *, infer: bool
+    ) -> None:
+        """Store, unless an earlier try has done so."""
+        user = user_of(self.options, session)
+        if messages and not self.backend.stored(user, key, messages[0]["content"]):
+            self.backend.add(messages, user, _about(key, source, session), infer=infer)
+
+    def _keep(self, text: str, user: str, key: str, source: str, session: Session) -> list[str]:
+        return self.backend.add(_said(text), user, _about(key, source, session), infer=False)
+
+    def _forget_entry(self, user: str, write: MemoryWrite, gone: str) -> None:
+        """Forget the mirrored entry, known whole or by a piece of it."""
+        found = self.backend.stored(user, _key(write.target, gone), _clean(gone))
+        if not found and not write.previous:
+            prefix = _key(write.target, "")[:8]
+            entries = [
+                n for n in self.backend.listed(user, MOST) if n.key.startswith(prefix) and gone in n.text
+            ]
+            found = entries if len(entries) == 1 else []
+        if not found:
+            log.warning("no mirrored memory holds the text that write %s %ss", write.id, write.action)
+        self._forget(found)
+
+    def _forget(self, found: Sequence[Note]) -> None:
+        for note in found:
+            try:
+                self.backend.delete(note.id)
+            except BackendNotFound:
+                continue
+
+    def _awaited(self, text: str, user: str, key: str) -> bool:
+        """Whether a search finds what was stored."""
+        until = time.monotonic() + CHECK_WAIT
+        while True:
+            if any(one.key == key for one in self.backend.search(text, user, 5, 0.0)):
+                return True
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.5)
+
+    @property
+    def _infers(self) -> bool:
+        if mode_of(self.options) != "oss":
+            return bool(self.options.infer)
+        from hermes_mem0.oss import infers
+
+        return infers(self.options)
+
+    def _settings(self) -> Settings:
+        """Those of the home that asks; before `initialize` there is no session."""
+        return self._options or load_settings(SETTINGS, HermesHome.resolve().path, NAME)
+
+    @property
+    def options(self) -> Settings:
+        """The settings that `open` read."""
+        if self._options is None:
+            raise RuntimeError("Mem0Provider is used before initialize()")
+        return self._options
+
+    @property
+    def backend(self) -> Backend:
+        """What `open` connected to."""
+        if self._backend is None:
+            raise RuntimeError("Mem0Provider is used before initialize()")
+        return self._backend
+
+
+def _clean(text: str) -> str:
+    """Text that every store takes: PostgreSQL has no place for NUL, and nobody for half a character."""
+    return clip(storable(text).replace("\0", ""), LONGEST_MESSAGE).strip()
+
+
+def _asked(text: str) -> str:
+    return clip(_clean(text), LONGEST_QUERY)
+
+
+def _fact(text: str) -> str:
+    fact = fold_space(_clean(text))
+    if not fact:
+        raise ToolInputInvalid("the text is empty", "send the fact as a sentence")
+    if len(fact) > LONGEST_FACT:
+        raise ToolInputInvalid(f"the text has {len(fact)} characters, over {LONGEST_FACT}", "send one fact")
+    return fact
+
+
+def _said(text: str) -> list[dict[str, str]]:
+    clean = _clean(text)
+    return [{"role": "user", "content": clean}] if clean else []
+
+
+def _key(source: str, text: str) -> str:
+    """A key that the same text of the same source always has; those of one source begin alike."""
+    start = hashlib.sha256(source.encode()).hexdigest()[:8]
+    return start + hashlib.sha256(_clean(text).encode()).hexdigest()[:24]
+
+
+def _about(key: str, source: str, session: Session) -> dict[str, str]:
+    return {ID: key, "source": source, "session": storable(session.id), "channel": session.platform}
+
+
+def _results(found: Sequence[Note]) -> dict[str, Any]:
+    rows = [
+        {"id": note.id, "memory": note.text, "score": note.score, "when": note.when[:10]} for note in found
+    ]
+    return {"results": rows, "count": len(rows)}
