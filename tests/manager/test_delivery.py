@@ -475,6 +475,7 @@ def test_a_backend_that_asks_for_time_is_given_it_and_the_row_is_not_blamed(
     manager = start(open_manager(provider))
     manager.sync_all(make_turn("t1"), A)
     assert until(lambda: provider.tries == ["t1"])
+    assert until(lambda: manager.outbox.pending(provider.name)[0].error != "")
     clock.advance(599)
     manager.flush(0.05)
     assert provider.tries == ["t1"]
