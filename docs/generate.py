@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+import provider_pages
+from tables import argument_table, cell, fenced, option_table, walk
 
 from hermes_core import errors
 from hermes_core.agent.lifecycle import lifecycle_table
@@ -171,46 +173,6 @@ def commands() -> Iterator[tuple[str, click.Command]]:
     return walk("hermes", main, context)
 
 
-def walk(path: str, command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command]]:
-    """`command` and all below it."""
-    yield path, command
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            child = command.get_command(context, name)
-            if child is not None:
-                yield from walk(f"{path} {name}", child, click.Context(child, context, info_name=name))
-
-
-def option_table(command: click.Command) -> Iterator[str]:
-    """Arguments and options, the help option left aside."""
-    if not command.params:
-        return
-    yield "| argument or option | meaning |\n|---|---|"
-    for param in command.params:
-        if isinstance(param, click.Option):
-            names = ", ".join(f"`{name}`" for name in (*param.opts, *param.secondary_opts))
-            choices = param.type.choices if isinstance(param.type, click.Choice) else ()
-            more = f" One of {', '.join(map(str, choices))}." if choices else ""
-            yield f"| {names} | {cell((param.help or '') + more)} |"
-        else:
-            yield f"| `{param.human_readable_name}` | {'required' if param.required else 'optional'} |"
-    yield ""
-
-
-def fenced(docstring: str) -> str:
-    """The docstring with its doctest, if it has one, as a block of code; click's own marks taken out."""
-    lines = docstring.replace("\b\n", "").splitlines()
-    start = next((index for index, line in enumerate(lines) if line.startswith(">>>")), None)
-    if start is None:
-        return "\n".join(lines)
-    return "\n".join([*lines[:start], "```pycon", *lines[start:], "```"])
-
-
-def cell(text: str) -> str:
-    """The text so that it stays within one cell of a table."""
-    return " ".join(text.split()).replace("|", "\\|")
-
-
 def lifecycle_page() -> Iterator[str]:
     """What the agent does at every boundary, from the table that it executes."""
     yield "# The life of an agent\n"
@@ -237,21 +199,8 @@ def tools_page() -> Iterator[str]:
     own = [delegate_tool(str.join).schema, todo_tool().schema]
     for schema in (MEMORY_SCHEMA, SESSION_SEARCH_SCHEMA, SKILL_VIEW_SCHEMA, SKILL_MANAGE_SCHEMA, *own):
         yield f"## {schema['name']}\n\n{cell(schema['description'])}\n"
-        yield "| argument | type | |\n|---|---|---|"
-        needed = schema["parameters"].get("required", ())
-        for name, kind in schema["parameters"]["properties"].items():
-            said = [kind.get("description", ""), "Required." if name in needed else ""]
-            yield f"| `{name}` | {cell(schema_type(kind))} | {cell(' '.join(filter(None, said)))} |"
+        yield from argument_table(schema)
         yield f"\n```json\n{json.dumps(schema, indent=2, ensure_ascii=False)}\n```\n"
-
-
-def schema_type(kind: dict[str, Any]) -> str:
-    """A JSON schema's type in words."""
-    if choices := kind.get("enum"):
-        return "one of " + ", ".join(f"`{choice}`" for choice in choices)
-    if kind.get("type") == "array":
-        return f"list of {schema_type(kind.get('items', {}))}"
-    return str(kind.get("type", "any"))
 
 
 def json_page() -> Iterator[str]:
@@ -381,6 +330,7 @@ PAGES: dict[str, Callable[[], Iterable[str]]] = {
     "reference/tools.md": tools_page,
     "reference/json.md": json_page,
     "reference/lifecycle.md": lifecycle_page,
+    **provider_pages.PAGES,
 }
 """What makes each page, by its path below docs/."""
 
