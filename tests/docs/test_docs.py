@@ -37,7 +37,6 @@ WORKED = (0, 3)
 
 
 def load_generator() -> ModuleType:
-    sys.path.insert(0, str(ROOT / "docs"))  # as when it is run as a script: it has modules beside it
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec
     assert spec.loader

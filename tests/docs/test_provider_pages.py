@@ -5,20 +5,16 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-import sys
 import tomllib
 from pathlib import Path
 
 import click
+import provider_pages as pages
 import pytest
 
 from hermes_core.loader.entry import BUNDLED
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs"))
-
-import provider_pages as pages
-
 SECTIONS = ["Set up", "What it does", "What is sent where", "When it is down", "Delivery", "Commands"]
 FENCE = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SETTING_TABLE = re.compile(r"^\| setting.*\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE)
@@ -59,8 +55,9 @@ def test_a_provider_has_its_extra_its_row_in_the_readme_and_its_place_in_the_men
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["optional-dependencies"][name] == [BUNDLED[name]]
     told = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"| [{pages.FACTS[name].title}](docs/reference/providers/{name}.md) |" in told
-    assert f"`hermes-memory-core[{name}]`" in told
+    facts = pages.FACTS[name]
+    page = f"docs/reference/providers/{name}.md"
+    assert f"| [{facts.title}]({page}) | {facts.data} | `hermes-memory-core[{name}]` |\n" in told
     assert f"- reference/providers/{name}.md\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
@@ -139,7 +136,7 @@ def test_the_settings_that_a_readme_lists_are_those_of_the_code(name: str) -> No
     for names, default in listed:
         named = re.findall(r"`([^`]+)`", names)
         told = re.findall(r"`([^`]+)`", default)
-        assert [one for one in named if one not in fields and one not in variables] == []
+        assert set(named) <= {*fields, *variables, ".env"}
         if len(named) == len(told) == 1 and named[0] in fields and default.strip() == f"`{told[0]}`":
             assert pages.default_of(fields[named[0]]).strip("`") in (told[0], f"{told[0]}.0"), named
 
