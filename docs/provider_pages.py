@@ -299,7 +299,7 @@ def settings_section(it: Known) -> Iterator[str]:
     yield "## Settings\n"
     yield (
         f"In `$HERMES_HOME/{it.name}.json`, or in the variable that is named, in the environment or `.env`; the "
-        "environment comes first. A *secret* is in the environment or `.env` and nowhere else. What is marked *whose* "
+        "variable comes first. A *secret* is in the environment or `.env` and nowhere else. What is marked *identity* "
         "says whose data it is: writes that were recorded under another value wait for your word. Setup does not ask "
         "for what is marked *advanced*.\n"
     )
@@ -330,10 +330,18 @@ def default_of(one: Field) -> str:
 def meaning_of(one: Field) -> str:
     """The help, with what else is declared."""
     when = " and ".join(f"`{name}` is {shown_value(value)}" for name, value in one.when.items())
-    marks = {"secret": one.secret, "required": one.required, "whose": one.identity, "advanced": one.advanced}
+    marks = {
+        "secret": one.secret,
+        "required": one.required,
+        "identity": one.identity,
+        "advanced": one.advanced,
+    }
     marked = ", ".join(f"*{mark}*" for mark, holds in marks.items() if holds)
     help_text = one.help if not one.help or one.help.endswith((".", "!", "?")) else f"{one.help}."
-    return " ".join(filter(None, [help_text, f"Where {when}." if when else "", marked]))
+    told = [help_text, f"Where {when}." if when else ""]
+    told += [f"`{value}` needs the extra `{extra}`." for value, extra in one.extras.items()]
+    told += [f"Also read as {joined(one.aliases)}." if one.aliases else "", marked]
+    return " ".join(filter(None, told))
 
 
 def shown_value(value: str | float | bool) -> str:
