@@ -34,11 +34,11 @@ from hermes_core.kit import (
     ToolBox,
     ToolInputInvalid,
     clip,
+    fitting,
     is_trivial,
     load_settings,
     tool,
 )
-from hermes_core.recall.rank import count_tokens
 from hermes_hindsight.client import Client
 from hermes_hindsight.daemon import Daemon, daemon_of, usable, usual_url
 from hermes_hindsight.documents import (
@@ -320,13 +320,7 @@ class HindsightProvider(MemoryProvider):
             query_timestamp=iso_time(now),
             **self._filters(),
         )
-        items: list[RecallItem] = []
-        for memory in found:
-            item = _item(memory)
-            tokens -= count_tokens(Recall((item,)).render())
-            if tokens >= 0:
-                items.append(item)
-        return Recall(tuple(items))
+        return fitting(map(_item, found), tokens)
 
     async def _reflected(self, bank: str, query: str, tokens: int, within: float) -> Recall:
         """The server's answer, if it has one in time; without a model it refuses."""

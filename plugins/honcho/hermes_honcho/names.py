@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_core import Session
-from hermes_core.kit import Settings
+from hermes_core.kit import Settings, storable
 
 LONGEST = 100
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
@@ -34,7 +34,9 @@ def clean(text: str) -> str:
     # A name that ends like one of ours is changed too, or it could be chosen to be taken for another.
     if name == text and 0 < len(name) <= LONGEST and not _HASHED.search(name):
         return name
-    return f"{name[: LONGEST - 9].strip('-') or 'x'}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return (
+        f"{name[: LONGEST - 9].strip('-') or 'x'}-{hashlib.sha256(storable(text).encode()).hexdigest()[:8]}"
+    )
 
 
 def workspace(options: Settings, profile: str) -> str:

@@ -129,3 +129,7 @@ def test_what_hangs_on_the_folder_is_told_apart() -> None:
     assert not names.by_folder(options(sessionStrategy="global"))
     assert names.by_folder(options(sessionStrategy="per-repo"))
     assert names.by_folder(options(sessions={"/a": "b"}))
+
+
+def test_a_name_with_half_a_character_is_a_name() -> None:
+    assert names.clean("half \ud83d") == "half" + names.clean("half ?").removeprefix("half")

@@ -34,13 +34,13 @@ from hermes_core.kit import (
     ToolBox,
     ToolInputInvalid,
     clip,
+    fitting,
     fold_space,
     is_trivial,
     load_settings,
     storable,
     tool,
 )
-from hermes_core.recall.rank import count_tokens
 from hermes_mem0.client import ID, MOST, Backend, Note, connect
 from hermes_mem0.settings import NAME, SETTINGS, availability, mode_of, user_of
 
@@ -173,16 +173,15 @@ class Mem0Provider(MemoryProvider):
             options.min_score,
             rerank=options.rerank,
         )
-        items: list[RecallItem] = []
-        left = query.budget
-        for note in found:
-            item = RecallItem(
-                fold_space(note.text), note.score, note.id, session_id=note.session, when=note.when[:10]
-            )
-            left -= count_tokens(Recall((item,)).render())
-            if left >= 0:
-                items.append(item)
-        return Recall(tuple(items))
+        return fitting(
+            (
+                RecallItem(
+                    fold_space(note.text), note.score, note.id, session_id=note.session, when=note.when[:10]
+                )
+                for note in found
+            ),
+            query.budget,
+        )
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run one of the tools. An id that is not there is told to the model."""
@@ -401,7 +400,7 @@ def _said(text: str) -> list[dict[str, str]]:
 
 def _key(source: str, text: str) -> str:
     """A key that the same text of the same source always has; those of one source begin alike."""
-    start = hashlib.sha256(source.encode()).hexdigest()[:8]
+    start = hashlib.sha256(storable(source).encode()).hexdigest()[:8]
     return start + hashlib.sha256(_clean(text).encode()).hexdigest()[:24]
 
 

@@ -24,7 +24,9 @@ def _recall(
 ) -> Field:
     """A setting of recall, which a variable of last year may carry too."""
     env = f"OPENVIKING_RECALL_{name.upper()}"
-    return Field(f"recall_{name}", type(default), default, text, env=env, minimum=low, maximum=high)
+    return Field(
+        f"recall_{name}", type(default), default, text, env=env, minimum=low, maximum=high, advanced=True
+    )
 
 
 _MODES = ("hybrid", "context", "tools")
@@ -45,7 +47,12 @@ SETTINGS = (
     _ours("ovcli_config_path", "~/.openviking/ovcli.conf", "That file.", "OPENVIKING_CLI_CONFIG_FILE"),
     Field("recall_mode", str, "hybrid", "context only recalls, tools only offers tools.", choices=_MODES),
     Field(
-        "recall_method", str, "find", "context lets the server choose and shorten (0.5).", choices=_METHODS
+        "recall_method",
+        str,
+        "find",
+        "context lets the server choose and shorten (0.5).",
+        choices=_METHODS,
+        advanced=True,
     ),
     _recall("limit", 6, "Memories that a turn is given at most.", 1, 100),
     _recall("score_threshold", 0.2, "Cosine below which nothing is recalled.", 0, 1),
@@ -56,14 +63,18 @@ SETTINGS = (
     _recall("prefer_abstract", False, "Never read the whole."),
     _recall("resources", False, "Recall documents as well."),
     Field(
-        "recall_user_memory", bool, True, "At the default profile's terminal: also what others keep there."
+        "recall_user_memory",
+        bool,
+        True,
+        "At the default profile's terminal: also what others keep there.",
+        advanced=True,
     ),
-    Field("timeout", float, 15.0, "Seconds to wait for an answer.", minimum=0.1, maximum=55.0),
+    Field("timeout", float, 15.0, "Seconds to wait for an answer.", minimum=0.1, maximum=55.0, advanced=True),
     Field(
         "start_server", bool, False, "Start a server on this machine when none answers; stop it at the end."
     ),
-    Field("server_command", str, "openviking-server", "Program of that server.", when=_LOCAL),
-    Field("server_config", str, "", "Its ov.conf; empty: where it looks itself.", when=_LOCAL),
+    Field("server_command", str, "openviking-server", "Program of that server.", when=_LOCAL, advanced=True),
+    Field("server_config", str, "", "Its ov.conf; empty: where it looks itself.", when=_LOCAL, advanced=True),
 )
 
 _FROM_FILE = {

@@ -39,6 +39,7 @@ SETTINGS = (
         "auto",
         "API that the server speaks; auto: v5, and v4 where there is no v5.",
         choices=("auto", "v5", "v4"),
+        advanced=True,
     ),
     Field(
         "container_tag",
@@ -63,6 +64,7 @@ SETTINGS = (
         "all",
         "all: every turn but small talk; everything: small talk too.",
         choices=("all", "everything"),
+        advanced=True,
     ),
     Field(
         "search_mode",
@@ -70,8 +72,17 @@ SETTINGS = (
         "hybrid",
         "What is searched: memories, passages of documents, or both.",
         choices=("hybrid", "memories", "documents"),
+        advanced=True,
     ),
-    Field("max_recall_results", int, 10, "Memories that a turn is given at most.", minimum=1, maximum=20),
+    Field(
+        "max_recall_results",
+        int,
+        10,
+        "Memories that a turn is given at most.",
+        minimum=1,
+        maximum=20,
+        advanced=True,
+    ),
     Field(
         "min_score",
         float,
@@ -79,6 +90,7 @@ SETTINGS = (
         "Memories that fit a message less than this are not recalled.",
         minimum=0.0,
         maximum=1.0,
+        advanced=True,
     ),
     Field(
         "profile_frequency",
@@ -87,14 +99,27 @@ SETTINGS = (
         "The person's profile comes with the first turn and every so many turns.",
         minimum=1,
         maximum=500,
+        advanced=True,
     ),
     Field(
-        "entity_context", str, ENTITY_CONTEXT, "What to extract, in plain words; 1500 characters are read."
+        "entity_context",
+        str,
+        ENTITY_CONTEXT,
+        "What to extract, in plain words; 1500 characters are read.",
+        advanced=True,
     ),
-    Field("api_timeout", float, 5.0, "Seconds to wait for an answer.", minimum=0.5, maximum=15.0),
-    Field("enable_custom_container_tags", bool, False, "Let the model choose among more containers."),
-    Field("custom_containers", str, "", "Names of those containers, with commas."),
-    Field("custom_container_instructions", str, "", "When to use which, for the model."),
+    Field(
+        "api_timeout", float, 5.0, "Seconds to wait for an answer.", minimum=0.5, maximum=15.0, advanced=True
+    ),
+    Field(
+        "enable_custom_container_tags",
+        bool,
+        False,
+        "Let the model choose among more containers.",
+        advanced=True,
+    ),
+    Field("custom_containers", str, "", "Names of those containers, with commas.", advanced=True),
+    Field("custom_container_instructions", str, "", "When to use which, for the model.", advanced=True),
 )
 
 
