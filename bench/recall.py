@@ -233,7 +233,7 @@ NEUTRAL: dict[str, float | tuple[float, ...]] = {
     "NUMBER_WEIGHT": 0.0,
     "QUESTION_WEIGHT": 0.0,
     "LENGTH_WEIGHT": 0.0,
-    "NEIGHBOUR_WEIGHT": 0.0,
+    "REPLY_WEIGHT": 0.0,
     "LEAST_DEVIATION": 0.0,
 }
 """Each ingredient of the ranking by its constant, and the value that takes it out."""

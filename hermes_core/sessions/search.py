@@ -41,7 +41,10 @@ _SPEAKERS = """
 
 _ROW_COLUMNS = """
     m.id, s.id AS session_id, m.session_key, m.position, m.role, m.content, m.timestamp, m.speaker, m.ref,
-    m.tool_name, m.tool_calls, s.source, s.model, s.title, s.started_at
+    m.tool_name, m.tool_calls, s.source, s.model, s.title, s.started_at, coalesce((
+        SELECT substr(rtrim(b.content), -1) IN ('?', '？') FROM messages b
+        WHERE b.session_key = m.session_key AND b.position = m.position - 1
+    ), 0) AS reply
 """
 
 
@@ -192,7 +195,12 @@ class _Reader:
 def _candidate(row: sqlite3.Row, scores: Mapping[Place, float]) -> Candidate:
     place = (row["session_key"], row["position"])
     return Candidate(
-        row["id"], row["content"], scores.get(place, 0.0), row["speaker"], row["timestamp"], place
+        row["id"],
+        row["content"],
+        scores.get(place, 0.0),
+        row["speaker"],
+        row["timestamp"],
+        bool(row["reply"]),
     )
 
 

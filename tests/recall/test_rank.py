@@ -63,6 +63,18 @@ def test_an_answer_comes_before_the_message_that_only_asks() -> None:
     assert ranked("where is the key", asks, answers) == [2, 1]
 
 
+def test_what_follows_a_question_is_preferred_as_its_answer() -> None:
+    plain, reply = Candidate(1, "In the box", 5.0), Candidate(2, "In the box", 5.0, reply=True)
+
+    assert ranked("where is the key", plain, reply) == [2, 1]
+
+
+def test_what_is_close_in_meaning_is_preferred() -> None:
+    plain, like = Candidate(1, "In the box", 5.0), Candidate(2, "Up the hill", 5.0, likeness=1.0)
+
+    assert ranked("where is the key", plain, like) == [2, 1]
+
+
 def test_a_question_for_a_time_prefers_a_message_that_tells_one() -> None:
     plain, timed = Candidate(1, "I ran the race, hurrah", 5.0), Candidate(2, "I ran the race yesterday", 5.0)
 
@@ -88,7 +100,7 @@ def test_tokens_are_counted_by_script() -> None:
 def test_ranking_gives_each_candidate_at_most_once(
     question: str, texts: list[tuple[str, float]], limit: int
 ) -> None:
-    candidates = [Candidate(i, text, score, place=(0, i)) for i, (text, score) in enumerate(texts)]
+    candidates = [Candidate(i, text, score) for i, (text, score) in enumerate(texts)]
 
     found = ranked(question, *candidates, limit=limit)
 
