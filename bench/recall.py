@@ -30,7 +30,7 @@ from rich.table import Table
 
 from hermes_core.importers.locomo import read_locomo
 from hermes_core.importers.values import ImportedSession
-from hermes_core.recall import rank
+from hermes_core.recall import dense, rank
 from hermes_core.recall.tokens import is_stop_word, words
 from hermes_core.sessions import lookup
 from hermes_core.sessions.db import SessionDB
@@ -77,9 +77,9 @@ class Result:
 
 
 @contextmanager
-def ours(conversation: Conversation, folder: Path) -> Iterator[Ask]:
-    """SessionDB as it is installed."""
-    db = SessionDB(folder / "state.db")
+def ours(conversation: Conversation, folder: Path, *, semantic: bool = False) -> Iterator[Ask]:
+    """SessionDB as it is installed by default."""
+    db = SessionDB(folder / "state.db", semantic=semantic)
     for session in conversation.sessions:
         db.create_session(session.id, session.source, title=session.title, started_at=session.started_at)
         for number, turn in enumerate(session.turns, 1):
@@ -94,8 +94,19 @@ def ours(conversation: Conversation, folder: Path) -> Iterator[Ask]:
                 for m in turn.messages
             ]
             db.append_turn(session.id, messages, f"{session.id}-{number}", number)
+    if db.meaning is not None:
+        db.meaning.build()
     yield lambda question, k: [hit.ref for hit in db.search(question, limit=k)]
     db.close()
+
+
+@contextmanager
+def ours_semantic(conversation: Conversation, folder: Path) -> Iterator[Ask]:
+    """SessionDB with the extra [semantic]."""
+    if not dense.installed():
+        raise SystemExit("ours-semantic needs: pip install 'hermes-memory-core[semantic]'")
+    with ours(conversation, folder, semantic=True) as ask:
+        yield ask
 
 
 @contextmanager
@@ -134,7 +145,17 @@ def plain_fts5(conversation: Conversation, folder: Path) -> Iterator[Ask]:
     db.close()
 
 
-SYSTEMS = {"ours": ours, "no-memory": nothing, "recent": recent, "plain-fts5": plain_fts5}
+SYSTEMS = {
+    "ours": ours,
+    "ours-semantic": ours_semantic,
+    "no-memory": nothing,
+    "recent": recent,
+    "plain-fts5": plain_fts5,
+}
+
+
+def default_systems() -> list[str]:
+    return [name for name in SYSTEMS if name != "ours-semantic" or dense.installed()]
 
 
 # ---------------------------------------------------------------------- running and scoring
@@ -336,7 +357,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.ablate:
         scores = ablate(conversations, options.k, progress)
     else:
-        scores = [score(run(name, conversations, progress), options.k) for name in options.system or SYSTEMS]
+        scores = [
+            score(run(name, conversations, progress), options.k)
+            for name in options.system or default_systems()
+        ]
     if options.json:
         print(json.dumps(scores, indent=2))
     else:

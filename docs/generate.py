@@ -19,7 +19,7 @@ from tables import argument_table, cell, fenced, option_table, walk
 
 from hermes_core import errors
 from hermes_core.agent.lifecycle import lifecycle_table
-from hermes_core.config_keys import BLOCKS, KEYS, LOAD_PROVIDERS, Key
+from hermes_core.config_keys import BLOCKS, KEYS, LOAD_PROVIDERS, SEMANTIC, Key
 from hermes_core.contract import values
 from hermes_core.contract.hooks import (
     OBSERVER_POLICIES,
@@ -49,6 +49,7 @@ LANES = {
 ENVIRONMENT = {
     "HERMES_HOME": "The folder that holds everything; `~/.hermes` without it (`%LOCALAPPDATA%\\hermes` on Windows).",
     "HERMES_PROFILE": "A profile's name: the home is then `$HERMES_HOME/profiles/NAME`, a whole home of its own.",
+    SEMANTIC: "`auto` or `off`: whether past sessions are searched by meaning as well. Comes before `recall.semantic`.",
     LOAD_PROVIDERS: "A comma list of the only providers that may load; set and empty, none. Comes before `providers.allow`.",
 }
 NO_HOME = "no-such-home"

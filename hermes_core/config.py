@@ -23,6 +23,7 @@ from hermes_core.config_keys import (
     BLOCKS,
     KEYS,
     LOAD_PROVIDERS,
+    SEMANTIC,
     Config,
     Key,
     MemoryConfig,
@@ -39,6 +40,7 @@ __all__ = [
     "BLOCKS",
     "KEYS",
     "LOAD_PROVIDERS",
+    "SEMANTIC",
     "Config",
     "Key",
     "MemoryConfig",
@@ -64,10 +66,20 @@ def load_config(home: HermesHome, environ: Mapping[str, str] | None = None) -> C
     """
     env = os.environ if environ is None else environ
     config = parse_config(_read(home.config_yaml))
+    if env.get(SEMANTIC):
+        config = dataclasses.replace(config, recall=_semantic(config.recall, env[SEMANTIC]))
     if LOAD_PROVIDERS not in env:
         return config
     names = tuple(name.strip() for name in env[LOAD_PROVIDERS].split(",") if name.strip())
     return dataclasses.replace(config, providers=dataclasses.replace(config.providers, allow=names))
+
+
+def _semantic(recall: RecallConfig, value: str) -> RecallConfig:
+    key = KEYS["recall.semantic"]
+    fault = key.fault(value)
+    if fault:
+        raise ConfigError(f"{SEMANTIC} {fault}", "correct the variable, or unset it")
+    return dataclasses.replace(recall, semantic="off" if value == "off" else "auto")
 
 
 def parse_config(text: str) -> Config:

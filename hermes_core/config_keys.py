@@ -13,6 +13,9 @@ from typing import Any, Literal
 LOAD_PROVIDERS = "HERMES_LOAD_PROVIDERS"
 """Environment variable: a comma list of the only providers that may load; set and empty, none may."""
 
+SEMANTIC = "HERMES_SEMANTIC"
+"""Environment variable: what `recall.semantic` is, whatever config.yaml says."""
+
 _METADATA = "key"
 
 Value = bool | int | float | str | list[str] | None
@@ -103,6 +106,11 @@ class RecallConfig:
         "on_request",
         "Past sessions: only when the model asks for them, or in every turn.",
         choices=("on_request", "auto"),
+    )
+    semantic: Literal["auto", "off"] = _key(
+        "auto",
+        f"Search past sessions by meaning as well: when the extra [semantic] is installed, or never. {SEMANTIC} comes first.",
+        choices=("auto", "off"),
     )
     budget: int = _key(1500, "Tokens that recall may take in one turn.", minimum=0)
     deadline: float = _key(

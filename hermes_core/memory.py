@@ -96,7 +96,11 @@ class Memory:
     ) -> None:
         self.home = home
         self.config = config
-        self.sessions = SessionDB(home.state_db, journal_mode=config.sessions.journal_mode)
+        self.sessions = SessionDB(
+            home.state_db,
+            journal_mode=config.sessions.journal_mode,
+            semantic=config.recall.semantic == "auto" and config.sessions.search_enabled,
+        )
         observers, self._observer_problems = load_observers(self._control())
         self.manager = MemoryManager(
             home,
@@ -314,6 +318,8 @@ class Memory:
         """What is configured and does not work for who speaks, a sentence each; empty when all is well."""
         found = [str(self._load_error)] if self._load_error else []
         found += [*self._observer_problems, *filter(None, [self._refused])]
+        if self.sessions.meaning is not None:
+            found += filter(None, [self.sessions.meaning.fault])
         found += [str(conflict) for conflict in self.curated.of(session).problems().values()]
         return found + [
             f"memory provider {health.name!r} is {health.state}: {health.reason}"

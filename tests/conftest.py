@@ -5,6 +5,7 @@ Other fixtures live in `hermes_core.testing.pytest_plugin`, where authors get th
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ from hermes_core.home import HermesHome
 from hermes_core.loader import hermes_home as hermes_home_module
 from hermes_core.loader.entry import BUNDLED
 from hermes_core.loader.hermes_modules import HOST_NAMES, HostModules, install_host_modules
+
+# No test pays for a model, nor for its thread, but those of search by meaning.
+os.environ["HERMES_SEMANTIC"] = "off"
 
 LOCKBOX = '''
 from pathlib import Path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hermes_core.cli import home_of
 from hermes_core.cli.output import finish, json_option, print_json
+from hermes_core.errors import ConfigError
 from hermes_core.importers import FORMATS, read_file
 from hermes_core.importers.detect import Format
 from hermes_core.importers.run import Imported, import_sessions
@@ -34,6 +36,7 @@ def import_command(ctx: click.Context, file: Path, file_format: Format, as_json:
     sessions = read_file(file, file_format)
     with open_memory(home_of(ctx)) as memory:
         done = import_with_progress(memory, sessions)
+        build_with_progress(memory)
         delivered = memory.flush(timeout=60)
         problems = memory.problems()
     if as_json:
@@ -50,16 +53,29 @@ def import_command(ctx: click.Context, file: Path, file_format: Format, as_json:
 
 def import_with_progress(memory: Memory, sessions: Sequence[ImportedSession]) -> Imported:
     """Import with a bar on standard error, where that is a terminal."""
-    bar = Progress(
-        TextColumn("importing"),
+    with _bar("importing", "turns") as bar:
+        task = bar.add_task("", total=sum(len(session.turns) for session in sessions))
+        return import_sessions(memory, sessions, on_turn=lambda: bar.advance(task))
+
+
+def build_with_progress(memory: Memory) -> None:
+    """Make what search by meaning needs now rather than in the background; a fault is among the problems."""
+    meaning = memory.sessions.meaning
+    if meaning is None or not (missing := meaning.missing()):
+        return
+    with _bar("reading for meaning", "messages") as bar, contextlib.suppress(ConfigError):
+        task = bar.add_task("", total=missing)
+        meaning.build(lambda done: bar.update(task, completed=done))
+
+
+def _bar(what: str, unit: str) -> Progress:
+    return Progress(
+        TextColumn(what),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("turns"),
+        TextColumn(unit),
         TimeRemainingColumn(),
         console=Console(file=sys.stderr),
         transient=True,
         disable=not sys.stderr.isatty(),
     )
-    with bar:
-        task = bar.add_task("", total=sum(len(session.turns) for session in sessions))
-        return import_sessions(memory, sessions, on_turn=lambda: bar.advance(task))

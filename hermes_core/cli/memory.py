@@ -256,7 +256,7 @@ def _show_status(report: Status) -> None:
     rows.append(("outbox", f"{box.waiting} waiting{oldest}", f"{box.parked} parked" if box.parked else ""))
     stored = report.sessions
     if "sessions" in stored:
-        search = "" if stored["search_enabled"] else "search is off"
+        search = f"by meaning: {stored['by_meaning']}" if stored["search_enabled"] else "search is off"
         rows.append(("sessions", f"{stored['sessions']} sessions, {stored['messages']} messages", search))
     rows += [("", "warning", text) for text in (*report.config_warnings, *report.warnings)]
     print_table("", ("what", "state", "remark"), rows, "")

@@ -29,7 +29,12 @@ def _store(ctx: click.Context) -> Iterator[SessionDB]:
         raise SessionError(
             f"there is no session store {str(home.state_db)!r} yet", "it is made with the first session"
         )
-    db = SessionDB(home.state_db, journal_mode=load_config(home).sessions.journal_mode)
+    config = load_config(home)
+    db = SessionDB(
+        home.state_db,
+        journal_mode=config.sessions.journal_mode,
+        semantic=config.recall.semantic == "auto",
+    )
     with contextlib.closing(db):
         yield db
 
@@ -77,14 +82,18 @@ def repair(ctx: click.Context, yes: bool, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def rebuild(ctx: click.Context, as_json: bool) -> None:
-    """Make the search index anew from the messages. Others may go on writing; until the end a search finds less."""
+    """Make the search index anew from the messages, and with [semantic] their vectors.
+
+    Others may go on writing; until the end a search finds less.
+    """
     with _store(ctx) as db:
         total = db.counts()["messages"]
         done = db.rebuild_index(lambda count: _told("search index", count, total))
+        vectors = db.rebuild_vectors(lambda count: _told("vectors", count, total))
     if as_json:
-        print_json({"messages": done})
+        print_json({"messages": done, "vectors": vectors})
     else:
-        click.echo(f"{done} messages indexed.")
+        click.echo(f"{done} messages indexed." + (f" {vectors} can be found by meaning." if vectors else ""))
 
 
 @click.command()

@@ -10,6 +10,7 @@ from hermes_core.config import load_config
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.store import TARGETS, MemoryStore
 from hermes_core.errors import ConfigError, StorageError
+from hermes_core.health import meaning
 from hermes_core.health.databases import unusable
 from hermes_core.health.files import examine_files
 from hermes_core.health.finding import Finding, guarded, told
@@ -128,6 +129,7 @@ def _status(found: Opened, broken: list[Finding]) -> Status:
     sessions: dict[str, Any] = {"search_enabled": memory.config.sessions.search_enabled}
     if "state.db" not in unusable_names:
         sessions |= memory.sessions.counts()
+        sessions["by_meaning"] = meaning.state(memory)
     return Status(
         str(memory.home.path),
         memory.home.profile,

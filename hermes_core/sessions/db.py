@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import SessionError
+from hermes_core.recall import dense
 from hermes_core.recall.query import analyse
 from hermes_core.sessions import lineage, reads, records, upkeep, writes
 from hermes_core.sessions.filters import Filters, Order
 from hermes_core.sessions.mark import Mark
+from hermes_core.sessions.meaning import Meaning
 from hermes_core.sessions.migrations import MIGRATIONS
 from hermes_core.sessions.records import (
     CompletedTurn,
@@ -38,7 +40,8 @@ class SessionDB:
 
     Each writing method is one transaction; when it returns, what it wrote is on disk and can be found. Methods raise
     `SessionError` for sessions and messages that are not there, `DatabaseCorrupt` and `DatabaseUnavailable` for the
-    file.
+    file. With `semantic` it also searches by meaning, when the extra `[semantic]` is installed: `meaning` then is what
+    makes the vectors, in the background from the first message on.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class SessionDB:
         read_only: bool = False,
         clock: Callable[[], float] = time.time,
         zone: tzinfo | None = None,
+        semantic: bool = False,
     ) -> None:
         self.path = path
         self._mark = Mark(path)
@@ -64,9 +68,12 @@ class SessionDB:
         )
         self._clock = clock
         self._zone = zone or datetime.now().astimezone().tzinfo
+        self.meaning = Meaning(self._database) if semantic and not read_only and dense.installed() else None
 
     def close(self) -> None:
         """Close every connection to the file."""
+        if self.meaning is not None:
+            self.meaning.close()
         self._database.close()
         self._mark.close()
 
@@ -266,6 +273,7 @@ class SessionDB:
             key = writes.key_of(connection, session_id)
             message_id = writes.append(connection, key, message, self._clock())
         self._mark.raise_to(message_id)
+        self._stored()
         return message_id
 
     def append_turn(
@@ -290,6 +298,7 @@ class SessionDB:
             key = writes.key_of(connection, session_id)
             ids = writes.append_turn(connection, key, messages, turn_id, number, author, at, self._clock())
         self._mark.raise_to(max(ids, default=0))
+        self._stored()
         return ids
 
     def get_message(self, message_id: int) -> StoredMessage | None:
@@ -442,6 +451,7 @@ class SessionDB:
             order=sort,
             now=now,
             zone=zone,
+            meaning=self.meaning,
         )
 
     # ------------------------------------------------------------------ the file
@@ -470,6 +480,13 @@ class SessionDB:
         """
         return upkeep.rebuild(self._database, progress)
 
+    def rebuild_vectors(self, progress: Callable[[int], None] | None = None) -> int:
+        """Make all vectors anew; returns for how many messages, 0 without search by meaning."""
+        if self.meaning is None:
+            return 0
+        self.meaning.forget()
+        return self.meaning.build(progress)
+
     def vacuum(self, *, dry_run: bool = False) -> upkeep.Vacuumed:
         """Give the space of deleted rows back; a `dry_run` only says how much there is."""
         return upkeep.vacuum(self._database, dry_run=dry_run)
@@ -481,6 +498,10 @@ class SessionDB:
     def backup(self, target: Path) -> None:
         """Copy the whole store to `target`, also while others write."""
         self._database.backup(target)
+
+    def _stored(self) -> None:
+        if self.meaning is not None:
+            self.meaning.wake()
 
     def _warn_when_behind(self, connection: sqlite3.Connection) -> None:
         for line in upkeep.behind(connection, self.path, self._mark):

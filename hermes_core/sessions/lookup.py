@@ -83,8 +83,8 @@ class Lookup:
         self._newest = int(database.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0])
         self.asked: list[str] = []
 
-    def scores(self, analysis: Analysis) -> dict[Place, float]:
-        """What each place is worth by its words and its neighbours'."""
+    def scores(self, analysis: Analysis, also: Collection[Place] = ()) -> dict[Place, float]:
+        """What the best places are worth by their words and their neighbours', and those of `also`."""
         found = [term for term in map(self._find, analysis.terms) if term.places]
         self.asked = [term.expression for term in found]
         bringing = [term for term in found if term.whole] + self._verbatim(analysis)
@@ -94,7 +94,7 @@ class Lookup:
         scores = self._scored(bringing)
         if not weighing:
             return scores
-        best = heapq.nlargest(WEIGHED, scores, key=scores.__getitem__)
+        best = {*heapq.nlargest(WEIGHED, scores, key=scores.__getitem__), *also}
         around = self._around(best)
         near = {place for places in around.values() for place in places.values()}
         terms = [replace(t, places={p: w for p, w in t.places.items() if p in near}) for t in bringing]

@@ -107,7 +107,18 @@ def _create(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+def _add_vectors(connection: sqlite3.Connection) -> None:
+    """Vectors of messages, see `sessions.meaning`; empty without the extra that makes them."""
+    connection.execute(
+        """CREATE TABLE vectors (
+            message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
+            model TEXT NOT NULL, own BLOB NOT NULL, pair BLOB NOT NULL
+        ) STRICT"""
+    )
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("sessions-messages-turns", _create),
     (f"text-cut-{CUT_VERSION}", recut),
+    ("vectors", _add_vectors),
 )

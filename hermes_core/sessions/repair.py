@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
-from hermes_core.sessions import index
+from hermes_core.sessions import index, meaning
 from hermes_core.sessions.mark import Mark
 from hermes_core.sessions.migrations import MIGRATIONS
 from hermes_core.storage.files import PRIVATE_FOLDER, locked, sync_folder
@@ -238,6 +238,9 @@ def _put_right(connection: sqlite3.Connection, mark: int) -> None:
     for statement in (_ORPHANS, _BROKEN_TURNS, _POSITIONS, _COUNTS):
         connection.execute(statement)
     connection.execute("DELETE FROM state_meta WHERE key = ?", (index.UNFINISHED,))
+    connection.execute(
+        "DELETE FROM state_meta WHERE key LIKE ?", (f"{meaning.DONE}%",)
+    )  # vectors are made anew
     connection.execute("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'messages'", (mark,))
     connection.execute(
         "INSERT INTO sqlite_sequence SELECT 'messages', ? WHERE 'messages' NOT IN (SELECT name FROM sqlite_sequence)",

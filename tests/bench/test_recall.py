@@ -35,6 +35,7 @@ def test_the_benchmark_scores_a_file_and_beats_its_baselines(tmp_path: Path) -> 
         "--data",
         str(tmp_path / "data.json"),
         "--json",
+        *(f"--system={name}" for name in ("ours", "no-memory", "recent", "plain-fts5")),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
 

@@ -224,3 +224,10 @@ def test_toolsets_are_looked_up_by_platform() -> None:
     assert found.of("telegram") == ("memory",)
     assert found.of("cli") is None
     assert found.of("of") is None
+
+
+def test_the_environment_says_whether_search_is_by_meaning(home: HermesHome) -> None:
+    assert load_config(home, {}).recall.semantic == "auto"
+    assert load_config(home, {"HERMES_SEMANTIC": "off"}).recall.semantic == "off"
+    with pytest.raises(ConfigError, match="HERMES_SEMANTIC must be one of auto, off, is 'on'"):
+        load_config(home, {"HERMES_SEMANTIC": "on"})

@@ -79,7 +79,7 @@ def test_damage_is_one_line_with_what_to_do_and_repair_does_it(home: HermesHome)
 
 
 def test_the_index_is_made_anew(home: HermesHome) -> None:
-    assert json.loads(hermes(home, "rebuild", "--json").output) == {"messages": 5}
+    assert json.loads(hermes(home, "rebuild", "--json").output) == {"messages": 5, "vectors": 0}
     assert hermes(home, "rebuild").output.endswith("5 messages indexed.\n")
 
 

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_core.recall import dense
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.meaning import Meaning
+from hermes_core.sessions.repair import repair
+
+pytestmark = [
+    pytest.mark.skipif(not dense.installed(), reason="needs the extra [semantic]"),
+    pytest.mark.slow,
+]
+
+TALK = [
+    "We adopted a puppy from the shelter on Sunday.",
+    "The quarterly report is due on Friday.",
+    "My flight to Lisbon leaves at seven.",
+    "I have been feeling down since the divorce.",
+    "The recipe needs two cups of flour.",
+]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[[], SessionDB]]:
+    """Opens the test's store, as often as asked."""
+    stores: list[SessionDB] = []
+
+    def open_store() -> SessionDB:
+        stores.append(SessionDB(tmp_path / "state.db", semantic=True))
+        return stores[-1]
+
+    yield open_store
+    for store in stores:
+        store.close()
+
+
+def meaning_of(db: SessionDB) -> Meaning:
+    assert db.meaning is not None
+    return db.meaning
+
+
+def filled(db: SessionDB, session: str = "s1") -> SessionDB:
+    db.create_session(session)
+    for number, text in enumerate(TALK):
+        db.append_turn(
+            session,
+            [{"role": "user", "content": text}, {"role": "assistant", "content": "I see."}],
+            f"{session}-{number}",
+            number + 1,
+        )
+    meaning_of(db).build()
+    return db
+
+
+def rows(db: SessionDB, sql: str = "SELECT count(*) FROM vectors") -> int:
+    with sqlite3.connect(db.path) as connection:
+        return int(connection.execute(sql).fetchone()[0])
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [("new dog in the family?", 0), ("a depressed mood", 3), ("trip to Portugal", 2), ("baking a cake", 4)],
+)
+def test_a_message_is_found_that_shares_no_word_with_the_question(
+    opened: Callable[[], SessionDB], question: str, wanted: int
+) -> None:
+    assert filled(opened()).search(question)[0].text == TALK[wanted]
+
+
+def test_without_the_switch_nothing_is_made_and_no_thread_runs(tmp_path: Path) -> None:
+    before = threading.active_count()
+    db = SessionDB(tmp_path / "state.db")
+    db.create_session("s1")
+    db.append_message("s1", "user", TALK[0])
+    assert db.meaning is None
+    assert threading.active_count() == before
+    assert rows(db) == 0
+    db.close()
+
+
+def test_vectors_are_made_in_the_background_and_the_thread_ends_with_the_store(
+    opened: Callable[[], SessionDB],
+) -> None:
+    db = opened()
+    db.create_session("s1")
+    db.append_message("s1", "user", TALK[0])
+    made = threading.Event()
+    for _ in range(400):
+        if not meaning_of(db).missing():
+            break
+        made.wait(0.05)
+    assert rows(db) == 1
+    db.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "hermes-meaning"]
+
+
+def test_a_deleted_session_takes_its_vectors_along(opened: Callable[[], SessionDB]) -> None:
+    db = filled(filled(opened()), "s2")
+    db.delete_session("s1")
+    assert rows(db) == 2 * len(TALK)
+    assert {hit.session_id for hit in db.search("new dog in the family?")} == {"s2"}
+
+
+def test_what_was_taken_back_is_not_found_by_meaning(opened: Callable[[], SessionDB]) -> None:
+    db = filled(opened())
+    db.rewind("s1", 1)
+    assert db.search("new dog in the family?") == []
+
+
+def test_vectors_of_another_model_are_made_anew(opened: Callable[[], SessionDB]) -> None:
+    db = filled(opened())
+    with sqlite3.connect(db.path) as connection:
+        connection.execute("UPDATE vectors SET model = 'older', own = x'00', pair = x'00'")
+        connection.execute("DELETE FROM state_meta WHERE key LIKE 'meaning:%'")
+    db.close()
+    again = opened()
+    assert meaning_of(again).build() == 2 * len(TALK)
+    assert rows(again, "SELECT count(*) FROM vectors WHERE model = 'older'") == 0
+    assert again.search("new dog in the family?")[0].text == TALK[0]
+
+
+def test_a_search_has_missing_vectors_made(opened: Callable[[], SessionDB], tmp_path: Path) -> None:
+    plain = SessionDB(tmp_path / "state.db")
+    plain.create_session("s1")
+    plain.append_message("s1", "user", TALK[0])
+    plain.close()
+    db = opened()
+    db.search("anything")
+    pause = threading.Event()
+    for _ in range(400):
+        if not meaning_of(db).missing():
+            break
+        pause.wait(0.05)
+    assert rows(db) == 1
+
+
+def test_messages_that_another_process_stores_are_found_by_meaning(opened: Callable[[], SessionDB]) -> None:
+    one, other = filled(opened()), opened()
+    assert other.search("new dog in the family?")
+    one.append_message("s1", "user", "Our cat had kittens.")
+    meaning_of(one).build()
+    assert "Our cat had kittens." in [hit.text for hit in other.search("feline offspring", limit=3)]
+
+
+def test_two_builders_make_each_vector_once(opened: Callable[[], SessionDB], tmp_path: Path) -> None:
+    plain = SessionDB(tmp_path / "state.db")
+    plain.create_session("s1")
+    for number in range(200):
+        plain.append_message("s1", "user", f"Message number {number}.")
+    plain.close()
+    counts: list[int] = []
+    builders = [
+        threading.Thread(target=lambda: counts.append(meaning_of(opened()).build())) for _ in range(2)
+    ]
+    for thread in builders:
+        thread.start()
+    for thread in builders:
+        thread.join()
+    assert sum(counts) == 200
+
+
+BUILDING = """
+import sys
+from pathlib import Path
+from hermes_core.sessions.db import SessionDB
+db = SessionDB(Path(sys.argv[1]), semantic=True)
+db.meaning.build(lambda done: print(done, flush=True))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_a_kill_in_the_middle_loses_nothing(opened: Callable[[], SessionDB], tmp_path: Path) -> None:
+    plain = SessionDB(tmp_path / "state.db")
+    plain.create_session("s1")
+    for number in range(200):
+        plain.append_message("s1", "user", f"Message number {number}.")
+    plain.close()
+    command = [sys.executable, "-c", BUILDING, str(tmp_path / "state.db")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as builder:
+        assert builder.stdout is not None
+        made = int(builder.stdout.readline())
+        os.kill(builder.pid, signal.SIGKILL)
+    db = opened()
+    assert db.check() == []
+    assert 0 < meaning_of(db).build() <= 200 - made
+    assert rows(db) == 200
+
+
+def test_read_only_searches_by_words(opened: Callable[[], SessionDB], tmp_path: Path) -> None:
+    filled(opened()).close()
+    db = SessionDB(tmp_path / "state.db", read_only=True, semantic=True)
+    assert [hit.text for hit in db.search("Lisbon")][:1] == [TALK[2]]
+    db.close()
+
+
+def test_a_broken_package_is_said_once_and_search_goes_on_by_words(
+    opened: Callable[[], SessionDB],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    filled(opened()).close()
+    broken = tmp_path / "model.onnx"
+    broken.write_bytes(b"no model")
+    monkeypatch.setattr(dense, "_weights", lambda: broken)
+    dense.encoder.cache_clear()
+    db = opened()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert db.search("Lisbon")[0].text == TALK[2]
+    assert "is not the file that it should be" in meaning_of(db).fault
+    assert len([one for one in caplog.records if "by meaning" in one.message]) == 1
+    assert not meaning_of(db).works()
+
+
+def test_a_repaired_store_makes_its_vectors_anew(opened: Callable[[], SessionDB]) -> None:
+    filled(opened()).close()
+    db = opened()
+    path = db.path
+    db.close()
+    repair(path)
+    again = opened()
+    assert rows(again) == 0
+    assert meaning_of(again).build() == 2 * len(TALK)
+
+
+def test_a_rebuild_makes_all_vectors_anew(opened: Callable[[], SessionDB]) -> None:
+    db = filled(opened())
+    assert db.rebuild_vectors() == 2 * len(TALK)
+    assert rows(db) == 2 * len(TALK)
+    assert db.search("new dog in the family?")[0].text == TALK[0]
