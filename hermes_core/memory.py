@@ -23,6 +23,7 @@ from hermes_core.contract.values import (
     Message,
     Query,
     Recall,
+    RecallItem,
     Session,
     SessionSwitch,
     ToolCall,
@@ -34,15 +35,16 @@ from hermes_core.curated.tool import MEMORY_SCHEMA, MemoryTool
 from hermes_core.errors import HermesError, OutboxError, ProviderError, ProviderUnavailable, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings
+from hermes_core.kit.text import is_trivial
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.entry import LoadControl, ProviderEntry, State
 from hermes_core.loader.load import Loaded, load_provider
 from hermes_core.loader.observers import load_observers
 from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.manager.prefetch import within
+from hermes_core.manager.prefetch import CHARS_PER_TOKEN, within
 from hermes_core.recall.rank import count_tokens
-from hermes_core.recalled import Recalled, RecallReport, TurnRecall, found_item, recalled
+from hermes_core.recalled import Recalled, RecallReport, Told, TurnRecall, found_item, recalled
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool, owner_of
 
@@ -236,7 +238,12 @@ class Memory:
         query = self._query(text, recent)
         self.manager.on_turn_start(self.sessions.turn_count(session.id) + 1, text, session)
         recall = self.manager.prefetch_all(query, session)
-        contexts = (*recall.contexts, *self._past(query, session))
+        told = Told(
+            (self.manager.frozen_system_prompt(session), *(message.get("content", "") for message in recent))
+        )
+        recall = told.without_repeats(recall)
+        past = Recall(self._past(query, session, told)).render()
+        contexts = (*recall.contexts, *([(SESSIONS_LABEL, past)] if past else []))
         return TurnRecall(recall, contexts, tuple(self.problems(session)))
 
     def end_turn(
@@ -297,14 +304,18 @@ class Memory:
         here = session or self.local_session
         self.manager.initialize_all(here)
         query = self._query(text)
-        auto = self.config.recall.sessions == "auto"
         results = [
             *(Recalled("memory", True, entry) for entry in self._prompt_entries(here)),
             *self._provider_results(query, here, limit),
         ]
         if self.config.sessions.search_enabled:
             hits = self.sessions.search(text, limit=limit, user=owner_of(here) or None)
-            results += [recalled("sessions", auto, found_item(hit)) for hit in hits]
+            given = {item.message_id: item for item in self._past(query, here, Told())}
+            results += [
+                recalled("sessions", hit.message_id in given, given.pop(hit.message_id, found_item(hit)))
+                for hit in hits
+            ]
+            results += [recalled("sessions", True, item) for item in given.values()]
         tokens = sum(count_tokens(result.text) for result in results if result.injected)
         elapsed = (time.perf_counter() - began) * 1000
         return RecallReport(text, tuple(results), tokens, round(elapsed, 3), tuple(self.problems(here)))
@@ -422,17 +433,16 @@ class Memory:
     def _query(self, text: str, recent: Sequence[Message] = ()) -> Query:
         return Query(text=text, budget=self.config.recall.budget, recent=tuple(recent), now=time.time())
 
-    def _past(self, query: Query, session: Session) -> list[tuple[str, str]]:
-        """Past sessions for the fence, when config.yaml asks for them in every turn."""
-        if self.config.recall.sessions != "auto" or not self.config.sessions.search_enabled:
-            return []
-        hits = self.sessions.search(
-            query.text,
-            exclude_sessions=tuple(self.sessions.lineage(session.id)),
-            user=owner_of(session) or None,
-        )
-        text = within(Recall(tuple(map(found_item, hits))), query.budget).render()
-        return [(SESSIONS_LABEL, text)] if text else []
+    def _past(self, query: Query, session: Session, told: Told) -> tuple[RecallItem, ...]:
+        """What past sessions bring, when config.yaml asks for them in every turn: all, if they fit, else what answers."""
+        auto = self.config.recall.sessions == "auto" and self.config.sessions.search_enabled
+        if not auto or is_trivial(query.text):
+            return ()
+        user, here = owner_of(session) or None, tuple(self.sessions.lineage(session.id))
+        hits = self.sessions.everything(query.budget * CHARS_PER_TOKEN, user=user, exclude_sessions=here)
+        if hits is None:
+            hits = self.sessions.search(query.text, exclude_sessions=here, user=user, unasked=True)
+        return within(Recall(told.new(map(found_item, hits))), query.budget).items
 
     def _prompt_entries(self, session: Session) -> list[str]:
         """The curated entries that a new session's prompt shows."""

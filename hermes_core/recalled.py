@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -30,6 +31,39 @@ class TurnRecall:
     def inject(self, content: Any) -> Any:
         """This request's copy of the user message, text or parts, with the fence behind it; the original stays."""
         return inject_memory_context(content, self.contexts)
+
+
+class Told:
+    """What the model has before it already, so that recall says nothing a second time."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._texts = [_plain(text) for text in texts]
+
+    def without_repeats(self, recall: RecallResult) -> RecallResult:
+        """The recall of providers without the items that were told, in the prompt, in context or by one of them."""
+        parts = []
+        for part in recall.parts:
+            if part.recall.text.strip():
+                self._texts.append(_plain(part.recall.text))
+                parts.append(part)
+            else:
+                parts.append(replace(part, recall=replace(part.recall, items=self.new(part.recall.items))))
+        return replace(recall, parts=tuple(parts))
+
+    def new(self, items: Iterable[RecallItem]) -> tuple[RecallItem, ...]:
+        """Those that were not told yet; now they are."""
+        found = []
+        for item in items:
+            text = _plain(item.text)
+            if not any(text in told for told in self._texts):
+                self._texts.append(text)
+                found.append(item)
+        return tuple(found)
+
+
+def _plain(text: str) -> str:
+    """Text as it is compared: as whole words, whatever the space between them."""
+    return f" {' '.join(text.split())} "
 
 
 @dataclass(frozen=True, slots=True)

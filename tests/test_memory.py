@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hermes_core import MemoryProvider, Query, Recall, RecallItem, Turn, open_memory
+from hermes_core import MemoryProvider, Message, Query, Recall, RecallItem, Turn, open_memory
 from hermes_core.config import set_value
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
@@ -260,3 +260,70 @@ def test_a_tool_may_be_called_before_any_session_was_started(hermes_home: Hermes
         assert memory.curated.entries("memory") == ("Likes tea",)
         assert json.loads(memory.call_tool("fake_remember", {"fact": "tea"}, nobody)) == {"ok": True}
         assert memory.sessions.list_sessions() == []
+
+
+FAR = "A long talk about the weather, the neighbours and the price of fish, with nothing in it."
+
+
+def with_past(home: HermesHome, *texts: str, provider: object = None) -> Memory:
+    """A memory that recalls past sessions unasked, and has one in which these texts were said."""
+    set_value(home, "recall.sessions", "auto")
+    memory = open_memory(home, provider=provider)
+    session = memory.start_session()
+    for text in texts:
+        say(memory, session, text)
+    return memory
+
+
+def test_past_sessions_that_fit_the_budget_are_given_whole(hermes_home: HermesHome) -> None:
+    with with_past(hermes_home, "Biscuit is a beagle", "Rent is due on Monday") as memory:
+        context = memory.begin_turn("what should I cook tonight?", memory.start_session()).context
+
+    assert context.index("Biscuit is a beagle") < context.index("Rent is due on Monday")
+
+
+def test_of_more_than_fits_nothing_is_recalled_that_holds_too_little_of_the_question(
+    hermes_home: HermesHome,
+) -> None:
+    talk = [f"{FAR} Number {number}." for number in range(100)]
+    with with_past(hermes_home, "the deploy key is in the red folder", *talk) as memory:
+        session = memory.start_session()
+
+        assert "red folder" in memory.begin_turn("where is the deploy key?", session).context
+        assert memory.begin_turn("and what about the weather?", session).context == ""
+        assert memory.begin_turn("ok, thanks!", session).context == ""
+
+
+def test_nothing_is_recalled_twice_nor_what_is_in_context(hermes_home: HermesHome) -> None:
+    class Echo(MemoryProvider):
+        name = "echo"
+
+        def prefetch(self, query: Query) -> Recall:
+            return Recall(
+                tuple(map(RecallItem, ("Prefers tea", "Biscuit is  a beagle", "Has a boat", "Has a boat")))
+            )
+
+    with with_past(
+        hermes_home, "Biscuit is a beagle", "Has a boat", "Lives in Rome", provider=Echo()
+    ) as memory:
+        memory.change_memory("add", "user", "Prefers tea")
+        session = memory.start_session()
+        memory.system_prompt(session)
+        recent = [Message(role="user", content="Lives in Rome")]
+
+        context = memory.begin_turn("who am I?", session, recent=recent).context
+
+    assert [context.count(text) for text in ("Prefers tea", "beagle", "Has a boat", "Lives in Rome")] == [
+        0,
+        1,
+        1,
+        0,
+    ]
+
+
+def test_the_report_says_which_past_messages_a_turn_is_given(hermes_home: HermesHome) -> None:
+    with with_past(hermes_home, "Biscuit is a beagle", "Rent is due on Monday") as memory:
+        found = memory.recall("when is the rent due?").results
+
+    assert {one.text for one in found if one.injected} >= {"Biscuit is a beagle", "Rent is due on Monday"}
+    assert found[0].text == "Rent is due on Monday"

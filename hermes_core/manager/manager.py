@@ -149,6 +149,11 @@ class MemoryManager:
             return frozen
         return self._freeze(session, self._blocks(session), replace=False)
 
+    def frozen_system_prompt(self, session: Session) -> str:
+        """The prompt that this session was given, "" when none was built yet."""
+        with self._lock:
+            return self._prompts.get(session.id, "")
+
     def rebuild_system_prompt(self, session: Session) -> str:
         """Ask the providers again, after a compression for instance, and freeze what they say now."""
         return self._freeze(session, self._blocks(session), replace=True)

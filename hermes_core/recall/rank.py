@@ -72,6 +72,11 @@ REPLY_WEIGHT = 0.55
 EXACT_WEIGHT = 2.0
 """For a piece of the question with its signs, as C# or --verbose; LoCoMo has none."""
 
+RELEVANT = 0.75
+"""What a message must hold of a question at the least, for anything to be recalled unasked: so much of what a single word
+is worth that was said once. `bench/recall.py` shows under `--unasked` what that saves and costs.
+"""
+
 MEASURED = 150
 """The best candidates by their words, whose mean and deviation all are measured by."""
 
@@ -120,10 +125,15 @@ def score_places(
     """
     scores: dict[Place, float] = defaultdict(float)
     for term in terms:
-        rarity = math.log1p((max(total - term.frequency, 0) + 0.5) / (term.frequency + 0.5))
+        worth = rarity(term.frequency, total)
         for place, weight in _with_neighbours(term.places, sizes or {}).items():
-            scores[place] += rarity * weight * (TERM_SATURATION + 1) / (weight + TERM_SATURATION)
+            scores[place] += worth * weight * (TERM_SATURATION + 1) / (weight + TERM_SATURATION)
     return dict(scores)
+
+
+def rarity(frequency: int, total: int) -> float:
+    """What a word is worth that stands in `frequency` of `total` messages."""
+    return math.log1p((max(total - frequency, 0) + 0.5) / (frequency + 0.5))
 
 
 def _with_neighbours(hits: Mapping[Place, float], sizes: Mapping[Place, int]) -> dict[Place, float]:

@@ -28,7 +28,7 @@ from hermes_core.sessions.records import (
     StoredSession,
     Window,
 )
-from hermes_core.sessions.search import known_names, search
+from hermes_core.sessions.search import everything, known_names, search
 from hermes_core.sessions.transcript import StoredTranscript
 from hermes_core.storage.sqlite import Database, JournalMode
 
@@ -423,11 +423,13 @@ class SessionDB:
         exclude_sessions: Sequence[str] = (),
         limit: int = 10,
         sort: Order | None = None,
+        unasked: bool = False,
     ) -> list[SearchHit]:
         """The messages that answer `query` best, best first (or by time with `sort`). No text raises.
 
         A question is read as people type it: any punctuation, any script; "quoted phrases", `prefix*` and AND, OR, NOT
         in capitals are demands. `since` and `until` are epoch seconds, `user` is compared with the session's own.
+        `unasked` is for recall that nobody asked for: it finds nothing when no message holds enough of the question.
         """
         filters = Filters(
             roles=_several(role),
@@ -452,7 +454,15 @@ class SessionDB:
             now=now,
             zone=zone,
             meaning=self.meaning,
+            unasked=unasked,
         )
+
+    def everything(
+        self, size: int, *, user: str | None = None, exclude_sessions: Sequence[str] = ()
+    ) -> list[SearchHit] | None:
+        """All messages with text, oldest first; None when together they have more than `size` characters."""
+        filters = Filters(user=user, exclude_sessions=tuple(exclude_sessions))
+        return everything(self._database, filters, size)
 
     # ------------------------------------------------------------------ the file
 

@@ -16,8 +16,10 @@ from hermes_core.recall.rank import (
     CONTEXT_AFTER,
     CONTEXT_BEFORE,
     NEAR_WORD_WEIGHT,
+    RELEVANT,
     Place,
     TermHits,
+    rarity,
     score_places,
 )
 from hermes_core.recall.tokens import words
@@ -101,6 +103,11 @@ class Lookup:
         terms += [self._among(term, around) for term in weighing]
         weighed = self._scored(terms)
         return {place: weighed.get(place, 0.0) for place in best}
+
+    @property
+    def least(self) -> float:
+        """What a message is worth that holds just enough of a question to be recalled unasked."""
+        return RELEVANT * rarity(1, self._newest)
 
     def scores_among(
         self, analysis: Analysis, ids: dict[int, Place], required: Collection[str]

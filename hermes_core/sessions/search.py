@@ -62,8 +62,9 @@ def search(
     now: float,
     zone: tzinfo,
     meaning: Meaning | None = None,
+    unasked: bool = False,
 ) -> list[SearchHit]:
-    """The messages that answer, best first, or by time among the relevant ones."""
+    """The messages that answer, best first, or by time among the relevant ones; `unasked`, none when all hold too little."""
     if limit < 1 or not analysis:
         return []
     lookup, reader = Lookup(database, filters, order), _Reader(database, filters, max(POOL, limit))
@@ -78,6 +79,8 @@ def search(
     )
     by_id = {row["id"]: row for row in rows}
     candidates = [_candidate(row, scores, likeness) for row in rows]
+    if unasked and not (analysis.condition or analysis.dates) and not _tells(candidates, lookup.least):
+        return []
     ranked = rank(analysis, candidates, limit=len(candidates) if order else limit, zone=zone)
     if order:
         ranked.sort(key=lambda one: (one.candidate.timestamp, one.candidate.id), reverse=order == "newest")
@@ -85,6 +88,22 @@ def search(
         _hit(by_id[one.candidate.id], one.score, reader.snippet(by_id[one.candidate.id], lookup.asked))
         for one in ranked[:limit]
     ]
+
+
+def everything(database: Database, filters: Filters, size: int) -> list[SearchHit] | None:
+    """All messages with text that a search could bring, oldest first; None when they have more than `size` characters."""
+    condition, parameters = filters.sql()
+    there = f"FROM messages m JOIN sessions s ON s.key = m.session_key WHERE {condition} AND trim(m.content) <> ''"
+    # Each has a character at least: what has more rows than that need not be read.
+    total = f"SELECT coalesce(sum(length(content)), 0) FROM (SELECT m.content {there} LIMIT ?)"
+    if database.execute(total, (*parameters, size + 1)).fetchone()[0] > size:
+        return None
+    rows = database.execute(f"SELECT {_ROW_COLUMNS} {there} ORDER BY m.timestamp, m.id", parameters)
+    return [_hit(row, 0.0, row["content"]) for row in rows]
+
+
+def _tells(candidates: Sequence[Candidate], least: float) -> bool:
+    return any(candidate.score >= least for candidate in candidates)
 
 
 def _candidates(
