@@ -1,6 +1,6 @@
 """Score recall on conversations with known evidence: any file of the LoCoMo format.
 
-    python bench/recall.py --data FILE [--system NAME ...] [-k 10] [--json] [--plot FILE] [--ablate]
+    python bench/recall.py --data FILE [--system NAME ...] [-k 10] [--json] [--plot FILE] [--ablate | --unasked]
 
 Each message is one row; a question is asked as it stands; what counts is which messages come back, no judge and no
 model. Figures are means over the questions whose evidence exists in the file: recall@k is the share of a question's
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sqlite3
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from rich.table import Table
 
 from hermes_core.importers.locomo import read_locomo
 from hermes_core.importers.values import ImportedSession
+from hermes_core.kit.text import is_trivial
 from hermes_core.recall import dense, rank
 from hermes_core.recall.tokens import is_stop_word, words
 from hermes_core.sessions import lookup
@@ -38,6 +40,42 @@ from hermes_core.sessions.db import SessionDB
 DEPTHS = (1, 5, 10, 20)
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 ANSWERABLE = (1, 2, 3, 4)
+BUDGET = 1500
+RESAMPLES = 1000
+
+SMALL_TALK = (
+    "hi there!",
+    "how are you today?",
+    "thanks, that was great",
+    "good morning",
+    "ok sounds good, let's do it",
+    "tell me a joke",
+    "can you write a haiku about autumn?",
+    "what's 17 times 23?",
+    "translate 'good night' into French",
+    "please fix the bug in this function",
+    "what is the capital of Australia?",
+    "how do I reverse a list in Python?",
+    "summarize the following text for me",
+    "never mind, forget it",
+    "lol that's funny",
+    "what time is it in Tokyo?",
+    "explain quantum entanglement simply",
+    "write a regular expression for email addresses",
+    "yes please go ahead",
+    "who won the world cup in 1998?",
+    "convert 5 miles to kilometers",
+    "what's the weather like?",
+    "I'm bored",
+    "make it shorter",
+    "can you try again?",
+    "how does photosynthesis work?",
+    "give me a synonym for quick",
+    "thank you so much!",
+    "see you tomorrow",
+    "what does HTTP 418 mean?",
+)
+"""What people say that no past conversation answers."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +115,8 @@ class Result:
 
 
 @contextmanager
-def ours(conversation: Conversation, folder: Path, *, semantic: bool = False) -> Iterator[Ask]:
-    """SessionDB as it is installed by default."""
+def stored(conversation: Conversation, folder: Path, *, semantic: bool = False) -> Iterator[SessionDB]:
+    """A SessionDB that holds the conversation."""
     db = SessionDB(folder / "state.db", semantic=semantic)
     for session in conversation.sessions:
         db.create_session(session.id, session.source, title=session.title, started_at=session.started_at)
@@ -96,8 +134,15 @@ def ours(conversation: Conversation, folder: Path, *, semantic: bool = False) ->
             db.append_turn(session.id, messages, f"{session.id}-{number}", number)
     if db.meaning is not None:
         db.meaning.build()
-    yield lambda question, k: [hit.ref for hit in db.search(question, limit=k)]
+    yield db
     db.close()
+
+
+@contextmanager
+def ours(conversation: Conversation, folder: Path, *, semantic: bool = False) -> Iterator[Ask]:
+    """SessionDB as it is installed by default."""
+    with stored(conversation, folder, semantic=semantic) as db:
+        yield lambda question, k: [hit.ref for hit in db.search(question, limit=k)]
 
 
 @contextmanager
@@ -120,6 +165,24 @@ def recent(conversation: Conversation, _folder: Path) -> Iterator[Ask]:
     """The last messages, whatever is asked."""
     refs = [m.ref for s in conversation.sessions for t in s.turns for m in t.messages][::-1]
     yield lambda _question, k: refs[:k]
+
+
+@contextmanager
+def grep(conversation: Conversation, _folder: Path) -> Iterator[Ask]:
+    """The messages that hold most of the question's words as they are written, the newest first among equals."""
+    texts = [
+        (f"{m.speaker}: {m.content}".lower(), m.ref)
+        for s in conversation.sessions
+        for t in s.turns
+        for m in t.messages
+    ]
+
+    def ask(question: str, k: int) -> list[str]:
+        asked = {word for word in words(question) if not is_stop_word(word)}
+        counts = [(sum(word in text for word in asked), at, ref) for at, (text, ref) in enumerate(texts)]
+        return [ref for count, _, ref in sorted(counts, reverse=True)[:k] if count]
+
+    yield ask
 
 
 @contextmanager
@@ -150,6 +213,7 @@ SYSTEMS = {
     "ours-semantic": ours_semantic,
     "no-memory": nothing,
     "recent": recent,
+    "grep": grep,
     "plain-fts5": plain_fts5,
 }
 
@@ -223,12 +287,35 @@ def _figures(answers: Sequence[tuple[Conversation, Question, list[str]]]) -> dic
         figures[f"recall@{depth}"] = fmean(
             len(q.evidence.intersection(refs[:depth])) / len(q.evidence) for _, q, refs in answers
         )
+    low, high = _interval(
+        [len(q.evidence.intersection(refs[:10])) / len(q.evidence) for _, q, refs in answers]
+    )
+    figures["recall@10_low"], figures["recall@10_high"] = low, high
+    figures[f"coverage@{BUDGET}_tokens"] = fmean(_covered(c, q, refs) for c, q, refs in answers)
     figures["mrr"] = fmean(
         next((1 / rank for rank, ref in enumerate(refs, 1) if ref in q.evidence), 0.0)
         for _, q, refs in answers
     )
     figures["session_recall@5"] = fmean(_session_recall(c.session_of(), q, refs) for c, q, refs in answers)
     return figures
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float]:
+    """Where 95 of 100 means lie when the questions are drawn anew from those that were asked."""
+    chance = random.Random(0)
+    means = sorted(fmean(chance.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    return means[RESAMPLES // 40], means[-RESAMPLES // 40]
+
+
+def _covered(conversation: Conversation, question: Question, refs: Sequence[str]) -> float:
+    """The share of the evidence among the messages that fit the budget, as `rank` fits them."""
+    texts, room, kept = conversation.text_of(), BUDGET, set()
+    for ref in refs:
+        cost = rank.count_tokens(texts[ref])
+        if cost <= room:
+            room -= cost
+            kept.add(ref)
+    return len(question.evidence & kept) / len(question.evidence)
 
 
 def _session_recall(session_of: Mapping[str, str], question: Question, refs: Sequence[str]) -> float:
@@ -242,6 +329,32 @@ def _tokens(result: Result, k: int) -> float:
     return fmean(
         sum(rank.count_tokens(texts[id(c)][ref]) for ref in refs[:k]) for c, _, refs in result.answers
     )
+
+
+def unasked(conversations: Sequence[Conversation], console: Console, *, semantic: bool) -> dict[str, float]:
+    """What recall that nobody asked for injects, as a share of the tokens of always ten, and what that costs."""
+    tokens: dict[str, list[int]] = {kind: [0, 0] for kind in ("answerable", "adversarial", "small_talk")}
+    recalls: list[tuple[float, float]] = []
+    for conversation in track(conversations, description="unasked: storing and asking", console=console):
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            stored(conversation, Path(folder), semantic=semantic) as db,
+        ):
+            talk = [Question(text, frozenset(), 0) for text in SMALL_TALK]
+            for question in (*conversation.questions, *talk):
+                always = db.search(question.text)
+                given = [] if is_trivial(question.text) else db.search(question.text, unasked=True)
+                kind = {0: "small_talk", 5: "adversarial"}.get(question.category, "answerable")
+                for at, hits in enumerate((always, given)):
+                    tokens[kind][at] += sum(rank.count_tokens(hit.text) for hit in hits)
+                if kind == "answerable":
+                    found = [{hit.ref for hit in hits} & question.evidence for hits in (always, given)]
+                    recalls.append(
+                        (len(found[0]) / len(question.evidence), len(found[1]) / len(question.evidence))
+                    )
+    figures = {f"{kind}_tokens": given / max(always, 1) for kind, (always, given) in tokens.items()}
+    always_recall, given_recall = (fmean(column) for column in zip(*recalls, strict=True))
+    return figures | {"recall@10_always": always_recall, "recall@10_unasked": given_recall}
 
 
 NEUTRAL: dict[str, float | tuple[float, ...]] = {
@@ -292,6 +405,7 @@ def table(scores: Sequence[Mapping[str, Any]], k: int) -> Table:
     shown = Table(title="Recall of evidence messages, %; categories 1-4 unless said")
     for column in ("system", "R@1", "R@5", "R@10", "R@20", "MRR", "session R@5", "adv. R@1", "adv. R@10"):
         shown.add_column(column, justify="left" if column == "system" else "right")
+    shown.add_column(f"in {BUDGET} tokens", justify="right")
     for column in ("store ms/msg", "p50 ms", "p95 ms", f"tokens@{k}"):
         shown.add_column(column, justify="right")
     for one in scores:
@@ -299,6 +413,7 @@ def table(scores: Sequence[Mapping[str, Any]], k: int) -> Table:
         shares = [overall.get(f"recall@{d}", 0.0) for d in DEPTHS] + [overall.get("mrr", 0.0)]
         shares += [overall.get("session_recall@5", 0.0)]
         shares += [adversarial.get(f"recall@{d}", 0.0) for d in (1, 10)]
+        shares += [overall.get(f"coverage@{BUDGET}_tokens", 0.0)]
         speeds = (one["ingest_ms_per_message"], one["query_p50_ms"], one["query_p95_ms"])
         shown.add_row(
             one["system"],
@@ -313,12 +428,20 @@ def category_table(scores: Sequence[Mapping[str, Any]], k: int) -> Table:
     depth = k if k in DEPTHS else 10
     shown = Table(title=f"Recall@{depth} by category, %")
     shown.add_column("system")
+    shown.add_column("1 to 4", justify="right")
     for name in CATEGORIES.values():
         shown.add_column(f"{name} ({scores[0]['categories'][name]['questions']})", justify="right")
     for one in scores:
-        shares = [one["categories"][name].get(f"recall@{depth}", 0.0) for name in CATEGORIES.values()]
-        shown.add_row(one["system"], *(f"{100 * share:.1f}" for share in shares))
+        figures = [one["overall"], *(one["categories"][name] for name in CATEGORIES.values())]
+        shown.add_row(one["system"], *(_share(of, depth) for of in figures))
     return shown
+
+
+def _share(figures: Mapping[str, float], depth: int) -> str:
+    share = f"{100 * figures.get(f'recall@{depth}', 0.0):.1f}"
+    if depth != 10 or not figures["questions"]:
+        return share
+    return f"{share} ({100 * figures['recall@10_low']:.1f}-{100 * figures['recall@10_high']:.1f})"
 
 
 def plot(scores: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -351,9 +474,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--ablate", action="store_true", help="score our search with each ingredient left out"
     )
+    parser.add_argument(
+        "--unasked",
+        action="store_true",
+        help="what recall injects that nobody asked for, beside always ten messages",
+    )
     options = parser.parse_args(arguments)
     conversations = read(options.data)
     progress = Console(stderr=True)
+    if options.unasked:
+        kinds = (False, True) if dense.installed() else (False,)
+        found = {("semantic" if s else "words"): unasked(conversations, progress, semantic=s) for s in kinds}
+        print(json.dumps(found, indent=2))
+        return 0
     if options.ablate:
         scores = ablate(conversations, options.k, progress)
     else:

@@ -35,13 +35,16 @@ def test_the_benchmark_scores_a_file_and_beats_its_baselines(tmp_path: Path) -> 
         "--data",
         str(tmp_path / "data.json"),
         "--json",
-        *(f"--system={name}" for name in ("ours", "no-memory", "recent", "plain-fts5")),
+        *(f"--system={name}" for name in ("ours", "no-memory", "recent", "grep", "plain-fts5")),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
 
     scores = {one["system"]: one for one in json.loads(done.stdout)}
-    assert set(scores) == {"ours", "no-memory", "recent", "plain-fts5"}
+    assert set(scores) == {"ours", "no-memory", "recent", "grep", "plain-fts5"}
     assert scores["ours"]["overall"]["questions"] == 1
     assert scores["ours"]["overall"]["recall@1"] == 1.0
     assert scores["ours"]["categories"]["adversarial"]["recall@1"] == 1.0
+    assert scores["ours"]["overall"]["recall@10_low"] == scores["ours"]["overall"]["recall@10_high"] == 1.0
+    assert scores["ours"]["overall"]["coverage@1500_tokens"] == 1.0
+    assert scores["grep"]["overall"]["recall@20"] == 1.0
     assert scores["no-memory"]["overall"]["recall@20"] == 0.0
