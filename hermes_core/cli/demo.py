@@ -62,7 +62,9 @@ def _home(keep: Path | None) -> Iterator[HermesHome]:
 
 def _bring_in(memory: Memory) -> None:
     sessions = read_file(sample_path())
-    done = import_with_progress(memory, sessions)
+    done = import_with_progress(
+        memory, ((session, session.turns) for session in sessions), sum(len(one.turns) for one in sessions)
+    )
     memory.flush(timeout=60)
     console().rule("[bold]1. A conversation comes in[/bold]", align="left")
     console().print(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -14,10 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from hermes_core.cli import home_of
 from hermes_core.cli.output import finish, json_option, print_json
 from hermes_core.errors import ConfigError
-from hermes_core.importers import FORMATS, read_file
+from hermes_core.importers import FORMATS, Skip, Skipped, stream_file
 from hermes_core.importers.detect import Format
 from hermes_core.importers.run import Imported, import_sessions
-from hermes_core.importers.values import ImportedSession
+from hermes_core.importers.values import StreamedSession
 from hermes_core.memory import Memory, open_memory
 
 
@@ -33,12 +35,17 @@ def import_command(ctx: click.Context, file: Path, file_format: Format, as_json:
 
     Safe to run again: turns that are stored are left alone.
     """
-    sessions = read_file(file, file_format)
+    skipped = Skipped()
+    sessions = stream_file(file, file_format, skipped)
+    # Read before memory is opened: of a file that is none, nothing is made.
+    first = next(sessions, None)
     with open_memory(home_of(ctx)) as memory:
-        done = import_with_progress(memory, sessions)
+        done = import_with_progress(memory, sessions if first is None else chain([first], sessions))
         build_with_progress(memory)
         delivered = memory.flush(timeout=60)
         problems = memory.problems()
+    done = replace(done, skipped=tuple(skipped.all()))
+    problems += [_told(skip) for skip in done.skipped if skip.fault]
     if as_json:
         print_json(done)
     else:
@@ -46,15 +53,26 @@ def import_command(ctx: click.Context, file: Path, file_format: Format, as_json:
         click.echo(
             f"{done.turns} turns ({done.messages} messages) of {done.sessions} sessions imported{known}"
         )
+        for skip in done.skipped:
+            if not skip.fault:
+                click.echo(f"left out: {_told(skip)}")
     if not delivered:
         problems.append("some turns still wait for the provider: hermes outbox list shows them")
     finish(ctx, problems)
 
 
-def import_with_progress(memory: Memory, sessions: Sequence[ImportedSession]) -> Imported:
-    """Import with a bar on standard error, where that is a terminal."""
+def _told(skip: Skip) -> str:
+    return (
+        f"{skip.count} x {skip.reason} ({'at' if skip.count == 1 else 'first at'} {skip.first or 'its end'})"
+    )
+
+
+def import_with_progress(
+    memory: Memory, sessions: Iterable[StreamedSession], total: int | None = None
+) -> Imported:
+    """Import with a bar on standard error, where that is a terminal; `total` is how many turns there are."""
     with _bar("importing", "turns") as bar:
-        task = bar.add_task("", total=sum(len(session.turns) for session in sessions))
+        task = bar.add_task("", total=total)
         return import_sessions(memory, sessions, on_turn=lambda: bar.advance(task))
 
 

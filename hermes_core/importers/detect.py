@@ -1,25 +1,35 @@
-"""Which format a file has, found in what it holds; and the one function that reads a file."""
+"""Which format a file has, found in what it holds; and the functions that read a file, whole or a turn at a time."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
 from hermes_core.errors import ImportFailed
+from hermes_core.importers.claude_code import is_claude_code, read_claude_code
+from hermes_core.importers.codex import is_codex, read_codex
+from hermes_core.importers.hermes_agent import SQLITE, read_hermes_agent
 from hermes_core.importers.jsonl import read_jsonl
-from hermes_core.importers.openai import read_openai
-from hermes_core.importers.values import ImportedSession
+from hermes_core.importers.openai import stream_openai
+from hermes_core.importers.skipped import Skipped
+from hermes_core.importers.stream import Line, first_sign, read_lines, read_values
+from hermes_core.importers.values import ImportedSession, StreamedSession
 
-Format = Literal["auto", "locomo", "openai", "jsonl"]
+Format = Literal["auto", "claude-code", "codex", "hermes-agent", "jsonl", "locomo", "openai"]
 
-FORMATS: tuple[Format, ...] = ("auto", "locomo", "openai", "jsonl")
+FORMATS: tuple[Format, ...] = ("auto", "claude-code", "codex", "hermes-agent", "jsonl", "locomo", "openai")
 """What `read_file` takes as `format`."""
 
 _SHAPES = (
-    "known are LoCoMo (sessions with dia_id), OpenAI (messages, or ChatGPT's conversations.json) "
-    "and JSON Lines with session, role and content"
+    "known are session files of Claude Code and Codex, state.db of Hermes Agent, OpenAI (messages, or ChatGPT's "
+    "conversations.json), LoCoMo (sessions with dia_id) and JSON Lines with session, role and content"
 )
+
+_LOOKED_AT = 20
+"""Lines among which one must tell the format: tools begin their files with notes of their own."""
 
 
 def read_file(path: Path | str, format: Format = "auto") -> list[ImportedSession]:  # noqa: A002 (the option's name)
@@ -27,71 +37,99 @@ def read_file(path: Path | str, format: Format = "auto") -> list[ImportedSession
 
     Raises `ImportFailed` with the file, the place in it and what was expected there; nothing is half read.
     """
+    sessions = (
+        replace(session, turns=tuple(turns))
+        for session, turns in stream_file(path, format, Skipped(strict=True))
+    )
+    # The same conversation twice in one file is one conversation; the later state of it counts.
+    return list({session.id: session for session in sessions if session.turns}.values())
+
+
+def stream_file(
+    path: Path | str,
+    format: Format = "auto",  # noqa: A002 (the option's name)
+    skipped: Skipped | None = None,
+) -> Iterator[StreamedSession]:
+    """The same, with no more in memory than one conversation of a list, or one turn of a tool's own file.
+
+    What `skipped` collects is left out and the rest is read. Raises `ImportFailed` where nothing can be read at all,
+    and for a fault of the formats that people write themselves (jsonl, locomo), before anything is handed out.
+    """
     file = Path(path)
     if format not in FORMATS:
         raise ImportFailed(f"{format!r} is no format", f"use one of {', '.join(FORMATS)}")
     try:
-        return _read(_text(file), format)
+        yield from _read(file, format, Skipped() if skipped is None else skipped)
     except ImportFailed as exc:
         raise ImportFailed(f"{str(file)!r}: {exc.message}", exc.remedy) from exc
     except RecursionError:
         raise ImportFailed(f"{str(file)!r}: nested too deeply", "no conversation looks like that") from None
 
 
-def _read(text: str, wanted: Format) -> list[ImportedSession]:
-    if not text.strip():
+def _read(file: Path, wanted: Format, skipped: Skipped) -> Iterator[StreamedSession]:
+    begins = first_sign(file)
+    if not begins:
         raise ImportFailed("the file is empty", _SHAPES)
-    data, lines = _parse(text)
-    found = _guess(data, lines) if wanted == "auto" else wanted
-    if found == "jsonl":
-        return read_jsonl(lines if lines else [(1, data)])
+    if wanted == "hermes-agent" or begins == SQLITE:
+        return read_hermes_agent(file, skipped)
+    lines = _first_lines(file) if begins.startswith(b"{") else []
+    if not lines:
+        return _document(file, wanted, skipped)
+    found = _guess([line.value for line in lines]) if wanted == "auto" else wanted
+    if found == "claude-code":
+        return read_claude_code(file, skipped)
+    if found == "codex":
+        return read_codex(file, skipped)
     if found == "openai":
-        return read_openai([line for _, line in lines] if lines else data)
+        return stream_openai((line.value for line in read_lines(file, skipped)), skipped)
+    if found == "locomo":
+        return _locomo([line.value for line in read_lines(file, Skipped(strict=True))])
+    return read_jsonl(file)
+
+
+def _first_lines(file: Path) -> list[Line]:
+    """The lines that a file begins with, none when it is one document that goes over many lines."""
+    found = list(islice(read_lines(file, Skipped()), _LOOKED_AT))
+    return found if found and found[0].number == 1 and isinstance(found[0].value, dict) else []
+
+
+def _document(file: Path, wanted: Format, skipped: Skipped) -> Iterator[StreamedSession]:
+    values = read_values(file)
+    first = next(values, None)
+    found = _guess([first]) if wanted == "auto" else wanted
+    whole = chain([first] if first is not None else [], values)
+    if found == "locomo":
+        return _locomo(list(whole))
+    if found == "openai":
+        return stream_openai(whole, skipped)
+    raise ImportFailed(f"the format {found!r} has one object a line", "name another format")
+
+
+def _locomo(samples: list[Any]) -> Iterator[StreamedSession]:
     from hermes_core.importers.locomo import read_locomo
 
-    sessions: list[ImportedSession] = read_locomo(data)
-    return sessions
+    return ((replace(session, turns=()), session.turns) for session in read_locomo(samples))
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as exc:
-        raise ImportFailed(f"byte {exc.start} is not UTF-8 text", "save the file as UTF-8") from exc
-    except OSError as exc:
-        raise ImportFailed(f"can't be read: {exc.strerror or exc}", "check the path") from exc
+def _guess(values: Iterable[Any]) -> Format:
+    first = None
+    for value in values:
+        if (found := _format_of(value)) is not None:
+            return found
+        first = value if first is None else first
+    begins = sorted(first)[:8] if isinstance(first, dict) else type([] if first is None else first).__name__
+    raise ImportFailed(f"no known format: it begins with {begins!r}", _SHAPES)
 
 
-def _parse(text: str) -> tuple[Any, list[tuple[int, Any]]]:
-    """The whole file as JSON, or as numbered lines of JSON; the one that it is not, is empty."""
-    try:
-        return _json(text, 1), []
-    except ImportFailed:
-        first = text.lstrip().partition("\n")[0]
-        if not (first.startswith("{") and first.rstrip().endswith("}")):
-            raise
-    return None, [(n, _json(line, n)) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
-
-
-def _json(text: str, line: int) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as exc:
-        raise ImportFailed(f"line {line + exc.lineno - 1} is no JSON: {exc.msg.lower()}", _SHAPES) from exc
-    except ValueError as exc:
-        raise ImportFailed(f"line {line} can't be read as JSON: {exc}", _SHAPES) from exc
-
-
-def _guess(data: Any, lines: list[tuple[int, Any]]) -> Format:
-    first = lines[0][1] if lines else data
-    if isinstance(first, list):
-        first = first[0] if first else None
-    if isinstance(first, dict):
-        if "conversation" in first:
-            return "locomo"
-        if "session" in first and "role" in first:
-            return "jsonl"
-        if {"messages", "mapping", "role"} & first.keys():
-            return "openai"
-    found = sorted(first)[:8] if isinstance(first, dict) else type(data).__name__
-    raise ImportFailed(f"no known format: it begins with {found!r}", _SHAPES)
+def _format_of(value: Any) -> Format | None:
+    if not isinstance(value, Mapping):
+        return None
+    if "conversation" in value:
+        return "locomo"
+    if "session" in value and "role" in value:
+        return "jsonl"
+    if {"messages", "mapping", "role"} & value.keys():
+        return "openai"
+    if is_codex(value):
+        return "codex"
+    return "claude-code" if is_claude_code(value) else None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from hermes_core.importers.fields import (
     digest,
@@ -13,41 +16,65 @@ from hermes_core.importers.fields import (
     read_text,
     read_time,
 )
-from hermes_core.importers.turns import into_turns
-from hermes_core.importers.values import ImportedMessage, ImportedSession
+from hermes_core.importers.skipped import Skipped
+from hermes_core.importers.stream import Line, lines_at, read_lines
+from hermes_core.importers.turns import each_turn
+from hermes_core.importers.values import ImportedMessage, ImportedSession, StreamedSession
 
 
-def read_jsonl(lines: Iterable[tuple[int, object]]) -> list[ImportedSession]:
-    """Sessions in the order in which they begin, from (line number, parsed line) pairs; raises `ImportFailed`."""
-    messages: dict[str, list[ImportedMessage]] = {}
+@dataclass(slots=True)
+class _Told:
+    """A session as the first reading finds it: how it begins, and where its lines are."""
+
+    beginning: str
+    started_at: float | None = None
+    numbers: array[int] = field(default_factory=lambda: array("Q"))
+    offsets: array[int] = field(default_factory=lambda: array("Q"))
+
+
+def read_jsonl(path: Path) -> Iterator[StreamedSession]:
+    """Sessions in the order in which they begin. Raises `ImportFailed` for the first line that is wrong, before any."""
+    told: dict[str, _Told] = {}
     titles: dict[str, str] = {}
-    for number, raw in lines:
-        where = f"line {number}"
-        line = read_object(raw, where)
-        name = read_text(line.get("session"), f"{where}, session")
-        if not name:
-            raise expected(where, "a 'session' that says which conversation it belongs to", sorted(line))
-        role = read_role(line.get("role"), f"{where}, role")
-        content = read_content(line.get("content"), f"{where}, content")
-        titles[name] = titles.get(name) or read_text(line.get("title"), f"{where}, title")
-        if role and content.strip():
-            messages.setdefault(name, []).append(
-                ImportedMessage(
-                    role=role,
-                    content=content,
-                    speaker=read_text(line.get("speaker"), f"{where}, speaker"),
-                    ref=read_text(line.get("ref"), f"{where}, ref"),
-                    timestamp=read_time(line.get("timestamp"), f"{where}, timestamp"),
-                    tool_name=read_text(line.get("name"), f"{where}, name") if role == "tool" else "",
-                )
-            )
-    return [_session(name, titles[name], said) for name, said in messages.items()]
+    for line in read_lines(path, Skipped(strict=True)):
+        name, message = _message(line)
+        titles[name] = titles.get(name) or read_text(line.value.get("title"), f"line {line.number}, title")
+        if message is None:
+            continue
+        # Two files may both call a session "1": what it begins with tells them apart, and stays when the file grows.
+        session = told.setdefault(name, _Told(digest([message.role, message.content])))
+        if session.started_at is None:
+            session.started_at = message.timestamp
+        session.numbers.append(line.number)
+        session.offsets.append(line.offset)
+    for name, session in told.items():
+        head = ImportedSession(f"jsonl-{name}-{session.beginning}", "jsonl", titles[name], session.started_at)
+        yield head, each_turn(_messages(path, session))
 
 
-def _session(name: str, title: str, messages: list[ImportedMessage]) -> ImportedSession:
-    # Two files may both call a session "1": what it begins with tells them apart, and stays when the file grows.
-    beginning = digest([messages[0].role, messages[0].content])
-    times = (message.timestamp for message in messages if message.timestamp is not None)
-    return ImportedSession(
-        f"jsonl-{name}-{beginning}", "jsonl", title, next(times, None), into_turns(messages)
+def _messages(path: Path, told: _Told) -> Iterator[ImportedMessage]:
+    for line in lines_at(path, zip(told.numbers, told.offsets, strict=True)):
+        _, message = _message(line)
+        if message is not None:
+            yield message
+
+
+def _message(line: Line) -> tuple[str, ImportedMessage | None]:
+    """The session that a line belongs to, and its message unless it says nothing."""
+    where = f"line {line.number}"
+    told = read_object(line.value, where)
+    name = read_text(told.get("session"), f"{where}, session")
+    if not name:
+        raise expected(where, "a 'session' that says which conversation it belongs to", sorted(told))
+    role = read_role(told.get("role"), f"{where}, role")
+    content = read_content(told.get("content"), f"{where}, content")
+    if not role or not content.strip():
+        return name, None
+    return name, ImportedMessage(
+        role=role,
+        content=content,
+        speaker=read_text(told.get("speaker"), f"{where}, speaker"),
+        ref=read_text(told.get("ref"), f"{where}, ref"),
+        timestamp=read_time(told.get("timestamp"), f"{where}, timestamp"),
+        tool_name=read_text(told.get("name"), f"{where}, name") if role == "tool" else "",
     )

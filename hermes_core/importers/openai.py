@@ -4,9 +4,11 @@ export, conversations.json, whose messages form a tree of which the branch that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+from hermes_core.errors import ImportFailed
 from hermes_core.importers.fields import (
     digest,
     expected,
@@ -17,34 +19,40 @@ from hermes_core.importers.fields import (
     read_text,
     read_time,
 )
+from hermes_core.importers.skipped import Skipped
 from hermes_core.importers.turns import into_turns
-from hermes_core.importers.values import ImportedMessage, ImportedSession
+from hermes_core.importers.values import ImportedMessage, ImportedSession, StreamedSession
 
 # What ChatGPT keeps beside the conversation: its reasoning, and notes about the person that it was given.
 _NOT_SAID = frozenset({"thoughts", "reasoning_recap", "user_editable_context", "model_editable_context"})
 
 
-def read_openai(data: object) -> list[ImportedSession]:
-    """Every conversation of a parsed file, in its order; those without a word are left out.
+def stream_openai(values: Iterable[Any], skipped: Skipped) -> Iterator[StreamedSession]:
+    """Every conversation among these values, in their order; those without a word are left out.
 
-    Raises `ImportFailed` with the place in the file.
+    One that can't be read is a fault.
     """
-    sessions: dict[str, ImportedSession] = {}
-    for index, item in enumerate(_conversations(data), 1):
-        session = _session(read_object(item, f"conversation {index}"), f"conversation {index}")
+    for index, item in enumerate(_conversations(values), 1):
+        try:
+            session = _session(read_object(item, f"conversation {index}"), f"conversation {index}")
+        except ImportFailed as exc:
+            skipped.fault(exc)
+            continue
         if session.turns:
-            # The same conversation twice in one file is one conversation; the later state of it counts.
-            sessions[session.id] = session
-    return list(sessions.values())
+            yield replace(session, turns=()), session.turns
+        else:
+            skipped.note("conversations without a word", f"conversation {index}")
 
 
-def _conversations(data: object) -> Sequence[Any]:
-    if isinstance(data, dict):
-        return [data]
-    items = read_list(data, "the file", "a conversation or a list of them")
-    if items and isinstance(items[0], dict) and "role" in items[0]:
-        return [{"messages": items}]
-    return items
+def _conversations(values: Iterable[Any]) -> Iterator[Any]:
+    """The values themselves; or one conversation, when they are its messages."""
+    rest = iter(values)
+    first = next(rest, None)
+    if isinstance(first, dict) and "role" in first:
+        yield {"messages": [first, *rest]}
+    elif first is not None:
+        yield first
+        yield from rest
 
 
 def _session(item: Mapping[str, Any], where: str) -> ImportedSession:

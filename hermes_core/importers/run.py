@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from hermes_core.contract.values import Message, Session
-from hermes_core.importers.values import ImportedMessage, ImportedSession, ImportedTurn
+from hermes_core.importers.skipped import Skip
+from hermes_core.importers.values import ImportedMessage, ImportedTurn, StreamedSession
 from hermes_core.memory import Memory
 
 PLATFORM = "import"
@@ -18,40 +19,40 @@ _NAMESPACE = uuid.UUID("6f2d2f1e-3d0c-5c4e-9a53-0d6a1f1c7f2b")
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import brought in; `known` turns had been imported before."""
+    """What an import brought in; `known` turns had been imported before, `skipped` tells what was left out."""
 
     sessions: int = 0
     turns: int = 0
     messages: int = 0
     known: int = 0
+    skipped: tuple[Skip, ...] = ()
 
 
 def import_sessions(
-    memory: Memory, sessions: Sequence[ImportedSession], on_turn: Callable[[], None] = lambda: None
+    memory: Memory,
+    sessions: Iterable[StreamedSession],
+    on_turn: Callable[[], None] = lambda: None,
 ) -> Imported:
     """Store every turn of `sessions` that is not stored yet; safe to run again, also after a kill.
 
     `on_turn` is called once a turn, for a progress bar.
     """
     total = Imported()
-    for imported in sessions:
+    for imported, turns in sessions:
         session = memory.start_session(
             imported.id,
             source=imported.source,
             title=imported.title,
             started_at=imported.started_at,
-            platform=PLATFORM,
+            **{"platform": PLATFORM, **imported.identity},
         )
-        counts = [
-            _import_turn(memory, session, index, turn, on_turn) for index, turn in enumerate(imported.turns)
-        ]
+        new = known = messages = 0
+        for index, turn in enumerate(turns):
+            stored = _import_turn(memory, session, index, turn, on_turn)
+            new, known, messages = new + bool(stored), known + (not stored), messages + stored
         memory.end_session(session, "import")
-        new = sum(1 for count in counts if count)
         total = Imported(
-            total.sessions + 1,
-            total.turns + new,
-            total.messages + sum(counts),
-            total.known + len(counts) - new,
+            total.sessions + 1, total.turns + new, total.messages + messages, total.known + known
         )
     return total
 
@@ -60,7 +61,7 @@ def _import_turn(
     memory: Memory, session: Session, index: int, turn: ImportedTurn, on_turn: Callable[[], None]
 ) -> int:
     """The number of messages stored, 0 when the turn was known."""
-    turn_id = uuid.uuid5(_NAMESPACE, f"{session.id}/{index}").hex
+    turn_id = uuid.uuid5(_NAMESPACE, f"{session.id}/{turn.id or index}").hex
     known = memory.sessions.has_turn(turn_id)
     if not known:
         memory.end_turn(

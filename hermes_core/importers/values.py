@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +21,29 @@ class ImportedMessage:
 
 @dataclass(frozen=True, slots=True)
 class ImportedTurn:
-    """One exchange: the user's message or messages, then the assistant's."""
+    """One exchange: the user's message or messages, then the assistant's.
+
+    `id` names it within its session; where the file has no such name, the place that the turn stands at does.
+    """
 
     messages: tuple[ImportedMessage, ...]
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedSession:
-    """One conversation. `id` is the same each time the file is read, so that a second import adds nothing."""
+    """One conversation. `id` is the same each time the file is read, so that a second import adds nothing.
+
+    `identity` are fields of the contract's `Session` that the file tells: platform, user_id, parent_id and others.
+    """
 
     id: str
     source: str
     title: str
     started_at: float | None
-    turns: tuple[ImportedTurn, ...]
+    turns: tuple[ImportedTurn, ...] = ()
+    identity: Mapping[str, str] = field(default_factory=dict)
+
+
+StreamedSession = tuple[ImportedSession, Iterable[ImportedTurn]]
+"""A session without its turns, and its turns, which are read while they are asked for; once."""

@@ -30,7 +30,7 @@ def test_an_import_may_run_twice(hermes: Any, data: Any, chat: Path) -> None:
     assert hermes("import", chat).stdout == "3 turns (6 messages) of 2 sessions imported\n"
     again = hermes("import", chat).stdout
     assert again == "0 turns (0 messages) of 2 sessions imported, 3 turns were known\n"
-    assert data("import", chat) == {"sessions": 2, "turns": 0, "messages": 0, "known": 3}
+    assert data("import", chat) == {"sessions": 2, "turns": 0, "messages": 0, "known": 3, "skipped": []}
     assert len(data("sessions", "list")) == 2
 
 
@@ -39,7 +39,7 @@ def test_a_file_that_grew_brings_only_what_is_new(hermes: Any, data: Any, chat: 
     with chat.open("a") as file:
         file.write('\n{"session": "s2", "role": "user", "content": "I am back"}')
         file.write('\n{"session": "s2", "role": "assistant", "content": "Welcome."}')
-    assert data("import", chat) == {"sessions": 2, "turns": 1, "messages": 2, "known": 3}
+    assert data("import", chat) == {"sessions": 2, "turns": 1, "messages": 2, "known": 3, "skipped": []}
 
 
 @pytest.mark.parametrize(("name", "content"), [("openai", OPENAI), ("locomo", LOCOMO), ("locomo", [LOCOMO])])

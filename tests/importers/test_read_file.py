@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from hermes_core.errors import ImportFailed
 from hermes_core.importers import FORMATS, ImportedMessage, ImportedSession, read_file
-from hermes_core.importers.openai import read_openai
+from hermes_core.importers.openai import stream_openai
+from hermes_core.importers.skipped import Skipped
 from hermes_core.importers.turns import into_turns
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}
@@ -55,6 +57,11 @@ def file(tmp_path: Path, data: object) -> Path:
     path = tmp_path / "chats.json"
     path.write_text(data if isinstance(data, str) else json.dumps(data), encoding="utf-8")
     return path
+
+
+def read_openai(data: Any) -> list[ImportedSession]:
+    streamed = stream_openai(data if isinstance(data, list) else [data], Skipped(strict=True))
+    return [replace(session, turns=tuple(turns)) for session, turns in streamed]
 
 
 def said(session: ImportedSession) -> list[list[str]]:

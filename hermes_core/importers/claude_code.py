@@ -1,0 +1,226 @@
+"""Sessions of Claude Code: `~/.claude/projects/<folder>/<session id>.jsonl`, one record a line.
+
+Records form a tree (`uuid`, `parentUuid`): who goes back to an earlier message begins a new branch, and what was said
+on the old one stays in the file. The branch that ends with the last record is read, which is the one that was kept.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from hermes_core.errors import ImportFailed
+from hermes_core.importers.fields import expected, read_content, read_list, read_object, read_text, read_time
+from hermes_core.importers.skipped import Skipped
+from hermes_core.importers.stream import Line, lines_at, read_lines
+from hermes_core.importers.turns import each_turn
+from hermes_core.importers.values import ImportedMessage, ImportedSession, StreamedSession
+
+SOURCE = "claude-code"
+
+# What the program puts in the person's mouth: commands, their output, reminders, what the editor shows.
+_PUT_IN = re.compile(
+    r"\s*<(command-|local-command-|system-reminder|ide_|bash-|task-notification|user-prompt-submit-hook)"
+)
+_TITLES = {"ai-title": "aiTitle", "custom-title": "customTitle"}
+"""Records that name the session, with their field; a later kind in this list wins."""
+
+_NOT_SAID = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage")
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What the first reading keeps of a line, to tell which branch it is on."""
+
+    number: int
+    offset: int
+    parent: str
+    before: str
+    message_id: str
+    is_result: bool
+    is_said: bool
+
+
+@dataclass(slots=True)
+class _Tree:
+    """One session of the file."""
+
+    records: dict[str, _Record] = field(default_factory=dict)
+    title: str = ""
+    last: str = ""
+    leaf: str = ""
+
+
+def is_claude_code(value: Mapping[str, Any]) -> bool:
+    """Whether a line looks like one of these files."""
+    kind = value.get("type")
+    if not isinstance(kind, str):
+        return False
+    return (
+        "sessionId" in value or (kind == "summary" and "leafUuid" in value) or kind == "file-history-snapshot"
+    )
+
+
+def read_claude_code(path: Path, skipped: Skipped) -> Iterator[StreamedSession]:
+    """The sessions of a file, nearly always one; turns are named after the record that they begin with."""
+    trees = _trees(path, skipped)
+    for session_id, tree in trees.items():
+        kept = _kept(tree)
+        for uuid, record in tree.records.items():
+            if record.is_said and uuid not in kept:
+                skipped.note("messages of a branch that was left", f"line {record.number}")
+        places = [(r.number, r.offset) for uuid, r in tree.records.items() if uuid in kept and r.is_said]
+        messages = _messages(path, places, skipped)
+        first = next(messages, None)
+        if first is None:
+            continue
+        head = ImportedSession(f"{SOURCE}-{session_id}", SOURCE, tree.title, first.timestamp)
+        yield head, each_turn(chain([first], messages), named=True)
+
+
+def _trees(path: Path, skipped: Skipped) -> dict[str, _Tree]:
+    trees: dict[str, _Tree] = {}
+    titles: dict[str, str] = {}
+    summaries: dict[str, str] = {}
+    for line in read_lines(path, skipped):
+        try:
+            value = read_object(line.value, f"line {line.number}")
+        except ImportFailed as exc:
+            skipped.fault(exc)
+            continue
+        kind, uuid = value.get("type"), value.get("uuid")
+        if isinstance(kind, str) and isinstance(title := value.get(_TITLES.get(kind, "")), str):
+            titles[kind] = title
+        elif isinstance(leaf := value.get("leafUuid"), str) and isinstance(value.get("summary"), str):
+            summaries[leaf] = value["summary"]
+        elif not isinstance(uuid, str) or not isinstance(value.get("sessionId"), str):
+            skipped.note("records of the program's own", f"line {line.number}")
+        elif value.get("isSidechain"):
+            skipped.note("messages of a subagent", f"line {line.number}")
+        else:
+            tree = trees.setdefault(value["sessionId"], _Tree())
+            if uuid not in tree.records:
+                tree.records[uuid] = record = _record(line, value, tree.last)
+                tree.last = uuid
+                tree.leaf = uuid if record.is_said else tree.leaf
+    for tree in trees.values():
+        # A summary names the record that it ends with; older files begin with those of other sessions.
+        tree.title = next((summaries[leaf] for leaf in reversed(summaries) if leaf in tree.records), "")
+    if trees:
+        newest = list(trees.values())[-1]
+        newest.title = next((titles[kind] for kind in reversed(_TITLES) if titles.get(kind)), newest.title)
+    return trees
+
+
+def _record(line: Line, value: Mapping[str, Any], before: str) -> _Record:
+    parent = value.get("parentUuid") or value.get("logicalParentUuid")
+    if not isinstance(parent, str):
+        parent = before if value.get("subtype") == "compact_boundary" else ""
+    message = value.get("message")
+    message = message if isinstance(message, Mapping) else {}
+    message_id = message.get("id")
+    return _Record(
+        line.number,
+        line.offset,
+        parent,
+        before,
+        message_id if isinstance(message_id, str) else "",
+        value.get("type") == "user" and "tool_result" in _kinds(message.get("content")),
+        value.get("type") in ("user", "assistant") or _queued(value) is not None,
+    )
+
+
+def _kept(tree: _Tree) -> set[str]:
+    """The records from the first to the last one that was said.
+
+    An answer with several tool calls is several records, and each result hangs on its own: those belong to it.
+    """
+    kept: set[str] = set()
+    at = tree.leaf
+    while at and at not in kept:
+        kept.add(at)
+        record = tree.records[at]
+        # A parent that is not in the file: another file has it, or its line was lost.
+        at = record.parent if record.parent in tree.records else record.before if record.parent else ""
+    answers = {tree.records[uuid].message_id for uuid in kept} - {""}
+    for uuid, record in tree.records.items():
+        if record.message_id in answers or (record.is_result and record.parent in kept):
+            kept.add(uuid)
+    return kept
+
+
+def _messages(path: Path, places: list[tuple[int, int]], skipped: Skipped) -> Iterator[ImportedMessage]:
+    called: dict[str, str] = {}
+    for line in lines_at(path, places):
+        try:
+            found = list(_said(line, called, skipped))
+        except ImportFailed as exc:
+            skipped.fault(exc)
+        else:
+            yield from found
+
+
+def _said(line: Line, called: dict[str, str], skipped: Skipped) -> Iterator[ImportedMessage]:
+    """The messages of a record: results of tools first, each its own, then what was said."""
+    where, value = f"line {line.number}", line.value
+    at = read_time(value.get("timestamp"), f"{where}, timestamp")
+    ref = read_text(value.get("uuid"), where)
+    if (queued := _queued(value)) is not None:
+        yield ImportedMessage("user", read_content(queued, where), ref=ref, timestamp=at)
+        return
+    message = read_object(value.get("message"), f"{where}, message")
+    if any(value.get(name) for name in _NOT_SAID) or message.get("model") == "<synthetic>":
+        skipped.note("notes and summaries of the program's own", where)
+        return
+    content = message.get("content")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else read_list(content, where)
+    texts: list[str] = []
+    calls: list[dict[str, object]] = []
+    for index, raw in enumerate(blocks):
+        block = read_object(raw, f"{where}, content")
+        kind = block.get("type")
+        if kind == "text":
+            text = read_content(block.get("text"), f"{where}, text")
+            if value.get("type") == "assistant" or not _PUT_IN.match(text):
+                texts.append(text)
+            else:
+                skipped.note("commands, reminders and other text of the program's own", where)
+        elif kind == "tool_use":
+            name = read_text(block.get("name"), f"{where}, name")
+            call_id = read_text(block.get("id"), f"{where}, id")
+            called[call_id] = name
+            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
+            function: dict[str, object] = {"name": name, "arguments": arguments}
+            calls.append({"id": call_id, "type": "function", "function": function})
+        elif kind == "tool_result":
+            result = read_content(block.get("content"), f"{where}, tool_result")
+            name = called.pop(str(block.get("tool_use_id")), "")
+            if result.strip():
+                yield ImportedMessage("tool", result, ref=f"{ref}/{index}", timestamp=at, tool_name=name)
+        else:
+            skipped.note(f"parts of the kind {str(kind)[:40]!r}", where)
+    text = "\n".join(filter(str.strip, texts))
+    if text or calls:
+        role = value.get("type")
+        if role not in ("user", "assistant"):
+            raise expected(where, "user or assistant", role)
+        yield ImportedMessage(role, text, ref=ref, timestamp=at, tool_calls=tuple(calls))
+
+
+def _queued(value: Mapping[str, Any]) -> object:
+    """What the person typed while the agent worked, None for any other record."""
+    attached = value.get("attachment")
+    if value.get("type") != "attachment" or not isinstance(attached, Mapping):
+        return None
+    typed = attached.get("type") == "queued_command" and attached.get("commandMode", "prompt") == "prompt"
+    return attached.get("prompt") if typed else None
+
+
+def _kinds(content: object) -> set[object]:
+    blocks = content if isinstance(content, list) else []
+    return {str(block.get("type")) for block in blocks if isinstance(block, Mapping)}

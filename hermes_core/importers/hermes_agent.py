@@ -1,0 +1,228 @@
+"""Past sessions of Hermes Agent: its `state.db`, of schema 22 and later. The file is only read.
+
+A message has one of three states there: `active`, `compacted` (left the context, still found) and neither, which is one
+that the person took back. A compaction in place, or into a new session, writes the messages that it keeps once more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from hermes_core.errors import ImportFailed
+from hermes_core.importers.fields import digest, read_content, read_role, read_time
+from hermes_core.importers.skipped import Skipped
+from hermes_core.importers.turns import each_turn
+from hermes_core.importers.values import ImportedMessage, ImportedSession, StreamedSession
+
+SOURCE = "hermes-agent"
+SQLITE = b"SQLite format 3\0"
+OLDEST = 22
+"""The schema since which the state of a message is told in full."""
+
+_PARTS = "\0json:"
+"""Before content that is a list of parts, as JSON."""
+
+_SUMMARY = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:")
+_CONTEXTS = {"subagent": "subagent", "tool": "subagent", "cron": "cron"}
+"""Sources that are no conversation with a person, as what the contract calls them."""
+
+_SURELY = 40
+"""Characters of a text that nobody says twice by chance; a shorter one is a copy when its time is the same as well."""
+
+_SAID = (
+    "id",
+    "role",
+    "content",
+    "tool_calls",
+    "tool_name",
+    "tool_call_id",
+    "timestamp",
+    "active",
+    "compacted",
+)
+
+
+def read_hermes_agent(path: Path, skipped: Skipped) -> Iterator[StreamedSession]:
+    """Every session, the oldest first; turns are named after the message that they begin with.
+
+    Raises `ImportFailed` for a file of an older schema or another program. Of a damaged one what can be read comes.
+    """
+    try:
+        with contextlib.closing(_open(path)) as connection:
+            yield from _sessions(connection, skipped)
+    except sqlite3.Error as exc:
+        raise _damaged(exc) from exc
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=10)
+    connection.row_factory = sqlite3.Row
+    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    try:
+        columns = {table: _columns(connection, table) for table in ("sessions", "messages", "schema_version")}
+        if "version" not in columns["schema_version"] or "compacted" not in columns["messages"]:
+            raise ImportFailed(
+                "this database is no state.db of Hermes Agent", "name the file that its home holds"
+            )
+        version = connection.execute("SELECT max(version) FROM schema_version").fetchone()[0]
+        if not isinstance(version, int) or version < OLDEST:
+            raise ImportFailed(
+                f"its schema is {version!r}, and {OLDEST} is the oldest that is read",
+                "open it once with Hermes Agent 0.19 or later, which brings it up to date",
+            )
+        missing = {"id", "source", "started_at"} - columns["sessions"] or set(_SAID) - columns["messages"]
+        if missing:
+            raise ImportFailed(
+                f"it lacks the columns {sorted(missing)}", "please report this with the version"
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    return {row["name"] for row in connection.execute(f"PRAGMA table_info({table})")}
+
+
+def _sessions(connection: sqlite3.Connection, skipped: Skipped) -> Iterator[StreamedSession]:
+    hidden = "display_kind" in _columns(connection, "messages")
+    rows = connection.execute("SELECT * FROM sessions ORDER BY started_at, id").fetchall()
+    known = {row["id"]: row for row in rows}
+    for row in rows:
+        said = each_turn(_messages(connection, row, known, hidden, skipped), named=True)
+        first = next(said, None)
+        if first is None:
+            skipped.note("sessions without a word", f"session {row['id']}")
+            continue
+        yield _head(row, first.messages[0].timestamp), chain([first], said)
+
+
+def _head(row: sqlite3.Row, first_at: float | None) -> ImportedSession:
+    told = dict(row)
+    source = _text(told["source"]) or SOURCE
+    identity = {"agent_context": _CONTEXTS.get(source, "primary")}
+    if told.get("parent_session_id"):
+        identity["parent_id"] = _id_of(told["parent_session_id"])
+    if told.get("user_id"):  # whose it is decides who may find it
+        identity["platform"] = source
+        for name in ("user_id", "chat_id", "chat_type", "thread_id"):
+            identity[name] = _text(told.get(name))
+    try:
+        started = read_time(told["started_at"], "")
+    except ImportFailed:
+        started = first_at
+    return ImportedSession(_id_of(told["id"]), source, _text(told.get("title")), started, identity=identity)
+
+
+def _id_of(session_id: object) -> str:
+    return f"{SOURCE}-{session_id}"
+
+
+def _messages(
+    connection: sqlite3.Connection,
+    session: sqlite3.Row,
+    known: Mapping[Any, sqlite3.Row],
+    hidden: bool,
+    skipped: Skipped,
+) -> Iterator[ImportedMessage]:
+    session_id, earlier = session["id"], set()
+    parent = known.get(dict(session).get("parent_session_id"))
+    if parent is not None and dict(parent).get("end_reason") == "compression":
+        rows = _rows(connection, parent["id"], hidden)
+        earlier = {_copy_key(row) for row in rows if row["active"] or row["compacted"]}
+    for row in _rows(connection, session_id, hidden):
+        where = f"session {session_id}, message {row['id']}"
+        key = _copy_key(row)
+        if not (row["active"] or row["compacted"]):
+            skipped.note("messages that were taken back", where)
+        elif hidden and row["display_kind"] == "hidden":
+            skipped.note("messages that were hidden from the person", where)
+        elif _text(row["content"]).startswith(_SUMMARY):
+            skipped.note("summaries of a compaction", where)
+        elif key in earlier:
+            skipped.note("messages that a compaction wrote once more", where)
+        else:
+            if row["compacted"]:
+                earlier.add(key)
+            try:
+                message = _message(row, where)
+            except ImportFailed as exc:
+                skipped.fault(exc)
+                continue
+            if message is None:
+                skipped.note("instructions, and messages without a word", where)
+            else:
+                yield message
+
+
+def _rows(connection: sqlite3.Connection, session_id: object, hidden: bool) -> Iterator[sqlite3.Row]:
+    columns = ", ".join((*_SAID, "display_kind") if hidden else _SAID)
+    # A cursor of its own: several of them are open at once.
+    sql = f"SELECT {columns} FROM messages WHERE session_id = ? ORDER BY id"  # noqa: S608  # the names above
+    return connection.execute(sql, (session_id,))
+
+
+def _copy_key(row: sqlite3.Row) -> str:
+    said = [_text(row[name]) for name in ("role", "content", "tool_calls", "tool_call_id")]
+    surely = len(said[1]) + len(said[2]) >= _SURELY
+    return digest(said if surely else [*said, _text(row["timestamp"])])
+
+
+def _message(row: sqlite3.Row, where: str) -> ImportedMessage | None:
+    role = read_role(row["role"], f"{where}, role")
+    content = read_content(_content(row["content"], where), f"{where}, content")
+    calls = _calls(row["tool_calls"], where)
+    if not role or not (content.strip() or calls):
+        return None
+    return ImportedMessage(
+        role,
+        content,
+        ref=str(row["id"]),
+        timestamp=read_time(row["timestamp"], f"{where}, timestamp"),
+        tool_name=_text(row["tool_name"]),
+        tool_calls=calls,
+    )
+
+
+def _content(stored: object, where: str) -> object:
+    if isinstance(stored, bytes):
+        return stored.decode("utf-8", "replace")
+    if isinstance(stored, str) and stored.startswith(_PARTS):
+        return _json(stored.removeprefix(_PARTS), f"{where}, content")
+    return None if stored is None else str(stored)
+
+
+def _calls(stored: object, where: str) -> tuple[dict[str, object], ...]:
+    if not stored:
+        return ()
+    calls = _json(_text(stored), f"{where}, tool_calls")
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        raise ImportFailed(f"{where}, tool_calls: no list of calls", "it stays in the old file")
+    return tuple(calls)
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise ImportFailed(f"{where}: no JSON", "it stays in the old file") from exc
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return "" if value is None else str(value)
+
+
+def _damaged(exc: sqlite3.Error) -> ImportFailed:
+    return ImportFailed(
+        f"it can't be read: {exc}", "close Hermes Agent and try again; let it repair a damaged file"
+    )

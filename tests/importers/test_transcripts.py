@@ -1,0 +1,426 @@
+"""Session files of Claude Code and Codex, and state.db of Hermes Agent."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_core import HermesHome
+from hermes_core.errors import ImportFailed
+from hermes_core.importers import ImportedSession, Skipped, read_file, stream_file
+from hermes_core.importers.run import import_sessions
+from hermes_core.memory import open_memory
+from hermes_core.sessions.db import SessionDB
+
+
+def written(path: Path, records: Sequence[Any]) -> Path:
+    lines = (one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in records)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def streamed(path: Path) -> tuple[list[ImportedSession], dict[str, int]]:
+    skipped = Skipped()
+    sessions = [replace(session, turns=tuple(turns)) for session, turns in stream_file(path, skipped=skipped)]
+    return sessions, {skip.reason: skip.count for skip in skipped.all()}
+
+
+def said(session: ImportedSession) -> list[list[str]]:
+    return [[f"{m.role}: {m.content}" for m in turn.messages] for turn in session.turns]
+
+
+# ---------------------------------------------------------------------- Claude Code
+
+
+def record(uuid: str, parent: str | None, kind: str, content: Any, **more: Any) -> dict[str, Any]:
+    message = {"role": kind, "content": content, **({"id": more.pop("id")} if "id" in more else {})}
+    at = "2026-01-02T10:00:00.000Z"
+    return {
+        "uuid": uuid,
+        "parentUuid": parent,
+        "sessionId": "s1",
+        "type": kind,
+        "timestamp": at,
+        "isSidechain": False,
+        "message": message,
+        **more,
+    }
+
+
+def text(words: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": words}]
+
+
+def use(name: str, call_id: str) -> list[dict[str, Any]]:
+    return [{"type": "tool_use", "id": call_id, "name": name, "input": {"path": "/å"}}]
+
+
+def result(call_id: str, words: str) -> list[dict[str, Any]]:
+    return [{"type": "tool_result", "tool_use_id": call_id, "content": text(words)}]
+
+
+CLAUDE = [
+    {"type": "file-history-snapshot", "messageId": "m", "snapshot": {}},
+    {"type": "summary", "summary": "Of another session", "leafUuid": "elsewhere"},
+    {"type": "summary", "summary": "The server", "leafUuid": "a3"},
+    record("m0", None, "user", "<local-command-caveat>Caveat</local-command-caveat>", isMeta=True),
+    record("c0", "m0", "user", "<command-name>/model</command-name>"),
+    record("u1", "c0", "user", "why is the server down?"),
+    record("a1", "u1", "assistant", [{"type": "thinking", "thinking": "hm"}], id="msg1"),
+    record("a2", "a1", "assistant", use("Read", "t1"), id="msg1"),
+    record("a2b", "a2", "assistant", use("Bash", "t2"), id="msg1"),
+    record("r1", "a2", "user", result("t1", "disk full")),
+    record("r2", "a2b", "user", result("t2", "exit 1")),
+    record("a3", "r2", "assistant", text("The disk is full."), id="msg2"),
+    record("side", "u1", "user", "look at the disk", isSidechain=True),
+    record("u2", "a3", "user", "delete everything"),  # taken back
+    record("a4", "u2", "assistant", text("Shall I really?"), id="msg3"),
+    record(
+        "u3", "a3", "user", [*text("delete the logs"), *text("<system-reminder>be kind</system-reminder>")]
+    ),
+    {
+        "uuid": "q1",
+        "parentUuid": "u3",
+        "sessionId": "s1",
+        "type": "attachment",
+        "timestamp": "2026-01-02T10:00:01Z",
+        "attachment": {"type": "queued_command", "prompt": "the old ones only", "commandMode": "prompt"},
+    },
+    record("a5", "q1", "assistant", text("Done."), id="msg4"),
+    {"uuid": "b1", "parentUuid": None, "sessionId": "s1", "type": "system", "subtype": "compact_boundary"},
+    record("k1", "b1", "user", "This session is being continued", isCompactSummary=True),
+    record("e1", "k1", "assistant", text("API Error: 529"), isApiErrorMessage=True),
+    record("u4", "lost", "user", "thanks"),
+    record("a6", "u4", "assistant", text("You are welcome.")),
+    {"type": "mode", "mode": "normal", "sessionId": "s1"},
+]
+
+
+def test_of_claude_code_the_branch_that_was_kept_comes_in_with_its_tools(tmp_path: Path) -> None:
+    (session,), skipped = streamed(written(tmp_path / "s1.jsonl", CLAUDE))
+    assert said(session) == [
+        [
+            "user: why is the server down?",
+            "assistant: ",
+            "assistant: ",
+            "tool: disk full",
+            "tool: exit 1",
+            "assistant: The disk is full.",
+        ],
+        ["user: delete the logs", "user: the old ones only", "assistant: Done."],
+        ["user: thanks", "assistant: You are welcome."],
+    ]
+    assert (session.id, session.source, session.title) == ("claude-code-s1", "claude-code", "The server")
+    assert session.started_at == 1767348000.0
+    calls = session.turns[0].messages[1].tool_calls
+    function = {"name": "Read", "arguments": '{"path": "/å"}'}
+    assert calls == ({"id": "t1", "type": "function", "function": function},)
+    assert [m.tool_name for m in session.turns[0].messages if m.role == "tool"] == ["Read", "Bash"]
+    assert [turn.id for turn in session.turns] == ["u1", "u3", "u4"]
+    assert skipped == {
+        "messages of a branch that was left": 2,
+        "messages of a subagent": 1,
+        "notes and summaries of the program's own": 3,
+        "commands, reminders and other text of the program's own": 2,
+        "parts of the kind 'thinking'": 1,
+        "records of the program's own": 2,
+    }
+
+
+def test_a_title_that_was_given_wins(tmp_path: Path) -> None:
+    titles = [{"type": "custom-title", "customTitle": "Mine"}, {"type": "ai-title", "aiTitle": "Guessed"}]
+    ((session,), _) = streamed(written(tmp_path / "s1.jsonl", [*CLAUDE, *titles]))
+    assert session.title == "Mine"
+
+
+def test_a_line_that_is_damaged_costs_that_line_only(tmp_path: Path) -> None:
+    records: list[Any] = [
+        record("u1", None, "user", "first"),
+        '{"uuid": "a1", "parentUuid": "u1", "sess',
+        record("u2", "a1", "user", "second"),
+        "[1]",
+        record("u3", "u2", "user", 7),
+        record("a3", "u3", "assistant", text("third"), timestamp="soon"),
+    ]
+    path = written(tmp_path / "s1.jsonl", records)
+    (session,), skipped = streamed(path)
+    assert said(session) == [["user: first", "user: second"]]
+    assert [count for reason, count in skipped.items()] == [1, 1, 1, 1]
+    with pytest.raises(ImportFailed, match="line 2 is no JSON"):
+        read_file(path)
+
+
+# ---------------------------------------------------------------------- Codex
+
+
+def item(kind: str, **payload: Any) -> dict[str, Any]:
+    return {
+        "timestamp": "2026-01-02T10:00:00Z",
+        "type": "response_item",
+        "payload": {"type": kind, **payload},
+    }
+
+
+def spoken(role: str, words: str) -> dict[str, Any]:
+    kind = "output_text" if role == "assistant" else "input_text"
+    return item("message", role=role, content=[{"type": kind, "text": words}])
+
+
+def event(kind: str, **payload: Any) -> dict[str, Any]:
+    return {"timestamp": "2026-01-02T10:00:00Z", "type": "event_msg", "payload": {"type": kind, **payload}}
+
+
+META = {
+    "timestamp": "2026-01-02T09:59:00Z",
+    "type": "session_meta",
+    "payload": {"id": "c1", "timestamp": "2026-01-02T09:59:00Z", "cwd": "/srv", "source": "cli"},
+}
+CODEX = [
+    META,
+    {**META, "payload": {**META["payload"], "id": "the-one-it-was-forked-off"}},  # type: ignore[dict-item]
+    spoken("developer", "<permissions instructions>"),
+    spoken("user", "<environment_context>\n<cwd>/srv</cwd></environment_context>"),
+    spoken("user", "fix the build"),
+    event("user_message", message="fix the build"),
+    item("reasoning", summary=[]),
+    item("function_call", name="shell", arguments='{"command":["make"]}', call_id="x1"),
+    item("function_call_output", call_id="x1", output='{"output":"error: no rule","metadata":{}}'),
+    item("local_shell_call", call_id="x2", action={"command": ["ls"]}),
+    item("function_call_output", call_id="x2", output=[{"type": "input_text", "text": "Makefile"}]),
+    item("custom_tool_call", name="apply_patch", input="*** Begin", call_id="x3"),
+    item("custom_tool_call_output", call_id="x3", output="ok"),
+    spoken("assistant", "Fixed."),
+    spoken("user", "now push it"),
+    spoken("assistant", "Pushed to main."),
+    spoken("user", "no, I did not mean that"),
+    spoken("assistant", "Sorry."),
+    event("thread_rolled_back", num_turns=2),
+    event("thread_name_updated", thread_name="The build"),
+    spoken("user", "leave it local"),
+    {"timestamp": "x", "type": "turn_context", "payload": {"model": "m"}},
+]
+
+
+def test_of_codex_what_was_taken_back_stays_out(tmp_path: Path) -> None:
+    (session,), skipped = streamed(written(tmp_path / "rollout.jsonl", CODEX))
+    assert said(session) == [
+        [
+            "user: fix the build",
+            "assistant: ",
+            "tool: error: no rule",
+            "assistant: ",
+            "tool: Makefile",
+            "assistant: ",
+            "tool: ok",
+            "assistant: Fixed.",
+        ],
+        ["user: leave it local"],
+    ]
+    assert (session.id, session.source, session.title) == ("codex-c1", "codex", "The build")
+    assert session.started_at == 1767347940.0
+    names = [m.tool_name for m in session.turns[0].messages if m.role == "tool"]
+    assert names == ["shell", "shell", "apply_patch"]
+    assert skipped["messages that were taken back"] == 4
+
+
+def test_bare_items_of_early_codex_versions_are_read(tmp_path: Path) -> None:
+    records = [
+        {"id": "old", "timestamp": "2025-05-01T00:00:00Z", "instructions": None},
+        {"record_type": "state"},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+    ]
+    (session,), _ = streamed(written(tmp_path / "rollout.jsonl", records))
+    assert (session.id, said(session)) == ("codex-old", [["user: hi"]])
+
+
+def test_a_subagent_of_codex_is_no_conversation(tmp_path: Path) -> None:
+    meta = {**META, "payload": {"id": "c2", "source": {"subagent": "review"}}}
+    sessions, skipped = streamed(written(tmp_path / "r.jsonl", [meta, spoken("user", "review this")]))
+    assert (sessions, skipped) == ([], {"sessions of a subagent": 1})
+
+
+# ---------------------------------------------------------------------- Hermes Agent
+
+SCHEMA = """
+    CREATE TABLE schema_version (version INTEGER NOT NULL);
+    CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT NOT NULL, user_id TEXT, chat_id TEXT, chat_type TEXT,
+        thread_id TEXT, parent_session_id TEXT, started_at REAL NOT NULL, ended_at REAL, end_reason TEXT, title TEXT);
+    CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, role TEXT NOT NULL,
+        content TEXT, tool_call_id TEXT, tool_calls TEXT, tool_name TEXT, timestamp REAL NOT NULL,
+        active INTEGER NOT NULL DEFAULT 1, compacted INTEGER NOT NULL DEFAULT 0);
+"""
+
+
+class Peer:
+    """A state.db as Hermes Agent leaves it."""
+
+    def __init__(self, path: Path, version: int = 22) -> None:
+        self.path = path
+        self.connection = sqlite3.connect(path, isolation_level=None)
+        self.connection.executescript(SCHEMA)
+        self.connection.execute("INSERT INTO schema_version VALUES (?)", (version,))
+
+    def session(self, session_id: str, source: str = "cli", **more: Any) -> None:
+        values = {"id": session_id, "source": source, "started_at": 100.0, **more}
+        self._insert("sessions", values)
+
+    def message(self, session_id: str, role: str, content: Any, **more: Any) -> None:
+        values = {"session_id": session_id, "role": role, "content": content, "timestamp": 100.0, **more}
+        self._insert("messages", values)
+
+    def _insert(self, table: str, values: dict[str, Any]) -> None:
+        marks = ", ".join("?" * len(values))
+        sql = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})"  # noqa: S608  # the tests' own names
+        self.connection.execute(sql, list(values.values()))
+
+
+@pytest.fixture
+def peer(tmp_path: Path) -> Peer:
+    return Peer(tmp_path / "state.db")
+
+
+def test_of_hermes_agent_only_what_it_would_show_comes_in(peer: Peer) -> None:
+    long = "the deployment of the second server failed because its disk was full"
+    calls = json.dumps([{"id": "1", "function": {"name": "terminal", "arguments": "{}"}}])
+    peer.session("p", title="Servers", end_reason="compression")
+    peer.message("p", "system", "be kind")
+    peer.message("p", "user", long, active=0, compacted=1)
+    peer.message("p", "assistant", "", tool_calls=calls, active=0, compacted=1)
+    peer.message("p", "tool", "df: 100%", tool_name="terminal", active=0, compacted=1)
+    peer.message("p", "user", "taken back", active=0)
+    peer.message("p", "user", "[CONTEXT COMPACTION — REFERENCE ONLY] Earlier turns")
+    peer.message("p", "user", long, timestamp=200.0)
+    peer.message("p", "assistant", "Cleared.")
+    peer.session("c", parent_session_id="p", started_at=300.0)
+    peer.message("c", "assistant", "Cleared.")
+    peer.message("c", "user", '\0json:[{"type":"text","text":"a picture"},{"type":"image_url"}]')
+    peer.message("c", "robot", "beep")
+    (first, second), skipped = streamed(peer.path)
+    assert said(first) == [[f"user: {long}", "assistant: ", "tool: df: 100%", "assistant: Cleared."]]
+    assert said(second) == [["user: a picture"]]
+    assert (first.id, first.source, first.title) == ("hermes-agent-p", "cli", "Servers")
+    assert second.identity["parent_id"] == "hermes-agent-p"
+    assert skipped == {
+        "expected a role (user, assistant, tool, function, system, developer), found 'robot'": 1,
+        "messages that a compaction wrote once more": 2,
+        "messages that were taken back": 1,
+        "summaries of a compaction": 1,
+        "instructions, and messages without a word": 1,
+    }
+
+
+def test_sessions_of_two_users_stay_apart(peer: Peer, hermes_home: HermesHome) -> None:
+    for user in ("1", "2"):
+        peer.session(f"s{user}", "telegram", user_id=user, chat_id="9")
+        peer.message(f"s{user}", "user", f"the secret of user {user}")
+    peer.session("cron", "cron")
+    peer.message("cron", "user", "nightly secret")
+    with open_memory(hermes_home) as memory:
+        import_sessions(memory, stream_file(peer.path))
+    db = SessionDB(hermes_home.path / "state.db")
+    assert [hit.text for hit in db.search("secret", user="telegram:1")] == ["the secret of user 1"]
+    db.close()
+
+
+def test_an_older_schema_and_another_program_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ImportFailed, match="its schema is 21, and 22 is the oldest"):
+        read_file(Peer(tmp_path / "old.db", version=21).path)
+    other = tmp_path / "other.db"
+    sqlite3.connect(other).executescript("CREATE TABLE notes (a)")
+    with pytest.raises(ImportFailed, match=r"no state\.db of Hermes Agent"):
+        read_file(other)
+
+
+def test_a_damaged_database_is_one_clear_line(peer: Peer) -> None:
+    peer.connection.execute("BEGIN")
+    peer.session("s")
+    for number in range(2_000):
+        peer.message("s", "user", f"message {number}")
+    peer.connection.execute("COMMIT")
+    peer.connection.close()
+    data = bytearray(peer.path.read_bytes())
+    data[4096 * 5 : 4096 * 9] = b"\x5a" * 4096 * 4
+    peer.path.write_bytes(data)
+    with pytest.raises(ImportFailed, match=r"state.db': it can't be read: .*malformed"):
+        read_file(peer.path)
+
+
+# ---------------------------------------------------------------------- all of them
+
+
+@pytest.mark.parametrize("records", [CLAUDE, CODEX])
+def test_a_second_import_adds_nothing_and_a_grown_file_its_growth(
+    hermes_home: HermesHome, tmp_path: Path, records: list[Any]
+) -> None:
+    path = tmp_path / "s.jsonl"
+    counts = []
+    for part in (records[:15], records, records):
+        with open_memory(hermes_home) as memory:
+            done = import_sessions(memory, stream_file(written(path, part)))
+            counts.append((done.turns, done.known))
+    assert counts[2] == (0, counts[1][0] + counts[1][1])
+    assert counts[1][0] > 0
+    assert counts[1][1] > 0
+
+
+_FIELDS = """
+    type uuid parentUuid sessionId message content payload id timestamp role output attachment text call_id name input
+    leafUuid summary num_turns source instructions
+"""
+NAMES = st.sampled_from(_FIELDS.split())
+WORDS = st.sampled_from(
+    ["user", "assistant", "response_item", "event_msg", "thread_rolled_back", "session_meta"]
+)
+KINDS = st.sampled_from(
+    ["message", "function_call", "function_call_output", "tool_use", "tool_result", "summary", "a"]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | WORDS | KINDS | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=6),
+    max_leaves=15,
+)
+
+
+@given(
+    st.lists(st.dictionaries(NAMES, JSON, max_size=8) | JSON, max_size=6),
+    st.sampled_from(["claude-code", "codex"]),
+)
+def test_any_lines_are_read_or_left_out(
+    tmp_path_factory: pytest.TempPathFactory, records: list[Any], wanted: Any
+) -> None:
+    path = written(tmp_path_factory.mktemp("any") / "s.jsonl", [{}, *records])
+    for session, turns in stream_file(path, wanted):
+        json.dumps([session.id, said(replace(session, turns=tuple(turns)))]).encode()
+
+
+def test_a_big_list_is_read_a_conversation_at_a_time(tmp_path: Path) -> None:
+    """Also where a conversation is longer than what is read at once, and signs stand across the seams."""
+    chats = [
+        {
+            "id": str(n),
+            "messages": [{"role": "user", "content": f'{n} "\\ é中😀[]{{}}' * (n % 7) * 9_000 + "."}],
+        }
+        for n in range(12)
+    ]
+    path = tmp_path / "conversations.json"
+    path.write_text(json.dumps(chats, ensure_ascii=False, indent=1), encoding="utf-8")
+    found = [turn.messages[0].content for _, turns in stream_file(path) for turn in turns]
+    assert found == [chat["messages"][0]["content"] for chat in chats]  # type: ignore[index]
+
+
+def test_a_list_that_is_cut_off_gives_what_was_whole(tmp_path: Path) -> None:
+    whole = json.dumps([{"id": str(n), "messages": [{"role": "user", "content": "hi"}]} for n in range(3)])
+    path = tmp_path / "conversations.json"
+    path.write_text(whole[:-20])
+    stream = stream_file(path)
+    assert [next(stream)[0].id, next(stream)[0].id] == ["openai-0", "openai-1"]
+    with pytest.raises(ImportFailed, match="line 1 is no JSON"):
+        next(stream)
