@@ -46,6 +46,7 @@ from hermes_core.manager.prefetch import CHARS_PER_TOKEN, within
 from hermes_core.recall.rank import count_tokens
 from hermes_core.recalled import Recalled, RecallReport, Told, TurnRecall, found_item, recalled
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool, owner_of
 
 log = logging.getLogger(__name__)
@@ -219,7 +220,11 @@ class Memory:
     def tool_schemas(self) -> list[dict[str, Any]]:
         """The tools for the model, as `{"name", "description", "parameters"}`: memory, search, the provider's."""
         schemas = self.manager.get_all_tool_schemas()
-        return [*schemas, SESSION_SEARCH_SCHEMA] if self.config.sessions.search_enabled else schemas
+        return [*schemas, self._search.schema] if self.config.sessions.search_enabled else schemas
+
+    def summarise_with(self, summarise: Summarise | None) -> None:
+        """Let `session_search` offer summaries of past sessions: `summarise(text, question)` returns one, on any thread."""
+        self._search.summarise = summarise
 
     def call_tool(self, name: str, arguments: Any, session: Session, call_id: str = "") -> str:
         """Run a tool that the model called; the answer is text for the model, an error never an exception.

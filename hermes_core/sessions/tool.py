@@ -5,7 +5,8 @@
     session_id + around_message_id    scroll    the messages around one
     session_id                        read      a whole session, its middle left out when it is long
 
-What it returns are stored messages, never a summary; no model is called. A call never raises.
+What it returns are stored messages, and no model is called; unless the host handed in a `summarise`, and a call asks for
+summaries. A call never raises.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from hermes_core.errors import HermesError, SessionError
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.filters import Order
 from hermes_core.sessions.records import SearchHit, StoredMessage, StoredSession
+from hermes_core.sessions.summaries import Summarise, summaries, text_of
 
 DEFAULT_LIMIT, MAX_LIMIT, MAX_INDEX_LIMIT = 3, 5, 10
 DEFAULT_WINDOW, MAX_WINDOW = 5, 20
@@ -47,11 +49,13 @@ HITS_A_SESSION = 12
 HIDDEN_SOURCES = ("subagent", "tool")
 """Sessions that a program held with the agent; not what a person means by "last week"."""
 
+_NO_MODEL, _A_MODEL = "no model is called", "no model is called unless you ask for a summary"
+
 SESSION_SEARCH_SCHEMA: dict[str, Any] = {
     "name": "session_search",
     "description": (
-        "Search past conversations with the person, or read them. Returns stored messages as they were said; no "
-        "model is called. Use it when the person refers to something said before, or when earlier work would help. "
+        f"Search past conversations with the person, or read them. Returns stored messages as they were said; {_NO_MODEL}. "
+        "Use it when the person refers to something said before, or when earlier work would help. "
         "Without arguments: recent conversations. With `query`: the messages that answer best, one per conversation, "
         "each with the messages around it and how its conversation began and ended; ask in plain words, or use "
         '"exact phrases", AND, OR, NOT and prefix*. With `session_id` and `around_message_id`: scroll, the messages '
@@ -99,6 +103,17 @@ SESSION_SEARCH_SCHEMA: dict[str, Any] = {
     },
 }
 
+SUMMARY_PARAMETER: dict[str, Any] = {
+    "type": "boolean",
+    "default": False,
+    "description": "With a query: another model reads the sessions that were found and sums up what in them answers. "
+    "Slow; for a question about a whole conversation.",
+}
+"""Of the schema, where there is a `summarise`."""
+
+SUMMARISED = 5_000
+"""Messages of a session, around the one that answers, from which the text for a summary is chosen."""
+
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -108,11 +123,35 @@ def owner_of(session: Session) -> str:
 
 
 class SessionSearchTool:
-    """Answers calls of `session_search` from a store. `db` may be a callable, which is asked when the tool is used."""
+    """Answers calls of `session_search` from a store. `db` may be a callable, which is asked when the tool is used.
 
-    def __init__(self, db: SessionDB | Callable[[], SessionDB] | None, *, zone: tzinfo | None = None) -> None:
+    `summarise`, which may be set at any time, makes summaries of what was found for calls that want them.
+    """
+
+    def __init__(
+        self,
+        db: SessionDB | Callable[[], SessionDB] | None,
+        *,
+        zone: tzinfo | None = None,
+        summarise: Summarise | None = None,
+    ) -> None:
         self._db = db
         self._zone = zone
+        self.summarise = summarise
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The tool as it is offered to the model."""
+        if self.summarise is None:
+            return SESSION_SEARCH_SCHEMA
+        description = SESSION_SEARCH_SCHEMA["description"].replace(_NO_MODEL, _A_MODEL)
+        parameters = SESSION_SEARCH_SCHEMA["parameters"]
+        properties = {**parameters["properties"], "summary": SUMMARY_PARAMETER}
+        return {
+            **SESSION_SEARCH_SCHEMA,
+            "description": description,
+            "parameters": {**parameters, "properties": properties},
+        }
 
     def call(self, arguments: object, session: Session) -> str:
         """Answer one call with JSON: `success`, `mode` and results, or `success: false` and `error`."""
@@ -121,7 +160,7 @@ class SessionSearchTool:
             db = self._db if isinstance(self._db, SessionDB) or self._db is None else self._db()
             if db is None:
                 return _failed("session database not available", "enable sessions.search_enabled")
-            return _json({"success": True, **_Call(db, session, self._zone).answer(given)})
+            return _json({"success": True, **_Call(db, session, self._zone, self.summarise).answer(given)})
         except SessionError as exc:
             return _failed(exc.message, exc.remedy)
         except HermesError as exc:
@@ -144,11 +183,14 @@ class _Found:
 class _Call:
     """One call, for one session."""
 
-    def __init__(self, db: SessionDB, session: Session, zone: tzinfo | None) -> None:
+    def __init__(
+        self, db: SessionDB, session: Session, zone: tzinfo | None, summarise: Summarise | None
+    ) -> None:
         self._db = db
         self._current = db.lineage(session.id)
         self._user = owner_of(session) or None
         self._zone = zone
+        self._summarise = summarise
 
     def answer(self, given: Mapping[Any, Any]) -> dict[str, Any]:
         session_id, query = _text(given.get("session_id")), _text(given.get("query"))
@@ -222,7 +264,8 @@ class _Call:
         results = [titled] if titled is not None else []
         others = [(root, hit) for root, hit in best.items() if titled is None or titled.root != root]
         results += [self._found(root, hit) for root, hit in others[: limit - len(results)]]
-        shown = [self._shown(result, detail, MAX_ANSWER // limit) for result in results]
+        summed = self._summaries(results, query) if given.get("summary") is True else {}
+        shown = [self._shown(one, detail, MAX_ANSWER // limit, summed.get(one.root, "")) for one in results]
         answer: dict[str, Any] = {"mode": "discover", "query": query, "results": shown}
         answer |= {"count": len(shown), "sessions_searched": len(best)}
         return answer if shown else answer | {"message": "No matching sessions found."}
@@ -247,7 +290,19 @@ class _Call:
             raise SessionError(f"message {hit.message_id} was deleted meanwhile", "search again")
         return _Found(root, session, message, hit.snippet, message.role)
 
-    def _shown(self, found: _Found, detail: Detail, budget: int) -> dict[str, Any]:
+    def _summaries(self, results: Sequence[_Found], query: str) -> dict[str, str]:
+        """By root, as far as there are any in time."""
+        if self._summarise is None:
+            return {}
+        views = [self._db.around(one.anchor.id, SUMMARISED // 2) for one in results]
+        texts = [
+            text_of(view.messages if view else (one.anchor,))
+            for one, view in zip(results, views, strict=True)
+        ]
+        made = summaries(texts, query, self._summarise)
+        return {one.root: summary for one, summary in zip(results, made, strict=True)}
+
+    def _shown(self, found: _Found, detail: Detail, budget: int, summary: str) -> dict[str, Any]:
         session, anchor = found.session, found.anchor
         snippet = _clean(found.snippet)
         result: dict[str, Any] = {
@@ -262,6 +317,8 @@ class _Call:
         }
         if session.parent_id:
             result["parent_session_id"] = session.parent_id
+        if summary:
+            return result | {"summary": _clean(summary)}
         if detail == "index":
             short = " ".join(snippet.split())
             result["snippet"] = short[:INDEX_SNIPPET] + ("..." if len(short) > INDEX_SNIPPET else "")
