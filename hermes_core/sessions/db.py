@@ -28,7 +28,7 @@ from hermes_core.sessions.records import (
     StoredSession,
     Window,
 )
-from hermes_core.sessions.search import everything, known_names, search
+from hermes_core.sessions.search import everything, known_names, search, snippet_of
 from hermes_core.sessions.transcript import StoredTranscript
 from hermes_core.storage.sqlite import Database, JournalMode
 
@@ -424,12 +424,14 @@ class SessionDB:
         limit: int = 10,
         sort: Order | None = None,
         unasked: bool = False,
+        snippets: bool = True,
     ) -> list[SearchHit]:
         """The messages that answer `query` best, best first (or by time with `sort`). No text raises.
 
         A question is read as people type it: any punctuation, any script; "quoted phrases", `prefix*` and AND, OR, NOT
         in capitals are demands. `since` and `until` are epoch seconds, `user` is compared with the session's own.
         `unasked` is for recall that nobody asked for: it finds nothing when no message holds enough of the question.
+        Without `snippets` those of the hits are empty; `snippet_of` makes one.
         """
         filters = Filters(
             roles=_several(role),
@@ -455,6 +457,7 @@ class SessionDB:
             zone=zone,
             meaning=self.meaning,
             unasked=unasked,
+            snippets=snippets,
         )
 
     def everything(
@@ -463,6 +466,13 @@ class SessionDB:
         """All messages with text, oldest first; None when together they have more than `size` characters."""
         filters = Filters(user=user, exclude_sessions=tuple(exclude_sessions))
         return everything(self._database, filters, size)
+
+    def snippet_of(self, message_id: int, query: str) -> str:
+        """The part of a message that answers `query`, marked as in a `SearchHit`; "" when the message is not shown."""
+        zone = self._zone
+        assert zone is not None
+        analysis = analyse(records.storable(query), now=self._clock(), zone=zone)
+        return snippet_of(self._database, analysis, message_id)
 
     # ------------------------------------------------------------------ the file
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -40,6 +41,9 @@ WALKED = 300
 """A term is sought in each stretch of messages alone when it stands in more than this many messages for each of them.
 Walking through a hit of a term's list takes 70 ns, seeking a stretch in a long list 22 us (SQLite 3.40).
 """
+
+FEW_SESSIONS = 100
+"""Of no more sessions than this the stretches are sought one by one, 30 us each; of more the lists are walked whole."""
 
 PHRASE_WORDS = range(2, 13)
 """Lengths of a question that is also tried as the very words of one message, as when someone pastes a piece of it."""
@@ -83,6 +87,7 @@ class Lookup:
         self._direction = "ASC" if order == "oldest" else "DESC"
         self.holding: dict[Place, int] = {}
         self._newest = int(database.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0])
+        self.stretches = stretches_of(database, filters, self._newest, order)
         self.asked: list[str] = []
 
     def scores(self, analysis: Analysis, also: Collection[Place] = ()) -> dict[Place, float]:
@@ -158,14 +163,20 @@ class Lookup:
     def _places(self, kind: str, expression: str, limit: int) -> tuple[list[Place], int]:
         """The newest places where an expression matches (or the oldest), and the id of the last of them."""
         table = table_of(kind)
-        rows = self._database.execute(
-            f"""SELECT m.session_key, m.position, m.size, m.id FROM {table} f JOIN messages m ON m.id = f.rowid
-                {self._scope} {table} MATCH ? ORDER BY f.rowid {self._direction} LIMIT ?""",
-            (*self._parameters, expression, limit),
-        ).fetchall()
-        self._sizes.update(((key, position), size) for key, position, size, _ in rows)
-        places = [(row[0], row[1]) for row in rows]
-        self.holding.update(((key, position), message_id) for key, position, _, message_id in rows)
+        sql = f"""SELECT m.session_key, m.position, m.size, m.id FROM {table} f JOIN messages m ON m.id = f.rowid
+            {self._scope} {table} MATCH ? AND f.rowid BETWEEN ? AND ? ORDER BY f.rowid {self._direction} LIMIT ?"""
+        rows: list[sqlite3.Row] = []
+        for first, last in self.stretches:
+            asked = (*self._parameters, expression, first, last, limit - len(rows))
+            rows += self._database.execute(sql, asked).fetchall()
+            if len(rows) >= limit:
+                break
+        places: list[Place] = []
+        for key, position, size, message_id in rows:
+            place = (key, position)
+            places.append(place)
+            self._sizes[place] = size
+            self.holding[place] = message_id
         return places, rows[-1][3] if rows else 0
 
     def _among(self, term: _Found, around: Mapping[Stretch, Mapping[int, Place]]) -> _Found:
@@ -215,6 +226,38 @@ class Lookup:
             (json.dumps(list(ids)),),
         ).fetchall()
         return {ids[message_id]: size for message_id, size in rows}
+
+
+def stretches_of(database: Database, filters: Filters, newest: int, order: Order | None) -> list[Stretch]:
+    """Where the messages of the sessions in scope lie, the newest first (or the oldest); all of the store when that is
+    no less work. So a search for one user reads little of what is others'.
+    """
+    everywhere = [(0, newest)]
+    conditions, parameters = ["s.message_count > 0"], []
+    if filters.user is not None:
+        conditions.append("s.user = ?")
+        parameters.append(filters.user)
+    if filters.sessions:
+        conditions.append("s.id IN (SELECT value FROM json_each(?))")
+        parameters.append(json.dumps(filters.sessions))
+    if not parameters:
+        return everywhere
+    # A session's ids grow with its positions.
+    end = "(SELECT id FROM messages WHERE session_key = s.key AND position IS NOT NULL ORDER BY position {} LIMIT 1)"
+    rows = database.execute(
+        f"""SELECT {end.format("ASC")}, {end.format("DESC")} FROM sessions s
+            WHERE {" AND ".join(conditions)} LIMIT {FEW_SESSIONS + 1}""",
+        parameters,
+    ).fetchall()
+    if len(rows) > FEW_SESSIONS:
+        return everywhere
+    joined: list[Stretch] = []
+    for first, last in sorted((first, last) for first, last in rows if first is not None):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return joined if order == "oldest" else joined[::-1]
 
 
 def _windows(places: Iterable[Place]) -> list[tuple[int, int, int]]:

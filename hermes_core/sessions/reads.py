@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 
 from hermes_core.sessions import records
 from hermes_core.sessions.records import CompletedTurn, Window
 from hermes_core.storage.sqlite import Database
+
+AT_ONCE = 200
+"""Turns that are looked up together."""
 
 MESSAGES = f"""
     SELECT {records.MESSAGE_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key
@@ -39,17 +43,22 @@ def completed(
     unless: Callable[[str], bool] | None,
 ) -> Iterator[CompletedTurn]:
     """Turns that were stored whole and not taken back, oldest first; the messages of each are read when it comes."""
-    rows = database.execute(
-        "SELECT t.*, s.id AS session_id, s.identity FROM turns t JOIN sessions s ON s.key = t.session_key"
-        " WHERE t.key > ? AND t.state = 0 AND (?2 IS NULL OR s.id = ?2) AND t.stored_at >= ?3 ORDER BY t.key",
-        (since, session_id, stored_after),
-    ).fetchall()
-    for row in rows:
-        if unless is not None and unless(row["id"]):
-            continue
-        found = database.execute(
-            f"{MESSAGES} WHERE m.session_key = ? AND m.state < 2 AND m.id BETWEEN ? AND ? ORDER BY m.id",
-            (row["session_key"], row["first_message_id"], row["last_message_id"]),
-        )
-        turn = records.turn_of(row, [records.message_of(message) for message in found])
-        yield CompletedTurn(row["key"], row["session_id"], turn, json.loads(row["identity"] or "{}"))
+    within, whose = "", tuple[str, ...]()
+    if session_id is not None:
+        within, whose = "AND t.session_key = (SELECT key FROM sessions WHERE id = ?)", (session_id,)
+    sql = f"""SELECT t.*, s.id AS session_id, s.identity FROM turns t JOIN sessions s ON s.key = t.session_key
+        WHERE t.key > ? AND t.state = 0 AND t.stored_at >= ? {within} ORDER BY t.key LIMIT {AT_ONCE}"""
+    while rows := database.execute(sql, (since, stored_after, *whose)).fetchall():
+        for row in rows:
+            if unless is None or not unless(row["id"]):
+                yield _completed(database, row)
+        since = rows[-1]["key"]
+
+
+def _completed(database: Database, row: sqlite3.Row) -> CompletedTurn:
+    found = database.execute(
+        f"{MESSAGES} WHERE m.session_key = ? AND m.state < 2 AND m.id BETWEEN ? AND ? ORDER BY m.id",
+        (row["session_key"], row["first_message_id"], row["last_message_id"]),
+    )
+    turn = records.turn_of(row, [records.message_of(message) for message in found])
+    return CompletedTurn(row["key"], row["session_id"], turn, json.loads(row["identity"] or "{}"))

@@ -15,8 +15,8 @@ from hermes_core.recall.dates import When
 from hermes_core.recall.query import Analysis, Expression, named_in
 from hermes_core.recall.rank import Candidate, Place, rank
 from hermes_core.recall.tokens import dense_runs
-from hermes_core.sessions.filters import Filters, Order, condition_sql, native_match, required_words
-from hermes_core.sessions.lookup import Lookup
+from hermes_core.sessions.filters import Filters, Order, condition_sql, match_of, native_match, required_words
+from hermes_core.sessions.lookup import Lookup, Stretch
 from hermes_core.sessions.meaning import Likeness, Meaning
 from hermes_core.sessions.records import SearchHit
 from hermes_core.storage.sqlite import Database
@@ -63,6 +63,7 @@ def search(
     zone: tzinfo,
     meaning: Meaning | None = None,
     unasked: bool = False,
+    snippets: bool = True,
 ) -> list[SearchHit]:
     """The messages that answer, best first, or by time among the relevant ones; `unasked`, none when all hold too little."""
     if limit < 1 or not analysis:
@@ -85,7 +86,11 @@ def search(
     if order:
         ranked.sort(key=lambda one: (one.candidate.timestamp, one.candidate.id), reverse=order == "newest")
     return [
-        _hit(by_id[one.candidate.id], one.score, reader.snippet(by_id[one.candidate.id], lookup.asked))
+        _hit(
+            by_id[one.candidate.id],
+            one.score,
+            reader.snippet(by_id[one.candidate.id], lookup.asked) if snippets else "",
+        )
         for one in ranked[:limit]
     ]
 
@@ -116,7 +121,7 @@ def _candidates(
 ) -> tuple[list[sqlite3.Row], dict[Place, float]]:
     """The rows worth ranking, with what their words are worth: by their words, their time, and their meaning."""
     if analysis.condition is not None:
-        fulfilling = reader.fulfilling(analysis.condition, order)
+        fulfilling = reader.fulfilling(analysis.condition, order, lookup.stretches)
         scores = lookup.scores_among(analysis, fulfilling, required_words(analysis.condition))
         places: Iterable[Place] = fulfilling.values()
         return reader.rows(list(places) if order else _by_score(places, scores)), scores
@@ -130,7 +135,7 @@ def _candidates(
 
 
 def _by_score(places: Iterable[Place], scores: Mapping[Place, float]) -> list[Place]:
-    return sorted(places, key=lambda place: -scores.get(place, 0.0))
+    return sorted(places, key=scores.__getitem__, reverse=True)
 
 
 def _relevant(lookup: Lookup, scores: Mapping[Place, float], order: Order) -> list[Place]:
@@ -138,6 +143,14 @@ def _relevant(lookup: Lookup, scores: Mapping[Place, float], order: Order) -> li
     least = RELEVANT * max(scores.get(place, 0.0) for place in lookup.holding)
     kept = [place for place in lookup.holding if scores.get(place, 0.0) >= least]
     return sorted(kept, key=lookup.holding.__getitem__, reverse=order == "newest")
+
+
+def snippet_of(database: Database, analysis: Analysis, message_id: int) -> str:
+    """The part of a message that matched; "" when there is no such any more."""
+    sql = "SELECT id, content, tool_calls FROM messages WHERE id = ? AND position IS NOT NULL"
+    row = database.execute(sql, (message_id,)).fetchone()
+    reader = _Reader(database, Filters(), 1)
+    return reader.snippet(row, [match_of(term) for term in analysis.terms]) if row else ""
 
 
 def known_names(database: Database, query: str, filters: Filters) -> list[str]:
@@ -176,7 +189,9 @@ class _Reader:
         """
         return self._database.execute(sql, (json.dumps(ids), *self._parameters)).fetchall()
 
-    def fulfilling(self, condition: Expression, order: Order | None) -> dict[int, Place]:
+    def fulfilling(
+        self, condition: Expression, order: Order | None, stretches: Sequence[Stretch]
+    ) -> dict[int, Place]:
         """Messages that fulfil a condition, newest first (or oldest), by id."""
         direction = "ASC" if order == "oldest" else "DESC"
         native = native_match(condition)
@@ -191,12 +206,18 @@ class _Reader:
         else:
             sql, parameters = condition_sql(condition)
             source, by = "messages m", "m.id"
-        found = self._database.execute(
-            f"""SELECT m.id, m.session_key, m.position FROM {source} CROSS JOIN sessions s ON s.key = m.session_key
-                WHERE {self._filters} AND {sql} ORDER BY {by} {direction} LIMIT {MOST_FULFILLING}""",
-            (*self._parameters, *parameters),
-        )
-        return {message_id: (key, position) for message_id, key, position in found}
+        statement = f"""
+            SELECT m.id, m.session_key, m.position FROM {source} CROSS JOIN sessions s ON s.key = m.session_key
+            WHERE {self._filters} AND {sql} AND {by} BETWEEN ? AND ? ORDER BY {by} {direction} LIMIT ?
+        """
+        found: dict[int, Place] = {}
+        for first, last in stretches:
+            asked = (*self._parameters, *parameters, first, last, MOST_FULFILLING - len(found))
+            rows = self._database.execute(statement, asked)
+            found.update((message_id, (key, position)) for message_id, key, position in rows)
+            if len(found) >= MOST_FULFILLING:
+                break
+        return found
 
     def between(self, spans: Iterable[tuple[float, float]]) -> list[sqlite3.Row]:
         """Rows of given times, for a question that names nothing but a time."""

@@ -256,6 +256,7 @@ class _Call:
             exclude_sessions=sorted(self._current),
             limit=limit * HITS_A_SESSION,
             sort=sort if sort in get_args(Order) else None,
+            snippets=False,
         )
         best: dict[str, SearchHit] = {}
         for hit in hits:
@@ -263,7 +264,7 @@ class _Call:
         titled = self._titled(query, sources)
         results = [titled] if titled is not None else []
         others = [(root, hit) for root, hit in best.items() if titled is None or titled.root != root]
-        results += [self._found(root, hit) for root, hit in others[: limit - len(results)]]
+        results += [self._found(root, hit, query) for root, hit in others[: limit - len(results)]]
         summed = self._summaries(results, query) if given.get("summary") is True else {}
         shown = [self._shown(one, detail, MAX_ANSWER // limit, summed.get(one.root, "")) for one in results]
         answer: dict[str, Any] = {"mode": "discover", "query": query, "results": shown}
@@ -284,11 +285,11 @@ class _Call:
         snippet = first[0].content[:MAX_BOOKEND_CONTENT]
         return _Found(self._db.lineage_root(session.id), session, first[0], snippet, "session_title")
 
-    def _found(self, root: str, hit: SearchHit) -> _Found:
+    def _found(self, root: str, hit: SearchHit, query: str) -> _Found:
         session, message = self._db.get_session(hit.session_id), self._db.get_message(hit.message_id)
         if session is None or message is None:
             raise SessionError(f"message {hit.message_id} was deleted meanwhile", "search again")
-        return _Found(root, session, message, hit.snippet, message.role)
+        return _Found(root, session, message, self._db.snippet_of(message.id, query), message.role)
 
     def _summaries(self, results: Sequence[_Found], query: str) -> dict[str, str]:
         """By root, as far as there are any in time."""

@@ -75,8 +75,8 @@ class _Cursor(sqlite3.Cursor):
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         with self.translated():
-            while (row := super().fetchone()) is not None:
-                yield row
+            while rows := super().fetchmany(100):
+                yield from rows
 
 
 class Database:

@@ -8,6 +8,7 @@ import pytest
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.reads import AT_ONCE
 
 
 def say(db: SessionDB, *texts: str, session: str = "s1") -> list[int]:
@@ -322,3 +323,18 @@ def test_a_backup_holds_everything(tmp_path: Path, db: SessionDB) -> None:
     copy = SessionDB(tmp_path / "copy" / "state.db")
     assert [m.content for m in copy.get_messages("s1")] == ["keep this"]
     copy.close()
+
+
+def test_completed_turns_are_read_in_parts_and_of_one_session_alone(db: SessionDB) -> None:
+    db.create_session("other")
+    with db.transaction():
+        for number in range(2 * AT_ONCE + 5):
+            name = "other" if number % 10 == 0 else "s1"
+            db.append_turn(name, [{"role": "user", "content": str(number)}], f"t{number}", number)
+    last = db.last_message_id("s1")
+    assert last is not None
+    db.rewind("s1", last)
+    told = [int(found.turn.user) for found in db.complete_turns()]
+    assert told == list(range(2 * AT_ONCE + 4))
+    assert [int(found.turn.user) for found in db.complete_turns(session_id="other")] == told[::10]
+    assert list(db.complete_turns(session_id="absent")) == []

@@ -67,3 +67,37 @@ def scans(connection: sqlite3.Connection, statement: str) -> list[str]:
     steps = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
     ours = ("SCAN messages", "SCAN m", "SCAN sessions", "SCAN s", "SCAN c", "SCAN p", "SCAN t", "SCAN turns")
     return [step for step in steps if step in ours or "AUTOMATIC" in step]
+
+
+def steps(db: SessionDB, user: str) -> int:
+    """How much SQLite works for some searches of one user, in hundreds of its steps."""
+    connection, counted = db._database.connection, 0
+
+    def count() -> int:
+        nonlocal counted
+        counted += 1
+        return 0
+
+    connection.set_progress_handler(count, 100)
+    for query in ("kumquat tree", "kumquat AND tree", "部"):
+        assert {hit.session_id for hit in db.search(query, user=user)} == {"first", "last"}
+    connection.set_progress_handler(None, 0)
+    return counted
+
+
+def test_a_search_for_one_user_does_not_walk_through_what_others_said(db: SessionDB) -> None:
+    def others(first: int, count: int) -> None:
+        with db.transaction():
+            for number in range(first, first + count):
+                if number % 40 == 0:
+                    db.create_session(f"of {number}", user=f"v{number}")
+                db.append_message(f"of {number - number % 40}", "user", "kumquat trees 部署")
+
+    db.create_session("first", user="u")
+    db.append_message("first", "user", "kumquat trees 部署")
+    others(0, 400)
+    db.create_session("last", user="u")
+    db.append_message("last", "user", "kumquat trees 部署")
+    few = steps(db, "u")
+    others(400, 4_000)
+    assert steps(db, "u") < 1.5 * few
