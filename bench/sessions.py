@@ -1,11 +1,14 @@
 """Measure the session store: append, size, open, search by kind of query, the tool, and processes writing at once.
 
     python bench/sessions.py [--sizes 10000 100000] [--folder /dev/shm] [--disk DIR] [--writers 4 8] [--json]
+        [--peer ENV] [--plot FILE.svg]
 
 The corpus is synthetic: words drawn from a Zipf distribution, a tenth of the messages Chinese, every fourth a tool
 call, forty messages a session. Latency compares between systems and sizes; it says nothing of how good answers are.
 `--folder` should be in memory, so that figures are the store's own; `--disk` measures appends again where a commit
 costs what the disk costs. Beside each append rate stands a bare one: one row and one commit, without any index.
+`--peer` names a Python environment in which hermes-agent is installed: its store is filled with the same corpus (in
+large transactions, which is kind to it) and asked the same, in turn with ours, each in a process of its own.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,6 +33,9 @@ from rich.table import Table
 from hermes_core.contract.values import Session
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.tool import SessionSearchTool
+
+sys.path.insert(0, str(Path(__file__).parent))
+from sessions_peer import Peer
 
 SESSION = 40
 APPENDS = 3_000
@@ -118,13 +124,18 @@ for _weight in WEIGHTS:
     CUMULATED.append(_sum)
 
 
-def fill(db: SessionDB, corpus: Corpus, start: int, count: int) -> None:
-    """Sessions of forty messages, a turn each."""
-    for first in range(start, start + count, SESSION):
-        session = f"session-{first // SESSION:07d}"
-        db.create_session(session, started_at=1.7e9 + 30 * first)
-        turn = [corpus.message(first + n) for n in range(min(SESSION, start + count - first))]
-        db.append_turn(session, turn, f"turn-{first}", 1, at=1.7e9 + 30 * first)
+def conversations(corpus: Corpus, count: int) -> Iterator[tuple[str, float, list[dict[str, Any]]]]:
+    """Sessions of forty messages: id, beginning, messages."""
+    for first in range(0, count, SESSION):
+        messages = [corpus.message(first + n) for n in range(min(SESSION, count - first))]
+        yield f"session-{first // SESSION:07d}", 1.7e9 + 30 * first, messages
+
+
+def fill(db: SessionDB, corpus: Corpus, count: int) -> None:
+    """A turn for each session."""
+    for session, at, messages in conversations(corpus, count):
+        db.create_session(session, started_at=at)
+        db.append_turn(session, messages, f"turn of {session}", 1, at=at)
 
 
 # ---------------------------------------------------------------------- figures
@@ -157,12 +168,26 @@ def timed(call: Callable[[], object]) -> Taken:
     return taken
 
 
-def appends(db: SessionDB, corpus: Corpus, bare: sqlite3.Connection, count: int) -> dict[str, Any]:
-    """One message a call, in turn with one bare commit of the same text."""
+def as_taken(answers: Sequence[Sequence[float]]) -> list[Taken]:
+    """What the peer took, from its answers."""
+    found = []
+    for clock, cpu in answers:
+        found.append(Taken(clock))
+        found[-1].cpu = cpu
+    return found
+
+
+def appends(
+    db: SessionDB, corpus: Corpus, bare: sqlite3.Connection, count: int, peer: Peer | None = None
+) -> dict[str, Any]:
+    """One message a call, in turn with one bare commit of the same text, and with the peer, 250 at a time."""
     db.create_session("appended")
     ours, theirs = [], []
-    for number in range(count):
-        message = corpus.message(number)
+    peers: list[Taken] = []
+    messages = [corpus.message(number) for number in range(count)]
+    for number, message in enumerate(messages):
+        if peer is not None and number % 250 == 0:
+            peers += as_taken(peer.ask("append", messages[number : number + 250]))
         role, content = message.pop("role"), message.pop("content")
         message.pop("timestamp")
         message["tool_name"] = message.pop("name", "")
@@ -175,6 +200,7 @@ def appends(db: SessionDB, corpus: Corpus, bare: sqlite3.Connection, count: int)
         "per_cpu_second": round(count / sum(one.cpu for one in ours)),
         "bare_p50": spread(theirs)["p50"],
         "ratio_of_medians": round(median(ours) / median(theirs), 2),
+        **({"peer": {"per_second": round(count / sum(peers)), **spread(peers)}} if peers else {}),
     }
 
 
@@ -277,24 +303,41 @@ NATURAL = "natural"
 
 
 def latencies(
-    asked: dict[str, list[str]], ask: Callable[[str], object], rounds: int
-) -> dict[str, dict[str, float]]:
-    """By kind, and over all kinds but the natural questions, which stand alone."""
+    asked: dict[str, list[str]],
+    ask: Callable[[str], object],
+    rounds: int,
+    peer: Callable[[list[str]], Any] | None = None,
+) -> dict[str, Any]:
+    """By kind, and over all kinds but the natural questions, which stand alone; with the peer's, asked in turn."""
     taken: dict[str, list[float]] = {kind: [] for kind in asked}
+    peers: dict[str, list[float]] = {kind: [] for kind in asked}
     for _ in range(rounds):
         for kind, texts in asked.items():
             taken[kind] += [timed(lambda: ask(text)) for text in texts]  # noqa: B023
-    together = [one for kind, ones in taken.items() if kind != NATURAL for one in ones]
-    return {"all": spread(together)} | {kind: spread(ones) for kind, ones in taken.items()}
+            if peer is not None:
+                peers[kind] += as_taken(peer(texts))
+
+    def figures(all_taken: dict[str, list[float]]) -> dict[str, dict[str, float]]:
+        together = [one for kind, ones in all_taken.items() if kind != NATURAL for one in ones]
+        return {"all": spread(together)} | {kind: spread(ones) for kind, ones in all_taken.items()}
+
+    found: dict[str, Any] = figures(taken)
+    if peer is not None:
+        found = {kind: {**one, "peer": figures(peers)[kind]} for kind, one in found.items()}
+    return found
 
 
-def searching(db: SessionDB, corpus: Corpus, total: int, rounds: int) -> dict[str, Any]:
+def searching(
+    db: SessionDB, corpus: Corpus, total: int, rounds: int, peer: Peer | None = None
+) -> dict[str, Any]:
     asked = queries(db, corpus, total)
     tool, session = SessionSearchTool(db), Session(id="elsewhere")
     latencies({kind: texts[:3] for kind, texts in asked.items()}, lambda text: db.search(text, limit=20), 1)
+    peer_search = None if peer is None else (lambda texts: peer.ask("search", texts))
+    peer_tool = None if peer is None else (lambda texts: peer.ask("tool", texts))
     return {
-        "search": latencies(asked, lambda text: db.search(text, limit=20), rounds),
-        "tool": latencies(asked, lambda text: tool.call({"query": text}, session), rounds),
+        "search": latencies(asked, lambda text: db.search(text, limit=20), rounds, peer_search),
+        "tool": latencies(asked, lambda text: tool.call({"query": text}, session), rounds, peer_tool),
         "browse": spread([timed(lambda: tool.call({}, session)) for _ in range(30)]),
     }
 
@@ -364,15 +407,31 @@ def at_once(path: Path, writers: int, count: int, ask: Sequence[str]) -> dict[st
 def measure(size: int, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """All figures at one size."""
     corpus, path = Corpus(), folder / "state.db"
-    with closing(SessionDB(path)) as db, closing(bare_store(folder)) as bare:
-        built = timed(lambda: fill(db, corpus, 0, size))
+    with ExitStack() as stack:
+        db = stack.enter_context(closing(SessionDB(path)))
+        bare = stack.enter_context(closing(bare_store(folder)))
+        peer = stack.enter_context(Peer(options.peer, folder)) if options.peer else None
+        built = timed(lambda: fill(db, corpus, size))
         found: dict[str, Any] = {"messages": size, "filled_per_second": round(size / built)}
-        runs = [appends(db, corpus, bare, APPENDS) for _ in range(options.runs)]
+        if peer is not None:
+            peer.fill(conversations(Corpus(), size))
+        runs = [appends(db, corpus, bare, APPENDS, peer) for _ in range(options.runs)]
         found["append"] = sorted(runs, key=lambda run: float(run["p50"]))[len(runs) // 2]
         found["append"]["worst_of_runs"] = max(run["max"] for run in runs)
         found["append"]["p999_worst"] = max(run["p999"] for run in runs)
-        found |= searching(db, corpus, size, options.rounds)
-        natural = queries(db, corpus, size)[NATURAL]
+        found |= searching(db, corpus, size, options.rounds, peer)
+        asked = queries(db, corpus, size)
+        natural = asked[NATURAL]
+        for kind, texts in asked.items():
+            found["search"][kind]["answered"] = sum(bool(db.search(text)) for text in texts)
+            if peer is not None:
+                found["search"][kind]["peer"]["answered"] = peer.ask("answered", texts)
+        if peer is not None:
+            found["peer"] = {
+                "size": round(peer.ask("size", None) / (size + options.runs * APPENDS), 1),
+                "open": spread(as_taken(peer.ask("opened", 15)))["p50"],
+                "browse": spread(as_taken(peer.ask("tool", [""] * 10)))["p50"],
+            }
     found["size"] = sizes(path, size + options.runs * APPENDS)
     found["open"] = opening(path)
     found["at_once"] = [at_once(path, writers, options.writes, natural) for writers in options.writers]
@@ -402,8 +461,63 @@ def report(found: dict[str, Any]) -> None:
         console.print(table)
         for run in one["at_once"]:
             console.print("at once", json.dumps(run))
+        if "peer" in one:
+            _report_peer(console, one)
     if "disk" in found:
         console.print("disk", json.dumps(found["disk"]))
+
+
+def _report_peer(console: Console, one: dict[str, Any]) -> None:
+    """The peer's figures and how many times ours they are; CPU times, which other programs hardly change."""
+    console.print("peer", json.dumps(one["peer"]), "append", json.dumps(one["append"]["peer"]))
+    table = Table(box=None)
+    for column in (
+        "kind",
+        f"answered of {QUERIES}",
+        "peer's",
+        "peer's search p50",
+        "p95",
+        "times ours",
+        "p95",
+        "peer's tool p50",
+        "p95",
+        "times ours",
+        "p95",
+    ):
+        table.add_column(column)
+    for kind in one["search"]:
+        told = one["search"][kind]
+        cells = [str(told.get("answered", "")), str(told["peer"].get("answered", ""))]
+        for figures in (one["search"][kind], one["tool"][kind]):
+            theirs = [figures["peer"][name] for name in ("cpu_p50", "cpu_p95")]
+            ours = [figures[name] for name in ("cpu_p50", "cpu_p95")]
+            cells += [f"{ms}" for ms in theirs]
+            cells += [f"{their / our:.2g}" if our else "" for their, our in zip(theirs, ours, strict=True)]
+        table.add_row(kind, *cells)
+    console.print(table)
+
+
+def plot(found: dict[str, Any], target: Path) -> None:
+    """CPU time of a search by kind, ours and the peer's, a panel for each size."""
+    from matplotlib.figure import Figure
+
+    panels = found["sizes"]
+    figure = Figure(figsize=(6 * len(panels), 5), layout="constrained")
+    for panel, one in zip(
+        figure.subplots(1, len(panels), squeeze=False, sharey=True)[0], panels, strict=True
+    ):
+        kinds = list(one["search"])[::-1]
+        ours = [one["search"][kind]["cpu_p50"] for kind in kinds]
+        panel.barh([n + 0.2 for n in range(len(kinds))], ours, 0.4, label="hermes_core")
+        if "peer" in one:
+            theirs = [one["search"][kind]["peer"]["cpu_p50"] for kind in kinds]
+            panel.barh([n - 0.2 for n in range(len(kinds))], theirs, 0.4, label="Hermes Agent 0.19")
+        panel.set_yticks(range(len(kinds)), kinds)
+        panel.set_xscale("log")
+        panel.set_xlabel("ms of CPU, median")
+        panel.set_title(f"{one['messages']:,} messages")
+        panel.legend()
+    figure.savefig(target)
 
 
 def arguments() -> argparse.Namespace:
@@ -415,6 +529,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of queries")
     parser.add_argument("--writers", type=int, nargs="*", default=[4], help="processes that write at once")
     parser.add_argument("--writes", type=int, default=1_000, help="messages of each of them")
+    parser.add_argument("--peer", type=Path, help="a Python environment with hermes-agent")
+    parser.add_argument("--plot", type=Path, help="draw the searches into this file (needs matplotlib)")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
@@ -428,6 +544,8 @@ def main() -> None:
     if options.disk:
         with tempfile.TemporaryDirectory(dir=options.disk) as folder:
             found["disk"] = on_disk(Path(folder))
+    if options.plot:
+        plot(found, options.plot)
     if options.json:
         print(json.dumps(found, indent=2))
     else:

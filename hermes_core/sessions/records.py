@@ -200,6 +200,8 @@ def storable(text: str) -> str:
     >>> storable("a\\ud83d\\ude00b\\udc80")
     'a😀b\\ufffd'
     """
+    if text.isascii():  # known without a look at the letters
+        return text.replace("\0", "\ufffd")
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return whole.replace("\0", "\ufffd")
 
