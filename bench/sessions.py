@@ -498,25 +498,28 @@ def _report_peer(console: Console, one: dict[str, Any]) -> None:
 
 
 def plot(found: dict[str, Any], target: Path) -> None:
-    """CPU time of a search by kind, ours and the peer's, a panel for each size."""
+    """CPU time of a search by kind, ours and the peer's, a panel for each size; with the kinds it does not answer."""
     from matplotlib.figure import Figure
 
     panels = found["sizes"]
-    figure = Figure(figsize=(6 * len(panels), 5), layout="constrained")
-    for panel, one in zip(
-        figure.subplots(1, len(panels), squeeze=False, sharey=True)[0], panels, strict=True
-    ):
+    figure = Figure(figsize=(6 * len(panels), 5.5), layout="constrained")
+    shown = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for panel, one in zip(shown, panels, strict=True):
         kinds = list(one["search"])[::-1]
         ours = [one["search"][kind]["cpu_p50"] for kind in kinds]
         panel.barh([n + 0.2 for n in range(len(kinds))], ours, 0.4, label="hermes_core")
         if "peer" in one:
-            theirs = [one["search"][kind]["peer"]["cpu_p50"] for kind in kinds]
-            panel.barh([n - 0.2 for n in range(len(kinds))], theirs, 0.4, label="Hermes Agent 0.19")
+            theirs = [one["search"][kind]["peer"] for kind in kinds]
+            medians = [figures["cpu_p50"] for figures in theirs]
+            panel.barh([n - 0.2 for n in range(len(kinds))], medians, 0.4, label="Hermes Agent")
+            for n, (kind, figures) in enumerate(zip(kinds, theirs, strict=True)):
+                if figures.get("answered", 1) == 0 and one["search"][kind]["answered"]:
+                    panel.text(figures["cpu_p50"], n - 0.2, " answers none", va="center", fontsize="small")
         panel.set_yticks(range(len(kinds)), kinds)
         panel.set_xscale("log")
         panel.set_xlabel("ms of CPU, median")
         panel.set_title(f"{one['messages']:,} messages")
-        panel.legend()
+    figure.legend(*shown[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     figure.savefig(target)
 
 
