@@ -48,8 +48,12 @@ def import_sessions(
         )
         new = known = messages = 0
         for index, turn in enumerate(turns):
-            stored = _import_turn(memory, session, index, turn, on_turn)
-            new, known, messages = new + bool(stored), known + (not stored), messages + stored
+            turn_id = uuid.uuid5(_NAMESPACE, f"{session.id}/{turn.id or index}").hex
+            if memory.sessions.has_turn(turn_id):
+                known, messages = known + 1, messages + _import_rest(memory, session, turn)
+            else:
+                new, messages = new + 1, messages + _import_turn(memory, session, turn_id, turn)
+            on_turn()
         memory.end_session(session, "import")
         total = Imported(
             total.sessions + 1, total.turns + new, total.messages + messages, total.known + known
@@ -57,23 +61,39 @@ def import_sessions(
     return total
 
 
-def _import_turn(
-    memory: Memory, session: Session, index: int, turn: ImportedTurn, on_turn: Callable[[], None]
-) -> int:
-    """The number of messages stored, 0 when the turn was known."""
-    turn_id = uuid.uuid5(_NAMESPACE, f"{session.id}/{turn.id or index}").hex
-    known = memory.sessions.has_turn(turn_id)
-    if not known:
-        memory.end_turn(
-            session,
-            _spoken(turn, "user"),
-            _spoken(turn, "assistant"),
-            messages=[_message(message) for message in turn.messages],
-            turn_id=turn_id,
-            at=next((m.timestamp for m in turn.messages if m.timestamp is not None), None),
+def _import_turn(memory: Memory, session: Session, turn_id: str, turn: ImportedTurn) -> int:
+    """The number of messages stored."""
+    memory.end_turn(
+        session,
+        _spoken(turn, "user"),
+        _spoken(turn, "assistant"),
+        messages=[_message(message) for message in turn.messages],
+        turn_id=turn_id,
+        at=next((m.timestamp for m in turn.messages if m.timestamp is not None), None),
+    )
+    return len(turn.messages)
+
+
+def _import_rest(memory: Memory, session: Session, turn: ImportedTurn) -> int:
+    """The number of messages stored of a known turn: those that came to it since, as when an agent was still at work.
+
+    The provider has had its turn, and is not told of it a second time.
+    """
+    if not turn.id:
+        return 0
+    rest = [m for m in turn.messages if m.ref and not memory.sessions.has_message(session.id, m.ref)]
+    for m in rest:
+        memory.sessions.append_message(
+            session.id,
+            m.role,
+            m.content,
+            tool_calls=m.tool_calls,
+            tool_name=m.tool_name,
+            timestamp=m.timestamp,
+            speaker=m.speaker,
+            ref=m.ref,
         )
-    on_turn()
-    return 0 if known else len(turn.messages)
+    return len(rest)
 
 
 def _spoken(turn: ImportedTurn, role: str) -> str:

@@ -368,6 +368,12 @@ class SessionDB:
         """Whether this turn was stored, also if it was taken back since."""
         return self._database.execute("SELECT 1 FROM turns WHERE id = ?", (turn_id,)).fetchone() is not None
 
+    def has_message(self, session_id: str, ref: str) -> bool:
+        """Whether the session holds a message with this `ref`, also if it was taken back since."""
+        sql = "SELECT 1 FROM messages WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND ref = ? AND ref <> ''"
+        found = self._database.execute(sql, (records.storable(session_id), records.storable(ref)))
+        return found.fetchone() is not None
+
     def turn_count(self, session_id: str) -> int:
         """How many completed turns the session has, without those taken back."""
         sql = "SELECT count(*) FROM turns t JOIN sessions s ON s.key = t.session_key WHERE s.id = ? AND t.state = 0"

@@ -371,6 +371,19 @@ def test_a_second_import_adds_nothing_and_a_grown_file_its_growth(
     assert counts[1][1] > 0
 
 
+@pytest.mark.parametrize(("records", "cut"), [(CLAUDE, 9), (CODEX, 8)])
+def test_a_turn_that_was_still_going_on_is_completed_by_the_next_import(
+    hermes_home: HermesHome, tmp_path: Path, records: list[Any], cut: int
+) -> None:
+    path = tmp_path / "s.jsonl"
+    for part in (records[:cut], records):
+        with open_memory(hermes_home) as memory:
+            import_sessions(memory, stream_file(written(path, part)))
+            ((whole, turns),) = stream_file(path)
+            expected = [m.content for turn in turns for m in turn.messages]
+            assert [m.content for m in memory.sessions.get_messages(whole.id)] == expected
+
+
 _FIELDS = """
     type uuid parentUuid sessionId message content payload id timestamp role output attachment text call_id name input
     leafUuid summary num_turns source instructions
