@@ -33,7 +33,7 @@ KEPT = 3
 LONGEST_TEXT = 2000
 
 _ERRORS = frozenset({"provider.failed", "outbox.parked", "outbox.refused"})
-_GOOD = frozenset({"provider.ready"})
+_GOOD = frozenset({"provider.ready", "provider.hooks"})
 _OWN_FIELDS = ("at", "level", "kind", "pid")
 
 

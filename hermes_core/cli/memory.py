@@ -281,6 +281,9 @@ def _provider_rows(
     for line in provider.settings:
         remark = line.remedy if line.missing else f"from {line.source}" if line.source else ""
         yield f"  {line.name}", line.value or ("missing" if line.missing else "not set"), remark
+    for hook in provider.hooks:
+        when = f"last success {moment(hook.last_success)}" if hook.last_success else "no success yet"
+        yield f"  {hook.hook}", when, hook.p95
     if provider.last_taken:
         yield "  last write taken", moment(provider.last_taken), ""
     if provider.last_error:

@@ -14,6 +14,7 @@ from hermes_core.health.meaning import examine_meaning
 from hermes_core.health.opening import opened
 from hermes_core.health.packages import examine_packages
 from hermes_core.health.provider import examine_catalog, examine_outbox, examine_provider
+from hermes_core.health.record import examine_hooks
 from hermes_core.health.roundtrip import started, try_everything
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
@@ -74,6 +75,7 @@ def _open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
         return [
             *guarded("built-in memory", lambda: _curated(memory)),
             *guarded("provider", lambda: examine_provider(found, entries)),
+            *guarded("hooks", lambda: examine_hooks(memory)),
             *guarded("plugins", lambda: examine_catalog(entries, found.selected)),
             *guarded("packages", examine_packages),
             *guarded("outbox", lambda: examine_outbox(memory)),

@@ -26,6 +26,7 @@ from hermes_core.health.provider import (
     last_error,
     setting_lines,
 )
+from hermes_core.health.record import HookRecord, hook_records
 from hermes_core.health.roundtrip import started
 from hermes_core.home import HermesHome
 from hermes_core.loader.entry import ProviderEntry
@@ -58,7 +59,7 @@ class OutboxStatus:
 class ProviderStatus:
     """The selected provider: is it installed, can it run, with which settings, what went wrong and right last.
 
-    `last_taken` is when it last took a write, in seconds since the epoch.
+    `last_taken` is when it last took a write, in seconds since the epoch; `hooks` how each of its hooks has been doing.
     """
 
     name: str
@@ -69,6 +70,7 @@ class ProviderStatus:
     settings: tuple[SettingLine, ...] = ()
     last_error: LastError | None = None
     last_taken: float | None = None
+    hooks: tuple[HookRecord, ...] = ()
 
     @property
     def missing(self) -> tuple[SettingLine, ...]:
@@ -171,6 +173,7 @@ def _provider(found: Opened, entries: list[ProviderEntry]) -> ProviderStatus | N
         lines,
         None if last and last.error in reason else last,
         _last_taken(memory, name),
+        hook_records(memory.home, name, health.hooks if health else None),
     )
 
 

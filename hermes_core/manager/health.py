@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import math
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,6 +19,16 @@ log = logging.getLogger(__name__)
 
 State = Literal["active", "idle", "degraded", "failed", "unavailable"]
 Kind = Literal["read", "write"]
+
+
+@dataclass(frozen=True, slots=True)
+class HookHealth:
+    """One hook of a provider: how often it was called, when it last went well (seconds since the epoch), and how long
+    19 of 20 good calls take at most. `p95_ms` is of the last 200."""
+
+    calls: int = 0
+    last_success: float | None = None
+    p95_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,7 @@ class ProviderHealth:
     late: int = 0
     failed: int = 0
     warnings: tuple[str, ...] = ()
+    hooks: Mapping[str, HookHealth] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,30 @@ LONG_WAIT = 0.5
 """Seconds of a turn that a recall may cost in vain once; then the backend is left alone until it may be probed."""
 
 
+REPORT_EVERY = 300.0
+"""Seconds between two `provider.hooks` events of a process; one more comes at its end. Other processes read them."""
+
+START_HOOKS = frozenset({"construct", "initialize", "get_tool_schemas", "system_prompt_block", "shutdown"})
+"""Hooks of every start and end, which are no reason for an event."""
+
+_MEASURED = 200
+
+
+class _Tally:
+    """The calls of one hook."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.last_success: float | None = None
+        self.took: deque[float] = deque(maxlen=_MEASURED)
+
+    def health(self) -> HookHealth:
+        """The counts with the 95th percentile, by nearest rank."""
+        took = sorted(self.took)
+        p95 = round(took[math.ceil(0.95 * len(took)) - 1] * 1000, 1) if took else None
+        return HookHealth(self.calls, self.last_success, p95)
+
+
 class Vitals:
     """Counters and breakers of one provider, shared by its instances: they talk to the same backend."""
 
@@ -79,6 +117,24 @@ class Vitals:
         self.last_success: float | None = None
         self._terms = terms
         self._lock = threading.Lock()
+        self._tallies: dict[str, _Tally] = {}
+        self._unreported = False
+        self._reported = terms.clock()
+
+    @property
+    def hooks(self) -> dict[str, HookHealth]:
+        """How each hook that was called has been doing."""
+        with self._lock:
+            return {name: tally.health() for name, tally in self._tallies.items()}
+
+    def report(self) -> None:
+        """Tell the listeners how the hooks have been doing, if any but those of a start was called since the last time."""
+        with self._lock:
+            due, self._unreported = self._unreported, False
+            self._reported = self._terms.clock()
+        if due:
+            hooks = {name: dataclasses.asdict(one) for name, one in self.hooks.items()}
+            self._terms.emit("provider.hooks", {"provider": self.name, "hooks": hooks})
 
     def settle(self, hook: str, outcome: Outcome, breaker: Breaker | None) -> None:
         """Take note of how a call ended: counters, breaker, log and events. Once a call."""
@@ -98,14 +154,21 @@ class Vitals:
                 log.debug("%s: %s\n%s", self.name, hook, outcome.trace)
             data = {"provider": self.name, "hook": hook, "status": outcome.status, "error": outcome.error}
             self._terms.emit("provider.call", data)
+        if self._terms.clock() - self._reported >= REPORT_EVERY:
+            self.report()
 
     def _count(self, hook: str, outcome: Outcome) -> None:
+        if outcome.status not in ("ok", "late", "failed"):
+            return
         with self._lock:
+            tally = self._tallies.setdefault(hook, _Tally())
+            tally.calls += 1
+            self.calls += 1
+            self._unreported = self._unreported or hook not in START_HOOKS
             if outcome.ok:
-                self.calls += 1
-                self.last_success = self._terms.wall()
-            elif outcome.status in ("late", "failed"):
-                self.calls += 1
+                self.last_success = tally.last_success = self._terms.wall()
+                tally.took.append(outcome.elapsed)
+            else:
                 self.late += outcome.status == "late"
                 self.failed += outcome.status == "failed"
                 self.last_error = f"{hook}: {outcome.error}"

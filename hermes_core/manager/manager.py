@@ -334,6 +334,8 @@ class MemoryManager:
             left = max(0.0, until - time.monotonic())
             if not instance.close(left / (len(instances) - position)):
                 log.warning("%s did not end in time and is left behind", instance.label)
+        for held in self._roster.external:
+            held.vitals.report()
         self._observers.stop(min(1.0, max(0.0, until - time.monotonic())))
         self._writes.outbox.close()
 
@@ -390,6 +392,7 @@ class MemoryManager:
             late=vitals.late,
             failed=vitals.failed,
             warnings=tuple(held.warnings),
+            hooks=vitals.hooks,
         )
         return self._writes.with_backlog(held, health)
 

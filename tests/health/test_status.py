@@ -15,6 +15,7 @@ from hermes_core.cli import main
 from hermes_core.config import set_value
 from hermes_core.credentials import Credentials
 from hermes_core.health.provider import setting_lines
+from hermes_core.health.record import hook_records
 from hermes_core.health.status import Status, status_of
 from hermes_core.home import HermesHome
 from hermes_core.kit import save_settings
@@ -211,3 +212,37 @@ def test_a_key_inside_a_table_of_settings_is_not_shown(lockbox: HermesHome) -> N
     (line,) = setting_lines([Field("engine", dict)], lockbox, "lockbox")
     assert "small" in line.value
     assert "k-0123456789" not in line.value
+
+
+def test_each_hook_tells_its_last_success_and_latency_also_of_an_earlier_process(lockbox: HermesHome) -> None:
+    Credentials(lockbox).set("LOCKBOX_API_KEY", KEY)
+    with open_memory(lockbox) as memory:
+        for _ in range(3):
+            memory.begin_turn("where is the tent?", memory.start_session())
+        (live,) = [one for one in memory.manager.health() if one.name == "lockbox"]
+    assert live.hooks["prefetch"].calls == 3
+    status = status_of(lockbox)
+    assert status.selected
+    (prefetch,) = [one for one in status.selected.hooks if one.hook == "prefetch"]
+    assert prefetch.calls == 3
+    assert prefetch.last_success == live.hooks["prefetch"].last_success
+    assert prefetch.p95_ms == live.hooks["prefetch"].p95_ms
+    assert "last success 2" in CliRunner().invoke(main, ["memory", "status"]).output
+
+
+def test_a_success_is_not_forgotten_for_the_failures_after_it(lockbox: HermesHome) -> None:
+    for key in (KEY, "down-key-0123456789"):
+        Credentials(lockbox).set("LOCKBOX_API_KEY", key)
+        with open_memory(lockbox) as memory:
+            memory.begin_turn("where is the tent?", memory.start_session())
+    (prefetch,) = [one for one in hook_records(lockbox, "lockbox") if one.hook == "prefetch"]
+    assert prefetch.last_success is not None
+    assert prefetch.p95_ms is not None
+
+
+def test_a_hook_without_a_success_says_so(lockbox: HermesHome) -> None:
+    Credentials(lockbox).set("LOCKBOX_API_KEY", "down-key-0123456789")
+    with open_memory(lockbox) as memory:
+        memory.begin_turn("where is the tent?", memory.start_session())
+    (prefetch,) = [one for one in hook_records(lockbox, "lockbox") if one.hook == "prefetch"]
+    assert prefetch.p95 == "no good one of 1 call"

@@ -15,6 +15,7 @@ from hermes_core.contract.values import (
     Availability,
     Capabilities,
     Delegation,
+    Event,
     MemoryWrite,
     Message,
     Query,
@@ -25,10 +26,11 @@ from hermes_core.contract.values import (
 )
 from hermes_core.errors import BackendRefused, ConfigError, DatabaseCorrupt
 from hermes_core.home import HermesHome
+from hermes_core.manager.health import REPORT_EVERY
 from hermes_core.manager.held import MAX_INSTANCES
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.tools import RESERVED
-from hermes_core.testing.fakes import EveryHook, RecordingProvider, make_session, make_turn
+from hermes_core.testing.fakes import Clock, EveryHook, RecordingProvider, make_session, make_turn
 
 OpenManager = Callable[..., MemoryManager]
 
@@ -589,3 +591,19 @@ def test_a_failure_is_logged_once_a_call_and_never_silently(
     assert [record.getMessage() for record in caplog.records] == [
         "fake: prefetch failed: OSError: unreachable"
     ]
+
+
+def test_a_long_process_tells_how_its_hooks_do_every_few_minutes(
+    open_manager: Callable[..., MemoryManager], clock: Clock
+) -> None:
+    told: list[Event] = []
+    manager = open_manager(RecordingProvider(), on_event=told.append)
+    session = Session("s")
+    manager.initialize_all(session)
+    manager.prefetch_all(Query("tent"), session)
+    clock.advance(REPORT_EVERY)
+    manager.prefetch_all(Query("tent"), session)
+    manager.prefetch_all(Query("tent"), session)
+    manager.shutdown_all()
+    reports = [event.data["hooks"] for event in told if event.kind == "provider.hooks"]
+    assert [one["prefetch"]["calls"] for one in reports] == [2, 3]

@@ -1,0 +1,75 @@
+"""How the hooks of a provider have been doing, in this process and in those before it, which tell it in the log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_core.health.finding import Finding
+from hermes_core.health.provider import LOG_LINES, age, health_of
+from hermes_core.home import HermesHome
+from hermes_core.logs import LogFile
+from hermes_core.manager.health import START_HOOKS, HookHealth
+from hermes_core.memory import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class HookRecord:
+    """One hook: its last success in seconds since the epoch, and the 95th percentile of the process that had it last."""
+
+    hook: str
+    calls: int
+    last_success: float | None
+    p95_ms: float | None
+
+    @property
+    def p95(self) -> str:
+        """For people.
+
+        >>> HookRecord("prefetch", 12, 1.0, 1530.0).p95
+        'p95 1,530 ms of 12 calls'
+        """
+        took = "no good one" if self.p95_ms is None else f"p95 {self.p95_ms:,.0f} ms"
+        return f"{took} of {self.calls} call{'' if self.calls == 1 else 's'}"
+
+
+def hook_records(
+    home: HermesHome, provider: str, now: Mapping[str, HookHealth] | None = None
+) -> tuple[HookRecord, ...]:
+    """Every hook that was called, by name, but for those of every start.
+
+    `now` is what this process has seen itself; the log knows the others. Raises `StorageError`.
+    """
+    found: dict[str, HookRecord] = {}
+    for line in LogFile(home).read(limit=LOG_LINES):
+        hooks = line.get("hooks")
+        if line["kind"] == "provider.hooks" and line.get("provider") == provider and isinstance(hooks, dict):
+            for name, told in hooks.items():
+                _take(found, str(name), told if isinstance(told, dict) else {})
+    for name, one in (now or {}).items():
+        _take(found, name, {"calls": one.calls, "last_success": one.last_success, "p95_ms": one.p95_ms})
+    return tuple(found[name] for name in sorted(found.keys() - START_HOOKS))
+
+
+def examine_hooks(memory: Memory, wall: float | None = None) -> Iterator[Finding]:
+    """A line for each hook of the selected provider."""
+    health = health_of(memory)
+    if health is None or health.name == "builtin":
+        return
+    for one in hook_records(memory.home, health.name, health.hooks):
+        ago = age(max(0.0, (wall or time.time()) - one.last_success)) if one.last_success else ""
+        when = f"last success {ago} ago, " if ago else ""
+        yield Finding(f"{one.hook} of {health.name}", "ok" if ago else "note", f"{when}{one.p95}")
+
+
+def _take(found: dict[str, HookRecord], name: str, told: Mapping[str, Any]) -> None:
+    """What a later process tells replaces what an earlier one told; but a success is not forgotten for failures."""
+    calls, at, p95 = told.get("calls"), told.get("last_success"), told.get("p95_ms")
+    at = at if isinstance(at, int | float) else None
+    before = found.get(name)
+    if before and (at or 0) < (before.last_success or 0):
+        at, p95 = before.last_success, before.p95_ms
+    p95 = p95 if isinstance(p95, int | float) else None
+    found[name] = HookRecord(name, calls if isinstance(calls, int) else 0, at, p95)
