@@ -20,7 +20,15 @@ from hermes_core.kit.text import printable
 from hermes_core.loader.entry import ProviderEntry
 from hermes_core.loader.load import Loaded
 from hermes_core.setup.answers import Answers, require, take, unkept
-from hermes_core.setup.candidate import choices, load, needs_of, needs_of_answers, questions, try_out
+from hermes_core.setup.candidate import (
+    choices,
+    load,
+    needs_of,
+    needs_of_answers,
+    own_setup,
+    questions,
+    try_out,
+)
 from hermes_core.setup.keep import Saved, choose, keep
 from hermes_core.setup.packages import install, install_command
 
@@ -64,13 +72,26 @@ def _set_up(home: HermesHome, name: str, pairs: Sequence[str], *, ask: bool, che
     """All steps in their order; whatever raises leaves `memory.provider` as it was."""
     _install_what_is_missing(home, name, ask=ask)
     loaded = load(home, name)
+    if ask and not pairs and (finished := own_setup(home, loaded)) is not None:
+        if not finished:
+            raise Failure(
+                f"the setup of {name} ended without choosing it; the memory provider stays as it was"
+            )
+        _end(home, load(home, name), ask=ask, check=check)
+        return
     answers = questions(home, loaded)
     take(answers, pairs)
     if ask:
         _ask(home, answers)
+    answers.settle()
     require(answers, loaded.entry.name)
     _install(name, needs_of_answers(loaded, answers), ask=ask)
     _show_saved(keep(home, loaded.entry.name, answers, loaded.factory()))
+    _end(home, loaded, ask=ask, check=check)
+
+
+def _end(home: HermesHome, loaded: Loaded, *, ask: bool, check: bool) -> None:
+    """Try it and choose it."""
     if check:
         _try(home, loaded, ask=ask)
     choose(home, loaded.entry.name)
@@ -144,7 +165,7 @@ def _ask(home: HermesHome, answers: Answers) -> None:
 def _ask_setting(answers: Answers, field: Field) -> Any:
     """The answer, None for the value that holds already."""
     present = answers.known.get(field.name)
-    shown = field.default if present is None else present
+    shown = answers.default(field) if present is None else present
     _explain(field)
     while True:
         raw = _prompt(field, shown)

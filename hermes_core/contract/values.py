@@ -294,6 +294,7 @@ class Field:
     types it, and has no default. Setup does not ask for an `advanced` one, which is left to those who look for it.
     `aliases` are older keys that the file may have instead; "banks.main.id" is looked for in nested objects.
     `extras` maps values to the extra of the provider's distribution that they need; setup installs what it asks for.
+    `default_from` is another setting and what its values make of this one's default: setup offers that, and keeps it.
     """
 
     name: str
@@ -312,3 +313,4 @@ class Field:
     advanced: bool = False
     aliases: Sequence[str] = ()
     extras: Mapping[str, str] = field(default_factory=dict)
+    default_from: tuple[str, Mapping[str, str | int | float | bool]] | None = None

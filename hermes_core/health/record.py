@@ -61,7 +61,7 @@ def examine_hooks(memory: Memory, wall: float | None = None) -> Iterator[Finding
     for one in hook_records(memory.home, health.name, health.hooks):
         ago = age(max(0.0, (wall or time.time()) - one.last_success)) if one.last_success else ""
         when = f"last success {ago} ago, " if ago else ""
-        yield Finding(f"{one.hook} of {health.name}", "ok" if ago else "note", f"{when}{one.p95}")
+        yield Finding(f"hook {one.hook}", "ok" if ago else "note", f"{when}{one.p95}")
 
 
 def _take(found: dict[str, HookRecord], name: str, told: Mapping[str, Any]) -> None:

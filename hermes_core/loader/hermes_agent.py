@@ -29,13 +29,15 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
+from hermes_core.errors import SetupFailed
 from hermes_core.home import HermesHome
+from hermes_core.loader import hermes_modules
 from hermes_core.loader.hermes_calls import as_text, call_as_taken, defines, shape, tool_schema
 from hermes_core.loader.hermes_commands import commands_of_module
 from hermes_core.loader.hermes_home import call_in, environment_of, hold_environment, release_environment
 from hermes_core.loader.hermes_hooks import HostHooks
 from hermes_core.loader.hermes_settings import settings_of
-from hermes_core.loader.load import attempt
+from hermes_core.loader.load import Failure, attempt
 from hermes_core.loader.registration import HostCommand, RegisteredTool, Registrations
 
 logger = logging.getLogger(__name__)
@@ -97,6 +99,28 @@ class HermesAgentProvider(MemoryProvider):
         """Hand settings that are no secrets to the provider's own store (`save_config`), if it has one."""
         if defines(self.wrapped, "save_config"):
             self._call("save_config", dict(values), str(self._home.path))
+
+    @property
+    def has_setup(self) -> bool:
+        """Whether it brings a wizard of its own."""
+        return defines(self.wrapped, "post_setup")
+
+    @property
+    def own_name(self) -> str:
+        """What it calls itself, which may differ from the name that people select it by."""
+        given = attempt(lambda: as_text(self.wrapped.name))
+        return given if isinstance(given, str) else ""
+
+    def run_setup(self) -> None:
+        """Run its wizard (`post_setup`), which asks on the terminal, keeps the answers and selects it. Raises `SetupFailed`."""
+        with environment_of(self._home.path):
+            words = (str(self._home.path), hermes_modules.load_config())
+            done = attempt(lambda: call_as_taken(self.wrapped.post_setup, *words))
+        if isinstance(done, Failure):
+            raise SetupFailed(
+                f"the setup of {self.name} ended with {done}",
+                f"what it saved stays; hermes memory setup {self.name} --set NAME=VALUE goes without it",
+            )
 
     def host_commands(self) -> list[HostCommand]:
         """Its own command first, if it has one, then those that it registered under other names."""

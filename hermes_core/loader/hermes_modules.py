@@ -28,7 +28,7 @@ from typing import Any
 
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
-from hermes_core.loader import hermes_base
+from hermes_core.loader import hermes_base, hermes_prompts
 from hermes_core.loader.hermes_home import (
     get_hermes_home,
     reset_hermes_home_override,
@@ -67,7 +67,8 @@ def _here() -> HermesHome:
 # --------------------------------------------------------------------------------------------------- config, secrets
 
 
-def _load_config() -> dict[str, Any]:
+def load_config() -> dict[str, Any]:
+    """config.yaml as a plain mapping, {} when there is none. Raises `ConfigError`."""
     import yaml
 
     path = _here().config_yaml
@@ -132,6 +133,13 @@ def _remove_env_value(name: str) -> None:
     from hermes_core.credentials import Credentials
 
     Credentials(_here()).remove(name)
+
+
+def _write_env_vars(*given: Any, **_: Any) -> None:
+    """The variables are the mapping among the arguments; older hosts passed the path of `.env` before it."""
+    for variables in (one for one in given if isinstance(one, Mapping)):
+        for name, value in variables.items():
+            _save_env_value(str(name), str(value))
 
 
 def _masked_secret_prompt(prompt: str = "", **_: Any) -> str:
@@ -231,7 +239,7 @@ def _read_json_or_empty(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _get_timezone() -> datetime.tzinfo | None:
     """The zone of config.yaml (`timezone`), None for the machine's own."""
-    name = _cfg_get(_load_config(), "timezone", default="")
+    name = _cfg_get(load_config(), "timezone", default="")
     try:
         return zoneinfo.ZoneInfo(str(name)) if name else None
     except (zoneinfo.ZoneInfoNotFoundError, ValueError):
@@ -332,8 +340,8 @@ VIEWS: dict[str, dict[str, object]] = {
     "agent.skill_commands": {"extract_user_instruction_from_skill_message": _instruction_of_skill},
     "hermes_constants": _CONSTANTS,
     "hermes_cli.config": {
-        "load_config": _load_config,
-        "load_config_readonly": _load_config,
+        "load_config": load_config,
+        "load_config_readonly": load_config,
         "save_config": _save_config,
         "cfg_get": _cfg_get,
         "get_env_value": _get_secret,
@@ -342,6 +350,13 @@ VIEWS: dict[str, dict[str, object]] = {
         "get_hermes_home": get_hermes_home,
         "get_config_path": lambda: _here().config_yaml,
         "get_env_path": lambda: _here().env_file,
+    },
+    "hermes_cli.memory_setup": {
+        "_CANCELLED": hermes_prompts.CANCELLED,
+        "_curses_select": hermes_prompts.select,
+        "_prompt": hermes_prompts.prompt,
+        "_print_cancelled_setup": hermes_prompts.print_cancelled,
+        "_write_env_vars": _write_env_vars,
     },
     "hermes_cli.plugins": {
         "get_plugin_manager": lambda: _plugin_manager,

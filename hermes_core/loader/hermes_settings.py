@@ -72,6 +72,7 @@ def field_of(raw: Mapping[str, Any]) -> Field:
         required=_truth(raw.get("required")),
         url=as_text(raw.get("url")),
         when=_conditions(raw.get("when")),
+        default_from=_default_from(raw.get("default_from"), kind, choices),
     )
 
 
@@ -140,6 +141,19 @@ def _conditions(when: Any) -> dict[str, Value]:
     if not isinstance(when, Mapping):
         return {}
     return {str(key): value for key, value in when.items() if isinstance(value, Value)}
+
+
+def _default_from(raw: Any, kind: Type, choices: Sequence[str]) -> tuple[str, dict[str, Value]] | None:
+    """`{"field": another, "map": {its value: default}}` with the defaults that this setting takes, in its type."""
+    if not isinstance(raw, Mapping) or not raw.get("field") or not isinstance(raw.get("map"), Mapping):
+        return None
+    typed = {as_text(value): _as(kind, default) for value, default in raw["map"].items()}
+    kept = {
+        value: default
+        for value, default in typed.items()
+        if default is not None and (not choices or str(default) in choices)
+    }
+    return str(raw["field"]), kept
 
 
 def _truth(value: Any) -> bool:

@@ -85,7 +85,9 @@ LONG_WAIT = 0.5
 REPORT_EVERY = 300.0
 """Seconds between two `provider.hooks` events of a process; one more comes at its end. Other processes read them."""
 
-START_HOOKS = frozenset({"construct", "initialize", "get_tool_schemas", "system_prompt_block", "shutdown"})
+START_HOOKS = frozenset(
+    {"construct", "initialize", "is_available", "get_tool_schemas", "system_prompt_block", "shutdown"}
+)
 """Hooks of every start and end, which are no reason for an event."""
 
 _MEASURED = 200

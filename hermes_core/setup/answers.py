@@ -30,6 +30,23 @@ class Answers:
             if not one.advanced and all(self.value(name) == wanted for name, wanted in one.when.items()):
                 yield one
 
+    def default(self, one: Field) -> Any:
+        """What to offer for a setting: where another answer decides that, what follows from it."""
+        if one.default_from is not None:
+            other, offered = one.default_from
+            return offered.get(_text(self.value(other)), one.default)
+        return one.default
+
+    def settle(self) -> None:
+        """Take the defaults that follow from other answers, for settings that have no value; nothing else knows them."""
+        for one in self.asked():
+            if (
+                one.default_from is not None
+                and self.value(one.name) in (None, "")
+                and self.default(one) is not None
+            ):
+                self.give(one.name, self.default(one))
+
     @property
     def missing(self) -> tuple[Field, ...]:
         """Required settings that nothing gives a value."""
@@ -80,7 +97,7 @@ def require(answers: Answers, provider: str) -> None:
         listed = "; ".join(map(_need, answers.missing))
         raise SetupFailed(
             f"{provider} needs settings that have no value: {listed}",
-            "give each with --set NAME=VALUE; nothing was changed",
+            "give each with --set NAME=VALUE; no setting was changed",
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from hermes_core.config import load_config
 from hermes_core.contract.values import Field, Session
@@ -21,7 +21,19 @@ from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import account_of
 from hermes_core.setup.answers import Answers
+from hermes_core.setup.keep import choose
 from hermes_core.setup.packages import extra_requirements, missing_packages, missing_tools
+
+
+@runtime_checkable
+class SetsItselfUp(Protocol):
+    """A provider that may bring a wizard, as those written for Hermes Agent do; `own_name` is what that may select."""
+
+    has_setup: bool
+    own_name: str
+
+    def run_setup(self) -> None:
+        """Ask, keep the answers, and select the provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +78,31 @@ def load(home: HermesHome, name: str) -> Loaded:
 
 
 def questions(home: HermesHome, loaded: Loaded) -> Answers:
-    """Its settings with the values that hold now; one whose value is wrong counts as not set, so that it is asked anew."""
-    name = loaded.entry.name
+    """Its settings with the values that hold now; one whose value is wrong counts as not set, so that it is asked anew.
+
+    A default that follows from another answer is no value yet: that answer may change.
+    """
+    return Answers(
+        loaded.settings, {one.name: _value_now(home, loaded.entry.name, one) for one in loaded.settings}
+    )
+
+
+def own_setup(home: HermesHome, loaded: Loaded) -> bool | None:
+    """Let a provider that has a wizard of its own (`post_setup` of Hermes Agent) ask its questions.
+
+    None when it has none. Else whether it chose itself at the end; what was active before stays so until it was tried.
+    Raises `SetupFailed` when the wizard raises.
+    """
+    provider = loaded.factory()
+    if not isinstance(provider, SetsItselfUp) or not provider.has_setup:
+        return None
+    before = load_config(home).memory.provider
     try:
-        found = load_settings(loaded.settings, home.path, name)
-    except ConfigError:
-        return Answers(loaded.settings, {one.name: _sound_value(home, name, one) for one in loaded.settings})
-    return Answers(loaded.settings, {one.name: getattr(found, one.name) for one in loaded.settings})
+        provider.run_setup()
+        after = load_config(home).memory.provider
+    finally:
+        choose(home, before)
+    return after.casefold() in (loaded.entry.name.casefold(), provider.own_name.casefold())
 
 
 def try_out(home: HermesHome, loaded: Loaded) -> list[Finding]:
@@ -99,11 +129,13 @@ def _condition(manager: MemoryManager, name: str) -> Sequence[Finding]:
     return [failed(f"provider {name}", reason, "correct that, then run setup again")]
 
 
-def _sound_value(home: HermesHome, name: str, field: Field) -> Any:
+def _value_now(home: HermesHome, name: str, field: Field) -> Any:
     try:
-        return getattr(load_settings((field,), home.path, name), field.name)
+        found = load_settings((field,), home.path, name)
     except ConfigError:
         return None
+    waits = field.default_from is not None and found.source(field.name) == "default"
+    return None if waits else getattr(found, field.name)
 
 
 def _choosable(entry: ProviderEntry) -> bool:
