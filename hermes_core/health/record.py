@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from hermes_core.health.finding import Finding
-from hermes_core.health.provider import LOG_LINES, age, health_of
+from hermes_core.contract.hooks import POLICIES
+from hermes_core.health.finding import Finding, failed
+from hermes_core.health.provider import LOG_LINES, age, health_of, last_error
 from hermes_core.home import HermesHome
 from hermes_core.logs import LogFile
 from hermes_core.manager.health import START_HOOKS, HookHealth
@@ -31,8 +33,10 @@ class HookRecord:
         >>> HookRecord("prefetch", 12, 1.0, 1530.0).p95
         'p95 1,530 ms of 12 calls'
         """
-        took = "no good one" if self.p95_ms is None else f"p95 {self.p95_ms:,.0f} ms"
-        return f"{took} of {self.calls} call{'' if self.calls == 1 else 's'}"
+        calls = f"{self.calls} call{'' if self.calls == 1 else 's'}"
+        return (
+            f"none of {calls} went well" if self.p95_ms is None else f"p95 {self.p95_ms:,.0f} ms of {calls}"
+        )
 
 
 def hook_records(
@@ -62,6 +66,21 @@ def examine_hooks(memory: Memory, wall: float | None = None) -> Iterator[Finding
         ago = age(max(0.0, (wall or time.time()) - one.last_success)) if one.last_success else ""
         when = f"last success {ago} ago, " if ago else ""
         yield Finding(f"hook {one.hook}", "ok" if ago else "note", f"{when}{one.p95}")
+
+
+def examine_last_call(home: HermesHome, provider: str) -> Iterator[Finding]:
+    """Whether a hook failed when it was called last, as far as no self-test went well since: what status must not hide."""
+    last = last_error(home, provider)
+    records = {one.hook: one for one in hook_records(home, provider)}
+    if last is None or last.hook not in records or POLICIES[last.hook].durable:
+        return  # a write that failed is tried again, and the outbox tells of it
+    good = [records[name].last_success or 0.0 for name in (last.hook, "check") if name in records]
+    if max(good) < datetime.fromisoformat(last.at).timestamp():
+        yield failed(
+            f"provider {provider}",
+            f"its last {last.hook} failed: {last.error}",
+            "hermes doctor tries it again",
+        )
 
 
 def _take(found: dict[str, HookRecord], name: str, told: Mapping[str, Any]) -> None:

@@ -73,7 +73,7 @@ def try_turn(memory: Memory) -> Iterator[Finding]:
             yield failed(
                 f"recall of {part.provider}",
                 f"{part.state}: {part.reason}",
-                "see that its backend runs and can be reached, then run hermes doctor again",
+                f"is the backend down, start it; is a key or address wrong: hermes memory setup {part.provider}",
             )
 
 
@@ -105,7 +105,7 @@ def _findings(name: str, outcome: Outcome) -> list[Finding]:
         failed(
             what,
             f"{outcome.status}: {outcome.error}",
-            f"correct its settings with hermes memory setup {name}, or see that its backend runs",
+            f"is the backend down, start it; is a key or address wrong: hermes memory setup {name}",
         )
     ]
 

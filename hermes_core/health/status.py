@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_core.config import load_config
+from hermes_core.config import MemoryConfig, load_config
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.store import TARGETS, MemoryStore
 from hermes_core.errors import ConfigError, StorageError
@@ -26,7 +26,7 @@ from hermes_core.health.provider import (
     last_error,
     setting_lines,
 )
-from hermes_core.health.record import HookRecord, hook_records
+from hermes_core.health.record import HookRecord, examine_last_call, hook_records
 from hermes_core.health.roundtrip import started
 from hermes_core.home import HermesHome
 from hermes_core.loader.entry import ProviderEntry
@@ -98,7 +98,7 @@ class Status:
 
 def status_of(home: HermesHome) -> Status:
     """The status of a home. Raises `ConfigError` for a config.yaml that can't be read; all else is told in the value."""
-    load_config(home)
+    config = load_config(home).memory
     broken = [
         *(one for one in guarded("files", lambda: examine_files(home)) if one.state in ("warning", "failed")),
         *unusable(home),
@@ -108,8 +108,31 @@ def status_of(home: HermesHome) -> Status:
             started(found.memory.manager, found.memory.local_session)
             return _status(found, broken)
     except StorageError as exc:
-        broken.append(told("memory", exc))
-    return Status(str(home.path), home.profile, problems=_sentences(broken, failed=True))
+        untold = [told("memory", exc)] if not any(one.detail == exc.message for one in broken) else []
+        return _unopened(home, config, [*broken, *untold], exc.message)
+
+
+def _unopened(home: HermesHome, config: MemoryConfig, broken: list[Finding], reason: str) -> Status:
+    """What can be said when not even the sessions can be opened: the notes, and which provider would run."""
+    curated = MemoryStore(
+        home,
+        memory_char_limit=config.memory_char_limit,
+        user_char_limit=config.user_char_limit,
+        memory_enabled=config.memory_enabled,
+        user_profile_enabled=config.user_profile_enabled,
+    )
+    try:
+        stores = {target: _store(curated, target) for target in TARGETS}
+    finally:
+        curated.close()
+    return Status(
+        str(home.path),
+        home.profile,
+        stores,
+        config.provider,
+        ProviderStatus(config.provider, "not started", reason) if config.provider else None,
+        problems=_sentences(broken, failed=True),
+    )
 
 
 def _status(found: Opened, broken: list[Finding]) -> Status:
@@ -119,6 +142,7 @@ def _status(found: Opened, broken: list[Finding]) -> Status:
     findings = [
         *broken,
         *guarded("provider", lambda: examine_provider(found, entries)),
+        *guarded("provider", lambda: _last_call(memory)),
         *guarded("plugins", lambda: examine_catalog(entries, found.selected)),
         *guarded("packages", examine_packages),
     ]
@@ -175,6 +199,12 @@ def _provider(found: Opened, entries: list[ProviderEntry]) -> ProviderStatus | N
         _last_taken(memory, name),
         hook_records(memory.home, name, health.hooks if health else None),
     )
+
+
+def _last_call(memory: Memory) -> Iterator[Finding]:
+    health = health_of(memory)
+    if health is not None and health.state == "active" and health.name != "builtin":
+        yield from examine_last_call(memory.home, health.name)
 
 
 def _outbox(memory: Memory) -> OutboxStatus:

@@ -245,4 +245,33 @@ def test_a_hook_without_a_success_says_so(lockbox: HermesHome) -> None:
     with open_memory(lockbox) as memory:
         memory.begin_turn("where is the tent?", memory.start_session())
     (prefetch,) = [one for one in hook_records(lockbox, "lockbox") if one.hook == "prefetch"]
-    assert prefetch.p95 == "no good one of 1 call"
+    assert prefetch.p95 == "none of 1 call went well"
+
+
+def test_a_provider_whose_last_call_failed_is_no_working_one_until_a_call_or_self_test_went_well(
+    lockbox: HermesHome,
+) -> None:
+    Credentials(lockbox).set("LOCKBOX_API_KEY", "down-key-0123456789")
+    with open_memory(lockbox) as memory:
+        memory.begin_turn("where is the tent?", memory.start_session())
+    assert "its last prefetch failed: " in problems(status_of(lockbox))
+    assert CliRunner().invoke(main, ["memory", "status"]).exit_code == 3
+    Credentials(lockbox).set("LOCKBOX_API_KEY", KEY)
+    assert CliRunner().invoke(main, ["doctor"]).exit_code == 0
+    assert status_of(lockbox).problems == ()
+
+
+def test_a_store_that_cant_even_be_opened_hides_neither_notes_nor_which_provider_is_chosen(
+    lockbox: HermesHome,
+) -> None:
+    with open_memory(lockbox, provider="") as memory:
+        memory.change_memory("add", content="likes tea")
+        memory.end_turn(memory.start_session(), "where is the tent?", "in the garage")
+    damaged = bytearray(lockbox.state_db.read_bytes())
+    damaged[8192:24576] = b"\xde" * 16384
+    lockbox.state_db.write_bytes(damaged)
+    status = status_of(lockbox)
+    assert status.selected
+    assert (status.selected.name, status.selected.state) == ("lockbox", "not started")
+    assert status.builtin["memory"].entries == 1
+    assert "hermes sessions repair" in problems(status)
