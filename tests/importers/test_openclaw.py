@@ -188,6 +188,22 @@ def test_years_of_notes_migrate_once(source: Path, hermes_home: HermesHome) -> N
         assert not again.changes
 
 
+def test_past_conversations_are_counted_and_said_to_stay(source: Path, hermes_home: HermesHome) -> None:
+    for agent, name in (("main", "one"), ("main", "two"), ("coder", "three")):
+        file = source / "agents" / agent / "sessions" / f"{name}.jsonl"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text('{"type": "session"}\n')
+    report = migrate()
+    reasons = {one["source"]: one["reason"] for one in report["items"] if one["kind"] == "conversations"}
+    assert reasons.keys() == {"agents/coder/sessions", "agents/main/sessions"}
+    assert reasons["agents/main/sessions"].startswith(
+        "3 past conversations stay there: they are not migrated"
+    )
+    assert any("Past conversations stay" in step for step in report["next_steps"])
+    with open_memory(hermes_home) as memory:
+        assert memory.sessions.counts()["sessions"] == 0
+
+
 @pytest.mark.parametrize("arguments", [("--dry-run",), ("--dry-run", "--yes", "--migrate-secrets")])
 def test_a_preview_writes_nothing(source: Path, hermes_home: HermesHome, arguments: tuple[str]) -> None:
     done = claw("migrate", *arguments)

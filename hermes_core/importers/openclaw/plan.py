@@ -109,6 +109,9 @@ class _Planner:
         yield from self._config()
         yield from (self._archived("cron-jobs", file) for file in self._tree.cron)
         yield from self._secrets()
+        for folder, count in self._tree.conversations.items():
+            stay = f"{count} past conversation{'' if count == 1 else 's'} stay there: they are not migrated, and nothing deletes them"
+            yield Item("conversations", folder, reason=stay)
         for left in self._tree.left:
             yield Item("archive", left.path, reason=left.reason, sensitive=left.sensitive)
 

@@ -75,6 +75,10 @@ class Report:
             steps.append("Run it again with --overwrite or --skill-conflict where OpenClaw's should win.")
         if "archived" in done:
             steps.append("Look through archive/ for what you want to take over by hand.")
+        if any(item.kind == "conversations" for item in self.plan.items):
+            steps.append(
+                "Past conversations stay in OpenClaw's folder, also after cleanup: keep it if you want them."
+            )
         return [*steps, "When all is well: hermes claw cleanup moves OpenClaw's folder aside."]
 
     def to_markdown(self) -> str:

@@ -37,9 +37,9 @@ _SENSITIVE = frozenset(
     {"credentials", "identity", "devices", "nodes", "oauth", "exec-approvals.json", ".env"}
 )
 _STAYS = {
-    "agents": "past conversations and logins of its agents are not memory",
+    "agents": "settings and logins of its agents are not memory",
     "memory": "its search index is made from the notes, which are migrated",
-    "sessions": "past conversations are not migrated",
+    "sessions": "its list of conversations is not memory",
 }
 
 
@@ -68,6 +68,7 @@ def read_tree(source: Path) -> Tree:
         shared_skills={} if root in folders else reader.skills(root / "skills"),
         cron=tuple(_named(reader, root, "cron/jobs.json")) or tuple(_named(reader, root / "cron", "")),
         secrets=literal_secrets(config, config_name, reader.optional(root / ".env"), agents),
+        conversations=_conversations(reader),
         left=(*reader.left, *_rest(root, {config_name, "skills", "cron"}, folders)),
         warnings=tuple(reader.warnings),
     )
@@ -247,6 +248,17 @@ def _named(reader: _Reader, folder: Path, inner: str) -> list[SourceFile]:
     places = [Path(entry.path) for entry in reader.names(folder) if entry.is_dir()]
     found = [reader.optional(place / inner) for place in (folder, *places)]
     return [file for file in found if file is not None]
+
+
+def _conversations(reader: _Reader) -> dict[str, int]:
+    """How many past conversations lie in each folder of them: a JSON Lines file each, which is not opened."""
+    agents = [Path(entry.path) for entry in reader.names(reader.root / "agents") if entry.is_dir()]
+    folders = [reader.root / "sessions", *(agent / "sessions" for agent in agents)]
+    counts = {
+        reader.shown(folder): sum(entry.name.endswith(".jsonl") for entry in reader.names(folder))
+        for folder in folders
+    }
+    return {folder: count for folder, count in counts.items() if count}
 
 
 def _rest(root: Path, known: set[str], workspaces: Sequence[Path]) -> Iterator[Left]:

@@ -58,7 +58,8 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """All that was read. `workspaces` in the order in which they are asked; `secrets` by name, with where they stood."""
+    """All that was read. `workspaces` in the order in which they are asked; `secrets` by name, with where they stood;
+    `conversations` are counted by folder and not read."""
 
     root: Path
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -67,6 +68,7 @@ class Tree:
     shared_skills: Mapping[str, Mapping[str, SourceFile]] = field(default_factory=dict)
     cron: tuple[SourceFile, ...] = ()
     secrets: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
+    conversations: Mapping[str, int] = field(default_factory=dict)
     left: tuple[Left, ...] = ()
     warnings: tuple[str, ...] = ()
 
