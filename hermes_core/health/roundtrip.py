@@ -73,7 +73,7 @@ def try_turn(memory: Memory) -> Iterator[Finding]:
             yield failed(
                 f"recall of {part.provider}",
                 f"{part.state}: {part.reason}",
-                f"is the backend down, start it; is a key or address wrong: hermes memory setup {part.provider}",
+                f"start the backend if it is down, or correct key and address: hermes memory setup {part.provider}",
             )
 
 
@@ -105,7 +105,7 @@ def _findings(name: str, outcome: Outcome) -> list[Finding]:
         failed(
             what,
             f"{outcome.status}: {outcome.error}",
-            f"is the backend down, start it; is a key or address wrong: hermes memory setup {name}",
+            f"start the backend if it is down, or correct key and address: hermes memory setup {name}",
         )
     ]
 
