@@ -72,15 +72,24 @@ def examine_last_call(home: HermesHome, provider: str) -> Iterator[Finding]:
     """Whether a hook failed when it was called last, as far as no self-test went well since: what status must not hide."""
     last = last_error(home, provider)
     records = {one.hook: one for one in hook_records(home, provider)}
-    if last is None or last.hook not in records or POLICIES[last.hook].durable:
+    policy = POLICIES.get(last.hook) if last else None
+    if last is None or last.hook not in records or policy is None or policy.durable:
         return  # a write that failed is tried again, and the outbox tells of it
     good = [records[name].last_success or 0.0 for name in (last.hook, "check") if name in records]
-    if max(good) < datetime.fromisoformat(last.at).timestamp():
+    if max(good) < _seconds(last.at):
         yield failed(
             f"provider {provider}",
             f"its last {last.hook} failed: {last.error}",
             "hermes doctor tries it again",
         )
+
+
+def _seconds(at: str) -> float:
+    """A time of the log in seconds since the epoch; 0 for what is none, as after an edit by hand."""
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def _take(found: dict[str, HookRecord], name: str, told: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from hermes_core.errors import ConfigError, HermesError
 from hermes_core.health.finding import Finding, failed
 from hermes_core.health.roundtrip import check_provider, started
 from hermes_core.home import HermesHome
-from hermes_core.kit.settings import load_settings
+from hermes_core.kit.settings import Settings, load_settings
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.discover import discover, select
 from hermes_core.loader.entry import BUNDLED, ExternalTool, LoadControl, ProviderEntry
@@ -82,9 +82,12 @@ def questions(home: HermesHome, loaded: Loaded) -> Answers:
 
     A default that follows from another answer is no value yet: that answer may change.
     """
-    return Answers(
-        loaded.settings, {one.name: _value_now(home, loaded.entry.name, one) for one in loaded.settings}
-    )
+    name = loaded.entry.name
+    try:
+        found = load_settings(loaded.settings, home.path, name)
+    except ConfigError:
+        return Answers(loaded.settings, {one.name: _sound_value(home, name, one) for one in loaded.settings})
+    return Answers(loaded.settings, {one.name: _known(found, one) for one in loaded.settings})
 
 
 def own_setup(home: HermesHome, loaded: Loaded) -> bool | None:
@@ -129,11 +132,14 @@ def _condition(manager: MemoryManager, name: str) -> Sequence[Finding]:
     return [failed(f"provider {name}", reason, "correct that, then run setup again")]
 
 
-def _value_now(home: HermesHome, name: str, field: Field) -> Any:
+def _sound_value(home: HermesHome, name: str, field: Field) -> Any:
     try:
-        found = load_settings((field,), home.path, name)
+        return _known(load_settings((field,), home.path, name), field)
     except ConfigError:
         return None
+
+
+def _known(found: Settings, field: Field) -> Any:
     waits = field.default_from is not None and found.source(field.name) == "default"
     return None if waits else getattr(found, field.name)
 
