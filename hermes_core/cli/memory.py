@@ -23,6 +23,7 @@ from hermes_core.kit.text import printable
 from hermes_core.loader.load import load_provider
 from hermes_core.manager.health import ProviderHealth
 from hermes_core.memory import Memory, open_memory
+from hermes_core.setup.candidate import require_available
 
 DELIVERY_WAIT = 3.0
 """Seconds that a command waits for the provider to take a change; what it does not take by then, waits in the outbox."""
@@ -159,12 +160,7 @@ def use(ctx: click.Context, name: str) -> None:
     """Make the provider NAME the active one, once it is known to load and to be available."""
     home = home_of(ctx)
     chosen = load_provider(name, home).entry.name
-    with open_memory(home, provider=chosen) as opened:
-        entries = [
-            entry for entry in opened.providers() if entry.name == chosen and entry.state != "shadowed"
-        ]
-    if entries and entries[0].state not in ("idle", "active"):
-        raise Failure(f"{chosen!r} is {entries[0].state}: {entries[0].reason}; config.yaml was not changed")
+    require_available(home, chosen)
     set_value(home, "memory.provider", chosen)
     click.echo(f"memory provider: {chosen}, from the next session on")
 

@@ -27,6 +27,7 @@ from hermes_core.setup.candidate import (
     needs_of_answers,
     own_setup,
     questions,
+    require_available,
     try_out,
 )
 from hermes_core.setup.keep import Saved, choose, keep
@@ -94,6 +95,8 @@ def _end(home: HermesHome, loaded: Loaded, *, ask: bool, check: bool) -> None:
     """Try it and choose it."""
     if check:
         _try(home, loaded, ask=ask)
+    else:
+        require_available(home, loaded.entry.name)
     choose(home, loaded.entry.name)
     click.echo(f"memory provider: {loaded.entry.name}, from the next session on")
 

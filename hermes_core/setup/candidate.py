@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from hermes_core.config import load_config
 from hermes_core.contract.values import Field, Session
-from hermes_core.errors import ConfigError, HermesError
+from hermes_core.errors import ConfigError, HermesError, ProviderUnavailable
 from hermes_core.health.finding import Finding, failed
 from hermes_core.health.roundtrip import check_provider, started
 from hermes_core.home import HermesHome
@@ -19,7 +19,7 @@ from hermes_core.loader.entry import BUNDLED, ExternalTool, LoadControl, Provide
 from hermes_core.loader.load import Loaded, load_provider
 from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.memory import account_of
+from hermes_core.memory import account_of, open_memory
 from hermes_core.setup.answers import Answers
 from hermes_core.setup.keep import choose
 from hermes_core.setup.packages import extra_requirements, missing_packages, missing_tools
@@ -55,6 +55,15 @@ def choices(home: HermesHome) -> list[ProviderEntry]:
     active = load_config(home).memory.provider
     entries = discover_providers(home, control=control_of(home), active=active)
     return [entry for entry in entries if entry.state not in ("shadowed", "blocked") and _choosable(entry)]
+
+
+def require_available(home: HermesHome, name: str) -> None:
+    """Raise `ProviderUnavailable` when the provider of this name says that it can't run here, without starting it."""
+    with open_memory(home, provider=name) as opened:
+        states = [entry for entry in opened.providers() if entry.name == name and entry.state != "shadowed"]
+    if states and states[0].state not in ("idle", "active"):
+        reason = f"{name!r} is {states[0].state}: {states[0].reason}"
+        raise ProviderUnavailable(f"{reason}; config.yaml was not changed", states[0].remedy)
 
 
 def needs_of(home: HermesHome, name: str) -> Needs:
