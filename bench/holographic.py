@@ -111,6 +111,8 @@ AGREEING = (
     ("The deadline of {a} is March 3", "The owner of {a} is Dana"),
     ("{a} supports Windows", "{a} supports Linux"),
     ("{a} is written in Rust", "{a} is owned by Dana"),
+    ("{a} starts on May 1", "{a} ends on May 9"),
+    ("{a}'s car is red", "{a}'s car is a Volvo"),
 )
 """Two statements of one subject that are true at once."""
 
