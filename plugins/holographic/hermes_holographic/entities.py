@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -12,8 +14,14 @@ from hermes_holographic.language import name_key, named_entities
 MOST_ENTITIES = 16
 """Entities of one fact. Each more lowers what its vector says of the others; 16 stay at ten sigma."""
 
+MOST_MEANT = 3
+"""Names that a misspelt or shortened one may stand for. One that fits more of them names nobody."""
+
 _LONGEST_NAME = 4
 _MOST_WORDS = 200
+_SHORTEST_SLIP = 4
+_LONGEST_SLIP = 40
+_MOST_NEAR = 200
 
 
 class Merged(NamedTuple):
@@ -38,6 +46,23 @@ class EntityIndex:
                 WHERE n.key IN ({marks(part)})"""  # noqa: S608  # marks only
             found.update((row[0], row[1]) for row in self.db.execute(sql, part))
         return {key: found[key] for key in wanted if key in found}
+
+    def meant(self, name: str) -> list[str]:
+        """Keys of the entities that a name stands for: its own, else those one slip of a letter away, else those that
+        it is a word of. Empty for a name that is unknown, or could be any of many.
+        """
+        asked = name_key(name)
+        if own := self.resolve([asked]).get(asked):
+            return [own]
+        found: set[str] = set()
+        for part in in_parts(sorted(slips(asked))):
+            sql = f"SELECT key FROM name_slips WHERE slip IN ({marks(part)}) LIMIT {_MOST_NEAR}"  # noqa: S608  # marks only
+            found.update(row[0] for row in self.db.execute(sql, part))
+        near = [key for key in found if one_slip(asked, key)] or [
+            key for key in found if asked in key.split()
+        ]
+        entities = sorted(set(self.resolve(near).values()))
+        return entities if len(entities) <= MOST_MEANT else []
 
     def mentioned(self, text: str) -> list[str]:
         """Keys of known entities that a text names, in any case, longest names first."""
@@ -90,7 +115,7 @@ class EntityIndex:
         self.db.execute("DELETE FROM fact_entities WHERE fact_id = ?", (fact_id,))
         for row in rows:
             if not self.db.execute("SELECT 1 FROM fact_entities WHERE entity_id = ?", tuple(row)).fetchone():
-                self.db.execute("DELETE FROM entity_names WHERE entity_id = ?", tuple(row))
+                self._forget_names(row[0])
                 self.db.execute("DELETE FROM entities WHERE entity_id = ?", tuple(row))
 
     def merge(self, name: str, alias: str) -> Merged | None:
@@ -116,7 +141,50 @@ class EntityIndex:
         sql = "INSERT INTO entities (key, name) VALUES (?, ?)"
         entity_id = int(self.db.execute(sql, (key, fold_space(name))).lastrowid or 0)
         self.db.execute("INSERT INTO entity_names VALUES (?, ?)", (key, entity_id))
+        index_slips(self.db, key)
         return entity_id
+
+    def _forget_names(self, entity_id: int) -> None:
+        keys = self.db.execute("SELECT key FROM entity_names WHERE entity_id = ?", (entity_id,)).fetchall()
+        for (key,) in keys:
+            rows = [(slip, key) for slip in slips(key)]
+            self.db.connection.executemany("DELETE FROM name_slips WHERE slip = ? AND key = ?", rows)
+        self.db.execute("DELETE FROM entity_names WHERE entity_id = ?", (entity_id,))
+
+
+def index_slips(db: Database | sqlite3.Connection, key: str) -> None:
+    """Make a name findable by any one slip of a letter, and by each of its words."""
+    for slip in slips(key):
+        db.execute("INSERT OR IGNORE INTO name_slips VALUES (?, ?)", (slip, key))
+
+
+def slips(key: str) -> set[int]:
+    """What a name has in common with those one letter away: the hashes of it with each of its letters left out.
+
+    Deleting one letter on both sides meets every insertion, omission, replacement and swap of neighbours, at a cost
+    that does not grow with the number of names (symmetric deletion). Words of a longer name are met whole.
+    """
+    whole = key[:_LONGEST_SLIP]
+    shorter = (whole[:i] + whole[i + 1 :] for i in range(len(whole)))
+    words = key.split() if " " in key else ()
+    texts = [key, *words, *(shorter if len(key) >= _SHORTEST_SLIP else ())]
+    return {zlib.crc32(text.encode()) for text in texts}
+
+
+def one_slip(asked: str, key: str) -> bool:
+    """Whether two names are one letter apart: left out, added, replaced, or swapped with the next.
+
+    A digit is no slip: "Apollo 11" and "Apollo 12" are two things.
+    """
+    if abs(len(asked) - len(key)) > 1 or min(len(asked), len(key)) < _SHORTEST_SLIP - 1:
+        return False
+    start = next(
+        (i for i, (a, b) in enumerate(zip(asked, key, strict=False)) if a != b), min(len(asked), len(key))
+    )
+    left, right = asked[start:], key[start:]
+    letters = all(c.isalpha() or c in " -'" for c in (left[:1] + right[:1]))
+    swapped = left[:2] == right[:2][::-1] and left[2:] == right[2:] and left[:2].isalpha()
+    return swapped or (letters and (left[1:] == right or left == right[1:] or left[1:] == right[1:]))
 
 
 def marks(values: Sequence[object]) -> str:

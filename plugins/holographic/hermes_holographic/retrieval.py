@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,9 @@ WORTH = 0.5
 
 WEIGHTS = {"text": 0.5, "coverage": 0.3, "entity": 0.2}
 """Of a fact's relevance without vectors: BM25 against the best, share of the question held, entities in common."""
+
+MOST_READINGS = 9
+"""Ways to read several names of which some may stand for up to three; beyond, the question is not asked."""
 
 _NEIGHBOURS = 8
 _SAME_WORD = 4
@@ -120,18 +124,31 @@ class FactMemory:
         if not names:
             raise ToolInputInvalid(f"{list(entities)!r} names no entity", "send a name")
         self.refresh()
-        known = self.store.entities.resolve(names)
-        keys = list(dict.fromkeys(known.get(name, name) for name in names))
+        meant = [self.store.entities.meant(name) for name in dict.fromkeys(names)]
+        sure: dict[int, float] = {}
+        about: dict[int, tuple[str, ...]] = {}
+        for keys in islice(product(*meant), MOST_READINGS):
+            for fact_id, confidence in self._about_all(list(dict.fromkeys(keys))).items():
+                if confidence >= sure.get(fact_id, 0.0):
+                    sure[fact_id], about[fact_id] = confidence, keys
+        facts = self.store.facts(sure, min_trust, category)
+        scores = {i: self._strength(sure[i]) * self._standing(fact) for i, fact in facts.items()}
+        best = sorted(facts, key=lambda i: (-scores[i], -i))
+        found = [
+            {**facts[i], "score": round(scores[i], 4), "confidence": round(sure[i], 1)} for i in best[:limit]
+        ]
+        for fact in found:
+            if read := {n: k for n, k in zip(names, about[fact["fact_id"]], strict=False) if n != k}:
+                fact["read_as"] = read
+        return found
+
+    def _about_all(self, keys: Sequence[str]) -> dict[int, float]:
+        """Facts about all entities of these keys, by the index and by vectors, with the z-score of the weakest."""
         exact = set.intersection(*(set(self.store.entities.about(key)) for key in keys))
         vectors = [hrr.entity_key(key, self.store.dim) for key in keys]
-        sure = self.matrix.matches(vectors) | self.matrix.confidence(exact, vectors)
-        facts = self.store.facts(exact | sure.keys(), min_trust, category)
-        scores = {i: self._strength(sure.get(i, 0.0)) * self._standing(fact) for i, fact in facts.items()}
-        best = sorted(facts, key=lambda i: (i not in exact, -scores[i], -i))
-        return [
-            {**facts[i], "score": round(scores[i], 4), "confidence": round(sure.get(i, 0.0), 1)}
-            for i in best[:limit]
-        ]
+        return (
+            dict.fromkeys(exact, 0.0) | self.matrix.matches(vectors) | self.matrix.confidence(exact, vectors)
+        )
 
     def related(
         self, entity: str, *, limit: int, min_trust: float = 0.0, category: str | None = None
@@ -139,8 +156,8 @@ class FactMemory:
         """Facts about an entity, then facts about those that share facts with it, the closest first."""
         direct = self.probe(entity, limit=limit, min_trust=min_trust, category=category)
         found = {fact["fact_id"]: {**fact, "via": None} for fact in direct}
-        own = self.store.entities.resolve([entity]).get(name_key(entity), name_key(entity))
-        ties = self.store.entities.neighbours(own, _NEIGHBOURS)
+        own = self.store.entities.meant(entity)
+        ties = [tie for key in own for tie in self.store.entities.neighbours(key, _NEIGHBOURS)]
         most = max((shared for _, shared in ties), default=1)
         for key, shared in ties:
             facts = self.store.facts(self.store.entities.about(key)[:limit], min_trust, category)

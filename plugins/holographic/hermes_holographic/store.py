@@ -16,7 +16,7 @@ import numpy as np
 from hermes_core.kit import Database, Migration, fold_space, storable
 from hermes_core.recall.tokens import fold, grams, without_dense_runs
 from hermes_holographic import hrr
-from hermes_holographic.entities import EntityIndex, in_parts, marks
+from hermes_holographic.entities import EntityIndex, in_parts, index_slips, marks
 from hermes_holographic.language import index_words, named_entities, sentences, slots
 
 HELPFUL, UNHELPFUL = 0.05, -0.10
@@ -75,7 +75,15 @@ def _facts(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: tuple[Migration, ...] = (("facts", _facts),)
+def _name_slips(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE name_slips (slip INTEGER NOT NULL, key TEXT NOT NULL, PRIMARY KEY (slip, key)) STRICT, WITHOUT ROWID"
+    )
+    for (key,) in connection.execute("SELECT key FROM entity_names").fetchall():
+        index_slips(connection, key)
+
+
+MIGRATIONS: tuple[Migration, ...] = (("facts", _facts), ("name_slips", _name_slips))
 
 
 def content_key(text: str) -> str:

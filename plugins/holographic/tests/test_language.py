@@ -105,8 +105,6 @@ COMPATIBLE = [
     ("Carol plays chess", "Carol plays piano"),
     ("My brother is Tom", "My sister is Ann"),
     ("I use vim", "I use tmux"),
-    ("Alice works at Acme", "Alice works for Acme Corp"),
-    ("Dan moved to Berlin in 2020", "Dan lives in Berlin"),
     ("The project is on track", "The project is funded"),
     ("Kim likes red wine", "Kim likes wine"),
     ("Lee speaks English", "Lee speaks French"),
