@@ -6,12 +6,12 @@ One store grows to each size. At each size it is asked, by the tools' own questi
 
 * probe: precision@10 for people with that many facts, by their names, then with one letter wrong (typo);
 * related, reason: precision@10 of the former, precision@5 of the latter over a person and a project they share;
-* unknown: share of made-up names for which anything comes back;
+* unknown: share of names of nobody, half of them mixed from two that are known, for which anything comes back;
 * contradict: share of planted contradictions found, and share of false pairs among those found. Statements that look
   alike and agree (another subject, another attribute, a value that may stand beside the first) are planted as well.
 
 Precision is over as many rows as there are right ones, if that is less. "vectors" is the same by the vectors alone,
-without the index of names, and `ngrams` finds misspelt names by vectors of their letters, as the index does exactly.
+without the index of names; "ngrams" reads misspelt names by vectors of their letters, which the index does exactly.
 `--peer` names a Python environment with hermes-agent, whose provider is asked the same up to `--peer-facts` facts.
 All is deterministic but the times: medians, so compare within one run.
 """
@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,10 +34,11 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Protocol
 
+import numpy as np
 from hermes_holographic import hrr
 from hermes_holographic.language import name_key
 from hermes_holographic.retrieval import FactMemory
-from hermes_holographic.store import FactStore
+from hermes_holographic.store import FactStore, idf
 from rich.console import Console
 from rich.table import Table
 
@@ -239,7 +241,7 @@ class Ours:
 class Vectors(Ours):
     """The same store asked by its vectors alone, without the index of names."""
 
-    name = "ours, vectors alone"
+    name = "vectors"
 
     def __init__(self, base: Ours) -> None:
         self.store, self.memory = base.store, base.memory
@@ -252,6 +254,42 @@ class Vectors(Ours):
         found = self.memory.matrix.matches([hrr.entity_key(name_key(name), DIM) for name in names])
         best = sorted(found, key=lambda i: -found[i])[:limit]
         return _texts(list(self.store.facts(best).values()))
+
+
+class Letters(Vectors):
+    """Names by vectors as well: bundles of their trigrams, asked with the rarer ones weighing more.
+
+    The best name counts from half of what a name has in common with itself, the least at which one typo is found.
+    """
+
+    name = "vectors, ngrams"
+
+    def __init__(self, base: Ours) -> None:
+        super().__init__(base)
+        self.keys = [row[0] for row in base.store.db.execute("SELECT key FROM entities ORDER BY key")]
+        self.counts = Counter(gram for key in self.keys for gram in _grams(key))
+        self.rows = np.stack([row for key in self.keys if (row := self._vector(key)) is not None])
+
+    def reason(self, names: Sequence[str], limit: int) -> list[str]:
+        read = [self._nearest(name_key(name)) for name in names]
+        return super().reason([key for key in read if key], limit) if all(read) else []
+
+    def _nearest(self, asked: str) -> str:
+        weights = idf({gram: self.counts[gram] for gram in _grams(asked)}, len(self.keys))
+        own = self._vector(asked)
+        assert own is not None
+        found = hrr.question_similarity(weights, self.rows, DIM)
+        itself = float(hrr.question_similarity(weights, own[np.newaxis], DIM)[0])
+        best = int(found.argmax())
+        return self.keys[best] if found[best] >= itself / 2 else ""
+
+    def _vector(self, key: str) -> hrr.Phases | None:
+        return hrr.content_vector(_grams(key), DIM)
+
+
+def _grams(key: str) -> set[str]:
+    padded = f" {key} "
+    return {padded[i : i + 3] for i in range(len(padded) - 2)}
 
 
 PEER = """
@@ -369,7 +407,9 @@ def score(system: System, stored: Sequence[Event], size: int, adds: Sequence[flo
         related.ask(lambda name=name: system.related(name, 10), by_person[name], 10)
     for both in shared:
         reason.ask(lambda both=both: system.reason(both, 5), by_both[both], 5)
-    strangers = [name for name in people(ASKED * 5, 3) if name not in by_person]
+    strangers = [
+        name for name in [*people(ASKED, 3), *_mixed(sorted(by_person), chance)] if name not in by_person
+    ]
     unknown = [bool(system.probe(name, 10)) for name in strangers]
     return {
         "system": system.name,
@@ -399,6 +439,12 @@ def _grouped(stored: Sequence[Event]) -> tuple[dict[str, set[str]], dict[tuple[s
     return by_person, by_both
 
 
+def _mixed(known: Sequence[str], chance: random.Random) -> list[str]:
+    """The first name of one and the last name of another: nobody, and much like somebody."""
+    drawn = (chance.sample(known, k=2) for _ in range(ASKED))
+    return [f"{one.split()[0]} {other.split()[1]}" for one, other in drawn]
+
+
 def _contradictions(system: System) -> dict[str, float]:
     began = time.perf_counter()
     found = {frozenset(pair) for pair in system.contradict(1000)}
@@ -425,8 +471,9 @@ def run(system: System, sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
         at = size
         yield score(system, stored[:size], size, adds)
         if isinstance(system, Ours):
-            alone = score(Vectors(system), stored[:size], size, adds)
-            yield {key: value for key, value in alone.items() if key not in NOT_OF_VECTORS}
+            for part in (Vectors(system), Letters(system)):
+                alone = score(part, stored[:size], size, adds)
+                yield {key: value for key, value in alone.items() if key not in NOT_OF_VECTORS}
 
 
 @contextmanager

@@ -120,11 +120,11 @@ class FactMemory:
         self, entities: Sequence[str], *, limit: int, min_trust: float = 0.0, category: str | None = None
     ) -> list[Row]:
         """Facts about all of these entities at once; the confidence is that of the weakest."""
-        names = [key for key in map(name_key, entities) if key]
+        names = list(dict.fromkeys(filter(None, map(name_key, entities))))
         if not names:
             raise ToolInputInvalid(f"{list(entities)!r} names no entity", "send a name")
         self.refresh()
-        meant = [self.store.entities.meant(name) for name in dict.fromkeys(names)]
+        meant = [self.store.entities.meant(name) for name in names]
         sure: dict[int, float] = {}
         about: dict[int, tuple[str, ...]] = {}
         for keys in islice(product(*meant), MOST_READINGS):
@@ -138,7 +138,7 @@ class FactMemory:
             {**facts[i], "score": round(scores[i], 4), "confidence": round(sure[i], 1)} for i in best[:limit]
         ]
         for fact in found:
-            if read := {n: k for n, k in zip(names, about[fact["fact_id"]], strict=False) if n != k}:
+            if read := {n: k for n, k in zip(names, about[fact["fact_id"]], strict=True) if n != k}:
                 fact["read_as"] = read
         return found
 
