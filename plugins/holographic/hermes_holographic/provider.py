@@ -36,7 +36,6 @@ from hermes_core.kit import (
     fitting,
     fold_space,
     is_trivial,
-    load_settings,
     tool,
 )
 
@@ -113,7 +112,9 @@ class HolographicProvider(MemoryProvider):
     def open(self, home: Path, user: str = "") -> FactMemory:
         """The facts of a home, or of one user of its gateway; `initialize` without a session, for commands."""
         self.shutdown()
-        self._options, self._home = load_settings(SETTINGS, home, NAME), home
+        from hermes_holographic.published import settings_of
+
+        self._options, self._home = settings_of(SETTINGS, home, NAME), home
         return self._facts("" if self._options.shared else user)
 
     def initialize(self, session: Session) -> None:
@@ -122,10 +123,12 @@ class HolographicProvider(MemoryProvider):
 
     def backup_paths(self) -> Sequence[str]:
         """The databases, when settings put them outside the home."""
+        from hermes_holographic.published import own_file, settings_of
+
         home = HermesHome.resolve().path
-        path = database_path(load_settings(SETTINGS, home, NAME), home)
-        found = [path, users_folder(path)] if not path.is_relative_to(home) else []
-        return [str(one) for one in found if one == path or one.is_dir()]
+        path = database_path(settings_of(SETTINGS, home, NAME), home)
+        found = [own_file(path), users_folder(path)] if not path.is_relative_to(home) else []
+        return [str(one) for one in found if one != users_folder(path) or one.is_dir()]
 
     def check(self, session: Session) -> Sequence[Check]:
         """Add a fact, find it by word and by name, forget it."""
@@ -277,10 +280,11 @@ class HolographicProvider(MemoryProvider):
 
     def _forget_elsewhere(self, entry: str, target: str, here: Path) -> None:
         """Remove the fact that an entry was mirrored as, whoever it belongs to."""
+        from hermes_holographic.published import own_file
         from hermes_holographic.store import FactStore
 
         options, home = self._setting, database_path(self._setting, self._home)
-        for path in (home, *sorted(users_folder(home).glob("*.db"))):
+        for path in (own_file(home), *sorted(users_folder(home).glob("*.db"))):
             if path != here and path.exists():
                 store = FactStore(path, options.hrr_dim, options.default_trust, self.clock)
                 with closing(store.db):
@@ -289,12 +293,16 @@ class HolographicProvider(MemoryProvider):
                         store.remove(fact)
 
     def _load(self, user: str) -> FactMemory:
+        from hermes_holographic.published import own_file, take_over
         from hermes_holographic.retrieval import FactMemory
         from hermes_holographic.store import FactStore
 
         options = self._setting
         path = database_path(options, self._home, user)
-        store = FactStore(path, options.hrr_dim, options.default_trust, self.clock)
+        own = path if user else own_file(path)
+        store = FactStore(own, options.hrr_dim, options.default_trust, self.clock)
+        if own != path:
+            take_over(store, path)
         return FactMemory(
             store, hrr_weight=options.hrr_weight, half_life_days=options.temporal_decay_half_life
         )
@@ -308,7 +316,12 @@ class HolographicProvider(MemoryProvider):
 
 def database_path(options: Settings, home: Path, user: str = "") -> Path:
     """Where the facts are: `db_path` with $HERMES_HOME and ~ filled in, relative to the home; those of a user beside it."""
-    path = home / Path(options.db_path.replace("$HERMES_HOME", str(home))).expanduser()
+    path = (
+        home
+        / Path(
+            options.db_path.replace("${HERMES_HOME}", "$HERMES_HOME").replace("$HERMES_HOME", str(home))
+        ).expanduser()
+    )
     return users_folder(path) / f"{file_name_of(user)}.db" if user else path
 
 

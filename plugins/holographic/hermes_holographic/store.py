@@ -183,6 +183,24 @@ class FactStore:
             "helpful_count": new["helpful_count"],
         }
 
+    def set_history(
+        self,
+        fact_id: int,
+        *,
+        trust: float,
+        retrieval_count: int,
+        helpful_count: int,
+        created_at: float,
+        confirmed_at: float,
+    ) -> None:
+        """Give a fact that was copied from elsewhere the past that it has there."""
+        with self.db.transaction() as tx:
+            tx.execute(
+                "UPDATE facts SET trust = ?, retrieval_count = ?, helpful_count = ?, created_at = ?, updated_at = ?,"
+                " confirmed_at = ? WHERE fact_id = ?",
+                (trust, retrieval_count, helpful_count, created_at, confirmed_at, confirmed_at, fact_id),
+            )
+
     def count_retrievals(self, fact_ids: Sequence[int]) -> None:
         """Note that these facts were given to the model on its request."""
         if fact_ids:

@@ -1,0 +1,110 @@
+"""What Hermes Agent's own Holographic provider left in a home: its block of config.yaml and its facts. Only read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hermes_core import Field
+from hermes_core.errors import ConfigError
+from hermes_core.kit import Database, Settings, load_settings
+from hermes_core.kit.settings import read_value
+from hermes_holographic.store import FactStore
+
+log = logging.getLogger(__name__)
+
+BLOCK = "hermes-memory-store"
+_CATEGORIES = frozenset({"user_pref", "project", "tool", "general"})
+
+_FACTS = """SELECT fact_id, content, category, tags, trust_score, retrieval_count, helpful_count, created_at,
+    updated_at FROM facts ORDER BY fact_id"""
+_ENTITIES = "SELECT fact_id, name FROM fact_entities JOIN entities USING (entity_id) ORDER BY entity_id"
+
+
+def settings_of(fields: Sequence[Field], home: Path, name: str) -> Settings:
+    """The settings of `<name>.json`; what is not said there may stand under `plugins.hermes-memory-store` of config.yaml."""
+    own = load_settings(fields, home, name)
+    theirs = _block(home / "config.yaml")
+    where = f"config.yaml under plugins.{BLOCK}"
+    more = {
+        field.name: read_value(field, theirs[field.name], where)
+        for field in fields
+        if theirs.get(field.name) is not None and own.source(field.name) == "default"
+    }
+    return load_settings(fields, home, name, overrides=more) if more else own
+
+
+def own_file(path: Path) -> Path:
+    """Where our facts are: at `path`, or beside it where Hermes Agent's are, which stay as they are."""
+    beside = path.with_name(f"{path.stem}.core{path.suffix}")
+    return beside if beside.exists() or _is_theirs(path) else path
+
+
+def take_over(store: FactStore, path: Path) -> None:
+    """Copy the facts of Hermes Agent's file, once, with their trust, dates and entities."""
+    if not _is_theirs(path):
+        return
+    with closing(Database(path, read_only=True)) as theirs:
+        facts = [dict(row) for row in theirs.execute(_FACTS)]
+        named: dict[int, list[str]] = {}
+        for fact_id, name in theirs.execute(_ENTITIES):
+            named.setdefault(fact_id, []).append(name)
+
+    def copy() -> None:
+        for fact in facts:
+            _copy(store, fact, named.get(fact["fact_id"], []))
+
+    if store.apply_once(f"{BLOCK}:{path.name}", copy):
+        log.info("took over %d facts of Hermes Agent from %s", len(facts), path)
+
+
+def _copy(store: FactStore, fact: dict[str, Any], names: list[str]) -> None:
+    content = str(fact["content"] or "").strip()
+    if not content:
+        return
+    category = fact["category"] if fact["category"] in _CATEGORIES else "general"
+    fact_id, new = store.add(content, category, str(fact["tags"] or ""), names, source="hermes-agent")
+    if new:
+        changed = _seconds(fact["updated_at"], store.clock())
+        store.set_history(
+            fact_id,
+            trust=min(1.0, max(0.0, float(fact["trust_score"] or 0.0))),
+            retrieval_count=int(fact["retrieval_count"] or 0),
+            helpful_count=int(fact["helpful_count"] or 0),
+            created_at=_seconds(fact["created_at"], changed),
+            confirmed_at=changed,
+        )
+
+
+def _is_theirs(path: Path) -> bool:
+    if not path.exists() or not path.stat().st_size:
+        return False
+    with closing(Database(path, read_only=True)) as db:
+        tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    return "memory_banks" in tables and "fact_vectors" not in tables
+
+
+def _seconds(text: object, otherwise: float) -> float:
+    """A time as SQLite's CURRENT_TIMESTAMP writes it, in UTC."""
+    try:
+        return datetime.fromisoformat(str(text)).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return otherwise
+
+
+def _block(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
+        raise ConfigError(f"can't read {str(path)!r}: {exc}", "correct it") from exc
+    plugins = data.get("plugins") if isinstance(data, dict) else None
+    block = plugins.get(BLOCK) if isinstance(plugins, dict) else None
+    return block if isinstance(block, dict) else {}
