@@ -22,9 +22,9 @@ _LIMIT = click.option(
 
 
 def add_commands(group: click.Group, provider: HolographicProvider) -> None:
-    """Add facts, probe, related, reason, contradictions and stats to `group`."""
+    """Add facts, probe, related, reason, contradictions, stats and export to `group`."""
     group.context_settings["obj"] = provider
-    for command in (facts, probe, related, reason, contradictions, stats):
+    for command in (facts, probe, related, reason, contradictions, stats, export):
         group.add_command(command)
 
 
@@ -99,6 +99,15 @@ def stats(context: click.Context, user: str, as_json: bool) -> None:
         if as_json
         else "\n".join(f"{key}: {value}" for key, value in told.items())
     )
+
+
+@click.command()
+@_USER
+@click.pass_context
+def export(context: click.Context, user: str) -> None:
+    """Print every fact as a line of JSON: text, names, what it says of whom, trust, dates, what superseded it."""
+    for fact in _open(context, user).history():
+        click.echo(json.dumps(fact, ensure_ascii=False))
 
 
 def _open(context: click.Context, user: str) -> FactMemory:

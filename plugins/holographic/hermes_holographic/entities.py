@@ -182,9 +182,10 @@ def one_slip(asked: str, key: str) -> bool:
         (i for i, (a, b) in enumerate(zip(asked, key, strict=False)) if a != b), min(len(asked), len(key))
     )
     left, right = asked[start:], key[start:]
-    letters = all(c.isalpha() or c in " -'" for c in (left[:1] + right[:1]))
-    swapped = left[:2] == right[:2][::-1] and left[2:] == right[2:] and left[:2].isalpha()
-    return swapped or (letters and (left[1:] == right or left == right[1:] or left[1:] == right[1:]))
+    if not all(sign.isalpha() or sign in " -'" for sign in left[:1] + right[:1]):
+        return False
+    swapped = left[:2] == right[1::-1] and left[2:] == right[2:]
+    return swapped or left[1:] == right or left == right[1:] or left[1:] == right[1:]
 
 
 def marks(values: Sequence[object]) -> str:

@@ -160,10 +160,8 @@ class PhaseMatrix:
         """Facts that match every key, by id, with the z-score of the weakest match. All of them."""
         if not self._count or not keys:
             return {}
-        near = self._ids[: self._count] > 0
-        for key in keys:
-            near &= self._screen(key)
-        rows = np.flatnonzero(near)
+        # One key narrows all rows down to about those that match it; what is left is asked of the rest.
+        rows = np.flatnonzero(self._screen(keys[0]) & (self._ids[: self._count] > 0))
         found = self._weakest(rows, keys)
         return {int(self._ids[r]): float(z) for r, z in zip(rows, found, strict=True) if z >= self.threshold}
 

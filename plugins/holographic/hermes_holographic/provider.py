@@ -62,6 +62,9 @@ SETTINGS = (
 )
 
 RECALLED = 10
+MOST_WHOLE = 200
+"""Facts of a memory that may be recalled whole; more do not fit a budget of 1,500 tokens."""
+
 MAX_OPEN = 64
 """Users of a gateway whose facts are held open, each with its vectors."""
 
@@ -169,13 +172,22 @@ class HolographicProvider(MemoryProvider):
         return PROMPT
 
     def prefetch(self, query: Query, session: Session) -> Recall:
-        """Trusted facts that fit the message, best first, within its budget; none for small talk."""
-        if is_trivial(query.text):
+        """Trusted facts that hold, those that fit the message first: all there are when they fit the budget together,
+        else those that fit the message. None for small talk.
+        """
+        from hermes_holographic.language import index_words
+
+        if is_trivial(query.text) or not index_words(query.text):
             return Recall()
         trust = self._setting.min_trust_threshold
         facts = self._facts_of(session)
         found = facts.search(query.text, limit=RECALLED, min_trust=trust, unasked=True)
-        return fitting(map(_item, found), query.budget)
+        ranked = {fact["fact_id"]: _item(fact) for fact in found}
+        rest = {fact["fact_id"]: _item(fact) for fact in facts.everything(MOST_WHOLE, trust)}
+        whole = Recall(tuple((ranked | {i: item for i, item in rest.items() if i not in ranked}).values()))
+        if rest and count_tokens(whole.render()) <= query.budget:
+            return whole
+        return fitting(ranked.values(), query.budget)
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run `fact_store` or `fact_feedback`."""
@@ -416,7 +428,7 @@ def _answer(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _item(fact: dict[str, Any]) -> RecallItem:
     text = fold_space(fact["content"])
-    return RecallItem(text, fact["score"], str(fact["fact_id"]), when=_day(fact["confirmed_at"]))
+    return RecallItem(text, fact.get("score"), str(fact["fact_id"]), when=_day(fact["confirmed_at"]))
 
 
 def _day(at: float) -> str:

@@ -6,7 +6,7 @@ with exact-name atoms they find nothing that the index does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from hermes_core.kit import ToolInputInvalid
-from hermes_core.recall.tokens import fold
 from hermes_holographic import hrr
+from hermes_holographic.entities import in_parts
 from hermes_holographic.language import index_words, name_key
-from hermes_holographic.store import FactStore, Row, idf
+from hermes_holographic.store import FactStore, Row, exclude, idf
 
 CANDIDATES = 60
 """Facts that each index may propose for one question."""
@@ -28,6 +28,9 @@ RELEVANT = 0.15
 
 WORTH = 0.5
 """Share of the best score below which a fact is not recalled unasked: it stands beside an answer, and is none."""
+
+OUTDATED = 0.5
+"""Of its score is left to a fact that a later one supersedes. It is history: found when asked for, behind what holds."""
 
 WEIGHTS = {"text": 0.5, "coverage": 0.3, "entity": 0.2}
 """Of a fact's relevance without vectors: BM25 against the best, share of the question held, entities in common."""
@@ -103,7 +106,9 @@ class FactMemory:
         terms = list(dict.fromkeys(index_words(query)))[:MOST_TERMS]
         matched = self.store.match(terms, CANDIDATES, min_trust, category)
         shared = self._named_in(query)
-        facts = self.store.facts({**matched, **shared}, min_trust, category)
+        facts = self._known({**matched, **shared}, min_trust, category)
+        if unasked:
+            facts = {i: fact for i, fact in facts.items() if "superseded_by" not in fact}
         candidates = self._candidates(facts, terms, matched, shared)
         ranked = rank((c for c in candidates if c.relevant or not unasked), self.hrr_weight)
         if unasked and ranked:
@@ -131,7 +136,7 @@ class FactMemory:
             for fact_id, confidence in self._about_all(list(dict.fromkeys(keys))).items():
                 if confidence >= sure.get(fact_id, 0.0):
                     sure[fact_id], about[fact_id] = confidence, keys
-        facts = self.store.facts(sure, min_trust, category)
+        facts = self._known(sure, min_trust, category)
         scores = {i: self._strength(sure[i]) * self._standing(fact) for i, fact in facts.items()}
         best = sorted(facts, key=lambda i: (-scores[i], -i))
         found = [
@@ -160,7 +165,7 @@ class FactMemory:
         ties = [tie for key in own for tie in self.store.entities.neighbours(key, _NEIGHBOURS)]
         most = max((shared for _, shared in ties), default=1)
         for key, shared in ties:
-            facts = self.store.facts(self.store.entities.about(key)[:limit], min_trust, category)
+            facts = self._known(self.store.entities.about(key)[:limit], min_trust, category)
             for fact_id, fact in facts.items():
                 score = 0.5 * shared / most * self._standing(fact)
                 found.setdefault(fact_id, {**fact, "score": round(score, 4), "via": key})
@@ -183,7 +188,29 @@ class FactMemory:
         ]
         return sorted(found, key=lambda pair: -float(pair["contradiction_score"]))[:limit]
 
+    def everything(self, most: int, min_trust: float) -> list[Row]:
+        """All facts that still hold, by trust, when there are no more than `most`; else none."""
+        if self.store.count() > most:
+            return []
+        facts = {fact["fact_id"]: fact for fact in self.store.listing(None, min_trust, most)}
+        outdated = self.store.superseded(facts)
+        return [fact for fact_id, fact in facts.items() if fact_id not in outdated]
+
+    def history(self) -> Iterator[Row]:
+        """Every fact there is, oldest first, with its entities and slots and what superseded it."""
+        for part in in_parts(self.store.ids()):
+            for fact_id, fact in self._known(part, 0.0, None).items():
+                slots = self.store.slots_of(fact_id)
+                yield {**fact, "entities": self.store.entities.names_of(fact_id), "slots": slots}
+
     # ------------------------------------------------------------ features
+
+    def _known(self, fact_ids: Iterable[int], min_trust: float, category: str | None) -> dict[int, Row]:
+        """These facts, with `superseded_by` where a later one says otherwise."""
+        facts = self.store.facts(fact_ids, min_trust, category)
+        for fact_id, later in self.store.superseded(facts).items():
+            facts[fact_id]["superseded_by"] = later
+        return facts
 
     def _named_in(self, query: str) -> dict[int, float]:
         """Facts about entities that the question names, with the share of those entities that each is about."""
@@ -233,11 +260,14 @@ class FactMemory:
         return (0.5 + float(fact["trust_score"])) * self._decay(fact)
 
     def _decay(self, fact: Row) -> float:
-        """Halves with every half-life since the fact was last said or found helpful; 1 when no half-life is set."""
+        """Halves with every half-life since the fact was last said or found helpful, and once for a fact that a later
+        one supersedes. 1 for what holds when no half-life is set.
+        """
+        holds = OUTDATED if "superseded_by" in fact else 1.0
         if self.half_life <= 0:
-            return 1.0
+            return holds
         age = max(0.0, self.store.clock() - float(fact["confirmed_at"]))
-        return float(0.5 ** (age / self.half_life))
+        return float(holds * 0.5 ** (age / self.half_life))
 
     def _contradiction(
         self, newer: Row, older: Row, contents: Mapping[int, hrr.Phases], about: tuple[str, str]
@@ -268,14 +298,8 @@ def _clashes(
     for subject, attribute, value, fact_id in rows:
         if (subject, attribute) != slot:
             slot, newest = (subject, attribute), (value, fact_id)
-        elif _differ(newest[0], value) and fact_id != newest[1]:
+        elif exclude(newest[0], value) and fact_id != newest[1]:
             yield (subject, newest[1]), (subject, fact_id), attribute
-
-
-def _differ(left: str, right: str) -> bool:
-    """Whether two values exclude one another; "berlin" and "berlin, germany" do not."""
-    a, b = set(fold(left).replace(",", " ").split()), set(fold(right).replace(",", " ").split())
-    return not (a <= b or b <= a)
 
 
 def _coverage(text: str, weights: Mapping[str, float]) -> float:

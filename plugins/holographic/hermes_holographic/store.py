@@ -290,6 +290,34 @@ class FactStore:
         for row in self.db.execute(sql):
             yield row[0], row[1], row[2], row[3]
 
+    def ids(self) -> list[int]:
+        """Ids of all facts, oldest first."""
+        return [row[0] for row in self.db.execute("SELECT fact_id FROM facts ORDER BY fact_id")]
+
+    def slots_of(self, fact_id: int) -> list[Row]:
+        """What a fact says of whom: subject, attribute, value."""
+        sql = "SELECT subject, attribute, value FROM fact_slots WHERE fact_id = ? ORDER BY 1, 2, 3"
+        return [dict(row) for row in self.db.execute(sql, (fact_id,))]
+
+    def superseded(self, facts: Mapping[int, Row]) -> dict[int, int]:
+        """Those of these facts whose one attribute was given another value later on, each with the latest fact that did.
+
+        Said again, a fact is the latest; with that fact gone, none is superseded by it. A text that says more than one
+        thing stays: the rest of it may hold.
+        """
+        plain = [i for i, fact in facts.items() if _says_one_thing(fact["content"])]
+        found: dict[int, int] = {}
+        for part in in_parts(plain):
+            sql = f"""SELECT old.fact_id, new.fact_id, old.value, new.value FROM fact_slots old
+                JOIN facts was ON was.fact_id = old.fact_id
+                JOIN fact_slots new ON new.subject = old.subject AND new.attribute = old.attribute
+                    AND new.value != old.value
+                JOIN facts now ON now.fact_id = new.fact_id
+                    AND (now.confirmed_at, now.fact_id) > (was.confirmed_at, was.fact_id)
+                WHERE old.fact_id IN ({marks(part)}) ORDER BY now.confirmed_at, now.fact_id"""  # noqa: S608  # marks only
+            found.update((row[0], row[1]) for row in self.db.execute(sql, part) if exclude(row[2], row[3]))
+        return found
+
     def contents(self, fact_ids: Iterable[int]) -> dict[int, hrr.Phases]:
         """Content vectors of these facts, those that this encoder made."""
         found: dict[int, hrr.Phases] = {}
@@ -394,6 +422,16 @@ class FactStore:
             " (?, (SELECT coalesce(max(rev), 0) + 1 FROM fact_vectors), ?, ?, ?, ?)",
             (fact_id, self.dim, hrr.ENCODER, _blob(content), _blob(entity)),
         )
+
+
+def exclude(left: str, right: str) -> bool:
+    """Whether two values of a slot exclude one another; "berlin" and "berlin, germany" do not."""
+    a, b = set(fold(left).replace(",", " ").split()), set(fold(right).replace(",", " ").split())
+    return not (a <= b or b <= a)
+
+
+def _says_one_thing(content: str) -> bool:
+    return len(sentences(content)) == 1 and " and " not in content
 
 
 def idf(frequencies: Mapping[str, int], total: int) -> dict[str, float]:

@@ -33,8 +33,8 @@ def run(agent: Any) -> Any:
         (["facts"], "Mel typed \x1b[31mred", 4),
         (["facts", "eve", "-n", "1"], "Eve likes tea", 1),
         (["facts", "tea"], "Eve likes tea", 1),
-        (["probe", "bob"], "Bob lives in Berlin", 2),
-        (["related", "bob"], "Bob lives in Berlin", 3),
+        (["probe", "bob"], "Bob moved to Tokyo with Eve", 2),
+        (["related", "bob"], "Bob moved to Tokyo with Eve", 3),
         (["reason", "Bob", "Eve"], "Bob moved to Tokyo with Eve", 1),
     ],
 )
@@ -58,6 +58,18 @@ def test_contradictions_show_both_facts(run: Any) -> None:
     (pair,) = json.loads(run("contradictions", "--json").stdout)
     assert pair["fact_a"]["content"] == "Bob moved to Tokyo with Eve"
     assert "Bob lives in Berlin" in run("contradictions").stdout
+
+
+def test_export_is_a_line_of_json_for_each_fact_with_all_that_is_known_of_it(run: Any) -> None:
+    first, second, *others = map(json.loads, run("export").stdout.splitlines())
+    assert (first["content"], first["superseded_by"], first["entities"]) == (
+        "Bob lives in Berlin",
+        2,
+        ["Bob", "Berlin"],
+    )
+    assert {"subject": "bob", "attribute": "lives in", "value": "berlin"} in first["slots"]
+    assert "superseded_by" not in second
+    assert len(others) == 2
 
 
 def test_stats_say_where_and_how_many(run: Any, agent: Any) -> None:

@@ -18,7 +18,7 @@ def test_a_host_loads_it_by_name_and_remembers_through_it(tmp_path: Path) -> Non
     assert json.loads(manager.handle_tool_call(call, session))["status"] == "added"
     assert manager.flush(10)
     questions = ("Where does Bob live?", "In which city is the server?", "ok, thanks!")
-    recalled = [manager.prefetch_all(Query(text), session).contexts for text in questions]
+    recalled = [manager.prefetch_all(Query(text, budget=15), session).contexts for text in questions]
     manager.shutdown_all()
     assert [[text.split("] ")[1] for _, text in contexts] for contexts in recalled] == [
         ["Bob lives in Tokyo"],

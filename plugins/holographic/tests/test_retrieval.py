@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 from hermes_holographic import hrr
+from hermes_holographic.entities import one_slip, slips
 from hermes_holographic.language import name_key
 from hermes_holographic.retrieval import Candidate, FactMemory, rank
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 PEOPLE = ["Alice Smith", "Bob", "Carol Jones", "David Lee", "Eve", "Frank Moore", "Grace", "Henry Ford"]
 PROJECTS = ["Project Orion", "Project Vega", "Project Lyra", "Project Draco"]
@@ -90,6 +93,52 @@ def test_an_unknown_entity_finds_nothing(memory: FactMemory) -> None:
     assert memory.probe("Zelda Unknown", limit=10) == []
     assert memory.related("Zelda Unknown", limit=10) == []
     assert memory.reason(["Alice Smith", "Zelda Unknown"], limit=10) == []
+
+
+@pytest.mark.parametrize(
+    "asked", ["Alcie Smith", "Alice Smit", "Allice Smith", "alice smyth", "lice smith", "Alice", "smith"]
+)
+def test_a_name_with_a_letter_wrong_or_one_word_of_it_finds_the_entity(
+    memory: FactMemory, asked: str
+) -> None:
+    exact = memory.probe("Alice Smith", limit=50)
+    found = memory.probe(asked, limit=50)
+    assert [fact["fact_id"] for fact in found] == [fact["fact_id"] for fact in exact]
+    assert all(fact["read_as"] == {asked.lower(): "alice smith"} for fact in found)
+    assert not any("read_as" in fact for fact in exact)
+    both = memory.reason([asked, "Project Orion"], limit=50)
+    assert [f["fact_id"] for f in both] == [
+        f["fact_id"] for f in memory.reason(["Alice Smith", "Project Orion"], limit=50)
+    ]
+
+
+@pytest.mark.parametrize("asked", ["Project", "Alice Jones", "Carol Smith", "Bo", "Eva", "Vega Project"])
+def test_a_name_that_fits_many_or_differs_by_more_finds_nothing(memory: FactMemory, asked: str) -> None:
+    assert memory.probe(asked, limit=50) == []
+
+
+def test_a_digit_is_no_slip_and_a_name_that_is_known_is_no_other(agent: Any) -> None:
+    for name in ("Apollo 11", "Marta", "Maria"):
+        agent.add(f"{name} was seen", entities=[name])
+    assert agent.texts("probe", entity="Apollo 12") == []
+    assert agent.texts("probe", entity="Maria") == ["Maria was seen"]
+    found = agent.fact("probe", entity="Matra")["results"]
+    assert [fact["read_as"] for fact in found] == [{"matra": "marta"}]
+    assert len(agent.texts("probe", entity="Mara")) == 2
+
+
+@settings(deadline=None)
+@given(
+    st.text("abc d", min_size=3, max_size=9), st.integers(0, 9), st.sampled_from("abcd"), st.integers(0, 3)
+)
+def test_any_one_slip_is_met_by_the_index_and_read(name: str, at: int, letter: str, kind: int) -> None:
+    at = min(at, len(name) - 1)
+    rest = name[at + 1 :]
+    wrong = name[:at] + [rest, letter + name[at:], letter + rest, rest[:1] + name[at] + rest[1:]][kind]
+    known, asked = name_key(name), name_key(wrong)
+    if min(len(known), len(asked)) >= 4 and known != asked and abs(len(known) - len(asked)) < 2:
+        assert slips(known) & slips(asked)
+        assert one_slip(asked, known)
 
 
 def test_facts_that_do_not_disagree_are_not_said_to(memory: FactMemory) -> None:
