@@ -9,6 +9,8 @@ One store grows to each size. At each size it is asked, by the tools' own questi
 * unknown: share of names of nobody, half of them mixed from two that are known, for which anything comes back;
 * contradict: share of planted contradictions found, and share of false pairs among those found. Statements that look
   alike and agree (another subject, another attribute, a value that may stand beside the first) are planted as well.
+* outdated: share of planted pairs of which the older is recalled unasked by what the newer says;
+* trust: how well it orders facts by worth, by counts of ratings and by steps of +0.05 and -0.10.
 
 Precision is over as many rows as there are right ones, if that is less. "vectors" is the same by the vectors alone,
 without the index of names; "ngrams" reads misspelt names by vectors of their letters, which the index does exactly.
@@ -30,6 +32,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Protocol
@@ -200,7 +203,11 @@ class System(Protocol):
 
     def contradict(self, limit: int) -> list[tuple[str, str]]: ...
 
-    def bytes_in_memory(self) -> int: ...
+    def recall(self, message: str) -> list[str]:
+        """What a turn is reminded of."""
+
+    def bytes_in_memory(self) -> int | None:
+        """Of vectors; None where they are read from the disk each time."""
 
     def bytes_on_disk(self) -> int: ...
 
@@ -230,7 +237,10 @@ class Ours:
         found = self.memory.contradictions(limit=limit)
         return [(pair["fact_a"]["content"], pair["fact_b"]["content"]) for pair in found]
 
-    def bytes_in_memory(self) -> int:
+    def recall(self, message: str) -> list[str]:
+        return _texts(self.memory.search(message, limit=10, unasked=True))
+
+    def bytes_in_memory(self) -> int | None:
         return self.memory.matrix.nbytes
 
     def bytes_on_disk(self) -> int:
@@ -309,6 +319,7 @@ answers = {
     "related": lambda name, limit: texts(ask.related(name, limit=limit)),
     "reason": lambda names, limit: texts(ask.reason(names, limit=limit)),
     "contradict": lambda limit: [(p["fact_a"]["content"], p["fact_b"]["content"]) for p in ask.contradict(limit=limit)],
+    "recall": lambda text: texts(ask.search(text, limit=5)),
     "bytes_on_disk": lambda: sum(f.stat().st_size for f in path.parent.glob("peer.db*")),
 }
 for line in sys.stdin:
@@ -356,8 +367,11 @@ class Peer:
     def contradict(self, limit: int) -> list[tuple[str, str]]:
         return [(left, right) for left, right in self._ask("contradict", limit)]
 
-    def bytes_in_memory(self) -> int:
-        return 0
+    def recall(self, message: str) -> list[str]:
+        return list(self._ask("recall", message))
+
+    def bytes_in_memory(self) -> None:
+        return None
 
     def bytes_on_disk(self) -> int:
         return int(self._ask("bytes_on_disk"))
@@ -411,6 +425,7 @@ def score(system: System, stored: Sequence[Event], size: int, adds: Sequence[flo
         name for name in [*people(ASKED, 3), *_mixed(sorted(by_person), chance)] if name not in by_person
     ]
     unknown = [bool(system.probe(name, 10)) for name in strangers]
+    held = system.bytes_in_memory()
     return {
         "system": system.name,
         "facts": size,
@@ -425,7 +440,7 @@ def score(system: System, stored: Sequence[Event], size: int, adds: Sequence[flo
         "typo_ms": median(misspelt.times),
         "related_ms": median(related.times),
         "reason_ms": median(reason.times),
-        "memory_bytes_a_fact": system.bytes_in_memory() / size,
+        **({} if held is None else {"memory_bytes_a_fact": held / size}),
         "disk_bytes_a_fact": system.bytes_on_disk() / size,
     }
 
@@ -437,6 +452,40 @@ def _grouped(stored: Sequence[Event]) -> tuple[dict[str, set[str]], dict[tuple[s
         by_person.setdefault(event.person, set()).add(event.text)
         by_both.setdefault((event.person, event.project), set()).add(event.text)
     return by_person, by_both
+
+
+def trust(ratings: int) -> dict[str, Any]:
+    """How well trust orders facts by their true worth, after each was rated so often by chance of that worth.
+
+    The share of pairs of different worth in the right order, a tie counting half: by the counts of ratings, and by
+    steps of +0.05 and -0.10.
+    """
+    chance, count = random.Random(0), 100
+    worth = {n: chance.choice([0.2, 0.5, 0.7, 0.9]) for n in range(1, count + 1)}
+    with tempfile.TemporaryDirectory() as folder:
+        store = Ours(Path(folder)).store
+        with store.db.transaction():
+            for n in worth:
+                store.add(f"Comet {n} passed", "general")
+                for _ in range(ratings):
+                    store.feedback(n, chance.random() < worth[n])
+        facts = store.facts(worth)
+    unequal = [(a, b) for a, b in combinations(worth, 2) if worth[a] != worth[b]]
+
+    def ordered(key: str) -> float:
+        signs = (_sign(facts[a][key] - facts[b][key]) * _sign(worth[a] - worth[b]) for a, b in unequal)
+        return fmean((1 + sign) / 2 for sign in signs)
+
+    return {
+        "system": "trust",
+        "ratings": ratings,
+        "by_counts": ordered("reliability"),
+        "by_steps": ordered("trust_score"),
+    }
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)
 
 
 def _mixed(known: Sequence[str], chance: random.Random) -> list[str]:
@@ -454,6 +503,7 @@ def _contradictions(system: System) -> dict[str, float]:
         "contradict_recall": len(found & planted) / len(planted),
         "contradict_false": len(found - planted) / len(found) if found else 0.0,
         "contradict_ms": took,
+        "outdated_recalled": fmean(older in system.recall(newer) for older, newer in pairs(PLANTED, 4)),
     }
 
 
@@ -490,6 +540,7 @@ def _bulk(system: System) -> Iterator[None]:
 
 SHARES = (
     "probe_p10", "typo_p10", "related_p10", "reason_p5", "unknown_answered", "contradict_recall", "contradict_false",
+    "outdated_recalled",
 )  # fmt: skip
 COSTS = ("add_ms", "probe_ms", "typo_ms", "related_ms", "reason_ms", "contradict_ms")
 SIZES_OF = ("memory_bytes_a_fact", "disk_bytes_a_fact")
@@ -498,6 +549,7 @@ NOT_OF_VECTORS = (
     "related_p10",
     "contradict_recall",
     "contradict_false",
+    "outdated_recalled",
     "add_ms",
     "related_ms",
     "contradict_ms",
@@ -561,9 +613,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             scores += run(
                 Peer(options.peer, Path(folder)), [n for n in options.facts if n <= options.peer_facts]
             )
+    trusts = [trust(ratings) for ratings in (3, 10, 30)]
     if options.plot is not None:
         plot(scores, options.plot)
-    print(json.dumps(scores, indent=2)) if options.json else console.print(table(scores))
+    if options.json:
+        print(json.dumps([*scores, *trusts], indent=2))
+        return 0
+    console.print(table(scores))
+    for one in trusts:
+        console.print(
+            "trust after {ratings} ratings: {by_counts:.3f} of pairs in order by counts, {by_steps:.3f} by steps".format(
+                **one
+            )
+        )
     return 0
 
 

@@ -234,7 +234,7 @@ class FactMemory:
         return [
             Candidate(
                 fact_id=i,
-                trust=fact["trust_score"],
+                trust=fact["reliability"],
                 text=matched.get(i, 0.0) / best,
                 coverage=_coverage(f"{fact['content']} {fact['tags']}", weights),
                 entity=shared.get(i, 0.0),
@@ -257,7 +257,7 @@ class FactMemory:
         return min(1.0, confidence / float(np.sqrt(2 * self.store.dim)))
 
     def _standing(self, fact: Row) -> float:
-        return (0.5 + float(fact["trust_score"])) * self._decay(fact)
+        return (0.5 + float(fact["reliability"])) * self._decay(fact)
 
     def _decay(self, fact: Row) -> float:
         """Halves with every half-life since the fact was last said or found helpful, and once for a fact that a later

@@ -22,12 +22,19 @@ from hermes_holographic.language import index_words, named_entities, sentences, 
 HELPFUL, UNHELPFUL = 0.05, -0.10
 """What one word of feedback does to trust. Losing it is twice as quick as winning it."""
 
+PRIOR = 4.0
+"""Ratings that the trust a fact began with weighs. Its reliability is the mean of the Beta distribution of its counts:
+after 30 ratings it puts 98 of 100 pairs in the order of their worth, steps of trust 93 (bench).
+"""
+
 _MOST_SENTENCES = 8
 _STALE_BATCH = 2000
 
 Row = dict[str, Any]
 
-_FACT = "f.fact_id, content, category, tags, trust AS trust_score, retrieval_count, helpful_count, created_at, updated_at, confirmed_at"
+_FACT = f"""f.fact_id, content, category, tags, trust AS trust_score, retrieval_count, helpful_count, created_at,
+    updated_at, confirmed_at,
+    round(({PRIOR} * prior + helpful_count) / ({PRIOR} + helpful_count + unhelpful_count), 4) AS reliability"""
 
 _SCHEMA = (
     """CREATE TABLE facts (
@@ -83,7 +90,12 @@ def _name_slips(connection: sqlite3.Connection) -> None:
         index_slips(connection, key)
 
 
-MIGRATIONS: tuple[Migration, ...] = (("facts", _facts), ("name_slips", _name_slips))
+def _prior(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE facts ADD COLUMN prior REAL NOT NULL DEFAULT 0.5")
+    connection.execute("UPDATE facts SET prior = trust WHERE helpful_count + unhelpful_count = 0")
+
+
+MIGRATIONS: tuple[Migration, ...] = (("facts", _facts), ("name_slips", _name_slips), ("prior", _prior))
 
 
 def content_key(text: str) -> str:
@@ -114,9 +126,18 @@ class FactStore:
                 tx.execute("UPDATE facts SET confirmed_at = ? WHERE fact_id = ?", (now, known))
                 return known, False
             cursor = tx.execute(
-                "INSERT INTO facts (content, content_key, category, tags, source, trust, created_at, updated_at,"
-                " confirmed_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (content, content_key(content), category, tags, source, self.default_trust, now, now, now),
+                "INSERT INTO facts (content, content_key, category, tags, source, trust, prior, created_at,"
+                " updated_at, confirmed_at) VALUES (:content, :key, :category, :tags, :source, :trust, :trust, :now, :now,"
+                " :now)",
+                {
+                    "content": content,
+                    "key": content_key(content),
+                    "category": category,
+                    "tags": tags,
+                    "source": source,
+                    "trust": self.default_trust,
+                    "now": now,
+                },
             )
             fact_id = int(cursor.lastrowid or 0)
             self._index(fact_id, content, tags, entities)
@@ -144,9 +165,10 @@ class FactStore:
             now = self.clock()
             tx.execute(
                 "UPDATE facts SET content = ?, content_key = ?, tags = ?, category = ?, updated_at = ?,"
-                " confirmed_at = ?, trust = max(0.0, min(1.0, trust + ?)) WHERE fact_id = ?",
+                " confirmed_at = ?, trust = max(0.0, min(1.0, trust + ?)), prior = max(0.0, min(1.0, prior + ?))"
+                " WHERE fact_id = ?",
                 (text, content_key(text), words, category or old["category"], now,
-                 now if content else old["confirmed_at"], trust_delta, fact_id),
+                 now if content else old["confirmed_at"], trust_delta, trust_delta, fact_id),
             )  # fmt: skip
             if (text, words) != (old["content"], old["tags"]):
                 given = self.entities.names_of(fact_id, given=True)
@@ -193,12 +215,24 @@ class FactStore:
         created_at: float,
         confirmed_at: float,
     ) -> None:
-        """Give a fact that was copied from elsewhere the past that it has there."""
+        """Give a fact that was copied from elsewhere the past that it has there; how often it was no help is reckoned
+        from its trust.
+        """
+        unhelpful = max(0, round((self.default_trust + HELPFUL * helpful_count - trust) / -UNHELPFUL))
         with self.db.transaction() as tx:
             tx.execute(
-                "UPDATE facts SET trust = ?, retrieval_count = ?, helpful_count = ?, created_at = ?, updated_at = ?,"
-                " confirmed_at = ? WHERE fact_id = ?",
-                (trust, retrieval_count, helpful_count, created_at, confirmed_at, confirmed_at, fact_id),
+                "UPDATE facts SET trust = ?, retrieval_count = ?, helpful_count = ?, unhelpful_count = ?,"
+                " created_at = ?, updated_at = ?, confirmed_at = ? WHERE fact_id = ?",
+                (
+                    trust,
+                    retrieval_count,
+                    helpful_count,
+                    unhelpful,
+                    created_at,
+                    confirmed_at,
+                    confirmed_at,
+                    fact_id,
+                ),
             )
 
     def count_retrievals(self, fact_ids: Sequence[int]) -> None:

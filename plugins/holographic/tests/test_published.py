@@ -51,6 +51,7 @@ def test_their_facts_are_ours_with_trust_dates_and_entities(theirs: Path, start:
         0.8,
         6,
     )
+    assert tea["reliability"] == round((4 * 0.5 + 6) / (4 + 6), 4)
     assert datetime.fromtimestamp(tea["created_at"], UTC).isoformat() == "2026-01-02T03:04:05+00:00"
     assert datetime.fromtimestamp(tea["confirmed_at"], UTC).isoformat() == "2026-02-03T04:05:06+00:00"
     assert start().texts("probe", entity="the climbers") == ["the climb is on Sunday"]

@@ -58,6 +58,20 @@ def test_the_same_fact_again_is_the_old_one_confirmed(store: FactStore, agent: A
     assert fact["confirmed_at"] == fact["created_at"] + 10
 
 
+def test_a_fact_that_helps_more_often_than_not_keeps_its_standing_where_steps_of_trust_sink(
+    store: FactStore,
+) -> None:
+    fact_id, _ = store.add("Mel likes tea.", "general")
+    assert (store.get(fact_id) or {})["reliability"] == 0.5
+    for helpful in (True, False, True) * 10:
+        store.feedback(fact_id, helpful)
+    fact = store.get(fact_id) or {}
+    assert fact["trust_score"] == pytest.approx(0.5)
+    assert fact["reliability"] == round((2 + 20) / (4 + 30), 4)
+    store.update(fact_id, trust_delta=-0.5)
+    assert (store.get(fact_id) or {})["reliability"] == round(20 / 34, 4)
+
+
 def test_new_text_replaces_all_that_the_old_one_was_found_by(store: FactStore) -> None:
     fact_id, _ = store.add("Bob lives in Berlin", "general", entities=["The Climbers"])
     assert store.update(fact_id, content="Zoë lives in Tokyo")
