@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 from hermes_holographic.capture import statements
-from hermes_holographic.language import index_words, name_key, named_entities, slots
+from hermes_holographic.language import index_words, name_key, named_entities
+from hermes_holographic.slots import slots
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,0 +1,69 @@
+"""Tables of the database of facts, and how an older one becomes them."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from hermes_core.kit import Migration
+from hermes_holographic.entities import index_slips
+
+_SCHEMA = (
+    """CREATE TABLE facts (
+        fact_id INTEGER PRIMARY KEY AUTOINCREMENT,
+        content TEXT NOT NULL,
+        content_key TEXT NOT NULL UNIQUE,
+        category TEXT NOT NULL,
+        tags TEXT NOT NULL,
+        source TEXT NOT NULL,
+        trust REAL NOT NULL,
+        retrieval_count INTEGER NOT NULL DEFAULT 0,
+        helpful_count INTEGER NOT NULL DEFAULT 0,
+        unhelpful_count INTEGER NOT NULL DEFAULT 0,
+        created_at REAL NOT NULL,
+        updated_at REAL NOT NULL,
+        confirmed_at REAL NOT NULL
+    ) STRICT""",
+    "CREATE INDEX facts_by_trust ON facts (trust DESC)",
+    "CREATE INDEX facts_by_source ON facts (source)",
+    "CREATE VIRTUAL TABLE facts_fts USING fts5(words, tags, tokenize='porter unicode61 remove_diacritics 2')",
+    "CREATE TABLE entities (entity_id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, name TEXT NOT NULL) STRICT",
+    "CREATE TABLE entity_names (key TEXT PRIMARY KEY, entity_id INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+    """CREATE TABLE fact_entities (
+        entity_id INTEGER NOT NULL, fact_id INTEGER NOT NULL, given INTEGER NOT NULL,
+        PRIMARY KEY (entity_id, fact_id)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX names_by_entity ON entity_names (entity_id)",
+    "CREATE INDEX entities_by_fact ON fact_entities (fact_id)",
+    """CREATE TABLE fact_slots (
+        subject TEXT NOT NULL, attribute TEXT NOT NULL, value TEXT NOT NULL, fact_id INTEGER NOT NULL,
+        PRIMARY KEY (subject, attribute, value, fact_id)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX slots_by_fact ON fact_slots (fact_id)",
+    """CREATE TABLE fact_vectors (
+        fact_id INTEGER PRIMARY KEY, rev INTEGER NOT NULL UNIQUE, dim INTEGER NOT NULL, encoder TEXT NOT NULL,
+        content BLOB, entity BLOB
+    ) STRICT""",
+    "CREATE INDEX vectors_by_encoder ON fact_vectors (encoder, dim)",
+    "CREATE TABLE applied_writes (write_id TEXT PRIMARY KEY, applied_at REAL NOT NULL) STRICT, WITHOUT ROWID",
+)
+
+
+def _facts(connection: sqlite3.Connection) -> None:
+    for statement in _SCHEMA:
+        connection.execute(statement)
+
+
+def _name_slips(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE name_slips (slip INTEGER NOT NULL, key TEXT NOT NULL, PRIMARY KEY (slip, key)) STRICT, WITHOUT ROWID"
+    )
+    for (key,) in connection.execute("SELECT key FROM entity_names").fetchall():
+        index_slips(connection, key)
+
+
+def _prior(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE facts ADD COLUMN prior REAL NOT NULL DEFAULT 0.5")
+    connection.execute("UPDATE facts SET prior = trust WHERE helpful_count + unhelpful_count = 0")
+
+
+MIGRATIONS: tuple[Migration, ...] = (("facts", _facts), ("name_slips", _name_slips), ("prior", _prior))
