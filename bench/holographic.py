@@ -1,6 +1,6 @@
 """Score what holographic memory answers, and what it costs, as it grows: made-up facts, no model, no network.
 
-    python bench/holographic.py [--facts 200 1000 10000 50000] [--peer ENV] [--json] [--plot FILE]
+    python bench/holographic.py [--facts 200 1000 10000 50000] [--peer ENV] [--data FILE] [--json] [--plot FILE]
 
 One store grows to each size. At each size it is asked, by the tools' own questions:
 
@@ -14,6 +14,7 @@ One store grows to each size. At each size it is asked, by the tools' own questi
 
 Precision is over as many rows as there are right ones, if that is less. "vectors" is the same by the vectors alone,
 without the index of names; "ngrams" reads misspelt names by vectors of their letters, which the index does exactly.
+`--data` ranks the messages of conversations by vectors of their words alone.
 `--peer` names a Python environment with hermes-agent, whose provider is asked the same up to `--peer-facts` facts.
 All is deterministic but the times: medians, so compare within one run.
 """
@@ -29,19 +30,21 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Protocol
 
 import numpy as np
+import recall
 from hermes_holographic import hrr
-from hermes_holographic.language import name_key
+from hermes_holographic.language import index_words, name_key
 from hermes_holographic.retrieval import FactMemory
 from hermes_holographic.store import FactStore, idf
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -536,6 +539,64 @@ def _bulk(system: System) -> Iterator[None]:
         yield
 
 
+# ---------------------------------------------------------- conversations
+
+NEIGHBOURS = {-3: 0.3, -2: 0.4, -1: 0.6, 1: 0.4, 2: 0.2}
+"""Messages of one session around another, and what each counts in its vector beside its own words."""
+
+
+def conversations(path: Path) -> list[dict[str, Any]]:
+    """Evidence recall@10 on conversations of the LoCoMo format by vectors of words and nothing else.
+
+    "stored" are phases of 8 bits as the provider keeps them; "sum" keeps the amplitudes and weighs rare words more;
+    "neighbours" adds the messages around each.
+    """
+    found: dict[str, list[float]] = {"stored": [], "sum": [], "neighbours": []}
+    for conversation in recall.read(path):
+        messages = [(s.id, m) for s in conversation.sessions for t in s.turns for m in t.messages]
+        said = [_stems(f"{message.speaker}: {message.content}") for _, message in messages]
+        weights = idf(Counter(word for words in said for word in words), len(said))
+        stored = np.stack([_phases(words) for words in said])
+        whole = np.stack([_sum(words, weights) for words in said])
+        around = whole.copy()
+        for (distance, share), at in product(NEIGHBOURS.items(), range(len(said))):
+            if 0 <= at + distance < len(said) and messages[at][0] == messages[at + distance][0]:
+                around[at] += share * whole[at + distance]
+        for question in conversation.questions:
+            if question.category not in recall.ANSWERABLE:
+                continue
+            asked = {word: weights[word] for word in _stems(question.text) if word in weights} or {"": 0.0}
+            by_sum = _sum(list(asked), asked).conj()
+            ranks = {
+                "stored": hrr.question_similarity(asked, stored, DIM),
+                "sum": (whole @ by_sum).real,
+                "neighbours": (around @ by_sum).real,
+            }
+            for name, scores in ranks.items():
+                first = {messages[at][1].ref for at in np.argsort(-scores)[:10]}
+                found[name].append(len(question.evidence & first) / len(question.evidence))
+    return [
+        {"system": f"conversations, {name}", "questions": len(all_), "recall@10": fmean(all_)}
+        for name, all_ in found.items()
+    ]
+
+
+def _stems(text: str) -> list[str]:
+    """Words by their first five letters."""
+    return list(dict.fromkeys(word[:5] for word in index_words(text)))
+
+
+def _phases(words: Sequence[str]) -> hrr.Phases:
+    made = hrr.content_vector(words, DIM)
+    return np.zeros(DIM, np.uint8) if made is None else made
+
+
+def _sum(words: Sequence[str], weights: Mapping[str, float]) -> NDArray[np.complex64]:
+    angles = np.zeros((1, DIM)) if not words else np.stack([hrr.atom(f"word:{w}", DIM) for w in words])
+    scale = np.asarray([[weights[word]] for word in words] or [[0.0]])
+    return np.asarray((scale * np.exp(2j * np.pi / 256 * angles)).sum(axis=0), np.complex64)
+
+
 # ---------------------------------------------------------------- showing
 
 SHARES = (
@@ -599,6 +660,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--facts", type=int, nargs="+", default=SIZES, help="sizes, 200 at least")
     parser.add_argument("--peer", type=Path, metavar="ENV", help="an environment with hermes-agent")
     parser.add_argument("--peer-facts", type=int, default=1000, help="it is asked up to this size")
+    parser.add_argument("--data", type=Path, help="conversations of the LoCoMo format, for the vectors alone")
     parser.add_argument("--json", action="store_true", help="print figures as JSON")
     parser.add_argument("--plot", type=Path, help="draw them into this file (needs matplotlib)")
     options = parser.parse_args(arguments)
@@ -614,10 +676,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 Peer(options.peer, Path(folder)), [n for n in options.facts if n <= options.peer_facts]
             )
     trusts = [trust(ratings) for ratings in (3, 10, 30)]
+    told = conversations(options.data) if options.data is not None else []
     if options.plot is not None:
         plot(scores, options.plot)
     if options.json:
-        print(json.dumps([*scores, *trusts], indent=2))
+        print(json.dumps([*scores, *trusts, *told], indent=2))
         return 0
     console.print(table(scores))
     for one in trusts:
@@ -626,6 +689,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 **one
             )
         )
+    for one in told:
+        console.print("{system}: recall@10 {recall@10:.3f} over {questions} questions".format(**one))
     return 0
 
 

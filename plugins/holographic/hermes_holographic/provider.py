@@ -38,6 +38,7 @@ from hermes_core.kit import (
     is_trivial,
     tool,
 )
+from hermes_core.recall.rank import count_tokens
 
 if TYPE_CHECKING:
     from hermes_holographic.retrieval import FactMemory
