@@ -14,6 +14,7 @@ from hermes_core.kit import fold_space, storable
 from hermes_core.recall.tokens import bare, fold, grams, is_stop_word, words
 
 _SENTENCE = re.compile(r"[^.!?\n。！？]+(?:\.(?=\S)[^.!?\n。！？]+)*[.!?。！？]*")
+_TITLE = re.compile(r"\b(Dr|Mr|Mrs|Ms|Prof|St)\.(?= )")
 _TOKEN = re.compile(r"[^\W_]+(?:[-'’&.][^\W_]+)*[+#]*")
 _QUOTED = re.compile(
     r'"([^"\n]{2,60})"|“([^”\n]{2,60})”|«([^»\n]{2,60})»|「([^」\n]{1,60})」|『([^』\n]{1,60})』'
@@ -61,7 +62,8 @@ def name_key(name: str) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, each on one line."""
+    """The sentences of a text, each on one line; "Dr. Lee" ends none."""
+    text = _TITLE.sub(r"\1", text)
     return [line for match in _SENTENCE.finditer(text) if (line := fold_space(match.group()))]
 
 

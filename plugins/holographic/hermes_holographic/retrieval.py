@@ -1,8 +1,7 @@
 """The questions that facts answer: search, probe, related, reason, contradict; and what a turn is reminded of.
 
-Names are looked up first, exactly or with one slip, in the entity index. Vectors are asked beside it: they say how sure
-a match is, and
-with exact-name atoms they find nothing that the index does not.
+Names are looked up first, exactly or with one slip, in the entity index. Vectors are asked beside it: they say
+how sure a match is, and with atoms of exact names they find nothing that the index does not.
 """
 
 from __future__ import annotations

@@ -49,6 +49,7 @@ _ONE_VALUE = {
     "named": r"is (?:called|named)",
     "costs": r"costs?",
     "at": r"is (?:at|from)(?= \d)",
+    "is number": r"is(?= \d[\d.,]*$)",
     "graduated": r"graduated in",
     "founded": r"(?:was |is )?(?:founded|established|launched|released|started) in",
 }
@@ -125,6 +126,7 @@ def slots(sentence: str) -> list[Slot]:
     written = fold_space(plain_apostrophe(sentence[:_LONGEST_STATEMENT])).rstrip(" .!")
     if written.endswith("?"):
         return []
+    written = _TRAILING.sub("", written)
     text = fold(written)
     for rule in (_possessed, _counted, _versioned, _related, _liked, _held):
         found = [slot for slot in rule(text) if slot.subject and slot.value]

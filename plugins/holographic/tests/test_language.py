@@ -84,6 +84,9 @@ CONTRADICTORY = [
     ("Mallory was promoted to director", "Mallory was not promoted to director"),
     ("The build takes 10 minutes", "The build takes 25 minutes"),
     ("Project Lyra is active", "Project Lyra is no longer active"),
+    ("Bob is 30", "Bob is 31"),
+    ("The API runs on port 8080", "The API runs on port 9090 since May"),
+    ("Dr. Lee's office is in Oslo", "Dr. Lee's office is in Rome"),
 ]
 COMPATIBLE = [
     ("Bob likes tea", "Bob likes coffee"),
