@@ -33,6 +33,15 @@ _STALE_BATCH = 2000
 
 Row = dict[str, Any]
 
+_LATEST = """WITH wanted AS (SELECT DISTINCT subject, attribute FROM fact_slots WHERE fact_id IN ({marks})),
+    said AS (SELECT subject, attribute, value, fact_id, row_number() OVER
+        (PARTITION BY subject, attribute ORDER BY confirmed_at DESC, fact_id DESC) AS place
+        FROM wanted JOIN fact_slots USING (subject, attribute) JOIN facts USING (fact_id))
+    SELECT old.fact_id, new.fact_id, old.value, new.value
+    FROM fact_slots old JOIN said new USING (subject, attribute)
+    WHERE place = 1 AND old.fact_id IN ({marks}) AND old.fact_id != new.fact_id AND old.value != new.value"""
+"""Facts beside the latest fact of the same slot that says another value."""
+
 _FACT = f"""f.fact_id, content, category, tags, trust AS trust_score, retrieval_count, helpful_count, created_at,
     updated_at, confirmed_at,
     round(({PRIOR} * prior + helpful_count) / ({PRIOR} + helpful_count + unhelpful_count), 4) AS reliability"""
@@ -274,22 +283,17 @@ class FactStore:
         return [dict(row) for row in self.db.execute(sql, (fact_id,))]
 
     def superseded(self, facts: Mapping[int, Row]) -> dict[int, int]:
-        """Those of these facts whose one attribute was given another value later on, each with the latest fact that did.
+        """Those of these facts for which a later one gives the attribute another value, each with the latest such fact.
 
         Said again, a fact is the latest; with that fact gone, none is superseded by it. A text that says more than one
         thing stays: the rest of it may hold.
         """
         plain = [i for i, fact in facts.items() if _says_one_thing(fact["content"])]
         found: dict[int, int] = {}
-        for part in in_parts(plain):
-            sql = f"""SELECT old.fact_id, new.fact_id, old.value, new.value FROM fact_slots old
-                JOIN facts was ON was.fact_id = old.fact_id
-                JOIN fact_slots new ON new.subject = old.subject AND new.attribute = old.attribute
-                    AND new.value != old.value
-                JOIN facts now ON now.fact_id = new.fact_id
-                    AND (now.confirmed_at, now.fact_id) > (was.confirmed_at, was.fact_id)
-                WHERE old.fact_id IN ({marks(part)}) ORDER BY now.confirmed_at, now.fact_id"""  # noqa: S608  # marks only
-            found.update((row[0], row[1]) for row in self.db.execute(sql, part) if exclude(row[2], row[3]))
+        for part in in_parts(plain, 450):
+            sql = _LATEST.format(marks=marks(part))
+            rows = self.db.execute(sql, [*part, *part])
+            found.update((row[0], row[1]) for row in rows if exclude(row[2], row[3]))
         return found
 
     def contents(self, fact_ids: Iterable[int]) -> dict[int, hrr.Phases]:
