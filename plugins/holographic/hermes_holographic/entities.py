@@ -74,20 +74,33 @@ class EntityIndex:
         ]
         return list(dict.fromkeys(self.resolve([*named_entities(text).names, *spans]).values()))
 
-    def about(self, key: str) -> list[int]:
-        """Facts about the entity of this key, newest first: the exact index."""
-        sql = """SELECT fact_id FROM fact_entities JOIN entities USING (entity_id) WHERE key = ?
-            ORDER BY fact_id DESC"""
-        return [row[0] for row in self.db.execute(sql, (key,))]
+    def about(
+        self, *keys: str, most: int = -1, min_trust: float = 0.0, category: str | None = None
+    ) -> list[int]:
+        """Facts about all entities of these keys, newest first, `most` of them: the exact index, read backwards."""
+        if not keys:
+            return []
+        ids = [
+            self.db.execute("SELECT entity_id FROM entities WHERE key = ?", (key,)).fetchone() for key in keys
+        ]
+        if not all(ids):
+            return []
+        first, *others = sorted((row[0] for row in ids), key=self._size)
+        also = " AND EXISTS (SELECT 1 FROM fact_entities o WHERE o.entity_id = ? AND o.fact_id = f.fact_id)"
+        sql = f"""SELECT fact_id FROM fact_entities f JOIN facts USING (fact_id)
+            WHERE entity_id = ?{also * len(others)} AND trust >= ? AND (? IS NULL OR category = ?)
+            ORDER BY f.fact_id DESC LIMIT ?"""  # noqa: S608  # a constant, repeated
+        return [row[0] for row in self.db.execute(sql, (first, *others, min_trust, category, category, most))]
 
-    def neighbours(self, key: str, limit: int) -> list[tuple[str, int]]:
-        """Entities that share facts with this one, (key, number of facts), most first."""
-        sql = """SELECT other.key, count(*) AS shared FROM entities e
-            JOIN fact_entities mine ON mine.entity_id = e.entity_id
+    def neighbours(self, key: str, limit: int, most: int = -1) -> list[tuple[str, int]]:
+        """Entities that share facts with this one, (key, number of facts), most first, among `most` of its newest."""
+        sql = """SELECT other.key, count(*) AS shared FROM
+            (SELECT fact_id, entity_id FROM fact_entities JOIN entities USING (entity_id) WHERE key = ?
+                ORDER BY fact_id DESC LIMIT ?) mine
             JOIN fact_entities theirs ON theirs.fact_id = mine.fact_id AND theirs.entity_id != mine.entity_id
             JOIN entities other ON other.entity_id = theirs.entity_id
-            WHERE e.key = ? GROUP BY other.key ORDER BY shared DESC, other.key LIMIT ?"""
-        return [(row[0], row[1]) for row in self.db.execute(sql, (key, limit))]
+            GROUP BY other.key ORDER BY shared DESC, other.key LIMIT ?"""
+        return [(row[0], row[1]) for row in self.db.execute(sql, (key, most, limit))]
 
     def names_of(self, fact_id: int, given: bool | None = None) -> list[str]:
         """Names of the entities of a fact; only those that were given with it, or only those read from its text."""
@@ -132,6 +145,11 @@ class EntityIndex:
         self.db.execute("UPDATE entity_names SET entity_id = ? WHERE entity_id = ?", (keep, drop))
         self.db.execute("DELETE FROM entities WHERE entity_id = ?", (drop,))
         return Merged(into, gone)
+
+    def _size(self, entity_id: int) -> int:
+        """In how many facts an entity is, counted up to a thousand."""
+        sql = "SELECT count(*) FROM (SELECT 1 FROM fact_entities WHERE entity_id = ? LIMIT 1000)"
+        return int(self.db.execute(sql, (entity_id,)).fetchone()[0])
 
     def _id(self, name: str) -> int:
         key = name_key(name)

@@ -156,12 +156,18 @@ class PhaseMatrix:
         """Sigmas of a match among so many facts, by the bound exp(-z^2 / 2) of the normal tail: 6.1 for 10,000."""
         return max(SIGMAS, math.sqrt(2 * math.log(max(1, len(self)) / FALSE_ALARM)))
 
-    def matches(self, keys: Sequence[Phases]) -> dict[int, float]:
-        """Facts that match every key, by id, with the z-score of the weakest match. All of them."""
+    def matches(self, keys: Sequence[Phases], most: int | None = None) -> dict[int, float]:
+        """Facts that match every key, by id, with the z-score of the weakest match. All, or `most` of the nearest."""
         if not self._count or not keys:
             return {}
-        # One key narrows all rows down to about those that match it; what is left is asked of the rest.
-        rows = np.flatnonzero(self._screen(keys[0]) & (self._ids[: self._count] > 0))
+        rows = np.flatnonzero(self._ids[: self._count] > 0)
+        distance = np.zeros(len(rows), np.int64)
+        for key in keys:  # each is asked only of what the ones before it left
+            apart = self._distances(rows, key)
+            near = apart <= self._enough
+            rows, distance = rows[near], distance[near] + apart[near]
+        if most is not None and len(rows) > most:
+            rows = rows[np.argpartition(distance, most)[:most]]
         found = self._weakest(rows, keys)
         return {int(self._ids[r]): float(z) for r, z in zip(rows, found, strict=True) if z >= self.threshold}
 
@@ -175,22 +181,28 @@ class PhaseMatrix:
         chosen = self._rows[rows]
         return z_score(np.min([similarity(chosen, key) for key in keys], axis=0), self.dim)
 
-    def _screen(self, key: Phases) -> NDArray[np.bool_]:
-        """Which rows are near by mean phase distance, a triangle that stands in for the cosine.
+    @property
+    def _enough(self) -> float:
+        """The sum of phase distances, a triangle that stands in for the cosine, below which a row may match.
 
         Distances of unrelated phases are uniform from 0 to 128 steps: mean 64, standard deviation 128/sqrt(12).
         """
-        enough = self.dim * (_STEPS / 4 - _SCREEN * (_STEPS / 2) / math.sqrt(12 * self.dim))
+        return self.dim * (_STEPS / 4 - _SCREEN * (_STEPS / 2) / math.sqrt(12 * self.dim))
+
+    def _distances(self, rows: NDArray[np.int64], key: Phases) -> NDArray[np.int32]:
+        """Sums of phase distances of these rows from a key."""
         buffer = np.empty((_BLOCK, self.dim), np.uint8)
-        distance = np.empty(self._count, np.int32)
-        for start in range(0, self._count, _BLOCK):
-            rows = self._rows[start : min(start + _BLOCK, self._count)]
-            apart = buffer[: len(rows)]
-            np.subtract(rows, key, out=apart)
+        distance = np.empty(len(rows), np.int32)
+        whole = len(rows) == self._count
+        for start in range(0, len(rows), _BLOCK):
+            end = min(start + _BLOCK, len(rows))
+            chosen = self._rows[start:end] if whole else self._rows[rows[start:end]]
+            apart = buffer[: end - start]
+            np.subtract(chosen, key, out=apart)
             signed = apart.view(np.int8)
             np.abs(signed, out=signed)
-            np.add.reduce(apart, axis=1, dtype=np.int32, out=distance[start : start + len(rows)])
-        return distance <= enough
+            np.add.reduce(apart, axis=1, dtype=np.int32, out=distance[start:end])
+        return distance
 
     def _grow(self) -> None:
         size = max(64, len(self._rows) * 3 // 2)

@@ -35,6 +35,9 @@ OUTDATED = 0.5
 WEIGHTS = {"text": 0.5, "coverage": 0.3, "entity": 0.2}
 """Of a fact's relevance without vectors: BM25 against the best, share of the question held, entities in common."""
 
+MOST_ABOUT = 500
+"""Facts about one entity that compete for an answer: the newest that the index has, and the nearest by vectors."""
+
 MOST_READINGS = 9
 """Ways to read several names of which some may stand for up to three; beyond, the question is not asked."""
 
@@ -133,7 +136,9 @@ class FactMemory:
         sure: dict[int, float] = {}
         about: dict[int, tuple[str, ...]] = {}
         for keys in islice(product(*meant), MOST_READINGS):
-            for fact_id, confidence in self._about_all(list(dict.fromkeys(keys))).items():
+            for fact_id, confidence in self._about_all(
+                list(dict.fromkeys(keys)), max(limit, MOST_ABOUT), min_trust, category
+            ).items():
                 if confidence >= sure.get(fact_id, 0.0):
                     sure[fact_id], about[fact_id] = confidence, keys
         facts = self._known(sure, min_trust, category)
@@ -147,13 +152,14 @@ class FactMemory:
                 fact["read_as"] = read
         return found
 
-    def _about_all(self, keys: Sequence[str]) -> dict[int, float]:
+    def _about_all(
+        self, keys: Sequence[str], most: int, min_trust: float, category: str | None
+    ) -> dict[int, float]:
         """Facts about all entities of these keys, by the index and by vectors, with the z-score of the weakest."""
-        exact = set.intersection(*(set(self.store.entities.about(key)) for key in keys))
+        exact = self.store.entities.about(*keys, most=most, min_trust=min_trust, category=category)
         vectors = [hrr.entity_key(key, self.store.dim) for key in keys]
-        return (
-            dict.fromkeys(exact, 0.0) | self.matrix.matches(vectors) | self.matrix.confidence(exact, vectors)
-        )
+        near = self.matrix.matches(vectors, most=most)
+        return dict.fromkeys(exact, 0.0) | near | self.matrix.confidence(exact, vectors)
 
     def related(
         self, entity: str, *, limit: int, min_trust: float = 0.0, category: str | None = None
@@ -162,10 +168,14 @@ class FactMemory:
         direct = self.probe(entity, limit=limit, min_trust=min_trust, category=category)
         found = {fact["fact_id"]: {**fact, "via": None} for fact in direct}
         own = self.store.entities.meant(entity)
-        ties = [tie for key in own for tie in self.store.entities.neighbours(key, _NEIGHBOURS)]
+        ties = [tie for key in own for tie in self.store.entities.neighbours(key, _NEIGHBOURS, MOST_ABOUT)]
         most = max((shared for _, shared in ties), default=1)
         for key, shared in ties:
-            facts = self._known(self.store.entities.about(key)[:limit], min_trust, category)
+            facts = self._known(
+                self.store.entities.about(key, most=limit, min_trust=min_trust, category=category),
+                min_trust,
+                category,
+            )
             for fact_id, fact in facts.items():
                 score = 0.5 * shared / most * self._standing(fact)
                 found.setdefault(fact_id, {**fact, "score": round(score, 4), "via": key})
@@ -217,7 +227,7 @@ class FactMemory:
         keys = self.store.entities.mentioned(query)
         counts: dict[int, int] = {}
         for key in keys:
-            for fact_id in self.store.entities.about(key)[:CANDIDATES]:
+            for fact_id in self.store.entities.about(key, most=CANDIDATES):
                 counts[fact_id] = counts.get(fact_id, 0) + 1
         return {fact_id: count / len(keys) for fact_id, count in counts.items()}
 
