@@ -645,7 +645,8 @@ def plot(scores: Sequence[dict[str, Any]], path: Path) -> None:
         for key, style in (("probe_p10", "o-"), ("typo_p10", "s--"), ("reason_p5", "^:")):
             quality.plot(sizes, [one[key] for one in own], style, label=f"{system}: {key}")
         for key, style in (("add_ms", "o-"), ("probe_ms", "s--"), ("reason_ms", "^:")):
-            cost.plot(sizes, [one[key] for one in own], style, label=f"{system}: {key}")
+            if key in own[0]:
+                cost.plot(sizes, [one[key] for one in own], style, label=f"{system}: {key}")
     quality.set(xscale="log", xlabel="facts", ylabel="precision", ylim=(-0.05, 1.05))
     cost.set(xscale="log", yscale="log", xlabel="facts", ylabel="milliseconds")
     for axes in (quality, cost):
