@@ -102,8 +102,24 @@ def readable_rows(
 ) -> Iterator[tuple[int, tuple[object, ...] | None]]:
     """Row ids with the columns of the row, or with None where a row may have been and can't be read; in order.
 
-    A page that is damaged takes its rows with it; those behind it are reached by seeking past it, id by id.
+    A page that is damaged takes its rows with it; those behind it are reached by seeking past it, id by id. A damaged
+    page that only leads to others may leave rows out without an error: those that an index knows are sought one by one.
     """
+    seen: set[int] = set()
+    for row_id, row in _walk(connection, table, columns, last_known):
+        seen.add(row_id)
+        yield row_id, row
+    one = f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED WHERE rowid = ?"  # noqa: S608
+    for row_id in sorted(_indexed(connection, table) - seen):
+        found: tuple[object, ...] | None = None
+        with contextlib.suppress(sqlite3.DatabaseError):
+            found = connection.execute(one, (row_id,)).fetchone()
+        yield row_id, tuple(found) if found else None
+
+
+def _walk(
+    connection: sqlite3.Connection, table: str, columns: Sequence[str], last_known: int
+) -> Iterator[tuple[int, tuple[object, ...] | None]]:
     sql = f"SELECT rowid, {', '.join(columns)} FROM {table} NOT INDEXED WHERE rowid > ? ORDER BY rowid"  # noqa: S608  # the caller's own names
     end = max(last_known, _last_row(connection, table))
     at = last_read = 0
@@ -121,6 +137,18 @@ def readable_rows(
             yield at, None
         else:
             return
+
+
+def _indexed(connection: sqlite3.Connection, table: str) -> set[int]:
+    """The row ids that the table's indexes hold, as far as these can be read."""
+    ids: set[int] = set()
+    with contextlib.suppress(sqlite3.DatabaseError):
+        for _, name, _, _, partial in connection.execute(f"PRAGMA index_list({table})").fetchall():
+            if not partial:
+                with contextlib.suppress(sqlite3.DatabaseError):
+                    rows = connection.execute(f"SELECT rowid FROM {table} INDEXED BY {name}")  # noqa: S608
+                    ids.update(row[0] for row in rows if isinstance(row[0], int))
+    return ids
 
 
 def _last_row(connection: sqlite3.Connection, table: str) -> int:

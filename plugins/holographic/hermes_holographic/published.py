@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core import Field
-from hermes_core.errors import ConfigError
-from hermes_core.kit import Database, Settings, load_settings
+from hermes_core.kit import ConfigError, Database, Settings, load_settings
 from hermes_core.kit.settings import read_value
 from hermes_holographic.store import FactStore
 
