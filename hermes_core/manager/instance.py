@@ -322,8 +322,8 @@ class Instance:
         return ("failed", self.reason) if self.phase == "failed" else ("idle", reasons[self.phase])
 
     def _working_condition(self) -> tuple[State, str]:
-        if hung := self.read.hung or self.write.hung:
-            return "degraded", hung
+        if late := self.read.overdue or self.write.overdue:
+            return "degraded", late
         for kind, breaker in self.vitals.breakers.items():
             if breaker.state != "closed":
                 last = self.vitals.last_error or "no error recorded"

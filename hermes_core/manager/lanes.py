@@ -106,6 +106,12 @@ class Lane:
         with self._lock:
             return "" if self._can_replace() else self._hung()
 
+    @property
+    def overdue(self) -> str:
+        """Which call has not returned in its time, also while a new thread may take its place; "" when none."""
+        with self._lock:
+            return self._hung() or ("a call that was left behind has not returned" if self._abandoned else "")
+
     def submit(self, job: Job) -> str:
         """Put `job` in line. Returns "" or the reason why it can't be."""
         with self._lock:
