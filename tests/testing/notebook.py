@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -100,7 +101,10 @@ class Notebook(MemoryProvider):
         return found
 
     def save(self, notes: list[list[str]]) -> None:
-        self.path.write_text(json.dumps(notes))
+        """Whole or not at all: some checks kill the process in the middle."""
+        whole = self.path.with_name(f"{self.path.name}.{os.getpid()}-{threading.get_ident()}")
+        whole.write_text(json.dumps(notes))
+        whole.replace(self.path)
 
     def add(self, key: str, text: str, session: Session) -> None:
         with self.lock:
