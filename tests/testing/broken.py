@@ -232,9 +232,13 @@ class Mute(Notebook):
 
 
 @caught_by("test_a_turn_is_recalled")
-class DeafToTurns(Notebook):
+class SilentOnTurns(Notebook):
+    """Keeps turns where recall does not look."""
+
     def sync_turn(self, turn: Turn, session: Session) -> None:
-        self.notes()
+        with self.lock:
+            others = [note for note in self.notes() if note[0] != turn.id]
+            self.save([*others, [turn.id, session.id, "archive", turn.user]])
 
 
 @caught_by("test_a_memory_write_is_recalled")
@@ -295,7 +299,13 @@ class RestlessPrompt(Notebook):
 # ---------------------------------------------------------------------- writes
 
 
-@caught_by("test_a_turn_is_taken")
+@caught_by("test_a_turn_is_taken", "dropped")
+class DropsTurns(Notebook):
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        self.notes()
+
+
+@caught_by("test_a_turn_is_taken", "refused")
 class RefusesTurns(Notebook):
     def sync_turn(self, turn: Turn, session: Session) -> None:
         raise KeyError("messages")

@@ -122,6 +122,8 @@ class Recall(Suite):
             return
         if self.recalled_from is None:
             self.not_claimed(f"nothing that {way}() was given is recalled word for word")
+        if way == "sync_turn" and not self.kept(TORTOISE):
+            self.not_run("the backend does not have the turn")
         self.fault(
             f"after {way} with {TORTOISE.said!r}, {TORTOISE.question!r} recalls nothing of it",
             f"store it, or leave {way!r} out of recalled_from",

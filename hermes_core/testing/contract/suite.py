@@ -168,6 +168,11 @@ class Suite:
         self.run.store(fact, session, way)
         return self.eventually(lambda: self.run.recalled(fact, session) > 0)
 
+    def kept(self, fact: Fact) -> bool:
+        """Whether the backend has a turn in which `fact` was said, as far as it can be told."""
+        got = self.received()
+        return got is None or fact.said in got
+
     def observable(self, fact: Fact, session: Session) -> str:
         """A way by which `fact` was now stored and is recalled; without one the check has nothing to look at."""
         for way in WAYS:

@@ -23,6 +23,11 @@ class Writes(Suite):
         trouble = self.run.delivered()
         if "() failed: " in trouble:
             self.fault(trouble, "raise only when the backend can't take the turn now; it comes again")
+        if not trouble and not self.kept(TORTOISE) and not self._comes_back(session):
+            self.fault(
+                "sync_turn() returns, and the backend does not have the turn",
+                "return only when the backend has it; raise BackendUnavailable until then",
+            )
 
     def test_an_added_entry_is_taken(self) -> None:
         session = self.started("on_memory_write")
@@ -176,7 +181,12 @@ class Writes(Suite):
                 f"{action}: {trouble}", "take every action of both targets, also for entries you never saw"
             )
 
+    def _comes_back(self, session: Session) -> bool:
+        if not self.run.claims("prefetch"):
+            return False
+        return self.eventually(lambda: self.run.recalled(TORTOISE, session) > 0)
+
     def _seen_or_unclaimed(self, session: Session, way: str) -> int:
-        if not self.eventually(lambda: self.run.recalled(TORTOISE, session) > 0):
+        if not self._comes_back(session):
             self.not_claimed(f"nothing that {way}() was given is recalled word for word")
         return self.run.recalled(TORTOISE, session)
