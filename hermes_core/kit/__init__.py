@@ -1,9 +1,9 @@
 """What an author of a provider imports instead of writing it again: settings, tools, text and a database.
 
-`load_settings` reads the fields that a provider declares, `ToolBox` turns typed functions into tools, `Database` is
-SQLite with a connection a thread and named migrations, `write_atomic` a file that is whole or not there. `kit.http` and
-`kit.process` are modules of their own, for those who talk to a server or run a program. The errors that a provider
-raises stand here too.
+`BackendProvider` is the base class of a provider that has settings and a client. `load_settings` reads the fields that a provider declares, `ToolBox` turns typed functions into tools, `Database` is
+SQLite with a connection a thread and named migrations, `write_atomic` a file that is whole or not there. `kit.http`,
+`kit.process` and `kit.cli` are modules of their own, for those who talk to a server, run a program or have commands. The
+errors that a provider raises stand here too.
 """
 
 from __future__ import annotations
@@ -19,21 +19,36 @@ from hermes_core.errors import (
     ToolInputInvalid,
 )
 from hermes_core.home import file_name_of
+from hermes_core.kit.backend import RECALL_MODE, BackendProvider, ConfiguredProvider
 from hermes_core.kit.commands import command_home
 from hermes_core.kit.imports import import_with
+from hermes_core.kit.names import key_of, person_name, profile_name
 from hermes_core.kit.settings import Settings, load_settings, parse_bool, save_settings
-from hermes_core.kit.text import bullet_list, clip, fitting, fold_space, is_trivial, printable, storable
-from hermes_core.kit.tools import Range, ToolBox, tool
+from hermes_core.kit.text import (
+    bullet_list,
+    clip,
+    fitting,
+    fold_space,
+    is_trivial,
+    printable,
+    storable,
+    utc_time,
+)
+from hermes_core.kit.tools import Range, ToolBox, tool, tools_of
+from hermes_core.kit.waiting import polled
 from hermes_core.safety.redact import redact
 from hermes_core.storage.files import write_atomic
 from hermes_core.storage.sqlite import Database, Migration
 
 __all__ = [
+    "RECALL_MODE",
     "BackendAuthError",
     "BackendNotFound",
+    "BackendProvider",
     "BackendRefused",
     "BackendUnavailable",
     "ConfigError",
+    "ConfiguredProvider",
     "Database",
     "Migration",
     "ProviderUnavailable",
@@ -50,12 +65,18 @@ __all__ = [
     "fold_space",
     "import_with",
     "is_trivial",
+    "key_of",
     "load_settings",
     "parse_bool",
+    "person_name",
+    "polled",
     "printable",
+    "profile_name",
     "redact",
     "save_settings",
     "storable",
     "tool",
+    "tools_of",
+    "utc_time",
     "write_atomic",
 ]

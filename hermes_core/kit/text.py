@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 
 from hermes_core.contract.values import Recall, RecallItem
 from hermes_core.recall.rank import count_tokens
@@ -36,12 +37,23 @@ def fold_space(text: str) -> str:
 
 
 def storable(text: str) -> str:
-    """The text with lone surrogates, which JSON's escapes allow and no file or database takes, made "?".
+    """The text as every file and database takes it: lone surrogates, which JSON's escapes allow, made "?", and no NUL.
 
-    >>> storable("half \\ud83d")
+    >>> storable("half \\ud83d\\0")
     'half ?'
     """
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
+
+
+def utc_time(at: float) -> str:
+    """Seconds since the epoch as ISO 8601 in UTC, to the millisecond; "" for 0, which is no time. `[:10]` is the day.
+
+    >>> utc_time(1700000000.25)
+    '2023-11-14T22:13:20.250Z'
+    """
+    if not at:
+        return ""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def printable(text: str) -> str:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, Union
 
 from hermes_core.contract.values import Session, ToolCall
-from hermes_core.errors import ProviderInvalid, ToolInputInvalid
+from hermes_core.errors import BackendRefused, ProviderInvalid, ToolInputInvalid
 from hermes_core.kit.text import storable
 
 MAX_RESULT = 50_000
@@ -88,6 +88,10 @@ class _Parameter:
         if not isinstance(value, list | tuple):
             raise self._refusal(value)
         return [self._read_one(item) for item in value]
+
+    def is_blank(self, value: Any) -> bool:
+        """Whether it is a text that says nothing. An empty list may mean "none of them"."""
+        return isinstance(value, str) and not self.choices and not value.strip()
 
     def _read_one(self, value: Any) -> Any:
         read = _READERS[self.kind](value)
@@ -167,13 +171,17 @@ class _Spec:
         missing = [p for p in self.parameters if p.required and p.name not in given]
         if missing:
             raise ToolInputInvalid(f"{missing[0].name} is missing", f"send {missing[0].wanted}")
-        return {name: known[name].read(value) for name, value in given.items()}
+        read = {name: known[name].read(value) for name, value in given.items()}
+        blank = [p for p in self.parameters if p.required and p.is_blank(read[p.name])]
+        if blank:
+            raise ToolInputInvalid(f"{blank[0].name} is empty", f"send {blank[0].description or 'some text'}")
+        return read
 
 
 def tool(name: str = "", *, description: str = "") -> Callable[[Function], Function]:
     """Mark a function or method as a tool, named after it and described by its docstring unless told otherwise.
 
-    Parameters are `str`, `int`, `float`, `bool`, a `Literal` of them, or a `list` of one of these; `| None` and a
+    A text without a default must say something: a blank one is refused. Parameters are `str`, `int`, `float`, `bool`, a `Literal` of them, or a `list` of one of these; `| None` and a
     default make them optional; `Annotated` carries a description and a `Range`. A parameter annotated `Session` is
     filled with the caller's and not shown to the model. Raises `ProviderInvalid` for any other annotation.
     """
@@ -183,6 +191,12 @@ def tool(name: str = "", *, description: str = "") -> Callable[[Function], Funct
         return function
 
     return mark
+
+
+def tools_of(owner: object) -> list[Callable[..., Any]]:
+    """The methods of `owner` that are marked `@tool`, in the order in which they are written."""
+    names = dict.fromkeys(name for cls in reversed(type(owner).__mro__) for name in vars(cls))
+    return [getattr(owner, name) for name in names if hasattr(getattr(type(owner), name), _SPEC)]
 
 
 class ToolBox:
@@ -205,21 +219,26 @@ class ToolBox:
         """What `get_tool_schemas` returns."""
         return [_spec(function).schema for function in self._functions.values()]
 
+    @property
+    def is_async(self) -> bool:
+        """Whether a tool is written as `async def`, so that `dispatch_async` is to be called."""
+        return any(map(inspect.iscoroutinefunction, self._functions.values()))
+
     def dispatch(self, call: ToolCall, session: Session | None = None) -> str:
         """Run the tool that `call` names; JSON text, an object with `error` for whatever the model sent wrong.
 
-        Errors of the backend (`BackendUnavailable` and its like) pass to the manager.
+        That is also what the backend refuses (`BackendRefused`). Its other errors pass to the manager.
         """
         try:
             return self._answer(self._called(call, session))
-        except ToolInputInvalid as exc:
+        except (ToolInputInvalid, BackendRefused) as exc:
             return _error(str(exc))
 
     async def dispatch_async(self, call: ToolCall, session: Session | None = None) -> str:
         """As `dispatch`, for tools written as `async def`."""
         try:
             return self._answer(await self._called(call, session))
-        except ToolInputInvalid as exc:
+        except (ToolInputInvalid, BackendRefused) as exc:
             return _error(str(exc))
 
     def _called(self, call: ToolCall, session: Session | None) -> Any:

@@ -2,50 +2,41 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_core import Session
-from hermes_core.kit import command_home, fold_space, printable
-from hermes_retaindb.client import Client, Memory, Who
+from hermes_core.kit import command_home, fold_space
+from hermes_core.kit.cli import add_all, json_option, limit_option, opened, print_rows, words_argument
+from hermes_retaindb.client import Memory
 
 if TYPE_CHECKING:
     from hermes_retaindb.provider import RetainDBProvider
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
 
 def add_commands(group: click.Group, provider: RetainDBProvider) -> None:
     """Add search, profile, forget and seed to `group`."""
-    group.context_settings["obj"] = provider
-    for command in (search, profile, forget, seed):
-        group.add_command(command)
+    add_all(group, provider, (search, profile, forget, seed))
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True)
-@click.option(
-    "-n", "--limit", type=click.IntRange(1, 50), default=20, show_default=True, help="At most so many."
-)
-@_JSON
+@words_argument
+@limit_option(20, most=50)
+@json_option
 @click.pass_context
 def search(context: click.Context, words: tuple[str, ...], limit: int, as_json: bool) -> None:
     """Find memories by WORDS."""
     client, who = _open(context)
-    _show(client.search(" ".join(words), who, limit), as_json)
+    print_rows(client.search(" ".join(words), who, limit), as_json, _line)
 
 
 @click.command()
-@_JSON
+@json_option
 @click.pass_context
 def profile(context: click.Context, as_json: bool) -> None:
     """List all that is remembered about you."""
     client, who = _open(context)
-    _show(client.profile(who), as_json)
+    print_rows(client.profile(who), as_json, _line)
 
 
 @click.command()
@@ -72,18 +63,11 @@ def seed(context: click.Context) -> None:
     click.echo("told")
 
 
-def _open(context: click.Context) -> tuple[Client, Who]:
-    """The client of the home that the command line names, closed when the command ends, and who asks."""
-    home, provider = command_home(context), context.obj
-    client: Client = provider.open(home.path)
-    context.call_on_close(provider.shutdown)
-    return client, provider.who(Session("", identity=home.profile, home=str(home.path)))
+def _open(context: click.Context) -> Any:
+    """The client and who asks."""
+    session = opened(context)
+    return context.obj.client, context.obj.who(session)
 
 
-def _show(memories: Sequence[Memory], as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps([dataclasses.asdict(m) for m in memories], ensure_ascii=False, indent=2))
-    elif not memories:
-        click.echo("nothing found", err=True)
-    for memory in () if as_json else memories:
-        click.echo(printable(f"{memory.id}  [{memory.type}] {fold_space(memory.text)}"))
+def _line(memory: Memory) -> str:
+    return f"{memory.id}  [{memory.type}] {fold_space(memory.text)}"

@@ -6,15 +6,13 @@ extra (reasoning, the agent's model of itself, files) is asked for once, and lef
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from hermes_core.kit import BackendNotFound, BackendUnavailable, clip, storable
+from hermes_core.kit import BackendNotFound, BackendUnavailable, clip, key_of, storable, utc_time
 from hermes_core.kit.http import Api, Download
 from hermes_retaindb.settings import KEY
 
@@ -91,7 +89,7 @@ class Client:
         """Memories that fit the query, best first, those that are not stored yet among them."""
         body = {
             **self._scope(who),
-            "query": clip(clean(query), LONGEST_QUERY),
+            "query": clip(storable(query), LONGEST_QUERY),
             # Memories of others are dropped below: more are asked for, and most where there surely are others.
             "top_k": min(3 * limit, MOST_HITS) if who.alone else MOST_HITS,
             "include_pending": True,
@@ -114,7 +112,7 @@ class Client:
         """A text put together by RetainDB, and its hash; with `known`, an earlier hash, only what is new since then."""
         body = {
             **self._scope(who),
-            "query": clip(clean(query), LONGEST_QUERY),
+            "query": clip(storable(query), LONGEST_QUERY),
             "include_memories": True,
             "max_tokens": max_tokens,
         }
@@ -126,7 +124,7 @@ class Client:
 
     def reason(self, question: str, who: Who) -> str | None:
         """RetainDB's own answer about a user, by a language model; None where it can't."""
-        text = clip(clean(question), LONGEST_QUERY)
+        text = clip(storable(question), LONGEST_QUERY)
         effort = "low" if len(text) < 120 else "medium" if len(text) < 400 else "high"
         rest = {"project": self.project, "reasoning_level": effort}
         user = quote(who.user, safe="")
@@ -151,7 +149,7 @@ class Client:
         """
         body = {
             **self._scope(who),
-            "content": clip(clean(text), LONGEST_MEMORY),
+            "content": clip(storable(text), LONGEST_MEMORY),
             "memory_type": kind,
             "importance": importance,
         }
@@ -165,11 +163,11 @@ class Client:
 
     def ingest(self, who: Who, messages: Iterable[tuple[str, str]], at: float, event: str) -> None:
         """Have memories extracted from messages: (role, text) each, said at `at`. `event` is the same on every try."""
-        stamp = zulu(at)
+        stamp = utc_time(at)
         said = [
-            {"role": role, "content": clip(clean(text), LONGEST_MESSAGE), "timestamp": stamp}
+            {"role": role, "content": clip(storable(text), LONGEST_MESSAGE), "timestamp": stamp}
             for role, text in messages
-            if clean(text).strip()
+            if storable(text).strip()
         ]
         if said:
             self._ingest(event, {**self._scope(who), "messages": said, "write_mode": "async"})
@@ -178,8 +176,8 @@ class Client:
         """Have memories extracted from what came of a task."""
         told = {
             "kind": "outcome",
-            "summary": clip(clean(summary), LONGEST_SUMMARY) or "-",
-            "details": clip(clean(details), LONGEST_DETAILS),
+            "summary": clip(storable(summary), LONGEST_SUMMARY) or "-",
+            "details": clip(storable(details), LONGEST_DETAILS),
         }
         body = {**self._scope(who), "messages": [], "events": [told], "write_mode": "async"}
         self._ingest(event, body)
@@ -197,7 +195,7 @@ class Client:
     def seed(self, soul: str, who: Who) -> bool:
         """Tell RetainDB who the agent is; False where it keeps no model of agents."""
         path = f"/v1/memory/agent/{quote(who.agent, safe='')}/seed"
-        body = {"project": self.project, "content": clean(soul), "source": "soul_md"}
+        body = {"project": self.project, "content": storable(soul), "source": "soul_md"}
         return self._optional("seed", lambda: self._api.post(path, body, timeout=20.0) or {}) is not None
 
     # -------------------------------------------------------------------- files
@@ -205,7 +203,7 @@ class Client:
     def upload(self, name: str, content: bytes, path: str, scope: str) -> dict[str, Any] | None:
         """Put a file into the store; None where there is none."""
         form = {"path": path, "scope": scope, "project_id": self.project}
-        files = {"file": (clean(name), content)}
+        files = {"file": (storable(name), content)}
         done = self._optional(
             "files", lambda: self._api.post("/v1/files", data=form, files=files, timeout=30.0)
         )
@@ -257,20 +255,6 @@ class Client:
             return None
 
 
-def clean(text: str) -> str:
-    """Text as the servers' database takes it: it knows neither NUL nor halves of characters."""
-    return storable(text).replace("\x00", "")
-
-
-def zulu(at: float) -> str:
-    """A time as the servers take it: ISO 8601 in UTC that ends in Z; they refuse an offset.
-
-    >>> zulu(1700000000.25)
-    '2023-11-14T22:13:20.250Z'
-    """
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _hit(found: Mapping[str, Any]) -> Memory:
     """A result of any flavour as one value: some nest the memory, some say `score`, Local gives parts of one."""
     memory = _part(found, "memory") or found
@@ -318,5 +302,4 @@ def _field(found: Any, name: str, kind: type) -> Any:
 
 def _key(event: str, body: Mapping[str, Any]) -> str:
     """A key for one write: the servers refuse a key that comes again with another body, so that the body is in it."""
-    text = json.dumps([event, body], sort_keys=True)
-    return f"hermes-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
+    return f"hermes-{key_of(json.dumps([event, body], sort_keys=True), length=40)}"

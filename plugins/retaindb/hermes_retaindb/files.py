@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from hermes_core import Session
-from hermes_core.kit import Range, ToolInputInvalid, tool
-from hermes_retaindb.client import Client, Who, clean
+from hermes_core.kit import Range, ToolInputInvalid, storable, tool
+from hermes_retaindb.client import Client, Who
 
 LONGEST_TEXT = 32_000
 LARGEST_FILE = 25 * 1024 * 1024
@@ -26,7 +26,6 @@ class FileTools:
 
     def __init__(self, client: Callable[[], Client], who: Callable[[Session], Who]) -> None:
         self._client, self._who = client, who
-        self.tools = (self.upload, self.files, self.read, self.ingest, self.delete)
 
     @tool("retaindb_upload_file")
     def upload(
@@ -39,7 +38,7 @@ class FileTools:
     ) -> dict[str, Any]:
         """Upload a file to the shared store."""
         path = _readable(local_path, session)
-        name = clean(remote_path or path.name).strip("/")
+        name = storable(remote_path or path.name).strip("/")
         if ".." in PurePosixPath(name).parts or not name:
             raise ToolInputInvalid(f"remote_path can't be {remote_path!r}", "send a plain path")
         file = self._client().upload(path.name, path.read_bytes(), self._root(session) + name, scope)
@@ -58,7 +57,7 @@ class FileTools:
     ) -> dict[str, Any]:
         """List files of the shared store."""
         root = self._root(session)
-        found = self._client().files(root + clean(prefix or "").lstrip("/")[:LONGEST_ID], limit)
+        found = self._client().files(root + storable(prefix or "").lstrip("/")[:LONGEST_ID], limit)
         if found is None:
             raise _no_store()
         mine = [file for file in found if _path(file).startswith(root)]
@@ -102,8 +101,8 @@ class FileTools:
 
     def _own(self, file_id: str, session: Session) -> dict[str, Any]:
         """What is known about a file that this session may see."""
-        if not file_id.strip() or len(file_id) > LONGEST_ID:
-            raise ToolInputInvalid("file_id is empty or too long", "send an id from a result")
+        if len(file_id) > LONGEST_ID:
+            raise ToolInputInvalid("file_id is too long", "send an id from a result")
         file = self._client().file(file_id)
         if not _path(file).startswith(self._root(session)):
             raise ToolInputInvalid(f"there is no file {file_id!r}", "send an id from a result")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 import uuid
@@ -12,36 +11,34 @@ from typing import Annotated, Any, Literal
 
 from hermes_core import (
     Availability,
-    BackendRefused,
     BackendUnavailable,
     Check,
     Delegation,
-    HermesHome,
-    MemoryProvider,
     MemoryWrite,
     Query,
     Recall,
     RecallItem,
     Session,
-    ToolCall,
     Turn,
 )
 from hermes_core.kit import (
-    ProviderUnavailable,
+    BackendProvider,
     Range,
     Settings,
-    ToolBox,
     ToolInputInvalid,
     clip,
     fitting,
     fold_space,
     is_trivial,
-    load_settings,
+    polled,
+    profile_name,
+    storable,
     tool,
+    tools_of,
 )
 from hermes_core.recall.query import analyse
 from hermes_core.recall.tokens import fold
-from hermes_retaindb.client import LONGEST_MEMORY, MOST_HITS, Client, Memory, Who, clean
+from hermes_retaindb.client import LONGEST_MEMORY, MOST_HITS, PENDING, Client, Memory, Who
 from hermes_retaindb.files import FileTools
 from hermes_retaindb.settings import CLOUD, KEY, NAME, SETTINGS, project_of
 
@@ -83,7 +80,7 @@ PROMPT_CONTEXT = """# RetainDB memory
 What was learned in earlier conversations is recalled by itself when it fits the message."""
 
 
-class RetainDBProvider(MemoryProvider):
+class RetainDBProvider(BackendProvider[Client]):
     """Facts that RetainDB extracts from every turn, one project for each profile and one memory for each user."""
 
     name = NAME
@@ -94,48 +91,39 @@ class RetainDBProvider(MemoryProvider):
     ) -> None:
         self._clock, self._sleep = clock, sleep
         self._files = FileTools(lambda: self.client, self.who)
-        self._memory_tools = (self.profile, self.search, self.context, self.remember, self.forget)
-        self._client: Client | None = None
-        self._options: Settings | None = None
 
     # -------------------------------------------------------------------- setup
 
-    def is_available(self) -> Availability:
+    def usable(self, options: Settings) -> Availability:
         """The cloud asks for a key; a server of one's own may do without."""
-        return _available(load_settings(SETTINGS, HermesHome.resolve().path, NAME))
-
-    def open(self, home: Path) -> Client:
-        """The client by the settings of a home; `initialize` without a session, for commands."""
-        self.shutdown()
-        options = load_settings(SETTINGS, home, NAME)
-        if not (available := _available(options)):
-            raise ProviderUnavailable(available.reason, available.remedy)
-        self._options = options
-        self._client = Client(
-            options.base_url, options.api_key or "", project_of(options, home), options.timeout
+        if options.api_key or options.base_url.rstrip("/") != CLOUD:
+            return Availability()
+        return Availability.no(
+            "api_key is not set, and RetainDB Cloud asks for one",
+            f"set {KEY} in the environment or .env (https://retaindb.com), or base_url to a server of your own",
         )
-        return self._client
 
-    def initialize(self, session: Session) -> None:
-        """Make the client. Nothing is asked of the server yet."""
-        self.open(Path(session.home))
+    def connect(self, options: Settings, home: Path) -> Client:
+        """The client; nothing is asked of the server yet."""
+        project = project_of(options, home)
+        return Client(options.base_url, options.api_key or "", project, options.timeout)
 
     def check(self, session: Session) -> Sequence[Check]:
         """Have a memory stored, wait until it is, find it, delete it."""
         word = f"check{uuid.uuid4().hex}"
         who = self.who(session)
         self.client.add(f"The hermes self-test of RetainDB wrote the word {word}.", who, "factual", 1.0)
-        until = self._clock() + SELF_TEST_WAIT
-        while not (found := self._holding(word, who)) or found[0].pending:
-            if self._clock() >= until:
-                break
-            self._sleep(SELF_TEST_POLL)
+        stored = polled(
+            lambda: [one for one in self._holding(word, who) if not one.pending],
+            SELF_TEST_WAIT,
+            SELF_TEST_POLL,
+            self._clock,
+            self._sleep,
+        )
         where = self.client.place
-        if not found:
-            return [
-                Check("write and recall", False, where, "look at the server's log: it dropped the memory")
-            ]
-        stored = [memory for memory in found if not memory.pending]
+        if not stored and not self._holding(word, who):
+            lost = "look at the server's log: it dropped the memory"
+            return [Check("write and recall", False, where, lost)]
         forgotten = [self.client.forget(memory.id) for memory in stored]
         return [Check("write and recall", True, where), Check("forget", any(forgotten), where)]
 
@@ -147,17 +135,19 @@ class RetainDBProvider(MemoryProvider):
 
     # --------------------------------------------------------------------- turn
 
-    def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
+    def tools(self) -> Sequence[Callable[..., Any]]:
         """The memory tools, and those of the file store where there is one."""
-        return self._toolbox(load_settings(SETTINGS, HermesHome.resolve().path, NAME)).schemas
+        wanted = self.options.file_tools
+        with_files = wanted == "on" or (wanted == "auto" and self.options.api_key)
+        return (*super().tools(), *(tools_of(self._files) if with_files else ()))
 
     def system_prompt_block(self) -> str:
         """What the tools are for, when there are any."""
-        return PROMPT_CONTEXT if self.options.recall_mode == "context" else PROMPT
+        return PROMPT if self.offers_tools else PROMPT_CONTEXT
 
     def prefetch(self, query: Query, session: Session) -> Recall:
         """Memories that fit the message, best first, within its budget; none for small talk."""
-        if self.options.recall_mode == "tools" or is_trivial(query.text):
+        if not self.recalls or is_trivial(query.text):
             return Recall()
         timeout = min(self.options.timeout, RECALL_TIMEOUT)
         limit = self.options.max_results
@@ -169,13 +159,6 @@ class RetainDBProvider(MemoryProvider):
             ),
             query.budget,
         )
-
-    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
-        """Run one of the tools; what the server refuses is told to the model."""
-        try:
-            return self._toolbox(self.options).dispatch(call, session)
-        except BackendRefused as exc:
-            return json.dumps({"error": str(exc)})
 
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Have memories extracted from the turn."""
@@ -198,12 +181,6 @@ class RetainDBProvider(MemoryProvider):
             kind = "preference" if write.target == "user" else "factual"
             self.client.add(write.content, who, kind, 0.7, write.id)
 
-    def shutdown(self) -> None:
-        """Close the client."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-
     # ----------------------------------- tools; the docstring is what the model reads
 
     @tool("retaindb_profile")
@@ -225,7 +202,7 @@ class RetainDBProvider(MemoryProvider):
         memory_types: Annotated[list[AnyType] | None, "only memories of these types"] = None,
     ) -> dict[str, Any]:
         """Search what was learned in earlier conversations."""
-        found = self.client.search(_needed("query", query), self.who(session), top_k, memory_types)
+        found = self.client.search(query, self.who(session), top_k, memory_types)
         return {"results": [{**_told(m), "score": round(m.score, 2)} for m in found], "count": len(found)}
 
     @tool("retaindb_context")
@@ -237,17 +214,17 @@ class RetainDBProvider(MemoryProvider):
         known: Annotated[str | None, "context_hash of an earlier answer: get only what is new since"] = None,
     ) -> dict[str, Any]:
         """Get one text with what matters for a task: facts, preferences, decisions, documents."""
-        who, text = self.who(session), _needed("query", query)
+        who = self.who(session)
         # The text that RetainDB puts together holds what the project shares; other people's is not for this one.
         if who.alone:
             context, digest = self.client.context(
-                text, who, CONTEXT_TOKENS, clip(clean(known or ""), LONGEST_HASH)
+                query, who, CONTEXT_TOKENS, clip(storable(known or ""), LONGEST_HASH)
             )
         else:
-            found = self._fitting(text, self.client.search(text, who, self.options.max_results))
+            found = self._fitting(query, self.client.search(query, who, self.options.max_results))
             context, digest = "\n".join(f"- {fold_space(memory.text)}" for memory in found), ""
         told = {"context": clip(context, LONGEST_CONTEXT), **({"context_hash": digest} if digest else {})}
-        answer = self.client.reason(text, who) if reason else None
+        answer = self.client.reason(query, who) if reason else None
         return told if answer is None else {**told, "answer": answer}
 
     @tool("retaindb_remember")
@@ -259,7 +236,7 @@ class RetainDBProvider(MemoryProvider):
         importance: Annotated[float, Range(0, 1)] = 0.7,
     ) -> dict[str, Any]:
         """Keep a fact for later conversations. It is found at once, and stored within seconds."""
-        text = fold_space(clean(_needed("content", content)))
+        text = fold_space(storable(content))
         if len(text) > LONGEST_MEMORY:
             raise ToolInputInvalid(f"content has {len(text)} characters, over {LONGEST_MEMORY}", "shorten it")
         return {"stored": text, "id": self.client.add(text, self.who(session), memory_type, importance)}
@@ -267,41 +244,22 @@ class RetainDBProvider(MemoryProvider):
     @tool("retaindb_forget")
     def forget(self, memory_id: Annotated[str, "id of a memory, from a result"]) -> dict[str, Any]:
         """Delete a memory for good."""
-        memory = _needed("memory_id", memory_id)
-        if memory.startswith("pending:"):
-            raise ToolInputInvalid(f"{memory} is still being stored", "search again in a few seconds")
-        if not self.client.forget(memory):
-            raise ToolInputInvalid(f"there is no memory {memory!r}", "send an id from a result")
-        return {"forgotten": memory}
+        if memory_id.startswith(PENDING):
+            raise ToolInputInvalid(f"{memory_id} is still being stored", "search again in a few seconds")
+        if not self.client.forget(memory_id):
+            raise ToolInputInvalid(f"there is no memory {memory_id!r}", "send an id from a result")
+        return {"forgotten": memory_id}
 
     # ------------------------------------------------------------------ private
 
-    @property
-    def client(self) -> Client:
-        """The open client."""
-        if self._client is None:
-            raise RuntimeError("RetainDBProvider is used before initialize()")
-        return self._client
-
-    @property
-    def options(self) -> Settings:
-        """The settings of the home."""
-        if self._options is None:
-            raise RuntimeError("RetainDBProvider is used before initialize()")
-        return self._options
-
     def who(self, session: Session) -> Who:
         """Whose memory a session is about: a messenger's user, or the person at the command line."""
-        agent = "hermes" if session.identity == "default" else f"hermes-{session.identity}"
+        agent = profile_name(session.identity)
         if session.user_id:
-            return Who(clean(f"{session.platform}:{session.user_id}"), clean(session.id), agent, alone=False)
-        return Who(self.options.user_id, clean(session.id), agent)
-
-    def _toolbox(self, options: Settings) -> ToolBox:
-        if options.recall_mode == "context":
-            return ToolBox()
-        with_files = options.file_tools == "on" or (options.file_tools == "auto" and options.api_key)
-        return ToolBox(*self._memory_tools, *(self._files.tools if with_files else ()))
+            return Who(
+                storable(f"{session.platform}:{session.user_id}"), storable(session.id), agent, alone=False
+            )
+        return Who(self.options.user_id, storable(session.id), agent)
 
     def _fitting(self, question: str, found: Sequence[Memory]) -> list[Memory]:
         """Those that fit well enough; where the server did not measure that, those that share a word."""
@@ -320,7 +278,7 @@ class RetainDBProvider(MemoryProvider):
 
     def _mirrored(self, write: MemoryWrite, who: Who) -> list[Memory]:
         """The memories that hold the entry which this write replaces or removes."""
-        entry, fragment = fold_space(clean(write.previous)), fold_space(clean(write.old_text))
+        entry, fragment = fold_space(storable(write.previous)), fold_space(storable(write.old_text))
         if not (entry or fragment):
             return []
         found = self.client.search(entry or fragment, who, MOST_HITS)
@@ -332,21 +290,6 @@ class RetainDBProvider(MemoryProvider):
         return same or holding
 
 
-def _needed(name: str, value: str) -> str:
-    if not clean(value).strip():
-        raise ToolInputInvalid(f"{name} is empty", f"send {name}")
-    return value
-
-
 def _told(memory: Memory, longest: int = LONGEST_SHOWN) -> dict[str, Any]:
     told = {"id": memory.id, "content": clip(memory.text, longest), "type": memory.type, "when": memory.when}
     return {name: value for name, value in told.items() if value}
-
-
-def _available(options: Settings) -> Availability:
-    if options.api_key or options.base_url.rstrip("/") != CLOUD:
-        return Availability()
-    return Availability.no(
-        "api_key is not set, and RetainDB Cloud asks for one",
-        f"set {KEY} in the environment or .env (https://retaindb.com), or base_url to a server of your own",
-    )

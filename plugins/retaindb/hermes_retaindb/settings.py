@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hermes_core import Field
-from hermes_core.kit import Settings
+from hermes_core.kit import RECALL_MODE, Settings
 
 NAME = "retaindb"
 KEY = "RETAINDB_API_KEY"
@@ -36,13 +36,7 @@ SETTINGS = (
         identity=True,
     ),
     Field("user_id", str, "default", "Who sits at the command line, as RetainDB knows them.", identity=True),
-    Field(
-        "recall_mode",
-        str,
-        "hybrid",
-        "hybrid: recall and tools; context: recall alone; tools: tools alone.",
-        choices=("hybrid", "context", "tools"),
-    ),
+    RECALL_MODE,
     Field("max_results", int, 8, "Memories that a turn is given at most.", minimum=1, maximum=20),
     Field(
         "min_score",

@@ -265,7 +265,7 @@ def test_context_comes_with_its_hash_and_with_reasons_on_request(agent: Agent) -
         ("forget", {"memory_id": "no-such"}, "there is no memory 'no-such'"),
         ("read_file", {"file_id": ""}, "file_id is empty"),
         ("read_file", {"file_id": "nope"}, "File not found"),
-        ("delete_file", {"file_id": "x" * 201}, "file_id is empty or too long"),
+        ("delete_file", {"file_id": "x" * 201}, "file_id is too long"),
         ("upload_file", {"local_path": "/no/such"}, "is no file"),
         ("upload_file", {"local_path": "/tmp"}, "is no file"),
         ("upload_file", {"local_path": "~nobody-of-this-name/x"}, "is no file"),

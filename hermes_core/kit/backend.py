@@ -1,0 +1,142 @@
+"""Base classes for a provider that is set up by a person and stands in front of a backend.
+
+`ConfiguredProvider` reads the settings, keeps to the recall mode and offers the methods marked `@tool`;
+`BackendProvider` also makes a client of the settings, once for each home that is opened, and closes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from hermes_core.contract.provider import MemoryProvider
+from hermes_core.contract.values import Availability, Field, Session, ToolCall
+from hermes_core.errors import ProviderUnavailable
+from hermes_core.home import HermesHome
+from hermes_core.kit.settings import Settings, load_settings
+from hermes_core.kit.tools import ToolBox, tools_of
+
+Client = TypeVar("Client")
+
+RECALL_MODE = Field(
+    "recall_mode",
+    str,
+    "hybrid",
+    "hybrid: recall before each turn, and tools; context: recall alone; tools: tools alone.",
+    choices=("hybrid", "context", "tools"),
+)
+"""The setting that chooses between recall and tools; `ConfiguredProvider` keeps to it."""
+
+
+class ConfiguredProvider(MemoryProvider):
+    """A provider with settings: it says whether they suffice, and offers its tools as far as they allow.
+
+    Override `read` where settings stand elsewhere too, `usable` where more is needed than the required settings, and
+    `tools` where it depends on the settings which there are.
+    """
+
+    _options: Settings | None = None
+
+    @property
+    def options(self) -> Settings:
+        """The settings of the home that was opened; before that, those of the home that asks."""
+        return self._options or self.read(HermesHome.resolve().path)
+
+    @property
+    def mode(self) -> str:
+        """The recall mode: "hybrid", "context" or "tools"."""
+        return str(getattr(self.options, RECALL_MODE.name, RECALL_MODE.default))
+
+    @property
+    def recalls(self) -> bool:
+        """Whether something is to be recalled before each turn."""
+        return self.mode != "tools"
+
+    @property
+    def offers_tools(self) -> bool:
+        """Whether the model is given tools."""
+        return self.mode != "context"
+
+    def read(self, home: Path) -> Settings:
+        """The settings of a home. Raises `ConfigError`."""
+        return load_settings(self.settings, home, self.name)
+
+    def usable(self, options: Settings) -> Availability:
+        """Whether packages, programs and keys are there; looked for and not imported, and no network."""
+        return options.availability
+
+    def ready(self, home: Path) -> Settings:
+        """The settings of a home, from now on those in force. Raises `ProviderUnavailable` when they don't suffice."""
+        options = self.read(home)
+        found = self.usable(options)
+        if not found:
+            raise ProviderUnavailable(found.reason, found.remedy)
+        self._options = options
+        return options
+
+    def tools(self) -> Sequence[Callable[..., Any]]:
+        """The tools that the settings allow: every method that is marked `@tool`."""
+        return tools_of(self)
+
+    @property
+    def toolbox(self) -> ToolBox:
+        """The tools that there are in the recall mode."""
+        return ToolBox(*(self.tools() if self.offers_tools else ()))
+
+    def is_available(self) -> Availability:
+        """Whether the settings of the home that asks suffice."""
+        return self.usable(self.read(HermesHome.resolve().path))
+
+    def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
+        """Those of the tools; none in the mode that only recalls."""
+        return self.toolbox.schemas
+
+    def handle_tool_call(self, call: ToolCall, session: Session) -> Any:
+        """Run one of the tools; a coroutine where they are written as `async def`."""
+        box = self.toolbox
+        return box.dispatch_async(call, session) if box.is_async else box.dispatch(call, session)
+
+
+class BackendProvider(ConfiguredProvider, Generic[Client]):
+    """A provider in front of one client, which `connect` makes of the settings.
+
+    The manager opens it by `initialize` and a command by `open`. A client that has a `close` is closed by `shutdown`,
+    and before another one is made.
+    """
+
+    _client: Client | None = None
+
+    def connect(self, options: Settings, home: Path) -> Client:
+        """The client for these settings."""
+        raise NotImplementedError
+
+    @property
+    def client(self) -> Client:
+        """The open client."""
+        if self._client is None:
+            raise RuntimeError(f"{type(self).__name__} is used before initialize()")
+        return self._client
+
+    def open(self, home: Path) -> Client:
+        """The client by the settings of a home; `initialize` without a session, for commands.
+
+        Raises `ConfigError`, and `ProviderUnavailable` when the settings don't suffice.
+        """
+        self.close()
+        self._client = self.connect(self.ready(home), home)
+        return self._client
+
+    def close(self) -> None:
+        """Close the client, if there is one."""
+        client, self._client = self._client, None
+        if client is not None and hasattr(client, "close"):
+            client.close()
+
+    def initialize(self, session: Session) -> None:
+        """Open the home of the session."""
+        self.open(Path(session.home))
+
+    def shutdown(self) -> None:
+        """Close the client."""
+        self.close()

@@ -1,0 +1,90 @@
+"""Commands of a provider, under its name: the options that they share, the home they work on, and how they print."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from hermes_core.contract.values import Session
+from hermes_core.kit.commands import command_home
+from hermes_core.kit.text import fold_space, printable
+
+Row = TypeVar("Row")
+
+# JSON escapes the C0 controls only. These drive a terminal too, or have no bytes in UTF-8.
+_ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+words_argument = click.argument("words", nargs=-1, required=True)
+
+
+def limit_option(default: int = 20, most: int | None = None) -> Callable[[Any], Any]:
+    """`-n` or `--limit`, as the argument `limit`."""
+    kind = click.IntRange(1, most)
+    return click.option(
+        "-n", "--limit", type=kind, default=default, show_default=True, help="At most so many."
+    )
+
+
+def add_all(group: click.Group, provider: object, commands: Iterable[click.Command]) -> None:
+    """What `register_cli` does with the group that it is given; the commands find the provider as `context.obj`."""
+    group.context_settings["obj"] = provider
+    for command in commands:
+        group.add_command(command)
+
+
+def owner_of(context: click.Context) -> Session:
+    """A session of the person whose home it is that the command line names."""
+    home = command_home(context)
+    return Session("command-line", identity=home.profile, home=str(home.path))
+
+
+def opened(context: click.Context) -> Session:
+    """Open the provider in `context.obj` on that home, until the command ends; a session of the home's person."""
+    context.obj.open(command_home(context).path)
+    context.call_on_close(context.obj.shutdown)
+    return owner_of(context)
+
+
+def print_rows(rows: Sequence[Row], as_json: bool, line: Callable[[Row], str]) -> None:
+    """Each row on its line, fit for a terminal, or all as JSON; that there are none on standard error."""
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        click.echo(printable(line(row)))
+    if not rows:
+        click.echo("nothing found", err=True)
+
+
+def print_facts(told: Mapping[str, Any], as_json: bool) -> None:
+    """Names and what stands behind each, a line each or as JSON."""
+    if as_json:
+        print_json(told)
+        return
+    for name, value in told.items():
+        shown = json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
+        click.echo(printable(f"{name.replace('_', ' ')}: {fold_space(shown)}"))
+
+
+def print_json(value: Any, *, compact: bool = False) -> None:
+    """One JSON document on standard output, any script as it is; a dataclass as an object."""
+    text = json.dumps(_plain(value), ensure_ascii=False, indent=None if compact else 2)
+    click.echo(_ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return str(value)

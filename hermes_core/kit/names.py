@@ -1,0 +1,45 @@
+"""Names and keys that a backend knows somebody or something by: the same for the same, and no two alike."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from hermes_core.contract.values import Session
+from hermes_core.kit.text import storable
+
+LONGEST_READABLE = 60
+"""Characters of a name that are for people to read; the rest tells it from all others."""
+
+
+def key_of(*parts: str, length: int = 32) -> str:
+    """A key that the same parts always give: `length` hexadecimal digits, 64 at most.
+
+    >>> key_of("memory", "Likes tea.", length=12)
+    '0ed0bd1895cf'
+    """
+    return hashlib.sha256("\n".join(map(storable, parts)).encode()).hexdigest()[:length]
+
+
+def profile_name(identity: str, separator: str = "-") -> str:
+    """What the memory of a profile is called, as Hermes Agent calls it.
+
+    >>> profile_name("default"), profile_name("work", "_")
+    ('hermes', 'hermes_work')
+    """
+    return "hermes" if identity in ("", "default") else f"hermes{separator}{identity}"
+
+
+def person_name(session: Session, separator: str = "-") -> str:
+    """A name for a user of a gateway, or for a chat without one, that nobody else has; "" for whose home it is.
+
+    It has letters, digits and `separator`: the platform and the id, readable, then a hash of `session.scope`.
+
+    >>> person_name(Session("s1", platform="telegram", user_id="42"), "_")
+    'telegram_42_318da146c455727a'
+    """
+    who = session.user_id or session.chat_id
+    if not who:
+        return ""
+    readable = re.sub(r"[^A-Za-z0-9]+", separator, f"{session.platform} {who}")[:LONGEST_READABLE]
+    return f"{readable.strip(separator)}{separator}{key_of(session.scope, length=16)}"

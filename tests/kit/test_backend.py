@@ -1,0 +1,144 @@
+"""The base classes of providers: settings, recall mode, tools, and the one client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_core import Availability, Field, HermesHome, Session, ToolCall
+from hermes_core.contract.provider import contract_faults
+from hermes_core.kit import (
+    RECALL_MODE,
+    BackendProvider,
+    BackendRefused,
+    ProviderUnavailable,
+    Settings,
+    tool,
+)
+
+
+class Shop:
+    """A client that knows whether it was closed."""
+
+    def __init__(self, place: str) -> None:
+        self.place, self.closed = place, False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Teas(BackendProvider[Shop]):
+    name = "teas"
+    settings = (Field("place", required=True), RECALL_MODE)
+
+    def connect(self, options: Settings, home: Path) -> Shop:
+        return Shop(f"{options.place} in {home.name}")
+
+    @tool("teas_drink")
+    def drink(self, kind: str, session: Session) -> str:
+        """Drink one."""
+        if kind == "mud":
+            raise BackendRefused("nobody drinks that")
+        return f"{kind} for {session.id}"
+
+    @tool("teas_brew")
+    def brew(self) -> str:
+        """Brew one."""
+        return "ready"
+
+
+class Herbs(Teas):
+    """Its tools are async, and it needs more than settings."""
+
+    def usable(self, options: Settings) -> Availability:
+        return Availability.no("the kettle is cold", "heat it")
+
+    @tool("teas_brew")
+    async def brew(self) -> str:  # type: ignore[override]
+        """Brew one."""
+        return "slowly"
+
+
+def set_up(home: HermesHome, **settings: Any) -> None:
+    home.path.mkdir(exist_ok=True)
+    home.provider_json("teas").write_text(json.dumps(settings))
+
+
+def answer(provider: Teas, name: str, **arguments: Any) -> Any:
+    return json.loads(provider.handle_tool_call(ToolCall(name, arguments), Session("s1")))
+
+
+def test_it_keeps_the_contract() -> None:
+    assert contract_faults(Teas()) == []
+
+
+def test_it_can_run_when_what_is_required_is_set(hermes_home: HermesHome) -> None:
+    assert Teas().is_available().reason == "'place' is not set"
+    set_up(hermes_home, place="Uji")
+    assert Teas().is_available()
+    assert Herbs().is_available().remedy == "heat it"
+
+
+def test_a_home_is_opened_by_a_session_and_by_a_command(hermes_home: HermesHome) -> None:
+    set_up(hermes_home, place="Uji")
+    provider = Teas()
+    first = provider.open(hermes_home.path)
+    provider.initialize(Session("s1", home=str(hermes_home.path)))
+    assert first.closed
+    assert (provider.client.place, provider.client.closed) == (f"Uji in {hermes_home.path.name}", False)
+    second = provider.client
+    provider.shutdown()
+    provider.shutdown()
+    assert second.closed
+
+
+def test_it_says_why_it_can_not_be_opened_or_used(hermes_home: HermesHome) -> None:
+    with pytest.raises(ProviderUnavailable, match="'place' is not set"):
+        Teas().open(hermes_home.path)
+    with pytest.raises(RuntimeError, match="Teas is used before initialize"):
+        _ = Teas().client
+
+
+@pytest.mark.parametrize(
+    ("mode", "recalls", "names"),
+    [
+        ("hybrid", True, ["teas_drink", "teas_brew"]),
+        ("context", True, []),
+        ("tools", False, ["teas_drink", "teas_brew"]),
+    ],
+)
+def test_the_recall_mode_decides_on_recall_and_tools(
+    hermes_home: HermesHome, mode: str, recalls: bool, names: list[str]
+) -> None:
+    set_up(hermes_home, place="Uji", recall_mode=mode)
+    provider = Teas()
+    assert provider.recalls is recalls
+    assert [schema["name"] for schema in provider.get_tool_schemas()] == names
+
+
+def test_settings_are_those_of_the_home_that_was_opened(hermes_home: HermesHome, tmp_path: Path) -> None:
+    set_up(hermes_home, place="Uji", recall_mode="context")
+    other = HermesHome(tmp_path / "other")
+    set_up(other, place="Assam")
+    provider = Teas()
+    assert provider.options.place == "Uji"
+    provider.open(other.path)
+    assert (provider.options.place, provider.mode) == ("Assam", "hybrid")
+
+
+def test_tools_answer_json_also_for_what_the_backend_refuses(hermes_home: HermesHome) -> None:
+    set_up(hermes_home, place="Uji")
+    provider = Teas()
+    assert answer(provider, "teas_drink", kind="oolong") == {"result": "oolong for s1"}
+    assert answer(provider, "teas_drink", kind="mud") == {"error": "nobody drinks that"}
+    assert answer(provider, "teas_drink", kind=" ") == {"error": "kind is empty; send some text"}
+
+
+def test_tools_may_be_coroutines(hermes_home: HermesHome) -> None:
+    set_up(hermes_home, place="Uji")
+    told = asyncio.run(Herbs().handle_tool_call(ToolCall("teas_brew", {}), Session("s1")))
+    assert json.loads(told) == {"result": "slowly"}
