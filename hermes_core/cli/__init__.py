@@ -68,6 +68,13 @@ class Failure(click.ClickException):
 class LazyGroup(click.Group):
     """Imports a command's module when the command runs; the active provider's commands stand among the others."""
 
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """`--help`, read after the home wherever it stands: the home decides which provider's commands there are."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.is_eager = False
+        return option
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Our commands, and the active provider's name. Imports nothing of either."""
         return sorted({*COMMANDS, *_active_provider(ctx)})
@@ -107,9 +114,17 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--home", metavar="DIR", help="The HERMES_HOME to use (default: $HERMES_HOME, else ~/.hermes).")
 @click.option(
-    "--profile", metavar="NAME", help="A profile, a whole home of its own (default: $HERMES_PROFILE)."
+    "--home",
+    metavar="DIR",
+    is_eager=True,
+    help="The HERMES_HOME to use (default: $HERMES_HOME, else ~/.hermes).",
+)
+@click.option(
+    "--profile",
+    metavar="NAME",
+    is_eager=True,
+    help="A profile, a whole home of its own (default: $HERMES_PROFILE).",
 )
 @click.option("--debug", is_flag=True, help="Print what is logged on standard error, with tracebacks.")
 @click.version_option(package_name="hermes-memory-core", prog_name="hermes")

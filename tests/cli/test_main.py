@@ -31,6 +31,15 @@ def test_help_names_the_provider_and_imports_none(
     assert ended.stdout.splitlines()[-2:] == ["[]", "[]"]
 
 
+@pytest.mark.parametrize("words", [["--home", "HOME", "--help"], ["-h", "--home", "HOME"]])
+def test_help_is_that_of_the_home_which_is_named(hermes: Any, tmp_path: Path, words: list[str]) -> None:
+    other = HermesHome(tmp_path / "other")
+    set_value(other, "memory.provider", "notes")
+    words = [str(other.path) if word == "HOME" else word for word in words]
+    assert "Commands of the active provider 'notes'." in hermes(*words).stdout
+    assert "active provider" not in hermes("--help").stdout
+
+
 def test_the_module_and_both_programs_are_the_same_command_line() -> None:
     programs = [[str(Path(sys.executable).with_name(name))] for name in ("hermes", "hermes-memory")]
     shown = [
