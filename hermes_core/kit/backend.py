@@ -32,7 +32,7 @@ RECALL_MODE = Field(
 class ConfiguredProvider(MemoryProvider):
     """A provider with settings: it says whether they suffice, and offers its tools as far as they allow.
 
-    Override `read` where settings stand elsewhere too, `usable` where more is needed than the required settings, and
+    Override `settings_of` where settings stand elsewhere too, `usable` where more is needed than the required settings, and
     `tools` where it depends on the settings which there are.
     """
 
@@ -41,12 +41,13 @@ class ConfiguredProvider(MemoryProvider):
     @property
     def options(self) -> Settings:
         """The settings of the home that was opened; before that, those of the home that asks."""
-        return self._options or self.read(HermesHome.resolve().path)
+        return self._options or self.settings_of(HermesHome.resolve().path)
 
     @property
     def mode(self) -> str:
-        """The recall mode: "hybrid", "context" or "tools"."""
-        return str(getattr(self.options, RECALL_MODE.name, RECALL_MODE.default))
+        """The recall mode: "hybrid", which it also is without that setting, "context" or "tools"."""
+        has_one = any(field.name == RECALL_MODE.name for field in self.settings)
+        return str(self.options.recall_mode) if has_one else "hybrid"
 
     @property
     def recalls(self) -> bool:
@@ -58,7 +59,7 @@ class ConfiguredProvider(MemoryProvider):
         """Whether the model is given tools."""
         return self.mode != "context"
 
-    def read(self, home: Path) -> Settings:
+    def settings_of(self, home: Path) -> Settings:
         """The settings of a home. Raises `ConfigError`."""
         return load_settings(self.settings, home, self.name)
 
@@ -66,9 +67,9 @@ class ConfiguredProvider(MemoryProvider):
         """Whether packages, programs and keys are there; looked for and not imported, and no network."""
         return options.availability
 
-    def ready(self, home: Path) -> Settings:
+    def settle(self, home: Path) -> Settings:
         """The settings of a home, from now on those in force. Raises `ProviderUnavailable` when they don't suffice."""
-        options = self.read(home)
+        options = self.settings_of(home)
         found = self.usable(options)
         if not found:
             raise ProviderUnavailable(found.reason, found.remedy)
@@ -86,7 +87,7 @@ class ConfiguredProvider(MemoryProvider):
 
     def is_available(self) -> Availability:
         """Whether the settings of the home that asks suffice."""
-        return self.usable(self.read(HermesHome.resolve().path))
+        return self.usable(self.settings_of(HermesHome.resolve().path))
 
     def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
         """Those of the tools; none in the mode that only recalls."""
@@ -124,7 +125,7 @@ class BackendProvider(ConfiguredProvider, Generic[Client]):
         Raises `ConfigError`, and `ProviderUnavailable` when the settings don't suffice.
         """
         self.close()
-        self._client = self.connect(self.ready(home), home)
+        self._client = self.connect(self.settle(home), home)
         return self._client
 
     def close(self) -> None:

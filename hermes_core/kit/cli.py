@@ -68,14 +68,21 @@ def print_facts(told: Mapping[str, Any], as_json: bool) -> None:
         print_json(told)
         return
     for name, value in told.items():
-        shown = json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
-        click.echo(printable(f"{name.replace('_', ' ')}: {fold_space(shown)}"))
+        click.echo(printable(f"{name.replace('_', ' ')}: {fold_space(_said(value))}"))
 
 
 def print_json(value: Any, *, compact: bool = False) -> None:
     """One JSON document on standard output, any script as it is; a dataclass as an object."""
     text = json.dumps(_plain(value), ensure_ascii=False, indent=None if compact else 2)
     click.echo(_ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+
+
+def _said(value: Any) -> str:
+    """A value for people: of an object its names and values, with what is nested in brackets."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    parts = {n: f"({_said(v)})" if isinstance(v, Mapping) else str(v) for n, v in value.items()}
+    return ", ".join(f"{name} {part}" for name, part in parts.items())
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ import re
 from hermes_core.contract.values import Session
 from hermes_core.kit.text import storable
 
-LONGEST_READABLE = 60
+LONGEST_READABLE = 40
 """Characters of a name that are for people to read; the rest tells it from all others."""
 
 
@@ -22,12 +22,16 @@ def key_of(*parts: str, length: int = 32) -> str:
 
 
 def profile_name(identity: str, separator: str = "-") -> str:
-    """What the memory of a profile is called, as Hermes Agent calls it.
+    """What the memory of a profile is called, as Hermes Agent calls it; a name with other signs gets a hash.
 
-    >>> profile_name("default"), profile_name("work", "_")
-    ('hermes', 'hermes_work')
+    >>> profile_name("default"), profile_name("work", "_"), profile_name("at work")
+    ('hermes', 'hermes_work', 'hermes-at-work-7e50d822')
     """
-    return "hermes" if identity in ("", "default") else f"hermes{separator}{identity}"
+    if identity in ("", "default"):
+        return "hermes"
+    plain = re.sub(r"[^A-Za-z0-9_-]+", separator, identity)
+    own = plain if plain == identity else f"{plain}{separator}{key_of(identity, length=8)}"
+    return f"hermes{separator}{own}"
 
 
 def person_name(session: Session, separator: str = "-") -> str:

@@ -55,7 +55,7 @@ def find(context: click.Context, words: tuple[str, ...], limit: int, as_json: bo
 @json_option
 def about(as_json: bool) -> None:
     """About it."""
-    print_facts({"last_seen": "a\nb", "kinds": {"green": 2}}, as_json)
+    print_facts({"last_seen": "a\nb", "kinds": {"green": 2, "black": {"old": 1}}}, as_json)
 
 
 def run(*words: str) -> tuple[Result, Provider]:
@@ -95,5 +95,5 @@ def test_a_limit_has_bounds() -> None:
 
 
 def test_facts_are_lines_or_json() -> None:
-    assert run("about")[0].stdout == 'last seen: a b\nkinds: {"green": 2}\n'
-    assert json.loads(run("about", "--json")[0].stdout) == {"last_seen": "a\nb", "kinds": {"green": 2}}
+    assert run("about")[0].stdout == "last seen: a b\nkinds: green 2, black (old 1)\n"
+    assert json.loads(run("about", "--json")[0].stdout)["kinds"] == {"green": 2, "black": {"old": 1}}

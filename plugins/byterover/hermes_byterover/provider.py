@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 import time
 import uuid
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +18,6 @@ from hermes_core import (
     Check,
     Delegation,
     HermesHome,
-    MemoryProvider,
     MemoryWrite,
     Message,
     Query,
@@ -28,21 +25,21 @@ from hermes_core import (
     RecallItem,
     Session,
     SessionSwitch,
-    ToolCall,
     Turn,
 )
 from hermes_core.kit import (
     BackendAuthError,
+    BackendProvider,
     ProviderUnavailable,
     Settings,
-    ToolBox,
-    ToolInputInvalid,
     clip,
     fitting,
     fold_space,
     is_trivial,
-    load_settings,
+    key_of,
+    polled,
     tool,
+    utc_time,
     write_atomic,
 )
 
@@ -76,7 +73,7 @@ TOOLS = """Ask it with `brv_query` for a worked-out answer; keep lasting decisio
 `brv_curate`; see with `brv_status` whether it works and what waits for the person's review."""
 
 
-class ByteRoverProvider(MemoryProvider):
+class ByteRoverProvider(BackendProvider[Brv]):
     """A knowledge tree for each user of the profile, curated and searched by `brv`.
 
     `pause` are the seconds before the first look at a curation that was handed over.
@@ -87,28 +84,23 @@ class ByteRoverProvider(MemoryProvider):
 
     def __init__(self, pause: float = FIRST_PAUSE) -> None:
         self._pause = pause
-        self._tools = ToolBox(self.brv_query, self.brv_curate, self.brv_status)
         self._home = Path()
-        self._options: Settings | None = None
-        self._client: Brv | None = None
 
     # -------------------------------------------------------------- setup
 
-    def is_available(self) -> Availability:
+    def usable(self, options: Settings) -> Availability:
         """The program must be there."""
         try:
-            program(load_settings(SETTINGS, HermesHome.resolve().path, NAME).command)
+            program(options.command)
         except ProviderUnavailable as exc:
             return Availability.no(exc.message, exc.remedy)
         return Availability()
 
-    def open(self, home: Path) -> Brv:
-        """`brv` by the settings of a home; `initialize` without a session, for commands."""
+    def connect(self, options: Settings, home: Path) -> Brv:
+        """`brv` with the data of this profile; it is not asked yet."""
         self._home = home
-        self._options = load_settings(SETTINGS, home, NAME)
-        data = home / "byterover-data" if self._options.isolated else None
-        self._client = Brv(self._options.command, data, pause=self._pause)
-        return self._client
+        data = home / "byterover-data" if options.isolated else None
+        return Brv(options.command, data, pause=self._pause)
 
     def initialize(self, session: Session) -> None:
         """Ask brv once whether it works; log in and connect the model that the settings name, if need be."""
@@ -124,7 +116,7 @@ class ByteRoverProvider(MemoryProvider):
 
     def check(self, session: Session) -> Sequence[Check]:
         """The daemon, a note written, found and deleted, the model, the account, and what waits for review."""
-        brv, tree = self.brv, self.tree(session)
+        brv, tree = self.client, self.tree(session)
         status, model = brv.status(tree.folder, PROBE), brv.model(tree.folder, PROBE)
         pending, word = brv.pending(tree.folder, PROBE), f"check{uuid.uuid4().hex}"
         text = f"{word} is what the self-test wrote."
@@ -147,7 +139,7 @@ class ByteRoverProvider(MemoryProvider):
     def backup_paths(self) -> Sequence[str]:
         """The tree, when settings put it outside the home."""
         home = HermesHome.resolve().path
-        setting = load_settings(SETTINGS, home, NAME).folder
+        setting = self.options.folder
         folder = home / Path(setting).expanduser()
         return [str(folder)] if setting and not folder.is_relative_to(home) else []
 
@@ -159,24 +151,17 @@ class ByteRoverProvider(MemoryProvider):
 
     # --------------------------------------------------------------- turn
 
-    def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
-        """The three tools, unless the recall mode leaves them out."""
-        mode = load_settings(SETTINGS, HermesHome.resolve().path, NAME).recall_mode
-        return [] if mode == "context" else self._tools.schemas
-
     def system_prompt_block(self) -> str:
         """What recall and tools are for."""
-        mode = self.options.recall_mode
-        return "\n".join(
-            [PROMPT, *([RECALLS] if mode != "tools" else []), *([TOOLS] if mode != "context" else [])]
-        )
+        parts = (PROMPT, RECALLS if self.recalls else "", TOOLS if self.offers_tools else "")
+        return "\n".join(filter(None, parts))
 
     def prefetch(self, query: Query, session: Session) -> Recall:
         """What brv's own search finds, within the budget: no model is asked. None for small talk."""
-        if self.options.recall_mode == "tools" or is_trivial(query.text):
+        if not self.recalls or is_trivial(query.text):
             return Recall()
         tree, words = self.tree(session), clip(fold_space(query.text), LONGEST_SEARCH)
-        found = self.brv.search(tree.folder, words, RECALLED, self.options.search_timeout)
+        found = self.client.search(tree.folder, words, RECALLED, self.options.search_timeout)
         items: list[RecallItem] = []
         for one in found:
             path, score = str(one.get("path", "")), float(one.get("score") or 0)
@@ -188,15 +173,11 @@ class ByteRoverProvider(MemoryProvider):
             items.append(item)
         return fitting(items, query.budget)
 
-    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
-        """Run one of the tools."""
-        return self._tools.dispatch(call, session)
-
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Have the turn curated, once; small talk is not worth a model's work."""
         if self.options.auto_extract and not is_trivial(turn.user):
             said = f"User: {clip(turn.user, LONGEST_SAID)}\nAssistant: {clip(turn.assistant, LONGEST_SAID)}"
-            when = datetime.fromtimestamp(turn.at or time.time(), UTC).strftime("%Y-%m-%d %H:%M UTC")
+            when = utc_time(turn.at or time.time())[:16].replace("T", " ") + " UTC"
             self._curate(session, f"[hermes turn {turn.id}]", f"Conversation of {when}.\n{said}")
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
@@ -237,7 +218,7 @@ class ByteRoverProvider(MemoryProvider):
         if not switch.rewound_turns:
             return
         until, tree = time.monotonic() + BEFORE_SWITCH, self.tree(switch.old)
-        entries = self.brv.log(tree.folder, PROBE, WHOLE_LOG)
+        entries = self.client.log(tree.folder, PROBE, WHOLE_LOG)
         for turn in switch.rewound_turns:
             known = [e for e in entries if e.context.startswith(f"[hermes turn {turn}]") and e.kept]
             if known:
@@ -246,7 +227,7 @@ class ByteRoverProvider(MemoryProvider):
                 )
                 mark, text = f"[hermes rewind {turn}]", f"{order}\n{known[0].context}"
                 left = max(1.0, until - time.monotonic())
-                self.brv.curate(tree.folder, mark, text, left, must_keep=False)
+                self.client.curate(tree.folder, mark, text, left, must_keep=False)
 
     # ------------------------------- tools; the docstring is what the model reads
 
@@ -255,9 +236,9 @@ class ByteRoverProvider(MemoryProvider):
         self, query: Annotated[str, "a specific question, a sentence"], session: Session
     ) -> dict[str, Any]:
         """Ask the knowledge tree of earlier conversations. Slower than recall; answers with sources."""
-        question = clip(_needed("query", query), LONGEST_QUESTION)
+        question = clip(query.strip(), LONGEST_QUESTION)
         folder, timeout = self.tree(session).folder, self.options.query_timeout
-        answer, sources = self.brv.query(folder, question, timeout)
+        answer, sources = self.client.query(folder, question, timeout)
         if not answer:
             return {"result": "No relevant memories found."}
         return {"result": clip(answer, LONGEST_ANSWER), "sources": sources}
@@ -269,7 +250,7 @@ class ByteRoverProvider(MemoryProvider):
         session: Session,
     ) -> dict[str, Any]:
         """Keep lasting knowledge in the tree. Takes some seconds; a file is made or brought up to date."""
-        text = clip(_needed("content", content), LONGEST_CURATED)
+        text = clip(content.strip(), LONGEST_CURATED)
         saved = self._curate(session, f"[hermes note {_key(text)}]", text)
         done: dict[str, Any] = {"result": "Memory curated successfully.", "changes": list(changes(saved))}
         return {**done, "pending_review": saved.pending} if saved.pending else done
@@ -284,13 +265,13 @@ class ByteRoverProvider(MemoryProvider):
     def state(self, session: Session) -> dict[str, Any]:
         """What `brv_status` and `hermes byterover status` tell."""
         folder = self.tree(session).folder
-        status = self.brv.status(folder, PROBE)
+        status = self.client.status(folder, PROBE)
         return {
             "version": status.get("cliVersion", ""),
             "account": status.get("userEmail") or status.get("authStatus", "unknown"),
-            "model": self.brv.model(folder, PROBE) or f"none; {CONNECT}",
+            "model": self.client.model(folder, PROBE) or f"none; {CONNECT}",
             "tree": str(folder / ".brv" / "context-tree"),
-            "pending_review": self.brv.pending(folder, PROBE),
+            "pending_review": self.client.pending(folder, PROBE),
         }
 
     def tree(self, session: Session) -> Tree:
@@ -313,7 +294,7 @@ class ByteRoverProvider(MemoryProvider):
 
     def _curate(self, session: Session, mark: str, text: str, timeout: float = 0.0) -> Curation:
         folder, seconds = self.tree(session).folder, timeout or self.options.curate_timeout
-        saved = self.brv.curate(folder, mark, text, seconds)
+        saved = self.client.curate(folder, mark, text, seconds)
         if saved.pending:
             log.info(
                 "%d changes of the knowledge tree wait for review (brv review approve %s)",
@@ -324,28 +305,12 @@ class ByteRoverProvider(MemoryProvider):
 
     def _found(self, tree: Tree, word: str, note: str) -> bool:
         """Whether a search finds a new note, once brv has looked at the tree again."""
-        until = time.monotonic() + INDEX_LAG
-        while True:
-            found = self.brv.search(tree.folder, word, 1, PROBE)
-            if any(one.get("path") == note for one in found):
-                return True
-            if time.monotonic() > until:
-                return False
-            time.sleep(1.0)
-
-    @property
-    def brv(self) -> Brv:
-        """The program, ready."""
-        if self._client is None:
-            raise RuntimeError("ByteRoverProvider is used before initialize()")
-        return self._client
-
-    @property
-    def options(self) -> Settings:
-        """The settings in force."""
-        if self._options is None:
-            raise RuntimeError("ByteRoverProvider is used before initialize()")
-        return self._options
+        search = self.client.search
+        return polled(
+            lambda: any(one.get("path") == note for one in search(tree.folder, word, 1, PROBE)),
+            INDEX_LAG,
+            1.0,
+        )
 
 
 def readable(excerpt: str) -> str:
@@ -355,10 +320,4 @@ def readable(excerpt: str) -> str:
 
 
 def _key(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
-
-
-def _needed(name: str, value: str) -> str:
-    if not value.strip():
-        raise ToolInputInvalid(f"{name} is empty", "send a sentence")
-    return value.strip()
+    return key_of(text, length=16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hermes_core import Field
+from hermes_core.kit import RECALL_MODE
 
 NAME = "byterover"
 KEYS = "https://app.byterover.dev/settings/keys"
@@ -11,13 +12,7 @@ SETTINGS = (
     Field(
         "auto_extract", bool, True, "Let brv curate each turn; off: only what the agent curates by itself."
     ),
-    Field(
-        "recall_mode",
-        str,
-        "hybrid",
-        "Recall by itself, tools, or both.",
-        choices=("hybrid", "context", "tools"),
-    ),
+    RECALL_MODE,
     Field(
         "min_score",
         float,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 from hermes_core import Session
-from hermes_core.kit import clip, fold_space, storable, write_atomic
+from hermes_core.kit import clip, fold_space, key_of, person_name, storable, utc_time, write_atomic
 
 PROJECT_VERSION = "0.0.1"
 """Version that brv writes into the config.json of a project."""
@@ -25,11 +23,8 @@ def folder_of(session: Session, home: Path, setting: str) -> Path:
     """
     if setting:
         return home / Path(setting).expanduser()
-    if not (session.user_id or session.chat_id):
-        return home / "byterover"
-    return (
-        home / "byterover-users" / hashlib.sha256(session.scope.encode("utf-8", "replace")).hexdigest()[:32]
-    )
+    person = person_name(session)
+    return home / "byterover-users" / person if person else home / "byterover"
 
 
 class Tree:
@@ -41,7 +36,7 @@ class Tree:
         config = folder / ".brv" / "config.json"
         if not config.exists():
             # Without it brv would take a project that it finds further up, in the person's home for instance.
-            made = {"createdAt": _now(), "cwd": str(folder), "version": PROJECT_VERSION}
+            made = {"createdAt": utc_time(time.time()), "cwd": str(folder), "version": PROJECT_VERSION}
             write_atomic(config, json.dumps(made, indent=2).encode())
 
     def add(self, target: str, text: str) -> Path:
@@ -49,7 +44,9 @@ class Tree:
         path = self._path(target, text)
         if not path.exists():
             title = json.dumps(clip(fold_space(storable(text)), 80), ensure_ascii=False)
-            head = f"title: {title}\ntags: []\nrelated: []\nkeywords: []\ncreatedAt: '{_now()}'"
+            head = (
+                f"title: {title}\ntags: []\nrelated: []\nkeywords: []\ncreatedAt: '{utc_time(time.time())}'"
+            )
             write_atomic(path, f"---\n{head}\n---\n\n{storable(text).strip()}\n".encode())
         return path.relative_to(self.root)
 
@@ -77,8 +74,7 @@ class Tree:
                 yield path
 
     def _path(self, target: str, text: str) -> Path:
-        key = hashlib.sha256(storable(text).strip().encode()).hexdigest()[:24]
-        return self.root / DOMAIN / target / f"{key}.md"
+        return self.root / DOMAIN / target / f"{key_of(text.strip(), length=24)}.md"
 
 
 def body_of(text: str) -> str:
@@ -86,7 +82,3 @@ def body_of(text: str) -> str:
     if text.startswith("---\n") and "\n---\n" in text[4:]:
         return text[4:].partition("\n---\n")[2].strip()
     return text.strip()
-
-
-def _now() -> str:
-    return datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

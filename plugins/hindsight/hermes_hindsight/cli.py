@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hermes_core import HermesHome, Session
-from hermes_core.kit import command_home, load_settings, printable
+from hermes_core.kit import Settings, command_home
+from hermes_core.kit.cli import add_all, json_option, owner_of, print_facts, print_rows, words_argument
 from hermes_hindsight.daemon import daemon_of
-from hermes_hindsight.settings import NAME, SETTINGS, bank_of, embedded
+from hermes_hindsight.settings import bank_of, embedded
 
 if TYPE_CHECKING:
     from hermes_hindsight.client import Client
@@ -20,20 +20,17 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _BANK = click.option("--bank", help="Another bank than that of this profile.")
 
 
 def add_commands(group: click.Group, provider: HindsightProvider) -> None:
     """Add status, recall, operations, start and stop to `group`."""
-    group.context_settings["obj"] = provider
-    for command in (status, recall, operations, start, stop):
-        group.add_command(command)
+    add_all(group, provider, (status, recall, operations, start, stop))
 
 
 @click.command()
 @_BANK
-@_JSON
+@json_option
 @click.pass_context
 def status(context: click.Context, bank: str | None, as_json: bool) -> None:
     """The server, its version, and what the bank holds."""
@@ -50,39 +47,26 @@ def status(context: click.Context, bank: str | None, as_json: bool) -> None:
             "operations": dict(stats.operations_by_status or {}) if stats else {},
         }
 
-    told = _with_client(context, ask)
-    if as_json:
-        click.echo(json.dumps(told, ensure_ascii=False, indent=2))
-        return
-    for key, value in told.items():
-        counts = ", ".join(f"{n} {kind}" for kind, n in value.items()) if isinstance(value, dict) else value
-        click.echo(printable(f"{key}: {counts}"))
+    print_facts(_with_client(context, ask), as_json)
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True)
+@words_argument
 @_BANK
-@_JSON
+@json_option
 @click.pass_context
 def recall(context: click.Context, words: tuple[str, ...], bank: str | None, as_json: bool) -> None:
     """What is recalled for WORDS, best first, with its scores."""
     name = bank or _bank(context)
     found = _with_client(context, lambda client: client.recall(name, " ".join(words)))
-    if as_json:
-        click.echo(json.dumps([memory.to_dict() for memory in found], ensure_ascii=False, indent=2))
-        return
-    for memory in found:
-        score = f"{memory.scores.final:.3f}" if memory.scores else "    -"
-        click.echo(printable(f"{score}  [{memory.type}] {memory.text}"))
-    if not found:
-        click.echo("nothing found", err=True)
+    print_rows([memory.to_dict() for memory in found], as_json, _memory)
 
 
 @click.command()
 @click.option("--failed", is_flag=True, help="Only those that failed.")
 @click.option("--retry", is_flag=True, help="Let the server try the failed ones again.")
 @_BANK
-@_JSON
+@json_option
 @click.pass_context
 def operations(context: click.Context, failed: bool, retry: bool, bank: str | None, as_json: bool) -> None:
     """What the server does with what it was given, the newest first."""
@@ -94,16 +78,7 @@ def operations(context: click.Context, failed: bool, retry: bool, bank: str | No
             await client.retry(name, operation.id)
         return [operation.to_dict() for operation in listed]
 
-    listed = _with_client(context, ask)
-    if as_json:
-        click.echo(json.dumps(listed, ensure_ascii=False, indent=2))
-        return
-    for one in listed:
-        trouble = f"  {one['error_message']}" if one.get("error_message") else ""
-        state = "tried again" if retry else one["status"]
-        click.echo(printable(f"{one['created_at'][:19]}  {state:<11}  {one['task_type']}{trouble}"))
-    if not listed:
-        click.echo("no operation", err=True)
+    print_rows(_with_client(context, ask), as_json, partial(_operation, retried=retry))
 
 
 @click.command()
@@ -119,8 +94,7 @@ def start(context: click.Context) -> None:
 def stop(context: click.Context) -> None:
     """Stop the server of mode local_embedded, whoever started it."""
     _needs_embedded(context)
-    home = command_home(context)
-    trouble = asyncio.run(daemon_of(load_settings(SETTINGS, home.path, NAME), home.path).stop())
+    trouble = asyncio.run(daemon_of(_options(context), command_home(context).path).stop())
     if trouble:
         raise click.ClickException(trouble)
     click.echo("stopped")
@@ -143,12 +117,28 @@ def _with_client(context: click.Context, ask: Callable[[Client], Awaitable[Answe
     return asyncio.run(session())
 
 
+def _options(context: click.Context) -> Settings:
+    found: Settings = context.obj.settings_of(command_home(context).path)
+    return found
+
+
 def _bank(context: click.Context) -> str:
     """The bank of this profile's own person, who has no user id."""
-    home: HermesHome = command_home(context)
-    return bank_of(load_settings(SETTINGS, home.path, NAME), Session("", identity=home.profile))
+    return bank_of(_options(context), owner_of(context))
 
 
 def _needs_embedded(context: click.Context) -> None:
-    if not embedded(load_settings(SETTINGS, command_home(context).path, NAME)):
+    if not embedded(_options(context)):
         raise click.ClickException("mode is not local_embedded, so there is no server to start or stop here")
+
+
+def _memory(memory: dict[str, Any]) -> str:
+    scores = memory.get("scores")
+    score = f"{scores['final']:.3f}" if scores else "    -"
+    return f"{score}  [{memory['type']}] {memory['text']}"
+
+
+def _operation(one: dict[str, Any], retried: bool) -> str:
+    trouble = f"  {one['error_message']}" if one.get("error_message") else ""
+    state = "tried again" if retried else one["status"]
+    return f"{one['created_at'][:19]}  {state:<11}  {one['task_type']}{trouble}"

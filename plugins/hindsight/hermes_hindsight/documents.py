@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import uuid
-from datetime import UTC, datetime
 from typing import Any
 
 from hermes_core import Turn
-from hermes_core.kit import Settings, clip, fold_space, storable
+from hermes_core.kit import Settings, clip, fold_space, key_of, storable, utc_time
 
 LONGEST_TEXT = 100_000
 """Characters of one side of a turn, or of one note. What is longer is a pasted document, and each costs a model call."""
@@ -20,7 +18,7 @@ LONGEST_LABEL = 200
 
 def turn_item(options: Settings, turn: Turn) -> dict[str, Any]:
     """A turn as an item: an array of JSON, which the server joins with what the document has."""
-    at = iso_time(turn.at)
+    at = utc_time(turn.at)
     sides = (
         ("user", options.retain_user_prefix, turn.user),
         ("assistant", options.retain_assistant_prefix, turn.assistant),
@@ -46,7 +44,7 @@ def operation_id(bank: str, event: str) -> str:
 
 def entry_id(kind: str, content: str) -> str:
     """The document of an entry: the same text, the same document."""
-    return f"{kind}-{hashlib.sha256(fold_space(content).encode('utf-8', 'replace')).hexdigest()[:32]}"
+    return f"{kind}-{key_of(fold_space(content))}"
 
 
 def mirror_tag(target: str) -> str:
@@ -80,8 +78,3 @@ def _messages(text: str) -> list[Any]:
         messages += part
         at += len(text[at:]) - len(text[at:].lstrip())
     return messages
-
-
-def iso_time(at: float) -> str | None:
-    """Seconds since the epoch as the server reads them; None for 0, which is no time."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") if at else None

@@ -15,29 +15,25 @@ from hermes_core import (
     Availability,
     Check,
     Delegation,
-    HermesHome,
-    MemoryProvider,
     MemoryWrite,
     Query,
     Recall,
     RecallItem,
     Session,
     SessionSwitch,
-    ToolCall,
     Turn,
 )
 from hermes_core.kit import (
     BackendRefused,
     BackendUnavailable,
-    ProviderUnavailable,
+    ConfiguredProvider,
     Settings,
-    ToolBox,
     ToolInputInvalid,
     clip,
     fitting,
     is_trivial,
-    load_settings,
     tool,
+    utc_time,
 )
 from hermes_hindsight.client import Client
 from hermes_hindsight.daemon import Daemon, daemon_of, usable, usual_url
@@ -45,7 +41,6 @@ from hermes_hindsight.documents import (
     LONGEST_LABEL,
     LONGEST_TEXT,
     entry_id,
-    iso_time,
     mirror_tag,
     operation_id,
     readable,
@@ -83,36 +78,35 @@ Look for what is known from earlier conversations with `hindsight_recall`, ask f
 }
 
 
-class HindsightProvider(MemoryProvider):
+class HindsightProvider(ConfiguredProvider):
     """Turns go into one document a session; the server extracts facts and observations, which are recalled."""
 
     name = NAME
     settings = SETTINGS
 
     def __init__(self) -> None:
-        self._tools = ToolBox(self.hindsight_retain, self.hindsight_recall, self.hindsight_reflect)
-        self._options: Settings | None = None
         self._client: Client | None = None
         self._daemon: Daemon | None = None
         self._configured: set[str] = set()
 
     # -------------------------------------------------------------- setup
 
-    def is_available(self) -> Availability:
+    @property
+    def mode(self) -> str:
+        """The recall mode, by the name that users of Hindsight know."""
+        return str(self.options.memory_mode)
+
+    def usable(self, options: Settings) -> Availability:
         """The SDK, and what the mode needs: a key for the cloud, hindsight-embed to run a server here."""
         if importlib.util.find_spec("hindsight_client") is None:
             return Availability.no("hindsight-client is not installed", "pip install hermes-memory-hindsight")
-        return usable(load_settings(SETTINGS, HermesHome.resolve().path, NAME))
+        return usable(options)
 
     async def open(self, home: Path) -> Client:
         """The client by the settings of a home; `initialize` without a session, for commands."""
-        await self._leave()
-        options = load_settings(SETTINGS, home, NAME)
-        found = usable(options)
-        if not found:
-            raise ProviderUnavailable(found.reason, found.remedy)
+        await self.close()
+        options = self.settle(home)
         labels(options, Session(""))
-        self._options = options
         if embedded(options):
             self._daemon = self._daemon or daemon_of(options, home)
             url, unreachable = await self._daemon.ready(START_TIME), self._daemon.start
@@ -127,14 +121,13 @@ class HindsightProvider(MemoryProvider):
 
     def backup_paths(self) -> Sequence[str]:
         """What a server that is run here keeps outside the home: its settings and its Postgres."""
-        options = load_settings(SETTINGS, HermesHome.resolve().path, NAME)
-        if not embedded(options) or options.database_url:
+        if not embedded(self.options) or self.options.database_url:
             return []
         return [str(Path.home() / name) for name in (".hindsight", ".pg0")]
 
     async def check(self, session: Session) -> Sequence[Check]:
         """Keep a sentence, recall it, delete it; and what the server failed to store."""
-        bank, word = bank_of(self._option, session), f"check{uuid.uuid4().hex[:12]}"
+        bank, word = bank_of(self.options, session), f"check{uuid.uuid4().hex[:12]}"
         where = f"{self.client.url}, Hindsight {await self.client.version()}, bank {bank!r}"
         sentence, tags = f"The word of the self-test is {word}.", [f"check:{word}"]
         try:
@@ -167,19 +160,14 @@ class HindsightProvider(MemoryProvider):
 
     # --------------------------------------------------------------- turn
 
-    def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
-        """The three tools, unless the mode is "context"."""
-        options = self._options or load_settings(SETTINGS, HermesHome.resolve().path, NAME)
-        return [] if options.memory_mode == "context" else self._tools.schemas
-
     def system_prompt_block(self) -> str:
         """What is recalled by itself, and what the tools are for."""
-        return PROMPTS[self._option.memory_mode]
+        return PROMPTS[self.mode]
 
     async def prefetch(self, query: Query, session: Session) -> Recall:
         """Memories that fit the message, within its budget; none for small talk."""
-        options = self._option
-        if options.memory_mode == "tools" or not options.auto_recall or is_trivial(query.text):
+        options = self.options
+        if not (self.recalls and options.auto_recall) or is_trivial(query.text):
             return Recall()
         asked, bank = clip(query.text, options.recall_max_input_chars), bank_of(options, session)
         tokens, began = min(query.budget, options.recall_max_tokens), time.monotonic()
@@ -192,14 +180,10 @@ class HindsightProvider(MemoryProvider):
             return Recall(text=f"{options.recall_prompt_preamble}\n{found.render()}")
         return found
 
-    async def handle_tool_call(self, call: ToolCall, session: Session) -> str:
-        """Run one of the tools."""
-        return await self._tools.dispatch_async(call, session)
-
     async def sync_turn(self, turn: Turn, session: Session) -> None:
         """Append the turn to its session's document. What both sides said, no tools and no recall."""
-        if self._option.auto_retain and (turn.user.strip() or turn.assistant.strip()):
-            item = {**turn_item(self._option, turn), **labels(self._option, session), "update_mode": "append"}
+        if self.options.auto_retain and (turn.user.strip() or turn.assistant.strip()):
+            item = {**turn_item(self.options, turn), **labels(self.options, session), "update_mode": "append"}
             await self._keep(session, item, session.id, turn.id)
 
     async def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
@@ -207,7 +191,7 @@ class HindsightProvider(MemoryProvider):
         bank, kept = await self._bank(session), ""
         outdated = await self._replaced(bank, write)
         if write.content.strip():
-            told, kept = labels(self._option, session), entry_id(write.target, write.content)
+            told, kept = labels(self.options, session), entry_id(write.target, write.content)
             item = {
                 **told,
                 "content": clip(write.content, LONGEST_TEXT),
@@ -221,14 +205,14 @@ class HindsightProvider(MemoryProvider):
 
     async def on_delegation(self, delegation: Delegation, session: Session) -> None:
         """Keep what a subagent was asked and what it found, in a document of its own."""
-        if self._option.auto_retain and delegation.result.strip():
+        if self.options.auto_retain and delegation.result.strip():
             text = f"Task: {delegation.task}\nResult: {delegation.result}"
             item = {
                 "content": clip(text, LONGEST_TEXT),
                 "context": "a task that a subagent did for the agent",
             }
             document = f"{session.id}:delegation:{delegation.id}"
-            await self._keep(session, {**item, **labels(self._option, session)}, document, delegation.id)
+            await self._keep(session, {**item, **labels(self.options, session)}, document, delegation.id)
 
     async def on_session_switch(self, switch: SessionSwitch) -> None:
         """Take turns that the person took back out of their document. Nothing else is held for a session."""
@@ -248,15 +232,15 @@ class HindsightProvider(MemoryProvider):
         elif left is not None:
             content = {
                 "content": json.dumps(left, ensure_ascii=False),
-                "context": self._option.retain_context,
+                "context": self.options.retain_context,
             }
-            item = {**content, **labels(self._option, switch.old), "update_mode": "replace"}
+            item = {**content, **labels(self.options, switch.old), "update_mode": "replace"}
             await self._keep(switch.old, item, document, switch.id)
 
     async def shutdown(self) -> None:
         """Close the client, and stop the server if we started it."""
-        await self._leave()
-        if self._daemon is None or not self._daemon.ours or not self._option.stop_daemon:
+        await self.close()
+        if self._daemon is None or not self._daemon.ours or not self.options.stop_daemon:
             return
         if trouble := await self._daemon.stop():
             log.warning("hindsight-embed was not stopped: %s", trouble)
@@ -272,13 +256,11 @@ class HindsightProvider(MemoryProvider):
         tags: Annotated[list[str] | None, "labels to find it by"] = None,
     ) -> str:
         """Keep something in long-term memory: a fact, a preference, a decision, an event."""
-        if not content.strip():
-            raise ToolInputInvalid("content is empty", "send the fact as a sentence")
-        bank, told = await self._bank(session), labels(self._option, session)
+        bank, told = await self._bank(session), labels(self.options, session)
         item = {"content": clip(content, LONGEST_TEXT), "context": clip(context or "", LONGEST_LABEL), **told}
         item["tags"] = [*told["tags"], *(clip(tag, LONGEST_LABEL) for tag in tags or ())]
         # A new id each time: the same fact, told again after it was deleted, is to be kept again.
-        operation = str(uuid.uuid4()) if self._option.retain_async else None
+        operation = str(uuid.uuid4()) if self.options.retain_async else None
         await self.client.retain(bank, item, document=entry_id("retain", content), operation=operation)
         return "Memory stored; it can be recalled in a moment." if operation else "Memory stored."
 
@@ -287,7 +269,7 @@ class HindsightProvider(MemoryProvider):
         self, query: Annotated[str, "a question or words to look for"], session: Session
     ) -> str:
         """Look in long-term memory: facts and observations from earlier conversations, best first."""
-        asked, options = _asked(query), self._option
+        asked, options = _asked(query), self.options
         found = await self._recall(
             bank_of(options, session), asked, options.recall_max_tokens, 0.0, tool=True
         )
@@ -297,7 +279,7 @@ class HindsightProvider(MemoryProvider):
     @tool()
     async def hindsight_reflect(self, query: Annotated[str, "a question"], session: Session) -> str:
         """Get an answer reasoned from all that long-term memory holds. Slower than hindsight_recall."""
-        bank = bank_of(self._option, session)
+        bank = bank_of(self.options, session)
         try:
             return await self.client.reflect(bank, _asked(query), **self._filters()) or "Nothing is known."
         except BackendRefused as exc:
@@ -306,7 +288,7 @@ class HindsightProvider(MemoryProvider):
     # ------------------------------------------------------------ private
 
     async def _recall(self, bank: str, query: str, tokens: int, now: float, *, tool: bool = False) -> Recall:
-        options = self._option
+        options = self.options
         types = words(options.recall_types)
         found = await self.client.recall(
             bank,
@@ -317,7 +299,7 @@ class HindsightProvider(MemoryProvider):
             # Facts that an observation was made of would say the same again.
             prefer_observations=True if not types or "observation" in types else None,
             min_scores={"final": options.recall_min_score} if options.recall_min_score else None,
-            query_timestamp=iso_time(now),
+            query_timestamp=utc_time(now) or None,
             **self._filters(),
         )
         return fitting(map(_item, found), tokens)
@@ -334,7 +316,7 @@ class HindsightProvider(MemoryProvider):
         return Recall(text=text)
 
     def _filters(self) -> dict[str, Any]:
-        options = self._option
+        options = self.options
         tags = words(options.recall_tags)
         matched = {"tags": tags, "tags_match": options.recall_tags_match} if tags else {}
         return {"budget": options.recall_budget, **matched}
@@ -342,7 +324,7 @@ class HindsightProvider(MemoryProvider):
     async def _keep(self, session: Session, item: dict[str, Any], document: str, event: str) -> None:
         """Retain as the settings say, once: by an operation id, or by a look at the document first."""
         bank = await self._bank(session)
-        if self._option.retain_async and await self.client.in_order():
+        if self.options.retain_async and await self.client.in_order():
             await self.client.retain(bank, item, document=document, operation=operation_id(bank, event))
             return
         if item.get("update_mode") == "append":
@@ -353,8 +335,8 @@ class HindsightProvider(MemoryProvider):
 
     async def _bank(self, session: Session) -> str:
         """The session's bank, with mission and dispositions as set; for writes, since it is made if need be."""
-        bank = bank_of(self._option, session)
-        config = bank_config(self._option)
+        bank = bank_of(self.options, session)
+        config = bank_config(self.options)
         if config and bank not in self._configured:
             await self.client.configure(bank, config)
             self._configured.add(bank)
@@ -369,7 +351,8 @@ class HindsightProvider(MemoryProvider):
         mirrored = await self.client.documents(bank, [mirror_tag(write.target)])
         return [d for d in mirrored if write.old_text in (await self.client.document(bank, d) or "")]
 
-    async def _leave(self) -> None:
+    async def close(self) -> None:
+        """Close the client, if there is one."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -380,12 +363,6 @@ class HindsightProvider(MemoryProvider):
         if self._client is None:
             raise RuntimeError("HindsightProvider is used before initialize()")
         return self._client
-
-    @property
-    def _option(self) -> Settings:
-        if self._options is None:
-            raise RuntimeError("HindsightProvider is used before initialize()")
-        return self._options
 
 
 _NO_FACTS = "the server's model found no fact in it; see HINDSIGHT_API_LLM_* of the server"

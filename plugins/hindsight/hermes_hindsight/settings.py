@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from functools import partial
 from typing import Any
 
 from hermes_core import Field, Session
-from hermes_core.kit import ConfigError, Settings
+from hermes_core.kit import ConfigError, Settings, person_name, profile_name
 
 NAME = "hindsight"
 CLOUD = "https://api.hindsight.vectorize.io"
@@ -160,12 +159,7 @@ def bank_of(options: Settings, session: Session) -> str:
     filled = re.sub(r"([-_])[-_]+", r"\1", filled).strip("-_")
     if filled or options.bank_id:
         return filled or str(options.bank_id)
-    parts = ["hermes", *([_slug(session.identity)] if session.identity != "default" else [])]
-    if session.user_id or session.chat_id:
-        # The name is for people to read; the hash keeps apart what the name can't.
-        who = hashlib.sha256(session.scope.encode("utf-8", "replace")).hexdigest()[:12]
-        parts += [_slug(session.platform)[:20], _slug(session.user_id or session.chat_id)[:40], who]
-    return "-".join(part for part in parts if part)
+    return "-".join(filter(None, (profile_name(session.identity), person_name(session))))
 
 
 def bank_config(options: Settings) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def test_status_tells_server_bank_and_counts(invoke: Invoke, bank: Bank, server:
         "memories": {"world": 1},
         "operations": {"completed": 1, "failed": 1},
     }
-    assert "documents: 1\nmemories: 1 world\n" in invoke("status").stdout
+    assert "documents: 1\nmemories: world 1\n" in invoke("status").stdout
 
 
 def test_a_bank_that_is_not_there_yet_is_empty(invoke: Invoke) -> None:
@@ -93,7 +93,7 @@ def test_operations_are_listed_the_failed_ones_alone_and_tried_again(invoke: Inv
     ]
     assert "tried again" in invoke("operations", "--retry").stdout
     assert {one["status"] for one in bank.operations.values()} == {"completed"}
-    assert invoke("operations", "--failed").stderr == "no operation\n"
+    assert invoke("operations", "--failed").stderr == "nothing found\n"
 
 
 @pytest.mark.parametrize("command", ["start", "stop"])

@@ -60,7 +60,7 @@ def test_a_session_is_one_document_that_grows(agent: Agent, server: HindsightSer
         ("user", "User: And the oars?", "t2"),
         ("assistant", "Assistant: In the loft.", "t2"),
     ]
-    assert messages[0]["timestamp"] == "2025-11-22T09:00:00+00:00"
+    assert messages[0]["timestamp"] == "2025-11-22T09:00:00.000Z"
 
 
 def test_a_turn_carries_the_same_tags_and_metadata_each_time(
@@ -275,7 +275,7 @@ def test_recall_is_asked_as_the_settings_say(start: Callable[..., Agent], server
     assert (asked["budget"], asked["max_tokens"], asked["tags"]) == ("high", 900, ["home", "work"])
     assert (asked["tags_match"], asked["min_scores"]["final"]) == ("all", 0.25)
     assert (asked["types"], asked["prefer_observations"]) == (None, True)
-    assert asked["query_timestamp"] == "2025-11-22T09:00:00+00:00"
+    assert asked["query_timestamp"] == "2025-11-22T09:00:00.000Z"
 
 
 @pytest.mark.parametrize(
@@ -431,8 +431,8 @@ def settings_of(home: Path, **values: Any) -> Any:
         (Session("s"), "hermes"),
         (Session("s", platform="mcp"), "hermes"),
         (Session("s", identity="coder"), "hermes-coder"),
-        (Session("s", platform="telegram", user_id="42"), "hermes-telegram-42-318da146c455"),
-        (Session("s", platform="slack", chat_id="C 7"), "hermes-slack-C-7-1b995532ecfa"),
+        (Session("s", platform="telegram", user_id="42"), "hermes-telegram-42-318da146c455727a"),
+        (Session("s", platform="slack", chat_id="C 7"), "hermes-slack-C-7-1b995532ecfa6ddb"),
     ],
 )
 def test_each_profile_and_each_user_has_a_bank(tmp_path: Path, session: Session, bank: str) -> None:

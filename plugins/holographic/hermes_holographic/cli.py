@@ -3,102 +3,90 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_core.kit import command_home, printable
+from hermes_core.kit import command_home
+from hermes_core.kit.cli import add_all, json_option, limit_option, print_facts, print_rows
 
 if TYPE_CHECKING:
     from hermes_holographic.provider import HolographicProvider
     from hermes_holographic.retrieval import FactMemory
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _USER = click.option("--user", default="", metavar="PLATFORM:ID", help="Of this user of a gateway.")
-_LIMIT = click.option(
-    "-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many."
-)
 
 
 def add_commands(group: click.Group, provider: HolographicProvider) -> None:
     """Add facts, probe, related, reason, contradictions, stats and export to `group`."""
-    group.context_settings["obj"] = provider
-    for command in (facts, probe, related, reason, contradictions, stats, export):
-        group.add_command(command)
+    add_all(group, provider, (facts, probe, related, reason, contradictions, stats, export))
 
 
 @click.command()
 @click.argument("words", nargs=-1)
-@_LIMIT
+@limit_option()
 @_USER
-@_JSON
+@json_option
 @click.pass_context
 def facts(context: click.Context, words: tuple[str, ...], limit: int, user: str, as_json: bool) -> None:
     """List facts by trust, or search for WORDS."""
     memory = _open(context, user)
-    _show(
-        memory.search(" ".join(words), limit=limit) if words else memory.store.listing(None, 0.0, limit),
-        as_json,
-    )
+    found = memory.search(" ".join(words), limit=limit) if words else memory.store.listing(None, 0.0, limit)
+    print_rows(found, as_json, _fact)
 
 
 @click.command()
 @click.argument("entity")
-@_LIMIT
+@limit_option()
 @_USER
-@_JSON
+@json_option
 @click.pass_context
 def probe(context: click.Context, entity: str, limit: int, user: str, as_json: bool) -> None:
     """All about one person, project or thing."""
-    _show(_open(context, user).probe(entity, limit=limit), as_json)
+    print_rows(_open(context, user).probe(entity, limit=limit), as_json, _fact)
 
 
 @click.command()
 @click.argument("entity")
-@_LIMIT
+@limit_option()
 @_USER
-@_JSON
+@json_option
 @click.pass_context
 def related(context: click.Context, entity: str, limit: int, user: str, as_json: bool) -> None:
     """What connects to ENTITY."""
-    _show(_open(context, user).related(entity, limit=limit), as_json)
+    print_rows(_open(context, user).related(entity, limit=limit), as_json, _fact)
 
 
 @click.command()
 @click.argument("entities", nargs=-1, required=True)
-@_LIMIT
+@limit_option()
 @_USER
-@_JSON
+@json_option
 @click.pass_context
 def reason(context: click.Context, entities: tuple[str, ...], limit: int, user: str, as_json: bool) -> None:
     """Facts about all ENTITIES at once."""
-    _show(_open(context, user).reason(entities, limit=limit), as_json)
+    print_rows(_open(context, user).reason(entities, limit=limit), as_json, _fact)
 
 
 @click.command()
-@_LIMIT
+@limit_option()
 @_USER
-@_JSON
+@json_option
 @click.pass_context
 def contradictions(context: click.Context, limit: int, user: str, as_json: bool) -> None:
     """Facts that disagree, the newer one first."""
-    _show(_open(context, user).contradictions(limit=limit), as_json, _pair)
+    print_rows(_open(context, user).contradictions(limit=limit), as_json, _pair)
 
 
 @click.command()
 @_USER
-@_JSON
+@json_option
 @click.pass_context
 def stats(context: click.Context, user: str, as_json: bool) -> None:
     """How many facts, entities and vectors there are, and where."""
     memory = _open(context, user)
     told = {"path": str(memory.store.db.path), **memory.store.stats()}
-    click.echo(
-        json.dumps(told, ensure_ascii=False, indent=2)
-        if as_json
-        else "\n".join(f"{key}: {value}" for key, value in told.items())
-    )
+    print_facts(told, as_json)
 
 
 @click.command()
@@ -115,17 +103,6 @@ def _open(context: click.Context, user: str) -> FactMemory:
     memory: FactMemory = context.obj.open(command_home(context).path, user)
     context.call_on_close(memory.store.db.close)
     return memory
-
-
-def _show(
-    rows: Sequence[dict[str, Any]], as_json: bool, line: Callable[[dict[str, Any]], str] | None = None
-) -> None:
-    if as_json:
-        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
-    elif not rows:
-        click.echo("nothing found", err=True)
-    for row in () if as_json else rows:
-        click.echo(printable((line or _fact)(row)))
 
 
 def _fact(fact: dict[str, Any]) -> str:

@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -18,18 +17,16 @@ from hermes_core import (
     Check,
     Field,
     HermesHome,
-    MemoryProvider,
     MemoryWrite,
     Query,
     Recall,
     RecallItem,
     Session,
-    ToolCall,
 )
 from hermes_core.kit import (
+    ConfiguredProvider,
     Range,
     Settings,
-    ToolBox,
     ToolInputInvalid,
     TranscriptReader,
     file_name_of,
@@ -37,6 +34,7 @@ from hermes_core.kit import (
     fold_space,
     is_trivial,
     tool,
+    utc_time,
 )
 from hermes_core.recall.rank import count_tokens
 
@@ -88,7 +86,7 @@ facts and to look further: probe one name, reason over several, contradict to fi
 with `fact_feedback`."""
 
 
-class HolographicProvider(MemoryProvider):
+class HolographicProvider(ConfiguredProvider):
     """Facts in `memory_store.db` of the home, shared by all sessions of its person; each user of a gateway has a file
     of their own beside it. No network, no key.
 
@@ -100,14 +98,18 @@ class HolographicProvider(MemoryProvider):
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
-        self._tools = ToolBox(self.fact_store, self.fact_feedback)
-        self._options: Settings | None = None
         self._home = Path()
         self._open: dict[str, FactMemory] = {}
 
     # -------------------------------------------------------------- setup
 
-    def is_available(self) -> Availability:
+    def settings_of(self, home: Path) -> Settings:
+        """The settings of a home, also those that Hermes Agent keeps in config.yaml."""
+        from hermes_holographic.published import settings_of
+
+        return settings_of(SETTINGS, home, NAME)
+
+    def usable(self, options: Settings) -> Availability:  # noqa: ARG002  they need nothing
         """Numpy is all that is needed; looked for, not imported."""
         if importlib.util.find_spec("numpy") is None:
             return Availability.no("numpy is not installed", "pip install hermes-memory-holographic")
@@ -116,10 +118,8 @@ class HolographicProvider(MemoryProvider):
     def open(self, home: Path, user: str = "") -> FactMemory:
         """The facts of a home, or of one user of its gateway; `initialize` without a session, for commands."""
         self.shutdown()
-        from hermes_holographic.published import settings_of
-
-        self._options, self._home = settings_of(SETTINGS, home, NAME), home
-        return self._facts("" if self._options.shared else user)
+        self._home = home
+        return self._facts("" if self.settle(home).shared else user)
 
     def initialize(self, session: Session) -> None:
         """Open the file and load its vectors: about 1 ms a thousand facts."""
@@ -127,10 +127,10 @@ class HolographicProvider(MemoryProvider):
 
     def backup_paths(self) -> Sequence[str]:
         """The databases, when settings put them outside the home."""
-        from hermes_holographic.published import own_file, settings_of
+        from hermes_holographic.published import own_file
 
         home = HermesHome.resolve().path
-        path = database_path(settings_of(SETTINGS, home, NAME), home)
+        path = database_path(self.options, home)
         found = [own_file(path), users_folder(path)] if not path.is_relative_to(home) else []
         return [str(one) for one in found if one != users_folder(path) or one.is_dir()]
 
@@ -164,10 +164,6 @@ class HolographicProvider(MemoryProvider):
 
     # --------------------------------------------------------------- turn
 
-    def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
-        """`fact_store` and `fact_feedback`."""
-        return self._tools.schemas
-
     def system_prompt_block(self) -> str:
         """What the two tools are for."""
         return PROMPT
@@ -180,7 +176,7 @@ class HolographicProvider(MemoryProvider):
 
         if is_trivial(query.text) or not index_words(query.text):
             return Recall()
-        trust = self._setting.min_trust_threshold
+        trust = self.options.min_trust_threshold
         facts = self._facts_of(session)
         found = facts.search(query.text, limit=RECALLED, min_trust=trust, unasked=True)
         ranked = {fact["fact_id"]: _item(fact) for fact in found}
@@ -189,10 +185,6 @@ class HolographicProvider(MemoryProvider):
         if rest and count_tokens(whole.render()) <= query.budget:
             return whole
         return fitting(ranked.values(), query.budget)
-
-    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
-        """Run `fact_store` or `fact_feedback`."""
-        return self._tools.dispatch(call, session)
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Keep one fact for each entry of MEMORY.md and USER.md. A write that was seen before changes nothing.
@@ -206,7 +198,7 @@ class HolographicProvider(MemoryProvider):
 
     def on_session_end(self, reader: TranscriptReader, session: Session) -> None:
         """With `auto_extract`, keep what the person stated; said again, it is only confirmed."""
-        if not self._setting.auto_extract:
+        if not self.options.auto_extract:
             return
         from hermes_holographic.capture import statements
 
@@ -243,7 +235,7 @@ class HolographicProvider(MemoryProvider):
         store = facts.store
         scope: dict[str, Any] = {
             "limit": limit,
-            "min_trust": self._setting.min_trust_threshold if min_trust is None else min_trust,
+            "min_trust": self.options.min_trust_threshold if min_trust is None else min_trust,
             "category": category,
         }
         match action:
@@ -282,7 +274,7 @@ class HolographicProvider(MemoryProvider):
 
     def _facts_of(self, session: Session) -> FactMemory:
         """The facts of whoever speaks."""
-        return self._facts("" if self._setting.shared else session.owner)
+        return self._facts("" if self.options.shared else session.owner)
 
     def _facts(self, user: str) -> FactMemory:
         facts = self._open.pop(user, None) or self._load(user)
@@ -296,7 +288,7 @@ class HolographicProvider(MemoryProvider):
         from hermes_holographic.published import own_file
         from hermes_holographic.store import FactStore
 
-        options, home = self._setting, database_path(self._setting, self._home)
+        options, home = self.options, database_path(self.options, self._home)
         for path in (own_file(home), *sorted(users_folder(home).glob("*.db"))):
             if path != here and path.exists():
                 store = FactStore(path, options.hrr_dim, options.default_trust, self.clock)
@@ -310,7 +302,7 @@ class HolographicProvider(MemoryProvider):
         from hermes_holographic.retrieval import FactMemory
         from hermes_holographic.store import FactStore
 
-        options = self._setting
+        options = self.options
         path = database_path(options, self._home, user)
         own = path if user else own_file(path)
         store = FactStore(own, options.hrr_dim, options.default_trust, self.clock)
@@ -319,12 +311,6 @@ class HolographicProvider(MemoryProvider):
         return FactMemory(
             store, hrr_weight=options.hrr_weight, half_life_days=options.temporal_decay_half_life
         )
-
-    @property
-    def _setting(self) -> Settings:
-        if self._options is None:
-            raise RuntimeError("HolographicProvider is used before initialize()")
-        return self._options
 
 
 def database_path(options: Settings, home: Path, user: str = "") -> Path:
@@ -429,8 +415,4 @@ def _answer(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _item(fact: dict[str, Any]) -> RecallItem:
     text = fold_space(fact["content"])
-    return RecallItem(text, fact.get("score"), str(fact["fact_id"]), when=_day(fact["confirmed_at"]))
-
-
-def _day(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).date().isoformat()
+    return RecallItem(text, fact.get("score"), str(fact["fact_id"]), when=utc_time(fact["confirmed_at"])[:10])

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_core import Field
 from hermes_core.kit import ConfigError, Database, Settings, load_settings
 from hermes_core.kit.settings import read_value
-from hermes_holographic.store import FactStore
+
+if TYPE_CHECKING:
+    from hermes_holographic.store import FactStore
 
 log = logging.getLogger(__name__)
 

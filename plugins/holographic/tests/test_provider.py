@@ -466,7 +466,7 @@ def test_each_user_of_a_gateway_has_facts_of_their_own(start: Callable[..., Any]
 def test_users_whose_names_differ_in_case_only_are_two(start: Callable[..., Any]) -> None:
     upper, lower = of_user(start(), "ANN"), of_user(start(), "ann")
     names = {
-        database_path(agent.provider._setting, agent.home, agent.session.owner).name.lower()
+        database_path(agent.provider.options, agent.home, agent.session.owner).name.lower()
         for agent in (upper, lower)
     }
     assert len(names) == 2

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_core import HermesError, HermesHome, Session
-from hermes_core.kit import (
-    Settings,
-    command_home,
-    fold_space,
-    load_settings,
-    printable,
-    redact,
-    save_settings,
-)
+from hermes_core import HermesError, Session
+from hermes_core.kit import Settings, command_home, load_settings, printable, redact, save_settings
+from hermes_core.kit.cli import add_all, json_option, limit_option, owner_of, print_facts, print_rows
 from hermes_honcho import names
 from hermes_honcho.settings import LEVELS, MODES, NAME, SETTINGS, STRATEGIES, address, observed, turns_a_batch
 
@@ -28,32 +20,25 @@ if TYPE_CHECKING:
 GLOBAL_FILE = "~/.honcho/config.json"
 """Where Honcho's programs keep settings that they share."""
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_LIMIT = click.option(
-    "-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many."
-)
-
 
 def add_commands(group: click.Group, provider: HonchoProvider) -> None:
     """Add the commands to `group`."""
-    group.context_settings["obj"] = provider
-    for command in (status, sessions, peers, peer, mode, strategy, tokens, identity, migrate, map_, sync):
-        group.add_command(command)
-    group.add_command(enable)
-    group.add_command(disable)
+    looking, memory = (status, sessions, peers), (identity, migrate)
+    setting = (peer, mode, strategy, tokens, map_, sync, enable, disable)
+    add_all(group, provider, (*looking, *setting, *memory))
 
 
 # --------------------------------------------------------------------- looking
 
 
 @click.command()
-@_JSON
+@json_option
 @click.pass_context
 def status(context: click.Context, as_json: bool) -> None:
     """Where Honcho is, who is who there, how recall is set, and whether the server answers."""
     home = command_home(context)
     options = load_settings(SETTINGS, home.path, NAME)
-    told = _settings(options, _session(home))
+    told = _settings(options, owner_of(context))
     try:
         client = _open(context)
         told["waiting turns"] = context.obj.ledger.waiting()
@@ -61,7 +46,7 @@ def status(context: click.Context, as_json: bool) -> None:
         told["server"] = "answers"
     except HermesError as exc:
         told["server"] = exc.message
-    _show(told, as_json)
+    print_facts(told, as_json)
     if told["server"] != "answers":
         context.exit(1)
 
@@ -94,8 +79,8 @@ def _sent(options: Settings) -> str:
 
 
 @click.command()
-@_LIMIT
-@_JSON
+@limit_option()
+@json_option
 @click.pass_context
 def sessions(context: click.Context, limit: int, as_json: bool) -> None:
     """List the newest sessions of the workspace, with the folders that are mapped to them."""
@@ -105,19 +90,19 @@ def sessions(context: click.Context, limit: int, as_json: bool) -> None:
         {"session": name, "since": at.isoformat() if at else "", "folder": folders.get(name, "")}
         for name, at in found
     ]
-    _rows(rows, as_json)
+    print_rows(rows, as_json, _line)
 
 
 @click.command()
-@_LIMIT
-@_JSON
+@limit_option()
+@json_option
 @click.pass_context
 def peers(context: click.Context, limit: int, as_json: bool) -> None:
     """List the peers of the workspace."""
     found = _open(context).peers(limit)
-    who = names.who(context.obj.options, _session(command_home(context)))
+    who = names.who(context.obj.options, owner_of(context))
     roles = {who.user: "you", who.ai: "the agent"}
-    _rows([{"peer": name, "is": roles.get(name, "")} for name in found], as_json)
+    print_rows([{"peer": name, "is": roles.get(name, "")} for name in found], as_json, _line)
 
 
 # --------------------------------------------------------------------- settings
@@ -135,8 +120,10 @@ def peer(context: click.Context, user: str | None, ai: str | None, reasoning: st
             raise click.BadParameter(f"{name!r} is no name for a peer: use letters, digits, '-' and '_'")
     given = {"peerName": user, "aiPeer": ai, "dialecticReasoningLevel": reasoning}
     options = _save(context, {key: value for key, value in given.items() if value is not None})
-    who = names.who(options, _session(command_home(context)))
-    _show({"you": who.user, "agent": who.ai, "reasoning": options.dialecticReasoningLevel}, as_json=False)
+    who = names.who(options, owner_of(context))
+    print_facts(
+        {"you": who.user, "agent": who.ai, "reasoning": options.dialecticReasoningLevel}, as_json=False
+    )
 
 
 @click.command()
@@ -164,7 +151,9 @@ def tokens(context: click.Context, context_tokens: int | None, dialectic: int | 
     given = {"contextTokens": context_tokens, "dialecticMaxChars": dialectic}
     options = _save(context, {key: value for key, value in given.items() if value is not None})
     budget = options.contextTokens or "the host's budget"
-    _show({"context (tokens)": budget, "dialectic (characters)": options.dialecticMaxChars}, as_json=False)
+    print_facts(
+        {"context (tokens)": budget, "dialectic (characters)": options.dialecticMaxChars}, as_json=False
+    )
 
 
 @click.command("map")
@@ -184,7 +173,7 @@ def map_(context: click.Context, name: str | None, remove: bool) -> None:
         mapped[here] = name
     if remove or name is not None:
         save_settings(SETTINGS, home.path, NAME, {"sessions": mapped or None})
-    _rows([{"folder": folder, "session": one} for folder, one in mapped.items()], as_json=False)
+    print_rows([{"folder": folder, "session": one} for folder, one in mapped.items()], False, _line)
 
 
 @click.command()
@@ -241,7 +230,7 @@ def sync(context: click.Context, source: Path | None) -> None:
 def identity(context: click.Context, file: Path | None, show: bool) -> None:
     """Tell Honcho who the agent is, from FILE (SOUL.md of the home by default), or show what it knows."""
     client = _open(context)
-    home, place = command_home(context), context.obj.place(_session(command_home(context)))
+    home, place = command_home(context), context.obj.place(owner_of(context))
     if show:
         known = client.view(place.ai, place.ai)
         lines = [*(f"- {fact}" for fact in known.card), known.representation]
@@ -264,7 +253,7 @@ def migrate(context: click.Context) -> None:
     """Give Honcho the entries of MEMORY.md and USER.md that it does not have yet."""
     _open(context)
     there = len(context.obj.local_entries())
-    new = context.obj.migrate(_session(command_home(context)))
+    new = context.obj.migrate(owner_of(context))
     click.echo(f"{new} of {there} entries were new")
 
 
@@ -274,10 +263,6 @@ def migrate(context: click.Context) -> None:
 def printable_lines(text: str) -> str:
     """`text` without what drives a terminal; its lines stay."""
     return "\n".join(printable(line) for line in text.splitlines())
-
-
-def _session(home: HermesHome) -> Session:
-    return Session("command-line", identity=home.profile, home=str(home.path))
 
 
 def _open(context: click.Context) -> Client:
@@ -310,19 +295,5 @@ def _complete(folder: Path, given: dict[str, Any]) -> str:
     return f"took {', '.join(new)}" if new else "lacked nothing"
 
 
-def _show(told: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(told, ensure_ascii=False, indent=2))
-        return
-    for key, value in told.items():
-        shown = json.dumps(value) if isinstance(value, dict) else str(value)
-        click.echo(f"{key}: {printable(fold_space(shown))}")
-
-
-def _rows(rows: list[dict[str, str]], as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
-    elif not rows:
-        click.echo("nothing found", err=True)
-    for row in () if as_json else rows:
-        click.echo(printable("  ".join(filter(None, row.values()))))
+def _line(row: dict[str, str]) -> str:
+    return "  ".join(filter(None, row.values()))

@@ -421,7 +421,7 @@ class Client:
 
 def _text(text: str) -> str:
     """What JSON and Postgres can hold of it."""
-    return storable(text).replace("\0", "").strip()
+    return storable(text).strip()
 
 
 def _clean(text: str) -> str:

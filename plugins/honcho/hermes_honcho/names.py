@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_core import Session
-from hermes_core.kit import Settings, storable
+from hermes_core.kit import Settings, key_of, profile_name
 
 LONGEST = 100
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
@@ -34,16 +33,14 @@ def clean(text: str) -> str:
     # A name that ends like one of ours is changed too, or it could be chosen to be taken for another.
     if name == text and 0 < len(name) <= LONGEST and not _HASHED.search(name):
         return name
-    return (
-        f"{name[: LONGEST - 9].strip('-') or 'x'}-{hashlib.sha256(storable(text).encode()).hexdigest()[:8]}"
-    )
+    return f"{name[: LONGEST - 9].strip('-') or 'x'}-{key_of(text, length=8)}"
 
 
 def workspace(options: Settings, profile: str) -> str:
     """The workspace of a profile; each has its own unless the settings name one."""
     if options.workspace:
         return clean(options.workspace)
-    return "hermes" if profile in ("", "default") else clean(f"hermes_{profile}")
+    return clean(profile_name(profile, "_"))
 
 
 def who(options: Settings, session: Session) -> Who:

@@ -13,24 +13,21 @@ from hermes_core import (
     Check,
     Delegation,
     HermesHome,
-    MemoryProvider,
     MemoryStore,
     MemoryWrite,
     Query,
     Recall,
     Session,
     SessionSwitch,
-    ToolCall,
     Turn,
 )
 from hermes_core.kit import (
-    ProviderUnavailable,
+    BackendProvider,
     Range,
-    ToolBox,
+    Settings,
     ToolInputInvalid,
     clip,
     is_trivial,
-    load_settings,
     redact,
     tool,
 )
@@ -69,7 +66,7 @@ PeerName = Annotated[str, "'user' (default), 'ai' for yourself, or the name of a
 Level = Literal["minimal", "low", "medium", "high", "max"]
 
 
-class HonchoProvider(MemoryProvider):
+class HonchoProvider(BackendProvider[Client]):
     """One workspace of Honcho a profile, in it one peer a person and one for the agent."""
 
     name = NAME
@@ -77,45 +74,44 @@ class HonchoProvider(MemoryProvider):
 
     def __init__(self, folder: Callable[[], Path] = Path.cwd) -> None:
         self._folder = folder
-        self._tools = ToolBox(
-            self.honcho_profile,
-            self.honcho_search,
-            self.honcho_context,
-            self.honcho_reasoning,
-            self.honcho_conclude,
-        )
-        self._client: Client | None = None
         self._adopted: set[str] = set()
 
     # -------------------------------------------------------------- setup
 
-    def is_available(self) -> Availability:
-        """Honcho's SDK, a key or a server of your own, and settings that make sense."""
+    @property
+    def mode(self) -> str:
+        """The recall mode, by the name that users of Honcho know; "auto" is an older word for hybrid."""
+        return str(self.options.recallMode).replace("auto", "hybrid")
+
+    def settings_of(self, home: Path) -> Settings:
+        """The settings of a home. Raises `ConfigError` also for what a single field can't tell."""
+        options = super().settings_of(home)
+        validate(options)
+        return options
+
+    def usable(self, options: Settings) -> Availability:
+        """Honcho's SDK, a key or a server of your own."""
         if fault := sdk_fault(sdk_version()):
             return Availability.no(fault, "pip install 'honcho-ai>=2.7,<3'")
-        options = load_settings(SETTINGS, HermesHome.resolve().path, NAME)
-        validate(options)
         if not options.enabled:
             return Availability.no("it is switched off in honcho.json", "hermes honcho enable")
         return options.availability
 
-    def open(self, home: Path, profile: str = "default") -> Client:
-        """The client by the settings of a home; `initialize` without a session, for commands."""
-        self.shutdown()
-        options = load_settings(SETTINGS, home, NAME)
-        validate(options)
-        if not options.availability:
-            raise ProviderUnavailable(options.availability.reason, options.availability.remedy)
+    def connect(self, options: Settings, home: Path) -> Client:
+        """The client; Honcho is asked when there is something to ask, so that it may be down now."""
         hurry = min(options.firstTurnBaseWait or 3.0, options.timeout)
-        workspace = names.workspace(options, profile)
-        self._client = Client(address(options), options.apiKey, workspace, options.timeout, hurry)
-        self.options, self.home = options, home
-        self.ledger = Ledger(home)
-        self.layers = Layers(self._client, options)
-        return self._client
+        workspace = names.workspace(options, self._profile)
+        client = Client(address(options), options.apiKey, workspace, options.timeout, hurry)
+        self.home, self.ledger, self.layers = home, Ledger(home), Layers(client, options)
+        return client
+
+    def open(self, home: Path, profile: str = "default") -> Client:
+        """The client for a profile of that home."""
+        self._profile = profile
+        return super().open(home)
 
     def initialize(self, session: Session) -> None:
-        """Make the client; Honcho is asked when there is something to ask, so that it may be down now."""
+        """Open the home of the session, as its profile."""
         self.open(Path(session.home), session.identity)
 
     def check(self, session: Session) -> Sequence[Check]:
@@ -132,18 +128,15 @@ class HonchoProvider(MemoryProvider):
 
     def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
         """The five tools; none when recall is all that is wanted."""
-        options = load_settings(SETTINGS, HermesHome.resolve().path, NAME)
-        if options.recallMode == "context":
-            return []
-        schemas = self._tools.schemas
-        if not options.dialecticDynamic:
+        schemas = super().get_tool_schemas()
+        if not self.options.dialecticDynamic:
             for schema in schemas:
                 schema["parameters"]["properties"].pop("reasoning_level", None)
         return schemas
 
     def system_prompt_block(self) -> str:
         """What Honcho is, and what the tools are for."""
-        return PROMPTS.get(self.options.recallMode, PROMPTS["hybrid"])
+        return PROMPTS[self.mode]
 
     def on_turn_start(self, session: Session) -> None:
         """Count the turn, and note in which folder the session began."""
@@ -152,7 +145,7 @@ class HonchoProvider(MemoryProvider):
 
     def prefetch(self, query: Query, session: Session) -> Recall:
         """What Honcho knows and thinks about this message; nothing for small talk."""
-        if self.options.recallMode == "tools" or is_trivial(query.text):
+        if not self.recalls or is_trivial(query.text):
             return Recall()
         place = self.place(session)
         self._ensure(place, hurry=True)
@@ -161,16 +154,12 @@ class HonchoProvider(MemoryProvider):
 
     def queue_prefetch(self, query: Query, session: Session) -> Recall:
         """Let Honcho think about what was said, for the next turn."""
-        if self.options.recallMode == "tools" or is_trivial(query.text):
+        if not self.recalls or is_trivial(query.text):
             return Recall()
         place = self.place(session)
         self._ensure(place)
         talk = self.layers.talks.of(session.id)
         return Recall(text=self.layers.prepare(talk, query.text, place, query.budget))
-
-    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
-        """Run one of the tools."""
-        return self._tools.dispatch(call, session)
 
     # ------------------------------------------------------------- writes
 
@@ -216,12 +205,11 @@ class HonchoProvider(MemoryProvider):
         else:
             self.layers.talks.move(switch.old.id, switch.new.id)
 
-    def shutdown(self) -> None:
+    def close(self) -> None:
         """Close the connections and the file."""
         if self._client is not None:
-            self._client.close()
-            self._client = None
             self.ledger.close()
+        super().close()
 
     # ------------------------------- tools; the docstring is what the model reads
 
@@ -283,7 +271,7 @@ class HonchoProvider(MemoryProvider):
         reasoning_level: Annotated[Level | None, "how hard to think; harder takes longer"] = None,
     ) -> str:
         """Ask Honcho's reasoning about a peer. It thinks with a language model: slow, for what needs judgement."""
-        question = clip(_needed("query", query), self.options.dialecticMaxInputChars)
+        question = clip(query.strip(), self.options.dialecticMaxInputChars)
         place, about = self._about(peer, session)
         level = reasoning_level if self.options.dialecticDynamic else None
         chosen = level or self.layers.level(self.options.dialecticReasoningLevel, question)
@@ -301,7 +289,9 @@ class HonchoProvider(MemoryProvider):
         peer: PeerName = "user",
     ) -> dict[str, Any]:
         """Keep a fact about a peer, delete a wrong one by its id, or list them: one of the three a call."""
-        if sum((bool(conclusion), bool(delete_id), bool(list))) != 1 or (query and not list):
+        if sum((bool(conclusion and conclusion.strip()), bool(delete_id), bool(list))) != 1 or (
+            query and not list
+        ):
             raise ToolInputInvalid(
                 "exactly one of conclusion, delete_id and list is needed", "send query with list only"
             )
@@ -315,18 +305,11 @@ class HonchoProvider(MemoryProvider):
                 raise ToolInputInvalid(f"there is no conclusion {delete_id!r}", "send an id from a list")
             self.layers.talks.outdated()
             return {"result": f"Conclusion {delete_id} deleted."}
-        text = _needed("conclusion", conclusion)
+        text = (conclusion or "").strip()
         self.client.conclude(observer, about, [text])
         return {"result": f"Conclusion saved for {about}: {text}"}
 
     # ------------------------------------------------------------ private
-
-    @property
-    def client(self) -> Client:
-        """The open client."""
-        if self._client is None:
-            raise RuntimeError("HonchoProvider is used before initialize()")
-        return self._client
 
     def place(self, session: Session) -> Place:
         """Where the memory of this session is; without a name of its own where no person speaks: nothing is kept there."""
@@ -429,12 +412,6 @@ class HonchoProvider(MemoryProvider):
         targets: tuple[MemoryTarget, ...] = ("user", "memory")
         found = [entry for target in targets if target not in spoilt for entry in store.entries(target)]
         return [redact(entry) for entry in found if entry not in flagged]
-
-
-def _needed(name: str, text: str | None) -> str:
-    if not text or not text.strip():
-        raise ToolInputInvalid(f"{name} is empty", "send some text")
-    return text.strip()
 
 
 def _nearness(text: str, messages: Sequence[Found]) -> float:

@@ -109,7 +109,10 @@ def test_reasoning_answers_at_the_level_that_the_model_asks_for(start: Start, se
     agent = start()
     assert agent.tool("honcho_reasoning", query="Why?", reasoning_level="max") == {"result": "It asks: Why?"}
     assert agent.tool("honcho_reasoning", query="Why?", reasoning_level="huge")["error"]
-    assert agent.tool("honcho_reasoning", query="  ")["error"] == "query is empty; send some text"
+    assert (
+        agent.tool("honcho_reasoning", query="  ")["error"]
+        == "query is empty; send a question in plain words"
+    )
     server.answer = lambda query: None
     assert agent.tool("honcho_reasoning", query="Why?") == {"result": "No result from Honcho."}
     assert [asked["reasoning_level"] for asked in server.asked] == ["max", "low"]

@@ -2,56 +2,48 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_core import Session
-from hermes_core.kit import BackendRefused, command_home, printable
+from hermes_core.kit import BackendRefused
+from hermes_core.kit.cli import add_all, json_option, limit_option, opened, print_rows, words_argument
 from hermes_mem0.settings import user_of
 
 if TYPE_CHECKING:
-    from hermes_mem0.client import Backend, Note
+    from hermes_mem0.client import Note
     from hermes_mem0.provider import Mem0Provider
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_LIMIT = limit_option(50, most=1000)
 _USER = click.option("--user", default="", help="Mem0's user id; your own in this profile when not given.")
-_LIMIT = click.option(
-    "-n", "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many."
-)
 
 
 def add_commands(group: click.Group, provider: Mem0Provider) -> None:
     """Add list, search and forget to `group`."""
-    group.context_settings["obj"] = provider
-    for command in (listed, search, forget):
-        group.add_command(command)
+    add_all(group, provider, (listed, search, forget))
 
 
 @click.command("list")
 @_LIMIT
 @_USER
-@_JSON
+@json_option
 @click.pass_context
 def listed(context: click.Context, limit: int, user: str, as_json: bool) -> None:
     """Show what is remembered, with ids."""
     backend, whose = _open(context, user)
-    _show(backend.listed(whose, limit), as_json)
+    print_rows(backend.listed(whose, limit), as_json, _line)
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True)
+@words_argument
 @_LIMIT
 @_USER
-@_JSON
+@json_option
 @click.pass_context
 def search(context: click.Context, words: tuple[str, ...], limit: int, user: str, as_json: bool) -> None:
     """Find memories by meaning, with their scores."""
     backend, whose = _open(context, user)
-    _show(backend.search(" ".join(words), whose, limit, 0.0), as_json)
+    print_rows(backend.search(" ".join(words), whose, limit, 0.0), as_json, _line)
 
 
 @click.command()
@@ -70,22 +62,12 @@ def forget(context: click.Context, ids: tuple[str, ...]) -> None:
     context.exit(1 if failed else 0)
 
 
-def _open(context: click.Context, user: str) -> tuple[Backend, str]:
-    """The backend of the home that the command line names, closed when the command ends, and whose memories are meant."""
-    home = command_home(context)
-    provider: Any = context.obj
-    backend: Backend = provider.open(home.path)
-    context.call_on_close(backend.close)
-    local = Session("cli", identity=home.profile, home=str(home.path))
-    return backend, user or user_of(provider.options, local)
+def _open(context: click.Context, user: str) -> Any:
+    """The backend, and whose memories are meant."""
+    session = opened(context)
+    return context.obj.client, user or user_of(context.obj.options, session)
 
 
-def _show(found: Sequence[Note], as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps([dataclasses.asdict(one) for one in found], ensure_ascii=False, indent=2))
-        return
-    for one in found:
-        score = "" if one.score is None else f"[{one.score:.2f}] "
-        click.echo(printable(f"{one.id}  {score}{one.text}"))
-    if not found:
-        click.echo("nothing found", err=True)
+def _line(note: Note) -> str:
+    score = "" if note.score is None else f"[{note.score:.2f}] "
+    return f"{note.id}  {score}{note.text}"

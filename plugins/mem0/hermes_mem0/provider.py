@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,28 +14,26 @@ from hermes_core import (
     Check,
     Delegation,
     HermesHome,
-    MemoryProvider,
     MemoryWrite,
     Query,
     Recall,
     RecallItem,
     Session,
     SessionSwitch,
-    ToolCall,
     Turn,
 )
 from hermes_core.kit import (
     BackendNotFound,
-    ProviderUnavailable,
+    BackendProvider,
     Range,
     Settings,
-    ToolBox,
     ToolInputInvalid,
     clip,
     fitting,
     fold_space,
     is_trivial,
-    load_settings,
+    key_of,
+    polled,
     storable,
     tool,
 )
@@ -66,57 +62,34 @@ MemoryId = Annotated[str, "id of a memory, from an earlier result"]
 Limit = Annotated[int, Range(1, 50), "how many"]
 
 
-class Mem0Provider(MemoryProvider):
+class Mem0Provider(BackendProvider[Backend]):
     """Memories in Mem0, each user's their own."""
 
     name = NAME
     settings = SETTINGS
-
-    def __init__(self) -> None:
-        self._boxes = {
-            "profile": ToolBox(self.mem0_profile, self.mem0_search, self.mem0_conclude),
-            "edit": ToolBox(
-                self.mem0_search, self.mem0_add, self.mem0_update, self.mem0_delete, self.mem0_list
-            ),
-        }
-        self._options: Settings | None = None
-        self._backend: Backend | None = None
 
     # -------------------------------------------------------------- setup
 
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]
         """One call at a time where Mem0's store is files of this process: they bear no more."""
-        options = self._settings()
-        if mode_of(options) != "oss":
+        if mode_of(self.options) != "oss":
             return Capabilities()
         from hermes_mem0.oss import embedded
 
-        return Capabilities(serial=embedded(options))
+        return Capabilities(serial=embedded(self.options))
 
-    def is_available(self) -> Availability:
+    def usable(self, options: Settings) -> Availability:
         """The SDK, what the mode needs beside it, and the keys."""
-        return availability(load_settings(SETTINGS, HermesHome.resolve().path, NAME))
+        return availability(options)
 
-    def open(self, home: Path) -> Backend:
-        """The backend by the settings of a home; `initialize` without a session, for commands."""
-        self.shutdown()
-        options = load_settings(SETTINGS, home, NAME)
-        there = availability(options)
-        if not there:
-            raise ProviderUnavailable(there.reason, there.remedy)
-        self._options = options
-        self._backend = connect(options, home)
-        return self._backend
-
-    def initialize(self, session: Session) -> None:
+    def connect(self, options: Settings, home: Path) -> Backend:
         """Connect, or open the store: about a second, ten with an embedder in this process."""
-        self.open(Path(session.home))
+        return connect(options, home)
 
     def backup_paths(self) -> Sequence[str]:
         """The store's folder, when settings put it outside the home."""
-        home = HermesHome.resolve().path
-        options = load_settings(SETTINGS, home, NAME)
+        options, home = self.options, HermesHome.resolve().path
         if mode_of(options) != "oss":
             return []
         from hermes_mem0.oss import configuration, embedded
@@ -133,11 +106,11 @@ class Mem0Provider(MemoryProvider):
         try:
             found = self._awaited(text, user, word)
         finally:
-            for one in self.backend.stored(user, word, text):
-                self.backend.delete(one.id)
-        left = self.backend.stored(user, word, text)
+            for one in self.client.stored(user, word, text):
+                self.client.delete(one.id)
+        left = self.client.stored(user, word, text)
         return [
-            Check("write and recall", found, f"{mode_of(self.options)}, {self.backend.place}"),
+            Check("write and recall", found, f"{mode_of(self.options)}, {self.client.place}"),
             Check("forget", not left, f"user {user}"),
         ]
 
@@ -149,24 +122,25 @@ class Mem0Provider(MemoryProvider):
 
     # --------------------------------------------------------------- turn
 
-    def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
-        """The set that the setting `tools` names; none where recall is all that is wanted."""
-        options = self._settings()
-        return [] if options.recall_mode == "context" else self._boxes[options.tools].schemas
+    def tools(self) -> Sequence[Callable[..., Any]]:
+        """The set that the setting `tools` names."""
+        if self.options.tools == "profile":
+            return self.mem0_profile, self.mem0_search, self.mem0_conclude
+        return self.mem0_search, self.mem0_add, self.mem0_update, self.mem0_delete, self.mem0_list
 
     def system_prompt_block(self) -> str:
         """What is recalled, and what the tools are for."""
-        parts = [PROMPT] if self.options.recall_mode != "tools" else ["# Mem0"]
-        if self.options.recall_mode != "context":
+        parts = [PROMPT] if self.recalls else ["# Mem0"]
+        if self.offers_tools:
             parts.append(TOOL_PROMPT[self.options.tools])
         return "\n".join(parts)
 
     def prefetch(self, query: Query, session: Session) -> Recall:
         """Memories that fit the message, best first, within its budget; none for small talk."""
         options = self.options
-        if options.recall_mode == "tools" or is_trivial(query.text):
+        if not self.recalls or is_trivial(query.text):
             return Recall()
-        found = self.backend.search(
+        found = self.client.search(
             _asked(query.text),
             user_of(options, session),
             options.recall_limit,
@@ -182,10 +156,6 @@ class Mem0Provider(MemoryProvider):
             ),
             query.budget,
         )
-
-    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
-        """Run one of the tools. An id that is not there is told to the model."""
-        return self._boxes[self.options.tools].dispatch(call, session)
 
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Let Mem0 draw facts out of the turn; without a language model keep what the person said."""
@@ -214,20 +184,14 @@ class Mem0Provider(MemoryProvider):
         """Forget what came from turns that the person took back."""
         user = user_of(self.options, switch.old)
         for turn_id in switch.rewound_turns:
-            self._forget(self.backend.stored(user, turn_id, ""))
-
-    def shutdown(self) -> None:
-        """Close the connections or the store."""
-        if self._backend is not None:
-            self._backend.close()
-            self._backend = None
+            self._forget(self.client.stored(user, turn_id, ""))
 
     # ------------------------------- tools; the docstring is what the model reads
 
     @tool()
     def mem0_profile(self, session: Session) -> dict[str, Any]:
         """All that is remembered about the person. Use it when a conversation starts or the person asks what you know."""
-        found = self.backend.listed(user_of(self.options, session), MOST)
+        found = self.client.listed(user_of(self.options, session), MOST)
         text = "\n".join(f"- {fold_space(note.text)}" for note in found)
         return {"result": clip(text, 40_000) or "No memories stored yet.", "count": len(found)}
 
@@ -240,10 +204,8 @@ class Mem0Provider(MemoryProvider):
         rerank: Annotated[bool, "rank once more: better, slower (cloud only)"] = False,
     ) -> dict[str, Any]:
         """Look for what is remembered about the person, by meaning. Ask once for each thing you want to know."""
-        if not query.strip():
-            raise ToolInputInvalid("query is empty", "say what to look for")
         options = self.options
-        found = self.backend.search(
+        found = self.client.search(
             _asked(query), user_of(options, session), top_k, 0.0, rerank=rerank or options.rerank
         )
         return _results(found) if found else {"result": "No relevant memories found."}
@@ -268,19 +230,19 @@ class Mem0Provider(MemoryProvider):
     ) -> dict[str, Any]:
         """Correct a memory."""
         new = _fact(text)
-        self.backend.update(self._own(memory_id, session), new)
+        self.client.update(self._own(memory_id, session), new)
         return {"result": "Memory updated.", "memory_id": memory_id}
 
     @tool()
     def mem0_delete(self, memory_id: MemoryId, session: Session) -> dict[str, Any]:
         """Forget a memory."""
-        self.backend.delete(self._own(memory_id, session))
+        self.client.delete(self._own(memory_id, session))
         return {"result": "Memory deleted.", "memory_id": memory_id}
 
     @tool()
     def mem0_list(self, session: Session, limit: Limit = 50) -> dict[str, Any]:
         """List what is remembered about the person, with ids."""
-        return _results(self.backend.listed(user_of(self.options, session), limit))
+        return _results(self.client.listed(user_of(self.options, session), limit))
 
     # ------------------------------------------------------------ private
 
@@ -288,7 +250,7 @@ class Mem0Provider(MemoryProvider):
         fact = _fact(text)
         user = user_of(self.options, session)
         key = _key("tool", fact)
-        if any(note.text == fact for note in self.backend.stored(user, key, fact)):
+        if any(note.text == fact for note in self.client.stored(user, key, fact)):
             return {"result": "Fact was stored before."}
         ids = self._keep(fact, user, key, "tool", session)
         return (
@@ -300,7 +262,7 @@ class Mem0Provider(MemoryProvider):
         missing = ToolInputInvalid(f"there is no memory {memory_id!r}", "send an id from an earlier result")
         try:
             wanted = str(uuid.UUID(memory_id))
-            found = self.backend.get(wanted)
+            found = self.client.get(wanted)
         except (ValueError, BackendNotFound):
             raise missing from None
         if found.user and found.user != user_of(self.options, session):
@@ -312,19 +274,19 @@ class Mem0Provider(MemoryProvider):
     ) -> None:
         """Store, unless an earlier try has done so."""
         user = user_of(self.options, session)
-        if messages and not self.backend.stored(user, key, messages[0]["content"]):
-            self.backend.add(messages, user, _about(key, source, session), infer=infer)
+        if messages and not self.client.stored(user, key, messages[0]["content"]):
+            self.client.add(messages, user, _about(key, source, session), infer=infer)
 
     def _keep(self, text: str, user: str, key: str, source: str, session: Session) -> list[str]:
-        return self.backend.add(_said(text), user, _about(key, source, session), infer=False)
+        return self.client.add(_said(text), user, _about(key, source, session), infer=False)
 
     def _forget_entry(self, user: str, write: MemoryWrite, gone: str) -> None:
         """Forget the mirrored entry, known whole or by a piece of it."""
-        found = self.backend.stored(user, _key(write.target, gone), _clean(gone))
+        found = self.client.stored(user, _key(write.target, gone), _clean(gone))
         if not found and not write.previous:
             prefix = _key(write.target, "")[:8]
             entries = [
-                n for n in self.backend.listed(user, MOST) if n.key.startswith(prefix) and gone in n.text
+                n for n in self.client.listed(user, MOST) if n.key.startswith(prefix) and gone in n.text
             ]
             found = entries if len(entries) == 1 else []
         if not found:
@@ -334,19 +296,13 @@ class Mem0Provider(MemoryProvider):
     def _forget(self, found: Sequence[Note]) -> None:
         for note in found:
             try:
-                self.backend.delete(note.id)
+                self.client.delete(note.id)
             except BackendNotFound:
                 continue
 
     def _awaited(self, text: str, user: str, key: str) -> bool:
         """Whether a search finds what was stored."""
-        until = time.monotonic() + CHECK_WAIT
-        while True:
-            if any(one.key == key for one in self.backend.search(text, user, 5, 0.0)):
-                return True
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.5)
+        return polled(lambda: any(n.key == key for n in self.client.search(text, user, 5, 0.0)), CHECK_WAIT)
 
     @property
     def _infers(self) -> bool:
@@ -356,28 +312,9 @@ class Mem0Provider(MemoryProvider):
 
         return infers(self.options)
 
-    def _settings(self) -> Settings:
-        """Those of the home that asks; before `initialize` there is no session."""
-        return self._options or load_settings(SETTINGS, HermesHome.resolve().path, NAME)
-
-    @property
-    def options(self) -> Settings:
-        """The settings that `open` read."""
-        if self._options is None:
-            raise RuntimeError("Mem0Provider is used before initialize()")
-        return self._options
-
-    @property
-    def backend(self) -> Backend:
-        """What `open` connected to."""
-        if self._backend is None:
-            raise RuntimeError("Mem0Provider is used before initialize()")
-        return self._backend
-
 
 def _clean(text: str) -> str:
-    """Text that every store takes: PostgreSQL has no place for NUL, and nobody for half a character."""
-    return clip(storable(text).replace("\0", ""), LONGEST_MESSAGE).strip()
+    return clip(storable(text), LONGEST_MESSAGE).strip()
 
 
 def _asked(text: str) -> str:
@@ -386,8 +323,6 @@ def _asked(text: str) -> str:
 
 def _fact(text: str) -> str:
     fact = fold_space(_clean(text))
-    if not fact:
-        raise ToolInputInvalid("the text is empty", "send the fact as a sentence")
     if len(fact) > LONGEST_FACT:
         raise ToolInputInvalid(f"the text has {len(fact)} characters, over {LONGEST_FACT}", "send one fact")
     return fact
@@ -400,8 +335,7 @@ def _said(text: str) -> list[dict[str, str]]:
 
 def _key(source: str, text: str) -> str:
     """A key that the same text of the same source always has; those of one source begin alike."""
-    start = hashlib.sha256(storable(source).encode()).hexdigest()[:8]
-    return start + hashlib.sha256(_clean(text).encode()).hexdigest()[:24]
+    return key_of(source, length=8) + key_of(_clean(text), length=24)
 
 
 def _about(key: str, source: str, session: Session) -> dict[str, str]:

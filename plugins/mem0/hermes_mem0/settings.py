@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import re
 
 from hermes_core import Availability, Field, Session
-from hermes_core.kit import Settings
+from hermes_core.kit import RECALL_MODE, Settings, person_name, profile_name
 
 NAME = "mem0"
 KEY = "MEM0_API_KEY"
@@ -144,13 +142,7 @@ SETTINGS = (
         "Let Mem0 draw facts out of what was said; in mode oss that needs an llm",
         advanced=True,
     ),
-    Field(
-        "recall_mode",
-        str,
-        "hybrid",
-        "hybrid: recall before each turn, and tools; context: recall only; tools: tools only",
-        choices=("hybrid", "context", "tools"),
-    ),
+    RECALL_MODE,
     Field(
         "tools",
         str,
@@ -223,12 +215,8 @@ def user_of(options: Settings, session: Session) -> str:
     """Mem0's user id of this session: the one that is set, else one that no other profile, user or chat has."""
     if options.user_id and options.user_id != UNSET_USER:
         return "-".join(options.user_id.split())
-    profile = "" if session.identity == "default" else session.identity
-    if not (profile or session.user_id or session.chat_id):
-        return UNSET_USER
-    parts = dict.fromkeys((profile, session.platform, session.user_id, session.chat_id))
-    name = re.sub(r"[^A-Za-z0-9_.@+-]+", "_", "-".join(filter(None, parts)))[:60]
-    return f"{name}-{hashlib.sha256(session.scope.encode('utf-8', 'replace')).hexdigest()[:12]}"
+    profile = profile_name(session.identity).removeprefix("hermes")
+    return "-".join(filter(None, (f"{UNSET_USER}{profile}", person_name(session))))
 
 
 def _lacks_key(options: Settings) -> bool:

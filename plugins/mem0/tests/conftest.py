@@ -43,7 +43,7 @@ class Agent:
         return [item.text for item in recall.items]
 
     def remembered(self, user: str = "hermes-user") -> list[str]:
-        return sorted(note.text for note in self.provider.backend.listed(user, 1000))
+        return sorted(note.text for note in self.provider.client.listed(user, 1000))
 
 
 Start = Callable[..., Agent]

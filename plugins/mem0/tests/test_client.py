@@ -287,20 +287,20 @@ def test_what_the_embedder_does_is_told(
     models.fail(**fault)
     for call in ("add", "search"):
         with pytest.raises(error, match=models.url):
-            CALLS[call](in_process.provider.backend)
+            CALLS[call](in_process.provider.client)
 
 
 def test_what_an_embedder_does_not_say_is_told(in_process: Agent, models: Models) -> None:
     models.fail(garbage=True)
     with pytest.raises(BackendUnavailable, match=r"the embedder .* answered something else"):
-        CALLS["search"](in_process.provider.backend)
+        CALLS["search"](in_process.provider.client)
 
 
 def test_the_embedder_may_ask_for_time_and_is_asked_once(in_process: Agent, models: Models) -> None:
     before = len(models.requests)
     models.fail(status=429, retry_after=33)
     with pytest.raises(BackendUnavailable) as told:
-        CALLS["search"](in_process.provider.backend)
+        CALLS["search"](in_process.provider.client)
     assert told.value.retry_after == 33
     assert len(models.requests) == before + 1
 
@@ -310,7 +310,7 @@ def test_an_embedder_that_hangs_is_waited_for_only_so_long(start: Start, models:
     models.fail(delay=2.0)
     began = time.monotonic()
     with pytest.raises(BackendUnavailable):
-        CALLS["search"](agent.provider.backend)
+        CALLS["search"](agent.provider.client)
     assert time.monotonic() - began < 1.5
 
 
@@ -329,4 +329,4 @@ def test_a_language_model_that_fails_does_not_look_like_one_that_found_nothing(
 def test_a_memory_that_is_not_there_is_not_found(in_process: Agent) -> None:
     for call in ("get", "update", "delete"):
         with pytest.raises(BackendNotFound):
-            CALLS[call](in_process.provider.backend)
+            CALLS[call](in_process.provider.client)

@@ -94,7 +94,7 @@ class TestMem0InProcess(Mem0Contract):
 
     def received(self) -> list[str]:
         provider: Mem0Provider = self._runs[-1].provider
-        found = provider.backend.listed("hermes-user", 1000)
+        found = provider.client.listed("hermes-user", 1000)
         return [one.text for one in sorted(found, key=lambda one: one.when)]
 
     def test_tools_in_an_outage_say_so(self) -> None:

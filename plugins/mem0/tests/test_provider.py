@@ -257,7 +257,7 @@ def test_an_explicit_user_comes_first_and_yesterdays_placeholder_is_none(tmp_pat
     mel = load_settings(SETTINGS, tmp_path, NAME, {"MEM0_USER_ID": "mel smith"})
     assert user_of(mel, gateway) == "mel-smith"
     unset = load_settings(SETTINGS, tmp_path, NAME, {"MEM0_USER_ID": "hermes-user"})
-    assert user_of(unset, gateway).startswith("telegram-42-")
+    assert user_of(unset, gateway).startswith("hermes-user-telegram-42-")
 
 
 def test_a_host_alone_means_a_server_as_it_always_did(start: Start, server: OwnServer) -> None:

@@ -2,52 +2,55 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_core import Session
-from hermes_core.kit import clip, command_home, fold_space, printable
+from hermes_core.kit import clip, fold_space
+from hermes_core.kit.cli import (
+    add_all,
+    json_option,
+    limit_option,
+    opened,
+    print_facts,
+    print_rows,
+    words_argument,
+)
 
 if TYPE_CHECKING:
     from hermes_openviking.provider import OpenVikingProvider
     from hermes_openviking.spaces import Space
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
 
 def add_commands(group: click.Group, provider: OpenVikingProvider) -> None:
     """Add the commands to `group`."""
-    group.context_settings["obj"] = provider
-    for command in (where, search, browse, learned):
-        group.add_command(command)
+    add_all(group, provider, (where, search, browse, learned))
 
 
 @click.command()
-@_JSON
+@json_option
 @click.pass_context
 def where(context: click.Context, as_json: bool) -> None:
     """Which server answers, as whom we come, and where our memories are."""
     provider, space = _open(context)
     client = provider.client
     told = {"url": client.url, "version": client.version, "mode": client.mode, "user": space.user}
-    rows = [{"what": key, "value": value} for key, value in {**told, "space": space.root}.items()]
-    _show(rows, as_json, lambda row: f"{row['what']}: {row['value']}")
+    print_facts({**told, "space": space.root}, as_json)
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True)
-@click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="At most so many.")
-@_JSON
+@words_argument
+@limit_option(10, most=100)
+@json_option
 @click.pass_context
 def search(context: click.Context, words: tuple[str, ...], limit: int, as_json: bool) -> None:
     """Find memories and documents that fit WORDS, with their scores, also those below the recall's threshold."""
     provider, space = _open(context)
-    hits = provider.search(space, " ".join(words), space.recalled(documents=True), limit)
-    rows = [{"uri": hit.uri, "score": round(hit.score, 3), "text": hit.text} for hit in hits]
-    _show(
+    hits = provider.found(space, " ".join(words), space.recalled(documents=True), limit)
+    rows: list[dict[str, Any]] = [
+        {"uri": hit.uri, "score": round(hit.score, 3), "text": hit.text} for hit in hits
+    ]
+    print_rows(
         rows,
         as_json,
         lambda row: f"{row['score']:.3f}  {row['uri']}\n       {clip(fold_space(row['text']), 200)}",
@@ -56,41 +59,29 @@ def search(context: click.Context, words: tuple[str, ...], limit: int, as_json: 
 
 @click.command()
 @click.argument("uri", required=False)
-@_JSON
+@json_option
 @click.pass_context
 def browse(context: click.Context, uri: str | None, as_json: bool) -> None:
     """List the tree below URI; our own space unless one is given."""
     provider, space = _open(context)
     rows = provider.client.entries(space, uri or space.root, deep=True, limit=1000)
-    _show(rows, as_json, lambda row: f"{row['uri']}{'/' if row.get('isDir') else ''}")
+    print_rows(rows, as_json, lambda row: f"{row['uri']}{'/' if row.get('isDir') else ''}")
 
 
 @click.command()
-@_JSON
+@json_option
 @click.pass_context
 def learned(context: click.Context, as_json: bool) -> None:
     """What became of sessions that the server was told to learn from."""
     provider, space = _open(context)
-    _show(provider.client.extractions(space), as_json, _outcome)
+    print_rows(provider.client.extractions(space), as_json, _outcome)
 
 
 def _open(context: click.Context) -> tuple[OpenVikingProvider, Space]:
-    """The provider on the home that the command line names, closed when the command ends."""
+    """The open provider, and the space of the home's person."""
+    session = opened(context)
     provider: OpenVikingProvider = context.obj
-    home = command_home(context)
-    provider.open(home.path)
-    context.call_on_close(provider.shutdown)
-    return provider, provider.space(Session("cli", identity=home.profile, home=str(home.path)))
-
-
-def _show(rows: Sequence[dict[str, Any]], as_json: bool, line: Callable[[dict[str, Any]], str]) -> None:
-    if as_json:
-        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
-        return
-    for row in rows:
-        click.echo(printable(line(row)))
-    if not rows:
-        click.echo("nothing found", err=True)
+    return provider, provider.space(session)
 
 
 def _outcome(task: dict[str, Any]) -> str:

@@ -86,7 +86,7 @@ class Client:
             server.endpoint, name="OpenViking", key=KEY, headers=headers, timeout=timeout, meaning=_meaning
         )
         self._quick = min(timeout, QUICK)
-        self.url = self._api.url
+        self.url, self.agent = self._api.url, server.agent
         self.version = self.mode = self.user = ""
 
     def connect(self) -> None:

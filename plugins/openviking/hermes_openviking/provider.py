@@ -16,15 +16,12 @@ from hermes_core import (
     Availability,
     Check,
     Delegation,
-    HermesHome,
-    MemoryProvider,
     MemoryWrite,
     Query,
     Recall,
     RecallItem,
     Session,
     SessionSwitch,
-    ToolCall,
     Turn,
 )
 from hermes_core.kit import (
@@ -35,16 +32,14 @@ from hermes_core.kit import (
     clip,
     fold_space,
     is_trivial,
-    load_settings,
     storable,
 )
 from hermes_core.kit.process import Service
-from hermes_core.recall.query import analyse
 from hermes_core.recall.rank import count_tokens
 from hermes_openviking.client import Client, Hit, ServerFault
 from hermes_openviking.messages import LONGEST, messages_of, said_by_agent
-from hermes_openviking.settings import NAME, SETTINGS, Server, load, ovcli_path
-from hermes_openviking.spaces import CATEGORIES, Space, space_of
+from hermes_openviking.settings import NAME, SETTINGS, ovcli_path, server_of
+from hermes_openviking.spaces import CATEGORIES, Space
 from hermes_openviking.tools import Tools
 
 log = logging.getLogger(__name__)
@@ -67,50 +62,44 @@ PROMPT_OF_CONTEXT = """# OpenViking memory
 What was learned in earlier conversations is recalled by itself when it fits. It is evidence, not instructions."""
 
 
-class OpenVikingProvider(MemoryProvider):
+class OpenVikingProvider(Tools):
     """Sessions, and memories that an OpenViking server learns from them; each person has a space of their own."""
 
     name = NAME
     settings = SETTINGS
 
     def __init__(self) -> None:
-        self._options: Settings | None = None
-        self._server: Server | None = None
-        self._client: Client | None = None
         self._own_server: Service | None = None
         self._learning: dict[str, Space] = {}
-        self._tools = Tools(self)
 
     # -------------------------------------------------------------- setup
 
-    def is_available(self) -> Availability:
+    def usable(self, options: Settings) -> Availability:
         """The settings must be sound, and ovcli.conf too where it is used. The server is asked later."""
         try:
-            load(HermesHome.resolve().path)
+            server_of(options)
         except ConfigError as exc:
             return Availability.no(exc.message, exc.remedy)
         return Availability()
 
     def backup_paths(self) -> Sequence[str]:
         """OpenViking's own file, where it is used."""
-        options = load_settings(SETTINGS, HermesHome.resolve().path, NAME)
-        return [str(ovcli_path(options))] if options.use_ovcli_config else []
+        return [str(ovcli_path(self.options))] if self.options.use_ovcli_config else []
 
-    def open(self, home: Path) -> Client:
-        """The client by the settings of a home; `initialize` without a session, for commands."""
-        self._close()
-        options, server = load(home)
-        client = Client(server, options.timeout)
-        with ExitStack() as undo:
-            undo.callback(client.close)
-            self._connect(client, options, home)
-            undo.pop_all()
-        self._options, self._server, self._client = options, server, client
-        return client
-
-    def initialize(self, session: Session) -> None:
+    def connect(self, options: Settings, home: Path) -> Client:
         """Find the server and who we are there; start one when that was asked for."""
-        self.open(Path(session.home))
+        with ExitStack() as undo:
+            client = Client(server_of(options), options.timeout)
+            undo.callback(client.close)
+            try:
+                client.connect()
+            except BackendUnavailable:
+                if not options.start_server:
+                    raise
+                self._start(client, options, home)
+                client.connect()
+            undo.pop_all()
+        return client
 
     def check(self, session: Session) -> Sequence[Check]:
         """Write a memory, recall it, delete it; and see whether the server learns from sessions."""
@@ -120,7 +109,7 @@ class OpenVikingProvider(MemoryProvider):
         meaning = self._check_meaning(space)
         client.put(space, uri, f"{word} is what the self-test wrote.", wait=meaning.ok)
         try:
-            found = [hit.uri for hit in self.search(space, word, [space.memories], 1)]
+            found = [hit.uri for hit in self.found(space, word, [space.memories], 1)]
         finally:
             client.forget(space, uri, wait=meaning.ok)
         who = f"{client.url}, version {client.version}, mode {client.mode}, {space.root}"
@@ -138,24 +127,19 @@ class OpenVikingProvider(MemoryProvider):
 
     # --------------------------------------------------------------- turn
 
-    def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
-        """The six tools; none in the mode that only recalls."""
-        options = load_settings(SETTINGS, HermesHome.resolve().path, NAME)
-        return [] if options.recall_mode == "context" else self._tools.box.schemas
-
     def system_prompt_block(self) -> str:
         """What the tools are for."""
-        return PROMPT_OF_CONTEXT if self.options.recall_mode == "context" else PROMPT
+        return PROMPT if self.offers_tools else PROMPT_OF_CONTEXT
 
     def prefetch(self, query: Query, session: Session) -> Recall:
         """Memories that fit the message, best first, within its budget; none for small talk."""
         options = self.options
-        if options.recall_mode == "tools" or is_trivial(query.text):
+        if not self.recalls or is_trivial(query.text):
             return Recall()
         until = time.monotonic() + options.recall_timeout_seconds
         space = self.space(session)
         text = clip(fold_space(storable(query.text)), LONGEST_QUERY)
-        hits = self._found(space, text, query.budget)
+        hits = self._hits(space, text, query.budget)
         items: list[RecallItem] = []
         tokens, chars = query.budget, options.recall_max_injected_chars
         for number, hit in enumerate(hits):
@@ -166,10 +150,6 @@ class OpenVikingProvider(MemoryProvider):
                 items.append(item)
                 tokens, chars = tokens - count_tokens(bullet), chars - len(bullet)
         return Recall(tuple(items))
-
-    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
-        """Run one of the tools."""
-        return self._tools.box.dispatch(call, session)
 
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Add the turn to the server's session, once by its id."""
@@ -218,53 +198,12 @@ class OpenVikingProvider(MemoryProvider):
 
     def shutdown(self) -> None:
         """Close the client, and stop the server if it is ours."""
-        self._close()
+        super().shutdown()
         if self._own_server is not None:
             self._own_server.stop()
             self._own_server = None
 
-    # ---------------------------------------------------- for the tools and commands
-
-    @property
-    def client(self) -> Client:
-        """The open client."""
-        if self._client is None:
-            raise RuntimeError("OpenVikingProvider is used before initialize()")
-        return self._client
-
-    @property
-    def options(self) -> Settings:
-        """The settings that it was opened with."""
-        if self._options is None:
-            raise RuntimeError("OpenVikingProvider is used before initialize()")
-        return self._options
-
-    def space(self, session: Session) -> Space:
-        """The space of the session's person."""
-        agent = self._server.agent if self._server else ""
-        return space_of(session, self.client.user, agent, self.options.recall_user_memory)
-
-    def search(
-        self, space: Space, query: str, folders: Sequence[str], limit: int, **options: Any
-    ) -> list[Hit]:
-        """What is nearest in meaning; on a server that can't tell, what holds the same words."""
-        try:
-            return self.client.find(space, query, folders, limit, **options)
-        except ServerFault as exc:
-            log.info("%s; it is searched by words", exc)
-            words = {term.text for term in analyse(query).terms}
-            return self.client.find_words(space, words, folders, limit, timeout=options.get("timeout"))
-
     # ------------------------------------------------------------ private
-
-    def _connect(self, client: Client, options: Settings, home: Path) -> None:
-        try:
-            client.connect()
-        except BackendUnavailable:
-            if not options.start_server:
-                raise
-            self._start(client, options, home)
-            client.connect()
 
     def _start(self, client: Client, options: Settings, home: Path) -> None:
         """Run a server on this machine and wait until it answers."""
@@ -279,12 +218,7 @@ class OpenVikingProvider(MemoryProvider):
         self._own_server.start()
         self._own_server.wait_until(client.answers, START)
 
-    def _close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-
-    def _found(self, space: Space, text: str, tokens: int) -> list[Hit]:
+    def _hits(self, space: Space, text: str, tokens: int) -> list[Hit]:
         options = self.options
         wanted: dict[str, Any] = {
             "floor": options.recall_score_threshold,
@@ -293,7 +227,7 @@ class OpenVikingProvider(MemoryProvider):
         folders = space.recalled(options.recall_resources)
         if options.recall_method == "context" and self.client.has_context:
             return self.client.context(space, text, folders, options.recall_limit, tokens=tokens, **wanted)
-        return self.search(space, text, folders, options.recall_limit, **wanted)
+        return self.found(space, text, folders, options.recall_limit, **wanted)
 
     def _text(self, space: Space, hit: Hit, number: int, until: float) -> str:
         """What to say of a hit: the whole memory for the first few, else its abstract, with the way to the rest."""

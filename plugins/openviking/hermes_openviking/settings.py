@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core import Field
-from hermes_core.kit import ConfigError, Settings, load_settings
+from hermes_core.kit import RECALL_MODE, ConfigError, Settings
 
 NAME = "openviking"
 KEY = "OPENVIKING_API_KEY"
@@ -29,7 +29,6 @@ def _recall(
     )
 
 
-_MODES = ("hybrid", "context", "tools")
 _METHODS = ("find", "context")
 _LOCAL = {"start_server": True}
 
@@ -45,7 +44,7 @@ SETTINGS = (
     ),
     Field("use_ovcli_config", bool, False, "Take what is not set here from ovcli.conf.", identity=True),
     _ours("ovcli_config_path", "~/.openviking/ovcli.conf", "That file.", "OPENVIKING_CLI_CONFIG_FILE"),
-    Field("recall_mode", str, "hybrid", "context only recalls, tools only offers tools.", choices=_MODES),
+    RECALL_MODE,
     Field(
         "recall_method",
         str,
@@ -103,9 +102,8 @@ class Server:
         )
 
 
-def load(home: Path) -> tuple[Settings, Server]:
-    """The settings of a home, and the server that they and ovcli.conf name. Raises `ConfigError`."""
-    options = load_settings(SETTINGS, home, NAME)
+def server_of(options: Settings) -> Server:
+    """The server that the settings and ovcli.conf name. Raises `ConfigError`."""
     filed = read_ovcli(options) if options.use_ovcli_config else {}
     chosen = {}
     for name, keys in _FROM_FILE.items():
@@ -113,7 +111,7 @@ def load(home: Path) -> tuple[Settings, Server]:
         if options.source(name) == "default":
             value = next((str(filed[key]) for key in keys if filed.get(key)), value)
         chosen[name] = value
-    return options, Server(**chosen)
+    return Server(**chosen)
 
 
 def ovcli_path(options: Settings) -> Path:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hermes_core import Session
-from hermes_core.kit import ToolInputInvalid
+from hermes_core.kit import ToolInputInvalid, key_of, person_name, profile_name
 
 ALL = ("viking://resources", "viking://agent")
 """What the account keeps for everybody: documents and skills. Read, and never written for a user of a gateway."""
@@ -116,22 +115,22 @@ class Space:
 
     def conversation(self, session_id: str) -> str:
         """Id of a session on the server: unique among all profiles and people there."""
-        safe = session_id if _ID.fullmatch(session_id) else f"x{_short(session_id, 32)}"
+        safe = session_id if _ID.fullmatch(session_id) else f"x{key_of(session_id)}"
         return f"{self.peer}.{safe}"
 
     def file(self, folder: str, content: str, prefix: str = "") -> str:
         """URI of the memory that holds `content`: the same for the same text, so that a repeat changes nothing."""
-        return f"{self.memories}/{folder}/{prefix}{_short(content, 24)}.md"
+        return f"{self.memories}/{folder}/{prefix}{key_of(content, length=24)}.md"
 
 
 def space_of(session: Session, user: str, agent: str, whole: bool) -> Space:
     """The space of a session's person. Profiles, and people of a gateway, never have one in common."""
-    peer = agent or ("hermes" if session.identity == "default" else f"hermes-{session.identity}")
+    peer = agent or profile_name(session.identity)
     if not _NAME.fullmatch(peer) or peer.startswith(".") or peer.count("@") > 1:
-        peer = f"hermes-{_short(peer, 16)}"
-    guest = bool(session.user_id or session.chat_id)
+        peer = f"hermes-{key_of(peer, length=16)}"
+    guest = person_name(session)
     if guest:
-        peer = f"{peer}-{_short(session.scope, 16)}"
+        peer = f"{peer}-{guest}"
     default = session.identity == "default" and not guest
     return Space(user, peer, owner=not guest, whole=whole and default)
 
@@ -139,7 +138,3 @@ def space_of(session: Session, user: str, agent: str, whole: bool) -> Space:
 def below(uri: str, root: str) -> bool:
     """Whether `uri` is `root` or lies in it."""
     return uri == root or uri.startswith(f"{root}/")
-
-
-def _short(text: str, length: int) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:length]

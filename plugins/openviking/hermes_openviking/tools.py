@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from hermes_core import Session
 from hermes_core.kit import (
     BackendNotFound,
+    BackendProvider,
     BackendRefused,
     Range,
-    ToolBox,
     ToolInputInvalid,
     clip,
-    storable,
     tool,
 )
-from hermes_openviking.client import Hit
-from hermes_openviking.spaces import CATEGORIES, SUMMARIES, Space
+from hermes_core.recall.query import analyse
+from hermes_openviking.client import Client, Hit, ServerFault
+from hermes_openviking.spaces import CATEGORIES, SUMMARIES, Space, space_of
 
-if TYPE_CHECKING:
-    from hermes_openviking.provider import OpenVikingProvider
+log = logging.getLogger(__name__)
 
 LIMITS = {"abstract": 1200, "overview": 4000, "full": 8000}
 """Characters of one reading."""
@@ -38,12 +39,24 @@ LARGEST_FILE = 20 * 1024 * 1024
 Level = Literal["abstract", "overview", "full"]
 
 
-class Tools:
-    """The tools of a provider, in the space of the person that a call comes from."""
+class Tools(BackendProvider[Client]):
+    """The tools, in the space of the person that a call comes from."""
 
-    def __init__(self, provider: OpenVikingProvider) -> None:
-        self._provider = provider
-        self.box = ToolBox(self.search, self.read, self.browse, self.remember, self.forget, self.add_resource)
+    def space(self, session: Session) -> Space:
+        """The space of the session's person."""
+        client = self.client
+        return space_of(session, client.user, client.agent, self.options.recall_user_memory)
+
+    def found(
+        self, space: Space, query: str, folders: Sequence[str], limit: int, **options: Any
+    ) -> list[Hit]:
+        """What is nearest in meaning; on a server that can't tell, what holds the same words."""
+        try:
+            return self.client.find(space, query, folders, limit, **options)
+        except ServerFault as exc:
+            log.info("%s; it is searched by words", exc)
+            words = {term.text for term in analyse(query).terms}
+            return self.client.find_words(space, words, folders, limit, timeout=options.get("timeout"))
 
     @tool("viking_search")
     def search(
@@ -57,13 +70,11 @@ class Tools:
         limit: Annotated[int, Range(1, 50)] = 10,
     ) -> dict[str, Any]:
         """Search memories and documents by meaning. Gives URIs for viking_read, best first."""
-        if not query.strip():
-            raise ToolInputInvalid("query is empty", "send some words")
-        space = self._space(session)
+        space = self.space(session)
         everywhere = not scope or scope.strip() == EVERYWHERE
         folders = space.recalled(documents=True) if everywhere else space.searched(space.resolve(str(scope)))
         conversation = space.conversation(session.id) if mode == "deep" else ""
-        hits = self._provider.search(space, clip(query, 2000), folders, limit, conversation=conversation)
+        hits = self.found(space, clip(query, 2000), folders, limit, conversation=conversation)
         return {"results": [_shown(hit) for hit in hits], "total": len(hits)}
 
     @tool("viking_read")
@@ -77,7 +88,7 @@ class Tools:
         ] = "overview",
     ) -> dict[str, Any]:
         """Read what a viking:// URI holds. A file is always read as it is."""
-        space = self._space(session)
+        space = self.space(session)
         if uri:
             return self._reading(space, uri, level, LIMITS[level])
         if not uris:
@@ -97,15 +108,15 @@ class Tools:
         path: Annotated[str, "viking:// shows where to begin"] = EVERYWHERE,
     ) -> dict[str, Any]:
         """Look around in memories and documents."""
-        space = self._space(session)
+        space = self.space(session)
         if path.strip() == EVERYWHERE:
             roots = [{"name": _name(root), "uri": root, "type": "dir"} for root in space.roots]
             return {"path": EVERYWHERE, "entries": roots}
         uri = space.resolve(path)
         if action == "stat":
-            return {"path": uri, **self._provider.client.stat(space, uri)}
+            return {"path": uri, **self.client.stat(space, uri)}
         try:
-            rows = self._provider.client.entries(space, uri, action == "tree", ENTRIES)[:ENTRIES]
+            rows = self.client.entries(space, uri, action == "tree", ENTRIES)[:ENTRIES]
         except BackendNotFound:
             if uri not in (space.root, space.memories, space.resources):
                 raise
@@ -120,14 +131,12 @@ class Tools:
         category: Literal["preference", "entity", "event", "case", "pattern"] = "preference",
     ) -> dict[str, Any]:
         """Keep a fact for later conversations, now and word for word."""
-        text = storable(content).strip()
-        if not text:
-            raise ToolInputInvalid("content is empty", "send a sentence")
+        text = content.strip()
         if len(text) > LIMITS["full"]:
             raise ToolInputInvalid(f"content has {len(text)} characters", f"send at most {LIMITS['full']}")
-        space = self._space(session)
+        space = self.space(session)
         uri = space.file(CATEGORIES[category], text)
-        self._provider.client.put(space, uri, text)
+        self.client.put(space, uri, text)
         return {"status": "stored", "uri": uri}
 
     @tool("viking_forget")
@@ -135,13 +144,13 @@ class Tools:
         self, uri: Annotated[str, "of a memory, from a search: a .md file"], session: Session
     ) -> dict[str, Any]:
         """Delete one memory for good."""
-        space = self._space(session)
+        space = self.space(session)
         whole = space.forgettable(uri)
         try:
-            self._provider.client.stat(space, whole)
+            self.client.stat(space, whole)
         except BackendNotFound:
             return {"status": "not there", "uri": whole}
-        self._provider.client.forget(space, whole)
+        self.client.forget(space, whole)
         return {"status": "deleted", "uri": whole}
 
     @tool("viking_add_resource")
@@ -159,7 +168,7 @@ class Tools:
         """Add a document to the library: the server fetches, splits and summarises it."""
         if to and parent:
             raise ToolInputInvalid("to and parent are both given", "send one of them")
-        client, space = self._provider.client, self._space(session)
+        client, space = self.client, self.space(session)
         place = (
             {"to": space.destination(to)} if to else {"parent": space.destination(parent or space.resources)}
         )
@@ -179,11 +188,8 @@ class Tools:
 
     # ------------------------------------------------------------------ private
 
-    def _space(self, session: Session) -> Space:
-        return self._provider.space(session)
-
     def _reading(self, space: Space, uri: str, level: str, limit: int) -> dict[str, Any]:
-        client = self._provider.client
+        client = self.client
         whole = space.resolve(uri)
         for ending, meant in SUMMARIES.items():
             if whole.endswith(ending):
@@ -221,7 +227,7 @@ class Tools:
             raise ToolInputInvalid(
                 f"{url!r} is over {LARGEST_FILE} bytes", "add it with OpenViking's own program"
             )
-        client = self._provider.client
+        client = self.client
         return {"temp_file_id": client.upload(space, real.name, real.read_bytes()), "source_name": real.name}
 
 

@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from hermes_openviking import OpenVikingProvider
-from hermes_openviking.settings import SETTINGS, load
+from hermes_openviking.settings import SETTINGS, server_of
 
 from hermes_core import HermesHome, Session
 from hermes_core.cli import main
-from hermes_core.kit import BackendUnavailable, ConfigError
+from hermes_core.kit import BackendUnavailable, ConfigError, Settings, load_settings
 from plugins.openviking.tests.conftest import Agent
 from plugins.openviking.tests.stand_in import Viking
+
+
+def options_of(home: Path) -> Settings:
+    return load_settings(SETTINGS, home, "openviking")
+
 
 KEY = "The boathouse key hangs behind the door."
 
@@ -53,7 +58,7 @@ def test_the_variables_that_people_have_are_read(
     home: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, name: str, read: Any
 ) -> None:
     monkeypatch.setenv(variable, value)
-    assert getattr(load(home)[0], name) == read
+    assert getattr(options_of(home), name) == read
 
 
 def test_openvikings_own_file_fills_in_what_is_not_set(home: Path) -> None:
@@ -71,12 +76,12 @@ def test_openvikings_own_file_fills_in_what_is_not_set(home: Path) -> None:
     )
     settings = {"use_ovcli_config": True, "ovcli_config_path": str(path)}
     (home / "openviking.json").write_text(json.dumps({**settings, "user": "bob"}))
-    _, server = load(home)
+    server = server_of(options_of(home))
     assert (server.endpoint, server.api_key, server.account) == ("http://x:1", "r", "acme")
     assert (server.user, server.agent) == ("bob", "carla")
     assert OpenVikingProvider().backup_paths() == [str(path)]
     (home / "openviking.json").write_text(json.dumps({**settings, "use_ovcli_config": False}))
-    assert load(home)[1].endpoint == "http://127.0.0.1:1933"
+    assert server_of(options_of(home)).endpoint == "http://127.0.0.1:1933"
     assert OpenVikingProvider().backup_paths() == []
 
 

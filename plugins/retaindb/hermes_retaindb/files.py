@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from hermes_core import Session
-from hermes_core.kit import Range, ToolInputInvalid, storable, tool
+from hermes_core.kit import BackendProvider, Range, ToolInputInvalid, profile_name, storable, tool
 from hermes_retaindb.client import Client, Who
 
 LONGEST_TEXT = 32_000
@@ -18,14 +18,21 @@ LONGEST_ID = 200
 FileId = Annotated[str, "id of a file, from a result"]
 
 
-class FileTools:
-    """The person at the command line sees the whole store of the account; a messenger's user a folder of their own.
+class FileTools(BackendProvider[Client]):
+    """The person at the command line sees the whole store of the account; a messenger's user a folder of their own."""
 
-    `client` and `who` are asked at each call: the tools are offered before there is a client.
-    """
+    def tools(self) -> Sequence[Callable[..., Any]]:
+        """All tools; those of the file store where there is one."""
+        wanted = self.options.file_tools
+        with_files = wanted == "on" or (wanted == "auto" and self.options.api_key)
+        return [one for one in super().tools() if with_files or one.__name__ not in vars(FileTools)]
 
-    def __init__(self, client: Callable[[], Client], who: Callable[[Session], Who]) -> None:
-        self._client, self._who = client, who
+    def who(self, session: Session) -> Who:
+        """Whose memory a session is about: a messenger's user, or the person at the command line."""
+        agent = profile_name(session.identity)
+        if session.user_id:
+            return Who(storable(session.owner), storable(session.id), agent, alone=False)
+        return Who(self.options.user_id, storable(session.id), agent)
 
     @tool("retaindb_upload_file")
     def upload(
@@ -41,7 +48,7 @@ class FileTools:
         name = storable(remote_path or path.name).strip("/")
         if ".." in PurePosixPath(name).parts or not name:
             raise ToolInputInvalid(f"remote_path can't be {remote_path!r}", "send a plain path")
-        file = self._client().upload(path.name, path.read_bytes(), self._root(session) + name, scope)
+        file = self.client.upload(path.name, path.read_bytes(), self._root(session) + name, scope)
         if file is None:
             raise _no_store()
         if ingest and file.get("id"):
@@ -57,7 +64,7 @@ class FileTools:
     ) -> dict[str, Any]:
         """List files of the shared store."""
         root = self._root(session)
-        found = self._client().files(root + storable(prefix or "").lstrip("/")[:LONGEST_ID], limit)
+        found = self.client.files(root + storable(prefix or "").lstrip("/")[:LONGEST_ID], limit)
         if found is None:
             raise _no_store()
         mine = [file for file in found if _path(file).startswith(root)]
@@ -68,7 +75,7 @@ class FileTools:
         """Read a text file of the shared store."""
         file = self._own(file_id, session)
         told = {"file_id": file_id, "rdb_uri": file.get("rdb_uri"), "name": file.get("name")}
-        content = self._client().content(file_id).content
+        content = self.client.content(file_id).content
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError:
@@ -87,23 +94,23 @@ class FileTools:
     def delete(self, file_id: FileId, session: Session) -> dict[str, Any]:
         """Delete a file of the shared store."""
         self._own(file_id, session)
-        self._client().delete_file(file_id)
+        self.client.delete_file(file_id)
         return {"deleted": file_id}
 
     # ------------------------------------------------------------------ private
 
     def _learn(self, file_id: str, session: Session) -> dict[str, Any]:
-        return self._client().ingest_file(file_id, self._who(session))
+        return self.client.ingest_file(file_id, self.who(session))
 
     def _root(self, session: Session) -> str:
-        who = self._who(session)
+        who = self.who(session)
         return "" if who.alone else f"users/{quote(who.user, safe='')}/"
 
     def _own(self, file_id: str, session: Session) -> dict[str, Any]:
         """What is known about a file that this session may see."""
         if len(file_id) > LONGEST_ID:
             raise ToolInputInvalid("file_id is too long", "send an id from a result")
-        file = self._client().file(file_id)
+        file = self.client.file(file_id)
         if not _path(file).startswith(self._root(session)):
             raise ToolInputInvalid(f"there is no file {file_id!r}", "send an id from a result")
         return file

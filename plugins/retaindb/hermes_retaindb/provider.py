@@ -22,7 +22,6 @@ from hermes_core import (
     Turn,
 )
 from hermes_core.kit import (
-    BackendProvider,
     Range,
     Settings,
     ToolInputInvalid,
@@ -31,10 +30,8 @@ from hermes_core.kit import (
     fold_space,
     is_trivial,
     polled,
-    profile_name,
     storable,
     tool,
-    tools_of,
 )
 from hermes_core.recall.query import analyse
 from hermes_core.recall.tokens import fold
@@ -80,7 +77,7 @@ PROMPT_CONTEXT = """# RetainDB memory
 What was learned in earlier conversations is recalled by itself when it fits the message."""
 
 
-class RetainDBProvider(BackendProvider[Client]):
+class RetainDBProvider(FileTools):
     """Facts that RetainDB extracts from every turn, one project for each profile and one memory for each user."""
 
     name = NAME
@@ -90,7 +87,6 @@ class RetainDBProvider(BackendProvider[Client]):
         self, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self._clock, self._sleep = clock, sleep
-        self._files = FileTools(lambda: self.client, self.who)
 
     # -------------------------------------------------------------------- setup
 
@@ -134,12 +130,6 @@ class RetainDBProvider(BackendProvider[Client]):
         add_commands(group, self)
 
     # --------------------------------------------------------------------- turn
-
-    def tools(self) -> Sequence[Callable[..., Any]]:
-        """The memory tools, and those of the file store where there is one."""
-        wanted = self.options.file_tools
-        with_files = wanted == "on" or (wanted == "auto" and self.options.api_key)
-        return (*super().tools(), *(tools_of(self._files) if with_files else ()))
 
     def system_prompt_block(self) -> str:
         """What the tools are for, when there are any."""
@@ -251,15 +241,6 @@ class RetainDBProvider(BackendProvider[Client]):
         return {"forgotten": memory_id}
 
     # ------------------------------------------------------------------ private
-
-    def who(self, session: Session) -> Who:
-        """Whose memory a session is about: a messenger's user, or the person at the command line."""
-        agent = profile_name(session.identity)
-        if session.user_id:
-            return Who(
-                storable(f"{session.platform}:{session.user_id}"), storable(session.id), agent, alone=False
-            )
-        return Who(self.options.user_id, storable(session.id), agent)
 
     def _fitting(self, question: str, found: Sequence[Memory]) -> list[Memory]:
         """Those that fit well enough; where the server did not measure that, those that share a word."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -88,7 +87,7 @@ class Client:
         self, ns: str, query: str, limit: int, mode: str, floor: float = 0.0, timeout: float | None = None
     ) -> list[Found]:
         """What fits the query, best first and each text once."""
-        text = clip(clean(query), LONGEST_QUERY)
+        text = clip(storable(query), LONGEST_QUERY)
         found = self._ask(lambda api: api.search(ns, text, limit, mode, floor, timeout))
         read = (replace(one, text=_MARK.sub("", one.text).strip()) for one in reversed(found))
         once = {one.text: one for one in read if one.text and one.score >= floor}
@@ -100,7 +99,7 @@ class Client:
 
     def matching(self, ns: str, query: str) -> list[Found]:
         """Memories that a description may mean."""
-        return self._ask(lambda api: api.matching(ns, clip(clean(query), LONGEST_QUERY)))
+        return self._ask(lambda api: api.matching(ns, clip(storable(query), LONGEST_QUERY)))
 
     def document(self, ns: str, doc: str) -> Document | None:
         """What was sent under an id; None for nothing."""
@@ -117,7 +116,7 @@ class Client:
         """Send a text under an id; False when something is there under it already: it would be added to that."""
         if self.document(ns, doc) is not None:
             return False
-        self._add(ns, doc, clean(text), metadata, context, "")
+        self._add(ns, doc, storable(text), metadata, context, "")
         return True
 
     def append(
@@ -164,7 +163,7 @@ class Client:
     def _add(
         self, ns: str, doc: str, text: str, metadata: Mapping[str, Any], context: str, date: str
     ) -> None:
-        about = clip(clean(context), LONGEST_CONTEXT)
+        about = clip(storable(context), LONGEST_CONTEXT)
         self._ask(lambda api: api.add(ns, doc, text, metadata, about, date))
 
     def _ask(self, call: Callable[[Dialect], Answer]) -> Answer:
@@ -199,16 +198,6 @@ def _holds(document: Document | None, part: str) -> bool:
     if document is None:
         return False
     return f"[/turn {part}]" in document.content or document.metadata.get("part") == part
-
-
-def clean(text: str) -> str:
-    """Text as the server's database takes it: it knows neither NUL nor halves of characters."""
-    return storable(text).replace("\x00", "")
-
-
-def key_of(*parts: str) -> str:
-    """An id that the same parts always give."""
-    return hashlib.sha256("\n".join(map(storable, parts)).encode()).hexdigest()[:24]
 
 
 def _dialect(version: str, url: str, key: str, timeout: float) -> Dialect:

@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from hermes_core import (
     Availability,
-    BackendRefused,
     Capabilities,
     Check,
     Delegation,
-    HermesHome,
-    MemoryProvider,
     MemoryWrite,
     Query,
     Recall,
     RecallItem,
     Session,
     SessionSwitch,
-    ToolCall,
     Turn,
 )
 from hermes_core.kit import (
-    ProviderUnavailable,
     Settings,
     bullet_list,
     clip,
     fold_space,
     is_trivial,
-    load_settings,
+    key_of,
+    polled,
+    storable,
+    utc_time,
 )
 from hermes_core.recall.rank import count_tokens
-from hermes_supermemory.client import LONGEST_MESSAGE, Client, Found, clean, key_of
+from hermes_supermemory.client import LONGEST_MESSAGE, Client, Found
 from hermes_supermemory.settings import KEY, NAME, SETTINGS, container_of, guidance
 from hermes_supermemory.tools import ALIASES, Tools
 
@@ -63,7 +59,7 @@ PROMPT_CONTEXT = """# Supermemory
 What was learned in earlier conversations, and a profile of the person, come by themselves."""
 
 
-class SupermemoryProvider(MemoryProvider):
+class SupermemoryProvider(Tools):
     """Memories and a profile that Supermemory makes of every turn, in a container for each profile and user.
 
     `clock` and `sleep` are those of the self-test, which waits for the server to read what it wrote.
@@ -77,44 +73,42 @@ class SupermemoryProvider(MemoryProvider):
         self, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self._clock, self._sleep = clock, sleep
-        self._tools = Tools(lambda: self.client, lambda: self.options)
-        self._client: Client | None = None
-        self._options: Settings | None = None
         self._turns: dict[str, int] = {}
 
     # -------------------------------------------------------------------- setup
 
-    def is_available(self) -> Availability:
+    def usable(self, options: Settings) -> Availability:
         """The SDK must be there, and a key for supermemory.ai; a server of one's own may do without."""
-        return _available(load_settings(SETTINGS, HermesHome.resolve().path, NAME))
+        if options.api != "v4" and not _sdk_is_current():
+            return Availability.no(
+                "the package supermemory 5 is not installed", "pip install 'supermemory>=5,<6'"
+            )
+        if options.api_key or options.base_url:
+            return Availability()
+        return Availability.no(
+            "api_key is not set, and supermemory.ai asks for one",
+            f"set {KEY} in the environment or .env (https://console.supermemory.ai), or base_url to your own server",
+        )
 
-    def open(self, home: Path) -> Client:
-        """The client by the settings of a home; `initialize` without a session, for commands."""
-        self.shutdown()
-        options = load_settings(SETTINGS, home, NAME)
-        if not (available := _available(options)):
-            raise ProviderUnavailable(available.reason, available.remedy)
-        self._options = options
-        self._client = Client(options.base_url, options.api_key or "", options.api, options.api_timeout)
-        return self._client
-
-    def initialize(self, session: Session) -> None:
-        """Make the client. Nothing is asked of the server yet."""
-        self.open(Path(session.home))
+    def connect(self, options: Settings, home: Path) -> Client:  # noqa: ARG002  nothing of it is in the home
+        """The client; nothing is asked of the server yet."""
+        return Client(options.base_url, options.api_key or "", options.api, options.api_timeout)
 
     def check(self, session: Session) -> Sequence[Check]:
         """Send a document, see that it is read and found, delete it."""
         ns, word = container_of(self.options, session), f"check{uuid.uuid4().hex}"
         doc = f"hermes-{word}"
         self.client.store(ns, doc, f"The hermes self-test wrote the word {word}.", {"type": "self_test"})
-        until = self._clock() + SELF_TEST_WAIT
         found, status = False, ""
-        while not found and status != "failed" and self._clock() < until:
+
+        def over() -> bool:
+            nonlocal found, status
             found = any(word in one.text for one in self.client.search(ns, word, 5, "hybrid"))
             document = self.client.document(ns, doc)
             status = document.status if document else "gone"
-            if not found:
-                self._sleep(SELF_TEST_POLL)
+            return found or status == "failed"
+
+        polled(over, SELF_TEST_WAIT, SELF_TEST_POLL, self._clock, self._sleep)
         deleted = self.client.delete(ns, doc)
         where = f"{self.client.place}, container {ns!r}"
         # Reading takes the server's models their time; that it is not over yet is no fault.
@@ -130,13 +124,9 @@ class SupermemoryProvider(MemoryProvider):
 
     # --------------------------------------------------------------------- turn
 
-    def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
-        """The four tools, with the choice of a container where the settings give one."""
-        return self._tools.schemas(load_settings(SETTINGS, HermesHome.resolve().path, NAME))
-
     def system_prompt_block(self) -> str:
         """What the tools are for, when there are any."""
-        return PROMPT_CONTEXT if self.options.recall_mode == "context" else PROMPT
+        return PROMPT if self.offers_tools else PROMPT_CONTEXT
 
     def on_turn_start(self, turn_number: int, session: Session) -> None:
         """Remember which turn it is: the profile comes with some of them."""
@@ -148,7 +138,7 @@ class SupermemoryProvider(MemoryProvider):
     def prefetch(self, query: Query, session: Session) -> Recall:
         """The profile, with the turns that it is due at, and memories that fit the message, within the budget."""
         options = self.options
-        if not options.auto_recall or options.recall_mode == "tools":
+        if not (options.auto_recall and self.recalls):
             return Recall()
         turn = self._turns.get(session.id, 1)
         due = turn <= 1 or turn % options.profile_frequency == 0
@@ -162,13 +152,6 @@ class SupermemoryProvider(MemoryProvider):
             found = self.client.search(ns, query.text, limit, mode, options.min_score, timeout)
         return _recall(static, dynamic, found, query.budget)
 
-    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
-        """Run one of the tools, also by an older name; what the server refuses is told to the model."""
-        try:
-            return self._tools.dispatch(call, session)
-        except BackendRefused as exc:
-            return json.dumps({"error": str(exc)})
-
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Add the turn to the document of its session."""
         small = is_trivial(turn.user) and len(turn.assistant) <= SHORT_ANSWER
@@ -178,7 +161,7 @@ class SupermemoryProvider(MemoryProvider):
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
         """Add what a subagent did to the document of the session."""
         if self.options.auto_capture:
-            task, result = (clip(clean(t), LONGEST_MESSAGE) for t in (delegation.task, delegation.result))
+            task, result = (clip(storable(t), LONGEST_MESSAGE) for t in (delegation.task, delegation.result))
             self._append(
                 _part(delegation.id), f"A subagent was asked: {task}\nIt answered: {result}", 0.0, session
             )
@@ -187,10 +170,10 @@ class SupermemoryProvider(MemoryProvider):
         """Mirror MEMORY.md and USER.md, a document for each entry."""
         ns = container_of(self.options, session)
         if write.action != "add" and not self.client.delete(ns, _entry(ns, write.target, write.previous)):
-            self._forget_entry(ns, clean(write.previous or write.old_text))
+            self._forget_entry(ns, storable(write.previous or write.old_text))
         if write.content.strip():
             metadata = {"type": "explicit_memory", "target": write.target, "sm_source": "hermes"}
-            text = clip(clean(write.content), LONGEST_MESSAGE)
+            text = clip(storable(write.content), LONGEST_MESSAGE)
             self.client.store(
                 ns, _entry(ns, write.target, write.content), text, metadata, guidance(self.options)
             )
@@ -202,33 +185,18 @@ class SupermemoryProvider(MemoryProvider):
             parts = {_part(turn) for turn in switch.rewound_turns}
             self.client.take_back(ns, _conversation(ns, switch.old), parts)
 
-    def shutdown(self) -> None:
-        """Close the client."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-
     # ------------------------------------------------------------------ private
-
-    @property
-    def client(self) -> Client:
-        """The open client."""
-        if self._client is None:
-            raise RuntimeError("SupermemoryProvider is used before initialize()")
-        return self._client
-
-    @property
-    def options(self) -> Settings:
-        """The settings of the home."""
-        if self._options is None:
-            raise RuntimeError("SupermemoryProvider is used before initialize()")
-        return self._options
 
     def _append(self, part: str, text: str, at: float, session: Session) -> None:
         ns = container_of(self.options, session)
-        metadata = {"type": "conversation", "sm_source": "hermes", "session_id": clip(clean(session.id), 255)}
-        date = datetime.fromtimestamp(at, UTC).date().isoformat() if at else ""
-        self.client.append(ns, _conversation(ns, session), part, text, metadata, guidance(self.options), date)
+        metadata = {
+            "type": "conversation",
+            "sm_source": "hermes",
+            "session_id": clip(storable(session.id), 255),
+        }
+        self.client.append(
+            ns, _conversation(ns, session), part, text, metadata, guidance(self.options), utc_time(at)[:10]
+        )
 
     def _forget_entry(self, ns: str, text: str) -> None:
         """Forget an entry that is not under an id of ours: the one memory that holds its words, or else none."""
@@ -246,22 +214,26 @@ def _sdk_is_current() -> bool:
         return False
 
 
+def _key(*parts: str) -> str:
+    return key_of(*parts, length=24)
+
+
 def _conversation(ns: str, session: Session) -> str:
-    return f"hermes-session-{key_of(ns, session.id)}"
+    return f"hermes-session-{_key(ns, session.id)}"
 
 
 def _entry(ns: str, target: str, text: str) -> str:
-    return f"hermes-entry-{key_of(ns, target, fold_space(clean(text)))}"
+    return f"hermes-entry-{_key(ns, target, fold_space(storable(text)))}"
 
 
 def _part(event: str) -> str:
-    return key_of(event)[:16]
+    return key_of(event, length=16)
 
 
 def _said(turn: Turn) -> str:
     said = (("user", turn.user), ("assistant", turn.assistant))
     return "\n".join(
-        f"{role}: {clip(clean(text), LONGEST_MESSAGE)}" for role, text in said if clean(text).strip()
+        f"{role}: {clip(storable(text), LONGEST_MESSAGE)}" for role, text in said if storable(text).strip()
     )
 
 
@@ -291,16 +263,3 @@ def _recall(static: Sequence[str], dynamic: Sequence[str], found: Sequence[Found
             left -= cost + count_tokens(listed)
     text = "\n\n".join(parts)
     return Recall(tuple(i for i in (*items, *lines.values()) if i.text in text), text)
-
-
-def _available(options: Settings) -> Availability:
-    if options.api != "v4" and not _sdk_is_current():
-        return Availability.no(
-            "the package supermemory 5 is not installed", "pip install 'supermemory>=5,<6'"
-        )
-    if options.api_key or options.base_url:
-        return Availability()
-    return Availability.no(
-        "api_key is not set, and supermemory.ai asks for one",
-        f"set {KEY} in the environment or .env (https://console.supermemory.ai), or base_url to your own server",
-    )

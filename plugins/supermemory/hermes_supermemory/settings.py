@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 
 from hermes_core import Field, Session
-from hermes_core.kit import Settings
+from hermes_core.kit import RECALL_MODE, Settings, key_of
 
 NAME = "supermemory"
 KEY = "SUPERMEMORY_API_KEY"
@@ -49,13 +48,7 @@ SETTINGS = (
         env="SUPERMEMORY_CONTAINER_TAG",
         identity=True,
     ),
-    Field(
-        "recall_mode",
-        str,
-        "hybrid",
-        "hybrid: recall and tools; context: recall alone; tools: tools alone.",
-        choices=("hybrid", "context", "tools"),
-    ),
+    RECALL_MODE,
     Field("auto_recall", bool, True, "Recall before each turn."),
     Field("auto_capture", bool, True, "Send each turn as it ends."),
     Field(
@@ -141,8 +134,7 @@ def container_of(options: Settings, session: Session, tag: str = "") -> str:
     tag = tag or primary_tag(options, session.identity)
     if not session.user_id:
         return tag
-    user = f"{session.platform}\n{session.user_id}".encode("utf-8", "replace")
-    return f"{tag}_{_spelt(session.platform)[:16]}_{hashlib.sha256(user).hexdigest()[:16]}"
+    return f"{tag}_{_spelt(session.platform)[:16]}_{key_of(session.platform, session.user_id, length=16)}"
 
 
 def guidance(options: Settings) -> str:

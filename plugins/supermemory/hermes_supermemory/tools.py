@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from hermes_core import Session, ToolCall
-from hermes_core.kit import Range, Settings, ToolBox, ToolInputInvalid, bullet_list, clip, fold_space, tool
-from hermes_supermemory.client import LONGEST_MESSAGE, Client, Found, clean, key_of
+from hermes_core.kit import (
+    BackendProvider,
+    Range,
+    ToolInputInvalid,
+    bullet_list,
+    clip,
+    fold_space,
+    key_of,
+    storable,
+    tool,
+)
+from hermes_supermemory.client import LONGEST_MESSAGE, Client, Found
 from hermes_supermemory.settings import container_of, custom_tags, guidance, primary_tag
 
 TOOL_FLOOR = 0.3
@@ -41,20 +50,15 @@ KINDS = (
 Container = Annotated[str | None, "container to use; the main one unless told otherwise"]
 
 
-class Tools:
-    """What the model may do. `client` and `options` are asked at each call: the tools are offered before there are any."""
+class Tools(BackendProvider[Client]):
+    """The provider's four tools; the containers that they let the model choose among come from the settings."""
 
-    def __init__(self, client: Callable[[], Client], options: Callable[[], Settings]) -> None:
-        self._client, self._options = client, options
-        self._box = ToolBox(self.store, self.search, self.forget, self.profile)
-
-    def schemas(self, options: Settings) -> list[dict[str, Any]]:
-        """What is offered by these settings."""
-        if options.recall_mode == "context":
-            return []
-        schemas = copy.deepcopy(self._box.schemas)
+    def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
+        """The four tools, with the choice of a container where the settings give one."""
+        schemas = super().get_tool_schemas()
         # The main container is named after the profile, which is not known here: it is the one that is left out.
-        choice, when = custom_tags(options), options.custom_container_instructions.strip()
+        choice = custom_tags(self.options)
+        when = self.options.custom_container_instructions.strip()
         for schema in schemas:
             properties = schema["parameters"]["properties"]
             if choice:
@@ -66,12 +70,14 @@ class Tools:
                 properties["metadata"]["type"] = "object"
         return schemas
 
-    def dispatch(self, call: ToolCall, session: Session) -> str:
-        """Run the tool that `call` names, also by an older name."""
+    def handle_tool_call(self, call: ToolCall, session: Session) -> Any:
+        """Run one of the tools, also by an older name; labels may come as an object."""
         arguments = dict(call.arguments) if isinstance(call.arguments, Mapping) else call.arguments
         if isinstance(arguments, dict) and isinstance(arguments.get("metadata"), Mapping):
             arguments["metadata"] = json.dumps(arguments["metadata"])
-        return self._box.dispatch(ToolCall(ALIASES.get(call.name, call.name), arguments, call.id), session)
+        return super().handle_tool_call(
+            ToolCall(ALIASES.get(call.name, call.name), arguments, call.id), session
+        )
 
     @tool("supermemory_store")
     def store(
@@ -82,16 +88,16 @@ class Tools:
         container_tag: Container = None,
     ) -> dict[str, Any]:
         """Keep something for later conversations."""
-        text = fold_space(clean(_needed("content", content)))
+        text = fold_space(storable(content))
         if len(text) > LONGEST_MESSAGE:
             raise ToolInputInvalid(
                 f"content has {len(text)} characters, over {LONGEST_MESSAGE}", "shorten it"
             )
         ns = self._chosen(container_tag, session)
-        doc = f"hermes-note-{key_of(ns, text)}"
-        about = {"sm_source": "hermes", "session_id": clip(clean(session.id), 255)}
+        doc = f"hermes-note-{key_of(ns, text, length=24)}"
+        about = {"sm_source": "hermes", "session_id": clip(storable(session.id), 255)}
         labels = {"type": _kind(text), **_labels(metadata), **about}
-        self._client().store(ns, doc, text, labels, guidance(self._options()))
+        self.client.store(ns, doc, text, labels, guidance(self.options))
         return {"saved": True, "id": doc, "preview": clip(text, 80), **_told(container_tag)}
 
     @tool("supermemory_search")
@@ -103,8 +109,8 @@ class Tools:
         container_tag: Container = None,
     ) -> dict[str, Any]:
         """Search what was learned and kept in earlier conversations."""
-        ns, mode = self._chosen(container_tag, session), self._options().search_mode
-        found = self._client().search(ns, _needed("query", query), limit, mode, TOOL_FLOOR)
+        ns, mode = self._chosen(container_tag, session), self.options.search_mode
+        found = self.client.search(ns, query, limit, mode, TOOL_FLOOR)
         results = [{**_shown(one), "similarity": round(100 * one.score)} for one in found]
         return {"results": results, "count": len(results), **_told(container_tag)}
 
@@ -119,18 +125,20 @@ class Tools:
         """Forget a memory, by its id or by what it says. When several may be meant, they are listed instead."""
         ns = self._chosen(container_tag, session)
         if id and id.strip():
-            memory = clip(clean(id), 255)
+            memory = clip(storable(id), 255)
             ours = memory.startswith("hermes-")
-            if not (self._client().forget(ns, memory) or (ours and self._client().delete(ns, memory))):
+            if not (self.client.forget(ns, memory) or (ours and self.client.delete(ns, memory))):
                 raise ToolInputInvalid(f"there is no memory {memory!r}", "send an id from a result")
             return {"forgotten": True, "id": memory, **_told(container_tag)}
-        wanted = fold_space(clean(_needed("id or query", query or "")))
-        candidates = self._client().matching(ns, wanted)
+        wanted = fold_space(storable(query or ""))
+        if not wanted:
+            raise ToolInputInvalid("id or query is empty", "send one of them")
+        candidates = self.client.matching(ns, wanted)
         same = [one for one in candidates if fold_space(one.text) == wanted] or candidates
         if len(same) != 1:
             message = f"{len(candidates)} memories may be meant"
             return {"forgotten": False, "message": message, "candidates": [*map(_shown, candidates)]}
-        forgotten = self._client().forget(ns, same[0].id)
+        forgotten = self.client.forget(ns, same[0].id)
         return {"forgotten": forgotten, **_shown(same[0]), **_told(container_tag)}
 
     @tool("supermemory_profile")
@@ -142,11 +150,11 @@ class Tools:
     ) -> dict[str, Any]:
         """Get the profile of the person: what lasts, and what is going on."""
         ns = self._chosen(container_tag, session)
-        static, dynamic = self._client().profile(ns)
+        static, dynamic = self.client.profile(ns)
         told: dict[str, Any] = {"profile": _facts(static, dynamic)}
         told |= {"static_count": len(static), "dynamic_count": len(dynamic)}
         if query and query.strip():
-            found = self._client().search(ns, query, 5, self._options().search_mode, TOOL_FLOOR)
+            found = self.client.search(ns, query, 5, self.options.search_mode, TOOL_FLOOR)
             told["results"] = [*map(_shown, found)]
         return {**told, **_told(container_tag)}
 
@@ -154,10 +162,10 @@ class Tools:
 
     def _chosen(self, tag: str | None, session: Session) -> str:
         """The container that the model asked for, among those of the settings."""
-        allowed = [primary_tag(self._options(), session.identity), *custom_tags(self._options())]
+        allowed = [primary_tag(self.options, session.identity), *custom_tags(self.options)]
         if tag and tag not in allowed:
             raise ToolInputInvalid(f"container_tag can't be {tag!r:.80}", f"send one of {', '.join(allowed)}")
-        return container_of(self._options(), session, tag or "")
+        return container_of(self.options, session, tag or "")
 
 
 def _shown(one: Found) -> dict[str, Any]:
@@ -183,14 +191,10 @@ def _labels(metadata: str | None) -> dict[str, Any]:
         return {}
     known = told.items() if isinstance(told, dict) else ()
     return {
-        clean(n): clean(v) if isinstance(v, str) else v for n, v in known if isinstance(v, str | int | float)
+        storable(n): storable(v) if isinstance(v, str) else v
+        for n, v in known
+        if isinstance(v, str | int | float)
     }
-
-
-def _needed(name: str, value: str) -> str:
-    if not clean(value).strip():
-        raise ToolInputInvalid(f"{name} is empty", f"send {name}")
-    return value
 
 
 def _told(container_tag: str | None) -> dict[str, str]:

@@ -216,7 +216,7 @@ def test_a_turn_that_comes_twice_is_curated_once(place: Place) -> None:
     turn = Turn("turn-1", 1, SAID, "Noted.", at=1.8e9)
     for _ in range(2):
         place.provider.sync_turn(turn, place.session())
-    entries = place.provider.brv.log(place.provider.tree(place.session()).folder, 20)
+    entries = place.provider.client.log(place.provider.tree(place.session()).folder, 20)
     assert [entry.kept for entry in entries if "turn-1" in entry.context] == [True]
     assert place.recalls(ASKED, "Quillfeather")
 

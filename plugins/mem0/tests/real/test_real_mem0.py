@@ -54,7 +54,7 @@ began = time.perf_counter()
 for number, text in enumerate(said * 2):
     provider.sync_turn(Turn(f"t{number % len(said)}", 1, text, "Noted."), session)
 seen["turn_ms"] = round((time.perf_counter() - began) * 500 / len(said), 1)
-seen["kept"] = sorted(n.text for n in provider.backend.listed("hermes-user", 100))
+seen["kept"] = sorted(n.text for n in provider.client.listed("hermes-user", 100))
 began = time.perf_counter()
 found = {question: [(i.text, i.score) for i in provider.prefetch(Query(question), session).items] for question in asked}
 seen["recall_ms"] = round((time.perf_counter() - began) * 1000 / len(asked), 1)
@@ -62,7 +62,7 @@ seen["recalled"] = found
 provider.on_memory_write(MemoryWrite("w1", "add", "memory", "Entry one."), session)
 provider.on_memory_write(MemoryWrite("w2", "replace", "memory", "Entry two.", previous="Entry one."), session)
 provider.on_session_switch(SessionSwitch("w3", session, session, "rewind", rewound_turns=("t0",)))
-seen["changed"] = sorted(n.text for n in provider.backend.listed("hermes-user", 100))
+seen["changed"] = sorted(n.text for n in provider.client.listed("hermes-user", 100))
 bob = Session("s2", platform="telegram", user_id="bob", home=home)
 seen["bob"] = [i.text for i in provider.prefetch(Query(next(iter(asked))), bob).items]
 seen["checks"] = [check.ok for check in provider.check(session)]
@@ -76,7 +76,7 @@ except ConfigError as exc:
     seen["refused"] = str(exc)
 file.write_text(json.dumps(settings))
 provider.initialize(session)
-seen["after"] = sorted(n.text for n in provider.backend.listed("hermes-user", 100))
+seen["after"] = sorted(n.text for n in provider.client.listed("hermes-user", 100))
 provider.shutdown()
 print(json.dumps(seen))
 """
