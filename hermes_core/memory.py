@@ -12,6 +12,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -132,14 +133,13 @@ class Memory:
         self._notes: tuple[str, ...] = ()
         self.provider_fields: tuple[Field, ...] = ()
         self.manager.add_provider(CuratedProvider(self.curated), builtin=True)
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.manager.shutdown_all, 1.0)
             if not isinstance(chosen, str):
                 self._hold(chosen, self._selected)
             elif chosen:
                 self._load(chosen)
-        except BaseException:
-            self.manager.shutdown_all(1.0)
-            raise
+            undo.pop_all()
 
     @property
     def local_session(self) -> Session:

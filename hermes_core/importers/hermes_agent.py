@@ -62,30 +62,32 @@ def read_hermes_agent(path: Path, skipped: Skipped) -> Iterator[StreamedSession]
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=10)
-    connection.row_factory = sqlite3.Row
-    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    try:
-        columns = {table: _columns(connection, table) for table in ("sessions", "messages", "schema_version")}
-        if "version" not in columns["schema_version"] or "compacted" not in columns["messages"]:
-            raise ImportFailed(
-                "this database is no state.db of Hermes Agent", "name the file that its home holds"
-            )
-        version = connection.execute("SELECT max(version) FROM schema_version").fetchone()[0]
-        if not isinstance(version, int) or version < OLDEST:
-            raise ImportFailed(
-                f"its schema is {version!r}, and {OLDEST} is the oldest that is read",
-                "open it once with Hermes Agent 0.19 or later, which brings it up to date",
-            )
-        missing = {"id", "source", "started_at"} - columns["sessions"] or set(_SAID) - columns["messages"]
-        if missing:
-            raise ImportFailed(
-                f"it lacks the columns {sorted(missing)}", "please report this with the version"
-            )
-    except BaseException:
-        connection.close()
-        raise
+    with contextlib.ExitStack() as undo:
+        connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=10)
+        undo.callback(connection.close)
+        connection.row_factory = sqlite3.Row
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        _refuse_other(connection)
+        undo.pop_all()
     return connection
+
+
+def _refuse_other(connection: sqlite3.Connection) -> None:
+    """Raise `ImportFailed` unless it is a state.db that can be read."""
+    columns = {table: _columns(connection, table) for table in ("sessions", "messages", "schema_version")}
+    if "version" not in columns["schema_version"] or "compacted" not in columns["messages"]:
+        raise ImportFailed(
+            "this database is no state.db of Hermes Agent", "name the file that its home holds"
+        )
+    version = connection.execute("SELECT max(version) FROM schema_version").fetchone()[0]
+    if not isinstance(version, int) or version < OLDEST:
+        raise ImportFailed(
+            f"its schema is {version!r}, and {OLDEST} is the oldest that is read",
+            "open it once with Hermes Agent 0.19 or later, which brings it up to date",
+        )
+    missing = {"id", "source", "started_at"} - columns["sessions"] or set(_SAID) - columns["messages"]
+    if missing:
+        raise ImportFailed(f"it lacks the columns {sorted(missing)}", "please report this with the version")
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> set[str]:

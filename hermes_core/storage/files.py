@@ -93,10 +93,9 @@ def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
                 os.fsync(file.fileno())
             Path(temporary).chmod(mode)
             Path(temporary).replace(target)
-        except BaseException:
-            with contextlib.suppress(OSError):
+        finally:
+            with contextlib.suppress(OSError):  # it is gone when all went well
                 Path(temporary).unlink()
-            raise
         sync_folder(target.parent)
     except OSError as exc:
         raise _storage_error("write", path, exc) from exc

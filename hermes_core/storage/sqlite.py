@@ -172,9 +172,8 @@ class Database:
                 try:
                     yield connection
                     connection.execute("COMMIT")
-                except BaseException:
+                finally:
                     _roll_back(connection)
-                    raise
 
     def write(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Run one statement that changes rows, as a transaction of its own or in the one under way; how many rows.
@@ -232,14 +231,13 @@ class Database:
             isolation_level=None,
             check_same_thread=False,
         )
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(connection.close)
             connection.row_factory = sqlite3.Row
             connection.execute("PRAGMA foreign_keys = ON")
             if not self._read_only:
                 self._configure(connection)
-        except BaseException:
-            connection.close()
-            raise
+            undo.pop_all()
         return connection
 
     def _prepare_file(self) -> None:
@@ -334,9 +332,8 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> 
                 connection.execute("INSERT INTO schema_migrations VALUES (?, ?)", (name, time.time()))
                 ran.append(name)
             connection.execute("COMMIT")
-        except BaseException:
+        finally:
             _roll_back(connection)
-            raise
     return ran
 
 
@@ -351,7 +348,7 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
-    """End the transaction, unless SQLite already did (as it does when the disk is full)."""
+    """End a transaction that was not committed, unless SQLite already did (as it does when the disk is full)."""
     if connection.in_transaction:
         connection.execute("ROLLBACK")
 
