@@ -57,10 +57,6 @@ class RecallResult:
         """Label and text of each part that has any, for the fence."""
         return [(part.provider, part.recall.render()) for part in self.parts if part.recall]
 
-    def with_part(self, label: str, recall: Recall) -> RecallResult:
-        """This result and one more source."""
-        return replace(self, parts=(*self.parts, RecallPart(label, recall, "fresh" if recall else "none")))
-
 
 class Warmed:
     """The result that waits for one session of one provider: taken once, and not when it is old.

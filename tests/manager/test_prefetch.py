@@ -266,11 +266,6 @@ def test_a_first_item_that_is_too_long_is_cut() -> None:
     assert within(Recall((RecallItem("a" * 10), RecallItem("b"))), 1).items == (RecallItem("aaaa"),)
 
 
-def test_a_host_can_add_a_source_of_its_own() -> None:
-    result = RecallResult().with_part("sessions", Recall(text="we talked"))
-    assert result.contexts == [("sessions", "we talked")]
-
-
 def test_a_turn_start_that_is_waited_for_waits_for_no_recall(hermes_home: HermesHome) -> None:
     manager, provider, session = MemoryManager(hermes_home), RecordingProvider(), make_session()
     manager.add_provider(provider)

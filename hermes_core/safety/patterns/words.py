@@ -87,10 +87,6 @@ SECRET_FILE = (
     r"|wallet\.dat|login data|cookies\.sqlite|\.config/gcloud|keychain-db|\.bash_history"
     r"|\.zsh_history|/proc/self/environ))"
 )
-READ = (
-    r"(?:cat|bat|head|tail|less|more|type|get-content|gc|xxd|strings|od|hexdump|base64|nl"
-    r"|tac|awk|sed|grep|cut|read|open|source)"
-)
 FETCH = r"(?:curl|wget|fetch|iwr|irm|invoke-webrequest|invoke-restmethod|http|https|aria2c|lynx)"
 SHELL = (
     r"(?:sudo |env |/usr|/bin|/local){0,4}/?(?:ba|z|da|k|c|fi)?sh\b|(?:sudo )?"

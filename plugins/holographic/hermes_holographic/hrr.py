@@ -57,11 +57,6 @@ def bind(left: Phases, right: Phases) -> Phases:
     return left + right
 
 
-def unbind(bound: Phases, role: Phases) -> Phases:
-    """What was bound to `role`, exactly."""
-    return bound - role
-
-
 def bundle(vectors: Iterable[Phases]) -> Phases | None:
     """One vector similar to each of `vectors`; None when there are none."""
     rows = list(vectors)
