@@ -19,7 +19,7 @@ Row = TypeVar("Row")
 # JSON escapes the C0 controls only. These drive a terminal too, or have no bytes in UTF-8.
 _ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 words_argument = click.argument("words", nargs=-1, required=True)
 
 

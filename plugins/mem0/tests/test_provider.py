@@ -180,7 +180,7 @@ def test_the_five_tools_of_an_editor(agent: Agent, start: Start, request: pytest
     assert agent.tool("mem0_list") == {"results": [], "count": 0}
 
 
-@pytest.mark.parametrize("memory_id", ["no-uuid", "../1", str(uuid.UUID(int=9)), ""])
+@pytest.mark.parametrize("memory_id", ["no-uuid", "../1", str(uuid.UUID(int=9))])
 def test_an_id_that_is_not_there_is_a_clean_error(
     agent: Agent, start: Start, request: pytest.FixtureRequest, memory_id: str
 ) -> None:
