@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from pkgutil import resolve_name
+from typing import Any, ClassVar, Generic, TypeVar
 
 from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import Availability, Field, Session, ToolCall
@@ -32,10 +33,12 @@ RECALL_MODE = Field(
 class ConfiguredProvider(MemoryProvider):
     """A provider with settings: it says whether they suffice, and offers its tools as far as they allow.
 
-    Override `settings_of` where settings stand elsewhere too, `usable` where more is needed than the required settings, and
+    `commands` is where its commands are, as "package.cli:COMMANDS": a tuple of click commands that is imported when they
+    are asked for. Override `settings_of` where settings stand elsewhere too, `usable` where more is needed than the required settings, and
     `tools` where it depends on the settings which there are.
     """
 
+    commands: ClassVar[str] = ""
     _options: Settings | None = None
 
     @property
@@ -88,6 +91,13 @@ class ConfiguredProvider(MemoryProvider):
     def is_available(self) -> Availability:
         """Whether the settings of the home that asks suffice."""
         return self.usable(self.settings_of(HermesHome.resolve().path))
+
+    def register_cli(self, group: Any) -> None:
+        """Its commands, which find the provider as `context.obj`."""
+        if self.commands:
+            group.context_settings["obj"] = self
+            for command in resolve_name(self.commands):
+                group.add_command(command)
 
     def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
         """Those of the tools; none in the mode that only recalls."""

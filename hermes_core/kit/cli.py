@@ -1,11 +1,11 @@
-"""Commands of a provider, under its name: the options that they share, the home they work on, and how they print."""
+"""For the commands of a provider: the options that they share, the home that they work on, and how they print."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -29,13 +29,6 @@ def limit_option(default: int = 20, most: int | None = None) -> Callable[[Any], 
     return click.option(
         "-n", "--limit", type=kind, default=default, show_default=True, help="At most so many."
     )
-
-
-def add_all(group: click.Group, provider: object, commands: Iterable[click.Command]) -> None:
-    """What `register_cli` does with the group that it is given; the commands find the provider as `context.obj`."""
-    group.context_settings["obj"] = provider
-    for command in commands:
-        group.add_command(command)
 
 
 def owner_of(context: click.Context) -> Session:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from hermes_core import Availability, Field, HermesHome, Session, ToolCall
@@ -34,6 +35,7 @@ class Shop:
 class Teas(BackendProvider[Shop]):
     name = "teas"
     settings = (Field("place", required=True), RECALL_MODE)
+    commands = "teas_cli:COMMANDS"
 
     def connect(self, options: Settings, home: Path) -> Shop:
         return Shop(f"{options.place} in {home.name}")
@@ -136,6 +138,19 @@ def test_tools_answer_json_also_for_what_the_backend_refuses(hermes_home: Hermes
     assert answer(provider, "teas_drink", kind="oolong") == {"result": "oolong for s1"}
     assert answer(provider, "teas_drink", kind="mud") == {"error": "nobody drinks that"}
     assert answer(provider, "teas_drink", kind=" ") == {"error": "kind is empty; send some text"}
+
+
+def test_commands_are_imported_when_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider, group = Teas(), click.Group("teas")
+    with pytest.raises(ModuleNotFoundError, match="teas_cli"):
+        provider.register_cli(group)
+    (tmp_path / "teas_cli.py").write_text("import click\nCOMMANDS = (click.Command('pour'),)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    provider.register_cli(group)
+    assert list(group.commands) == ["pour"]
+    assert group.make_context("teas", ["pour"]).obj is provider
 
 
 def test_tools_may_be_coroutines(hermes_home: HermesHome) -> None:

@@ -10,7 +10,6 @@ import click
 from click.testing import CliRunner, Result
 
 from hermes_core.kit.cli import (
-    add_all,
     json_option,
     limit_option,
     opened,
@@ -65,7 +64,9 @@ def run(*words: str) -> tuple[Result, Provider]:
         pass
 
     provider = Provider()
-    add_all(main, provider, (find, about))
+    main.context_settings["obj"] = provider
+    main.add_command(find)
+    main.add_command(about)
     return CliRunner().invoke(main, ["--home", "/tea", *words]), provider
 
 

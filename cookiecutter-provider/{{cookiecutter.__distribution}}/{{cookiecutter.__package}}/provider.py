@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 import uuid
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 from hermes_core import (
-{%- if cookiecutter.kind != "local" %}
+{%- if cookiecutter.kind == "sdk" %}
     Availability,
 {%- endif %}
     Check,
-{%- if cookiecutter.kind != "local" %}
-    HermesHome,
-{%- endif %}
-    MemoryProvider,
     MemoryWrite,
     Query,
     Recall,
     RecallItem,
     Session,
     SessionSwitch,
-    ToolCall,
     Turn,
 )
 from hermes_core.kit import (
-{%- if cookiecutter.kind != "local" %}
-    ProviderUnavailable,
-{%- endif %}
+    BackendProvider,
     Range,
-    ToolBox,
-    ToolInputInvalid,
+    Settings,
     clip,
     fitting,
     fold_space,
     is_trivial,
-    load_settings,
+    key_of,
     storable,
     tool,
+    utc_time,
 )
 
 from {{ cookiecutter.__package }}.client import Client, Note{% if cookiecutter.kind == "sdk" %}, installed{% endif %}
@@ -58,48 +49,32 @@ What the person said before is recalled by itself when it fits. Keep lasting fac
 further with `{{ cookiecutter.__prefix }}_search`."""
 
 
-class {{ cookiecutter.__class }}(MemoryProvider):
+class {{ cookiecutter.__class }}(BackendProvider[Client]):
     """Notes of what people say, each in the memory of the one who said it."""
 
     name = NAME
     settings = SETTINGS
-
-    def __init__(self) -> None:
-        self._tools = ToolBox(self.remember, self.search)
-        self._client: Client | None = None
+    commands = "{{ cookiecutter.__package }}.cli:COMMANDS"
 
     # -------------------------------------------------------------- setup
-{%- if cookiecutter.kind != "local" %}
-
-    def is_available(self) -> Availability:
-        """{% if cookiecutter.kind == "sdk" %}The SDK must be there, and a{% else %}A{% endif %}ll that the settings ask for."""
 {%- if cookiecutter.kind == "sdk" %}
+
+    def usable(self, options: Settings) -> Availability:
+        """The SDK must be there, and all that the settings ask for."""
         if not installed():
             return Availability.no("the SDK is not installed", "pip install ...")
-{%- endif %}
-        return load_settings(SETTINGS, HermesHome.resolve().path, NAME).availability
+        return super().usable(options)
 {%- endif %}
 
-    def open(self, home: Path) -> Client:
-        """The client by the settings of a home; `initialize` without a session, for commands."""
-        self.shutdown()
-        options = load_settings(SETTINGS, home, NAME)
+    def connect(self, options: Settings, home: Path) -> Client:
+        """The client for these settings; a command and a session use it alike."""
 {%- if cookiecutter.kind == "local" %}
-        self._client = Client(home / Path(options.path).expanduser())
+        return Client(home / Path(options.path).expanduser())
+{%- elif cookiecutter.kind == "http" %}
+        return Client(options.url, options.api_key, options.timeout)
 {%- else %}
-        if not options.availability:
-            raise ProviderUnavailable(options.availability.reason, options.availability.remedy)
-{%- if cookiecutter.kind == "http" %}
-        self._client = Client(options.url, options.api_key, options.timeout)
-{%- else %}
-        self._client = Client(options.api_key, options.project, home)
+        return Client(options.api_key, options.project, home)
 {%- endif %}
-{%- endif %}
-        return self._client
-
-    def initialize(self, session: Session) -> None:
-        """Open what the settings name."""
-        self.open(Path(session.home))
 
     def check(self, session: Session) -> Sequence[Check]:
         """Write a note, find it, forget it."""
@@ -111,17 +86,7 @@ class {{ cookiecutter.__class }}(MemoryProvider):
             self.client.forget(word)
         return [Check("write, recall, forget", found == [word], self.client.place)]
 
-    def register_cli(self, group: Any) -> None:
-        """`hermes {{ cookiecutter.name }} search`."""
-        from {{ cookiecutter.__package }}.cli import add_commands
-
-        add_commands(group, self)
-
     # --------------------------------------------------------------- turn
-
-    def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
-        """The two tools below."""
-        return self._tools.schemas
 
     def system_prompt_block(self) -> str:
         """What the tools are for."""
@@ -132,13 +97,8 @@ class {{ cookiecutter.__class }}(MemoryProvider):
         if is_trivial(query.text):
             return Recall()
         found = self.client.search(clip(storable(query.text), LONGEST), session.scope, RECALLED)
-        return fitting(
-            (RecallItem(note.text, note.score, note.key, when=_day(note.at)) for note in found), query.budget
-        )
-
-    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
-        """Run one of the tools."""
-        return self._tools.dispatch(call, session)
+        items = (RecallItem(note.text, note.score, note.key, when=utc_time(note.at)[:10]) for note in found)
+        return fitting(items, query.budget)
 
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Keep what the person said. The turn's id is the key, so that a repeat changes nothing."""
@@ -148,21 +108,15 @@ class {{ cookiecutter.__class }}(MemoryProvider):
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Mirror MEMORY.md and USER.md, a note for each entry."""
         if write.previous:
-            self.client.forget(_key(write.target, write.previous))
+            self.client.forget(key_of(write.target, write.previous))
         if write.content:
             text = _short(write.content)
-            self.client.put(Note(_key(write.target, write.content), session.scope, text, time.time()))
+            self.client.put(Note(key_of(write.target, write.content), session.scope, text, time.time()))
 
     def on_session_switch(self, switch: SessionSwitch) -> None:
         """Forget the turns that the person took back."""
         for turn_id in switch.rewound_turns:
             self.client.forget(turn_id)
-
-    def shutdown(self) -> None:
-        """Close the client."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
 
     # ------------------------------- tools; the docstring is what the model reads
 
@@ -172,9 +126,7 @@ class {{ cookiecutter.__class }}(MemoryProvider):
     ) -> dict[str, Any]:
         """Keep a fact for later conversations."""
         text = _short(fact)
-        if not text:
-            raise ToolInputInvalid("fact is empty", "send a sentence")
-        self.client.put(Note(_key(session.scope, text), session.scope, text, time.time()))
+        self.client.put(Note(key_of(session.scope, text), session.scope, text, time.time()))
         return {"remembered": text}
 
     @tool("{{ cookiecutter.__prefix }}_search")
@@ -183,24 +135,8 @@ class {{ cookiecutter.__class }}(MemoryProvider):
     ) -> dict[str, Any]:
         """Look for what was said or kept in earlier conversations."""
         found = self.client.search(clip(query, LONGEST), session.scope, limit)
-        return {"results": [{"text": note.text, "when": _day(note.at)} for note in found]}
-
-    @property
-    def client(self) -> Client:
-        """The open client."""
-        if self._client is None:
-            raise RuntimeError("{{ cookiecutter.__class }} is used before initialize()")
-        return self._client
+        return {"results": [{"text": note.text, "when": utc_time(note.at)[:10]} for note in found]}
 
 
 def _short(text: str) -> str:
     return clip(fold_space(storable(text)), LONGEST)
-
-
-def _key(*parts: str) -> str:
-    """A key that the same parts always give."""
-    return hashlib.sha256("\n".join(map(storable, parts)).encode()).hexdigest()[:32]
-
-
-def _day(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).date().isoformat()

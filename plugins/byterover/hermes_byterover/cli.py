@@ -8,7 +8,6 @@ import click
 
 from hermes_core import Session
 from hermes_core.kit.cli import (
-    add_all,
     json_option,
     limit_option,
     opened,
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0
 """Seconds for a command; a person waits in front of it."""
-
-
-def add_commands(group: click.Group, provider: ByteRoverProvider) -> None:
-    """Add status, search, log and brv to `group`."""
-    add_all(group, provider, (status, search, log, brv))
 
 
 @click.command()
@@ -95,3 +89,6 @@ def _open(context: click.Context) -> tuple[ByteRoverProvider, Session]:
 def _line(row: dict[str, Any]) -> str:
     came = row["error"] or ", ".join(row["changes"])
     return f"{row['id']}  {row['status']}  {came}  {row['about']}"
+
+
+COMMANDS = (status, search, log, brv)

@@ -81,6 +81,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
 
     name = NAME
     settings = SETTINGS
+    commands = "hermes_byterover.cli:COMMANDS"
 
     def __init__(self, pause: float = FIRST_PAUSE) -> None:
         self._pause = pause
@@ -142,12 +143,6 @@ class ByteRoverProvider(BackendProvider[Brv]):
         setting = self.options.folder
         folder = home / Path(setting).expanduser()
         return [str(folder)] if setting and not folder.is_relative_to(home) else []
-
-    def register_cli(self, group: Any) -> None:
-        """`hermes byterover status|search|log|brv`."""
-        from hermes_byterover.cli import add_commands
-
-        add_commands(group, self)
 
     # --------------------------------------------------------------- turn
 

@@ -10,22 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hermes_core.kit import Settings, command_home
-from hermes_core.kit.cli import add_all, json_option, owner_of, print_facts, print_rows, words_argument
+from hermes_core.kit.cli import json_option, owner_of, print_facts, print_rows, words_argument
 from hermes_hindsight.daemon import daemon_of
 from hermes_hindsight.settings import bank_of, embedded
 
 if TYPE_CHECKING:
     from hermes_hindsight.client import Client
-    from hermes_hindsight.provider import HindsightProvider
 
 Answer = TypeVar("Answer")
 
 _BANK = click.option("--bank", help="Another bank than that of this profile.")
-
-
-def add_commands(group: click.Group, provider: HindsightProvider) -> None:
-    """Add status, recall, operations, start and stop to `group`."""
-    add_all(group, provider, (status, recall, operations, start, stop))
 
 
 @click.command()
@@ -142,3 +136,6 @@ def _operation(one: dict[str, Any], retried: bool) -> str:
     trouble = f"  {one['error_message']}" if one.get("error_message") else ""
     state = "tried again" if retried else one["status"]
     return f"{one['created_at'][:19]}  {state:<11}  {one['task_type']}{trouble}"
+
+
+COMMANDS = (status, recall, operations, start, stop)

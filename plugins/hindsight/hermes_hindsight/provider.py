@@ -83,6 +83,7 @@ class HindsightProvider(ConfiguredProvider):
 
     name = NAME
     settings = SETTINGS
+    commands = "hermes_hindsight.cli:COMMANDS"
 
     def __init__(self) -> None:
         self._client: Client | None = None
@@ -151,12 +152,6 @@ class HindsightProvider(ConfiguredProvider):
                 _RETRY if failed else "",
             ),
         ]
-
-    def register_cli(self, group: Any) -> None:
-        """`hermes hindsight status|recall|operations|start|stop`."""
-        from hermes_hindsight.cli import add_commands
-
-        add_commands(group, self)
 
     # --------------------------------------------------------------- turn
 

@@ -8,18 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_core.kit import command_home
-from hermes_core.kit.cli import add_all, json_option, limit_option, print_facts, print_rows
+from hermes_core.kit.cli import json_option, limit_option, print_facts, print_rows
 
 if TYPE_CHECKING:
-    from hermes_holographic.provider import HolographicProvider
     from hermes_holographic.retrieval import FactMemory
 
 _USER = click.option("--user", default="", metavar="PLATFORM:ID", help="Of this user of a gateway.")
-
-
-def add_commands(group: click.Group, provider: HolographicProvider) -> None:
-    """Add facts, probe, related, reason, contradictions, stats and export to `group`."""
-    add_all(group, provider, (facts, probe, related, reason, contradictions, stats, export))
 
 
 @click.command()
@@ -113,3 +107,6 @@ def _fact(fact: dict[str, Any]) -> str:
 def _pair(pair: dict[str, Any]) -> str:
     about = f"{pair['subject']}: {pair['attribute']} ({pair['contradiction_score']:.2f})"
     return f"{about}\n{_fact(pair['fact_a'])}\n{_fact(pair['fact_b'])}"
+
+
+COMMANDS = (facts, probe, related, reason, contradictions, stats, export)

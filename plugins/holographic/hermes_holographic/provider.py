@@ -95,6 +95,7 @@ class HolographicProvider(ConfiguredProvider):
 
     name = NAME
     settings = SETTINGS
+    commands = "hermes_holographic.cli:COMMANDS"
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
@@ -155,12 +156,6 @@ class HolographicProvider(ConfiguredProvider):
             Check("recall by name", by_name == [fact_id], where),
             Check("database", not damage, "; ".join(damage) or where, "restore a backup" if damage else ""),
         ]
-
-    def register_cli(self, group: Any) -> None:
-        """`hermes holographic facts|probe|related|reason|contradictions|stats`."""
-        from hermes_holographic.cli import add_commands
-
-        add_commands(group, self)
 
     # --------------------------------------------------------------- turn
 

@@ -9,23 +9,15 @@ import click
 
 from hermes_core import HermesError, Session
 from hermes_core.kit import Settings, command_home, load_settings, printable, redact, save_settings
-from hermes_core.kit.cli import add_all, json_option, limit_option, owner_of, print_facts, print_rows
+from hermes_core.kit.cli import json_option, limit_option, owner_of, print_facts, print_rows
 from hermes_honcho import names
 from hermes_honcho.settings import LEVELS, MODES, NAME, SETTINGS, STRATEGIES, address, observed, turns_a_batch
 
 if TYPE_CHECKING:
     from hermes_honcho.client import Client
-    from hermes_honcho.provider import HonchoProvider
 
 GLOBAL_FILE = "~/.honcho/config.json"
 """Where Honcho's programs keep settings that they share."""
-
-
-def add_commands(group: click.Group, provider: HonchoProvider) -> None:
-    """Add the commands to `group`."""
-    looking, memory = (status, sessions, peers), (identity, migrate)
-    setting = (peer, mode, strategy, tokens, map_, sync, enable, disable)
-    add_all(group, provider, (*looking, *setting, *memory))
 
 
 # --------------------------------------------------------------------- looking
@@ -297,3 +289,10 @@ def _complete(folder: Path, given: dict[str, Any]) -> str:
 
 def _line(row: dict[str, str]) -> str:
     return "  ".join(filter(None, row.values()))
+
+
+COMMANDS = (
+    *(status, sessions, peers),
+    *(peer, mode, strategy, tokens, map_, sync, enable, disable),
+    *(identity, migrate),
+)

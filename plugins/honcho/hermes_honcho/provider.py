@@ -71,6 +71,7 @@ class HonchoProvider(BackendProvider[Client]):
 
     name = NAME
     settings = SETTINGS
+    commands = "hermes_honcho.cli:COMMANDS"
 
     def __init__(self, folder: Callable[[], Path] = Path.cwd) -> None:
         self._folder = folder
@@ -117,12 +118,6 @@ class HonchoProvider(BackendProvider[Client]):
     def check(self, session: Session) -> Sequence[Check]:
         """Write messages and a conclusion of a peer of its own, recall them, delete them."""
         return self_test(self.client, session)
-
-    def register_cli(self, group: Any) -> None:
-        """`hermes honcho status`, `sessions`, `peers` and so on."""
-        from hermes_honcho.cli import add_commands
-
-        add_commands(group, self)
 
     # --------------------------------------------------------------- turn
 

@@ -7,20 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_core.kit import BackendRefused
-from hermes_core.kit.cli import add_all, json_option, limit_option, opened, print_rows, words_argument
+from hermes_core.kit.cli import json_option, limit_option, opened, print_rows, words_argument
 from hermes_mem0.settings import user_of
 
 if TYPE_CHECKING:
     from hermes_mem0.client import Note
-    from hermes_mem0.provider import Mem0Provider
 
 _LIMIT = limit_option(50, most=1000)
 _USER = click.option("--user", default="", help="Mem0's user id; your own in this profile when not given.")
-
-
-def add_commands(group: click.Group, provider: Mem0Provider) -> None:
-    """Add list, search and forget to `group`."""
-    add_all(group, provider, (listed, search, forget))
 
 
 @click.command("list")
@@ -71,3 +65,6 @@ def _open(context: click.Context, user: str) -> Any:
 def _line(note: Note) -> str:
     score = "" if note.score is None else f"[{note.score:.2f}] "
     return f"{note.id}  {score}{note.text}"
+
+
+COMMANDS = (listed, search, forget)

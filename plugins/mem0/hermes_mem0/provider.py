@@ -67,6 +67,7 @@ class Mem0Provider(BackendProvider[Backend]):
 
     name = NAME
     settings = SETTINGS
+    commands = "hermes_mem0.cli:COMMANDS"
 
     # -------------------------------------------------------------- setup
 
@@ -113,12 +114,6 @@ class Mem0Provider(BackendProvider[Backend]):
             Check("write and recall", found, f"{mode_of(self.options)}, {self.client.place}"),
             Check("forget", not left, f"user {user}"),
         ]
-
-    def register_cli(self, group: Any) -> None:
-        """`hermes mem0 list|search|forget`."""
-        from hermes_mem0.cli import add_commands
-
-        add_commands(group, self)
 
     # --------------------------------------------------------------- turn
 

@@ -8,7 +8,6 @@ import click
 
 from hermes_core.kit import clip, fold_space
 from hermes_core.kit.cli import (
-    add_all,
     json_option,
     limit_option,
     opened,
@@ -20,11 +19,6 @@ from hermes_core.kit.cli import (
 if TYPE_CHECKING:
     from hermes_openviking.provider import OpenVikingProvider
     from hermes_openviking.spaces import Space
-
-
-def add_commands(group: click.Group, provider: OpenVikingProvider) -> None:
-    """Add the commands to `group`."""
-    add_all(group, provider, (where, search, browse, learned))
 
 
 @click.command()
@@ -89,3 +83,6 @@ def _outcome(task: dict[str, Any]) -> str:
     said = task.get("error") or ", ".join(f"{value} {key}" for key, value in counts.items()) or "nothing new"
     when = str(task.get("updated_at_iso") or "")[:19]
     return f"{when}  {task.get('status')}  {task.get('resource_id')}: {said}"
+
+
+COMMANDS = (where, search, browse, learned)

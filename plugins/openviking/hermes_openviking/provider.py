@@ -67,6 +67,7 @@ class OpenVikingProvider(Tools):
 
     name = NAME
     settings = SETTINGS
+    commands = "hermes_openviking.cli:COMMANDS"
 
     def __init__(self) -> None:
         self._own_server: Service | None = None
@@ -118,12 +119,6 @@ class OpenVikingProvider(Tools):
             meaning,
             self._check_learning(space),
         ]
-
-    def register_cli(self, group: Any) -> None:
-        """`hermes openviking where|search|browse|learned`."""
-        from hermes_openviking.cli import add_commands
-
-        add_commands(group, self)
 
     # --------------------------------------------------------------- turn
 

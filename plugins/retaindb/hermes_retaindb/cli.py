@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from hermes_core.kit import command_home, fold_space
-from hermes_core.kit.cli import add_all, json_option, limit_option, opened, print_rows, words_argument
+from hermes_core.kit.cli import json_option, limit_option, opened, print_rows, words_argument
 from hermes_retaindb.client import Memory
-
-if TYPE_CHECKING:
-    from hermes_retaindb.provider import RetainDBProvider
-
-
-def add_commands(group: click.Group, provider: RetainDBProvider) -> None:
-    """Add search, profile, forget and seed to `group`."""
-    add_all(group, provider, (search, profile, forget, seed))
 
 
 @click.command()
@@ -71,3 +63,6 @@ def _open(context: click.Context) -> Any:
 
 def _line(memory: Memory) -> str:
     return f"{memory.id}  [{memory.type}] {fold_space(memory.text)}"
+
+
+COMMANDS = (search, profile, forget, seed)

@@ -82,6 +82,7 @@ class RetainDBProvider(FileTools):
 
     name = NAME
     settings = SETTINGS
+    commands = "hermes_retaindb.cli:COMMANDS"
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
@@ -122,12 +123,6 @@ class RetainDBProvider(FileTools):
             return [Check("write and recall", False, where, lost)]
         forgotten = [self.client.forget(memory.id) for memory in stored]
         return [Check("write and recall", True, where), Check("forget", any(forgotten), where)]
-
-    def register_cli(self, group: Any) -> None:
-        """`hermes retaindb search|profile|forget|seed`."""
-        from hermes_retaindb.cli import add_commands
-
-        add_commands(group, self)
 
     # --------------------------------------------------------------------- turn
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from hermes_core.kit import fold_space
 from hermes_core.kit.cli import (
-    add_all,
     json_option,
     limit_option,
     opened,
@@ -17,14 +16,6 @@ from hermes_core.kit.cli import (
     words_argument,
 )
 from hermes_supermemory.settings import container_of
-
-if TYPE_CHECKING:
-    from hermes_supermemory.provider import SupermemoryProvider
-
-
-def add_commands(group: click.Group, provider: SupermemoryProvider) -> None:
-    """Add search, profile and forget to `group`."""
-    add_all(group, provider, (search, profile, forget))
 
 
 @click.command()
@@ -67,3 +58,6 @@ def _open(context: click.Context) -> Any:
     """The client and the container of the home's person."""
     session = opened(context)
     return context.obj.client, container_of(context.obj.options, session)
+
+
+COMMANDS = (search, profile, forget)

@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from hermes_core import (
     Availability,
@@ -67,6 +66,7 @@ class SupermemoryProvider(Tools):
 
     name = NAME
     settings = SETTINGS
+    commands = "hermes_supermemory.cli:COMMANDS"
     capabilities = Capabilities(tool_aliases=ALIASES)
 
     def __init__(
@@ -115,12 +115,6 @@ class SupermemoryProvider(Tools):
         read = status not in ("failed", "gone")
         told = where if found else f"{where}: not found yet, {status or 'being read'}"
         return [Check("write and recall", found or read, told), Check("delete", deleted, where)]
-
-    def register_cli(self, group: Any) -> None:
-        """`hermes supermemory search|profile|forget`."""
-        from hermes_supermemory.cli import add_commands
-
-        add_commands(group, self)
 
     # --------------------------------------------------------------------- turn
 
