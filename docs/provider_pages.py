@@ -39,7 +39,7 @@ MODE_NAMES = ("recall_mode", "recallMode", "memory_mode")
 
 @dataclass(frozen=True)
 class Facts:
-    """What no code can tell about a provider; a cell of the table each. `more_tools` are settings that offer more."""
+    """What no code can tell about a provider, out of `provider_facts.toml`; a cell of the table each."""
 
     title: str
     data: str
@@ -57,116 +57,10 @@ class Facts:
 
 
 FACTS = {
-    "holographic": Facts(
-        title="Holographic",
-        data="SQLite in your home",
-        network="no",
-        key="none",
-        model="none",
-        recall="facts by words, by the names in them and by vectors, weighed by trust",
-        turns="not kept; with `auto_extract` what you state, exactly once",
-        entries="exactly once",
-        taken_back="what was kept of it stays",
-        users="a file each",
-        offline="all of it",
-    ),
-    "honcho": Facts(
-        title="Honcho",
-        data="Honcho's cloud, or your server",
-        network="to the cloud or the server",
-        key="the cloud's; your server's if it asks for one",
-        model="the server's",
-        recall="card and image of the person, summary, conclusions that fit; what a model thinks of it, a turn later",
-        turns="exactly once",
-        entries="exactly once",
-        taken_back="marked and left out; conclusions from it are deleted as far as they can be told",
-        users="a peer each",
-        offline="with a server and a model on your machine",
-    ),
-    "mem0": Facts(
-        title="Mem0",
-        data="Mem0's cloud, your server, or your home (`oss`)",
-        network="to the cloud or the server; none in `oss` with its defaults",
-        key="the cloud's; your server's if it asks for one; none in `oss` with its defaults",
-        model="the cloud's or the server's; in `oss` one of yours, or none",
-        recall="facts by meaning",
-        turns="exactly once in `oss`, at a server as long as a search finds them; at least once in the cloud",
-        entries="as turns",
-        taken_back="forgotten",
-        users="a Mem0 user each",
-        offline="all of it in `oss` with its defaults",
-        install="in `oss` an extra of the package, by embedder and store: setup installs it",
-        more_tools={"tools": "edit"},
-    ),
-    "byterover": Facts(
-        title="ByteRover",
-        data="Markdown files in your home",
-        network="when brv's daemon starts; to the model, unless it is here",
-        key="none; the model's, if it asks for one",
-        model="one of yours, or ByteRover's with an account",
-        recall="files of the tree by words (BM25)",
-        turns="exactly once, as far as brv's log of the last 50 curations goes",
-        entries="exactly once",
-        taken_back="the model is asked to delete it",
-        users="a tree each",
-        offline="entries of MEMORY.md and USER.md; the rest only while the daemon still runs",
-        install="`npm install -g byterover-cli`, with Node 20 or later",
-    ),
-    "openviking": Facts(
-        title="OpenViking",
-        data="your server",
-        network="to the server",
-        key="none in the server's mode `dev`; else one of the server's",
-        model="the server's, and its embedder",
-        recall="memories by meaning, the best two in full; by words where the server has no embedder",
-        turns="exactly once; before 0.4.12 found by time and text",
-        entries="exactly once",
-        taken_back="removed; what was learned stays",
-        users="a peer each",
-        offline="with a server on your machine",
-        install="on a machine of yours `pip install openviking`",
-    ),
-    "hindsight": Facts(
-        title="Hindsight",
-        data="Hindsight Cloud, your server, or one that is run here",
-        network="to the cloud or the server; to the model, unless it is here",
-        key="the cloud's; your server's if it asks for one; the model's for one that is run here",
-        model="the cloud's or the server's; one of yours for one that is run here",
-        recall="facts and observations by meaning, words, entities and time; or the server's own answer",
-        turns="exactly once",
-        entries="at least once, the same afterwards",
-        taken_back="removed, with what was learned",
-        users="a bank each",
-        offline="with a server and a model on your machine",
-        install="for a server that is run here the extra `local` of the package",
-    ),
-    "retaindb": Facts(
-        title="RetainDB",
-        data="RetainDB Cloud, your server, or RetainDB Local",
-        network="to the cloud or the server",
-        key="the cloud's; your server's if it asks for one; none for RetainDB Local",
-        model="the server's",
-        recall="typed memories by meaning and words",
-        turns="at least once; the server merges what is equal",
-        entries="exactly once within a day of the first try",
-        taken_back="stays",
-        users="a RetainDB user each, in one project",
-        offline="with a server on your machine",
-        more_tools={"file_tools": "on"},
-    ),
-    "supermemory": Facts(
-        title="Supermemory",
-        data="supermemory.ai, or your server",
-        network="to the cloud or the server",
-        key="the account's, or your server's if it asks for one",
-        model="the server's",
-        recall="memories and passages of documents by meaning; at times the person's profile",
-        turns="exactly once; at least once at servers of v3 and v4 that don't find them by id",
-        entries="as turns",
-        taken_back="removed, with what was learned",
-        users="a container each",
-        offline="with a server on your machine",
-    ),
+    name: Facts(**told)
+    for name, told in tomllib.loads(
+        Path(__file__).with_name("provider_facts.toml").read_text("utf-8")
+    ).items()
 }
 
 
