@@ -39,12 +39,18 @@ class ConfiguredProvider(MemoryProvider):
     """
 
     commands: ClassVar[str] = ""
+    _home: Path | None = None
     _options: Settings | None = None
 
     @property
+    def home(self) -> Path:
+        """The home that was opened; before that, the one that asks."""
+        return self._home or HermesHome.resolve().path
+
+    @property
     def options(self) -> Settings:
-        """The settings of the home that was opened; before that, those of the home that asks."""
-        return self._options or self.settings_of(HermesHome.resolve().path)
+        """The settings of that home."""
+        return self._options or self.settings_of(self.home)
 
     @property
     def mode(self) -> str:
@@ -76,7 +82,7 @@ class ConfiguredProvider(MemoryProvider):
         found = self.usable(options)
         if not found:
             raise ProviderUnavailable(found.reason, found.remedy)
-        self._options = options
+        self._home, self._options = home, options
         return options
 
     def tools(self) -> Sequence[Callable[..., Any]]:
@@ -118,8 +124,8 @@ class BackendProvider(ConfiguredProvider, Generic[Client]):
 
     _client: Client | None = None
 
-    def connect(self, options: Settings, home: Path) -> Client:
-        """The client for these settings."""
+    def connect(self, options: Settings) -> Client:
+        """The client for these settings, which are those of `self.home`."""
         raise NotImplementedError
 
     @property
@@ -135,7 +141,7 @@ class BackendProvider(ConfiguredProvider, Generic[Client]):
         Raises `ConfigError`, and `ProviderUnavailable` when the settings don't suffice.
         """
         self.close()
-        self._client = self.connect(self.settle(home), home)
+        self._client = self.connect(self.settle(home))
         return self._client
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hermes_core.testing.contract import ProviderContract
+    from hermes_core.testing.driven import Driven, driving
     from hermes_core.testing.fakes import (
         Clock,
         EveryHook,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Before": "guards",
     "Clock": "fakes",
+    "Driven": "driven",
     "EveryHook": "fakes",
     "HangingProvider": "fakes",
     "ProviderContract": "contract",
@@ -37,6 +39,7 @@ _HOMES = {
     "StandIn": "http_server",
     "WrongTypesProvider": "fakes",
     "closed_network": "guards",
+    "driving": "driven",
     "make_session": "fakes",
     "make_turn": "fakes",
     "only_fields": "http_server",
@@ -45,6 +48,7 @@ _HOMES = {
 __all__ = [
     "Before",
     "Clock",
+    "Driven",
     "EveryHook",
     "HangingProvider",
     "ProviderContract",
@@ -55,6 +59,7 @@ __all__ = [
     "StandIn",
     "WrongTypesProvider",
     "closed_network",
+    "driving",
     "make_session",
     "make_turn",
     "only_fields",

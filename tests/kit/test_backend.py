@@ -37,8 +37,8 @@ class Teas(BackendProvider[Shop]):
     settings = (Field("place", required=True), RECALL_MODE)
     commands = "teas_cli:COMMANDS"
 
-    def connect(self, options: Settings, home: Path) -> Shop:
-        return Shop(f"{options.place} in {home.name}")
+    def connect(self, options: Settings) -> Shop:
+        return Shop(f"{options.place} in {self.home.name}")
 
     @tool("teas_drink")
     def drink(self, kind: str, session: Session) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
+{%- if cookiecutter.kind == "local" %}
 from pathlib import Path
+{%- endif %}
 from typing import Annotated, Any
 
 from hermes_core import (
@@ -66,14 +68,14 @@ class {{ cookiecutter.__class }}(BackendProvider[Client]):
         return super().usable(options)
 {%- endif %}
 
-    def connect(self, options: Settings, home: Path) -> Client:
+    def connect(self, options: Settings) -> Client:
         """The client for these settings; a command and a session use it alike."""
 {%- if cookiecutter.kind == "local" %}
-        return Client(home / Path(options.path).expanduser())
+        return Client(self.home / Path(options.path).expanduser())
 {%- elif cookiecutter.kind == "http" %}
         return Client(options.url, options.api_key, options.timeout)
 {%- else %}
-        return Client(options.api_key, options.project, home)
+        return Client(options.api_key, options.project, self.home)
 {%- endif %}
 
     def check(self, session: Session) -> Sequence[Check]:

@@ -17,7 +17,6 @@ from hermes_core import (
     Availability,
     Check,
     Delegation,
-    HermesHome,
     MemoryWrite,
     Message,
     Query,
@@ -85,7 +84,6 @@ class ByteRoverProvider(BackendProvider[Brv]):
 
     def __init__(self, pause: float = FIRST_PAUSE) -> None:
         self._pause = pause
-        self._home = Path()
 
     # -------------------------------------------------------------- setup
 
@@ -97,10 +95,9 @@ class ByteRoverProvider(BackendProvider[Brv]):
             return Availability.no(exc.message, exc.remedy)
         return Availability()
 
-    def connect(self, options: Settings, home: Path) -> Brv:
+    def connect(self, options: Settings) -> Brv:
         """`brv` with the data of this profile; it is not asked yet."""
-        self._home = home
-        data = home / "byterover-data" if options.isolated else None
+        data = self.home / "byterover-data" if options.isolated else None
         return Brv(options.command, data, pause=self._pause)
 
     def initialize(self, session: Session) -> None:
@@ -139,7 +136,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
 
     def backup_paths(self) -> Sequence[str]:
         """The tree, when settings put it outside the home."""
-        home = HermesHome.resolve().path
+        home = self.home
         setting = self.options.folder
         folder = home / Path(setting).expanduser()
         return [str(folder)] if setting and not folder.is_relative_to(home) else []
@@ -271,7 +268,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
 
     def tree(self, session: Session) -> Tree:
         """The tree of a session's user."""
-        return Tree(folder_of(session, self._home, self.options.folder))
+        return Tree(folder_of(session, self.home, self.options.folder))
 
     def _connect(self, brv: Brv, tree: Tree) -> None:
         """Connect the model of the settings, unless they are those that were connected last: the person may have chosen
@@ -282,7 +279,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
             "model": self.options.model,
         }
         wanted = _key("\n".join([self.options.model_provider, *options.values()]))
-        connected = self._home / "byterover-data" / "connected"
+        connected = self.home / "byterover-data" / "connected"
         if not connected.exists() or connected.read_text("utf-8") != wanted:
             brv.connect(tree.folder, self.options.model_provider, options, STEP)
             write_atomic(connected, wanted.encode())

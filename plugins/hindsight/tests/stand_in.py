@@ -15,8 +15,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import unquote
 
 from jsonschema import Draft202012Validator
@@ -46,7 +45,7 @@ class Refusal(Exception):
         self.status, self.detail = status, detail
 
 
-class HindsightServer:
+class HindsightServer(StandIn):
     """The server; `url` once it runs. `key` is asked for when it is not empty.
 
     `hold`: operations stay pending until `work()`. `model`: whether it can reflect. `fail_extraction`: operations fail.
@@ -57,32 +56,15 @@ class HindsightServer:
         self.hold = self.fail_extraction = False
         self.model = True
         self.banks: dict[str, Bank] = {}
-        self.http = StandIn()
+        super().__init__()
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
-            self.http.route(method, "*", self.answer)
-
-    @property
-    def url(self) -> str:
-        return self.http.url
-
-    @property
-    def complaints(self) -> list[str]:
-        return self.http.complaints
-
-    def __enter__(self) -> Self:
-        self.http.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.http.close()
+            self.route(method, "*", self.answer)
 
     # ------------------------------------------------------------ for tests
 
     def bodies(self, path_end: str) -> list[Any]:
         """JSON bodies of the requests whose path ends so, in order."""
-        return [r.json for r in self.http.requests if unquote(r.path).endswith(path_end)]
+        return [r.json for r in self.requests if unquote(r.path).endswith(path_end)]
 
     def texts(self, bank: str) -> dict[str, str]:
         """The documents of a bank, by id."""

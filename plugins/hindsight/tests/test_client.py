@@ -120,7 +120,7 @@ def test_odd_ids_stay_what_they_are(server: HindsightServer) -> None:
 def test_a_key_is_sent_and_we_say_who_we_are() -> None:
     with HindsightServer(KEY) as server:
         run(server, lambda c: c.version(), api_key=KEY)
-        headers = server.http.requests[0].headers
+        headers = server.requests[0].headers
         with pytest.raises(BackendAuthError, match="check HINDSIGHT_API_KEY"):
             run(server, lambda c: c.version(), api_key="wrong")
     assert headers["user-agent"].startswith("hermes-memory hindsight-client-python/1.")
@@ -174,13 +174,13 @@ def test_whatever_goes_wrong_with_a_call_becomes_an_error_of_ours(
 
     def failing(call: Callable[[Client], Awaitable[Any]]) -> Callable[[Client], Awaitable[Any]]:
         async def ask(client: Client) -> None:
-            before = len(server.http.requests)
-            server.http.fail(**how)
+            before = len(server.requests)
+            server.fail(**how)
             with pytest.raises(kind, match=said) as caught:
                 await call(client)
-            server.http.heal()
+            server.heal()
             # aiohttp itself repeats a GET or DELETE once whose connection was closed without a word.
-            assert len(server.http.requests) - before <= 1 or fault == "drop"
+            assert len(server.requests) - before <= 1 or fault == "drop"
             assert getattr(caught.value, "retry_after", None) == how.get("retry_after")
 
         return ask
@@ -197,7 +197,7 @@ def test_json_that_is_not_what_was_promised_is_no_crash() -> None:
         async def all_calls(client: Client) -> None:
             for body in STRANGE:
                 for method in ("GET", "POST"):
-                    server.http.route(method, "*", lambda _, body=body: body)
+                    server.route(method, "*", lambda _, body=body: body)
                 for name in CALLS.keys() - {"forget", "retry", "configure"}:
                     with pytest.raises(BackendUnavailable, match="something that its API does not"):
                         await CALLS[name](client)
@@ -208,7 +208,7 @@ def test_json_that_is_not_what_was_promised_is_no_crash() -> None:
 def test_nobody_at_the_address_is_told_to_who_can_start_a_server(server: HindsightServer) -> None:
     told: list[str] = []
     for how in ({"status": 503}, {"delay": 1.0}):
-        server.http.fail(times=1, **how)
+        server.fail(times=1, **how)
         with pytest.raises(BackendUnavailable):
             run(server, keep, timeout=0.2, unreachable=lambda: told.append("by an answer"))
     away = SimpleNamespace(url="http://127.0.0.1:9")

@@ -35,16 +35,16 @@ class TestHindsight(ProviderContract):
         return {"mode": "local_external", "api_url": backend.url}
 
     def outage(self) -> AbstractContextManager[None]:
-        return self.server.http.outage()
+        return self.server.outage()
 
     @contextmanager
     def lost_answers(self) -> Iterator[None]:
         # Not those of GET /version, without which nothing is sent.
-        self.server.http.fail("POST", "*", cut=True)
+        self.server.fail("POST", "*", cut=True)
         try:
             yield
         finally:
-            self.server.http.heal()
+            self.server.heal()
 
     def received(self) -> list[str]:
         return self.server.said()

@@ -129,7 +129,7 @@ def test_one_that_is_to_stay_is_not_stopped(start: Start, embed: Embed) -> None:
 
 def test_one_that_went_away_is_started_again(start: Start, embed: Embed, server: HindsightServer) -> None:
     agent = start(mode="local_embedded")
-    server.http.close()
+    server.close()
     embed.state.unlink()
     with pytest.raises(BackendUnavailable, match="can't be reached"):
         agent.run(agent.provider.client.version())

@@ -103,16 +103,16 @@ def test_a_turn_that_comes_twice_is_there_once(
 def test_a_server_that_loses_part_of_a_burst_is_waited_for(
     agent: Agent, server: HindsightServer, version: str, left_alone: bool
 ) -> None:
-    server.http.route("GET", "/version", lambda _: {"api_version": version, "features": {}})
+    server.route("GET", "/version", lambda _: {"api_version": version, "features": {}})
     for turn in ("t1", "t1", "t2"):
         say(agent, f"Remark {turn}.", turn)
     assert server.said() == ["Remark t1.", "Remark t2."]
     assert {body["async"] for body in server.bodies("/memories")} == {left_alone}
-    assert len([r for r in server.http.requests if r.path == "/version"]) == 1
+    assert len([r for r in server.requests if r.path == "/version"]) == 1
 
 
 def test_a_server_that_can_not_append_is_given_nothing_to_lose(agent: Agent, server: HindsightServer) -> None:
-    server.http.route("GET", "/version", lambda _: {"api_version": "0.4.22", "features": {}})
+    server.route("GET", "/version", lambda _: {"api_version": "0.4.22", "features": {}})
     with pytest.raises(BackendRefused, match="upgrade the server"):
         say(agent, "Remark.")
     assert server.banks == {}
@@ -131,7 +131,7 @@ def test_nothing_is_kept_of_an_empty_turn_or_when_turned_off(
     off = start(auto_retain=False)
     say(off, "The boathouse key hangs behind Ostrander.")
     off.run(off.provider.on_delegation(Delegation("d1", "Look.", "Found."), off.session()))
-    assert server.http.requests == []
+    assert server.requests == []
 
 
 def test_a_switch_sends_nothing_again(agent: Agent, server: HindsightServer) -> None:
@@ -238,7 +238,7 @@ def test_the_whole_entry_says_which_one_is_meant_however_it_was_spaced(
 def test_the_old_entry_stays_until_the_new_one_is_kept(agent: Agent, server: HindsightServer) -> None:
     write(agent, "add", "The server stands in Oslo.")
     change = {"content": "The server  stands in Oslo.", "previous": "The server stands in Oslo."}
-    server.http.fail("POST", "*", status=500, times=1)
+    server.fail("POST", "*", status=500, times=1)
     with pytest.raises(BackendUnavailable):
         write(agent, "replace", **change)
     assert [*server.texts("hermes").values()] == ["The server stands in Oslo."]
@@ -333,7 +333,7 @@ def test_nothing_is_asked_for_small_talk_or_when_turned_off(
     start: Callable[..., Agent], server: HindsightServer, settings: dict[str, Any]
 ) -> None:
     assert recall(start(**settings), "Where is it?" if settings else "ok, thanks!") == ""
-    assert server.http.requests == []
+    assert server.requests == []
 
 
 def test_a_preamble_stands_above_what_is_recalled_and_alone_never(start: Callable[..., Agent]) -> None:
@@ -355,9 +355,7 @@ def test_reflection_takes_the_place_of_recall_where_it_is_quick(
     server.model = False
     assert recall(agent, asked) == "- [2025-11-22] User: The boathouse key hangs behind Ostrander."
     server.model = True
-    server.http.route(
-        "POST", "/v1/default/banks/hermes/reflect", lambda _: time.sleep(0.7) or {"text": "late"}
-    )
+    server.route("POST", "/v1/default/banks/hermes/reflect", lambda _: time.sleep(0.7) or {"text": "late"})
     before = time.monotonic()
     assert recall(agent, asked).startswith("- [2025-11-22]")
     assert time.monotonic() - before < 0.65
@@ -400,7 +398,7 @@ def test_the_model_is_told_what_to_send_instead(
     agent: Agent, server: HindsightServer, tool: str, arguments: Any
 ) -> None:
     assert "send" in agent.tool(tool, **arguments)["error"]
-    assert server.http.requests == []
+    assert server.requests == []
 
 
 def test_a_server_without_a_model_sends_the_model_to_recall(agent: Agent, server: HindsightServer) -> None:

@@ -16,7 +16,6 @@ from hermes_core import (
     Availability,
     Check,
     Field,
-    HermesHome,
     MemoryWrite,
     Query,
     Recall,
@@ -99,7 +98,6 @@ class HolographicProvider(ConfiguredProvider):
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
-        self._home = Path()
         self._open: dict[str, FactMemory] = {}
 
     # -------------------------------------------------------------- setup
@@ -119,7 +117,6 @@ class HolographicProvider(ConfiguredProvider):
     def open(self, home: Path, user: str = "") -> FactMemory:
         """The facts of a home, or of one user of its gateway; `initialize` without a session, for commands."""
         self.shutdown()
-        self._home = home
         return self._facts("" if self.settle(home).shared else user)
 
     def initialize(self, session: Session) -> None:
@@ -130,7 +127,7 @@ class HolographicProvider(ConfiguredProvider):
         """The databases, when settings put them outside the home."""
         from hermes_holographic.published import own_file
 
-        home = HermesHome.resolve().path
+        home = self.home
         path = database_path(self.options, home)
         found = [own_file(path), users_folder(path)] if not path.is_relative_to(home) else []
         return [str(one) for one in found if one != users_folder(path) or one.is_dir()]
@@ -283,7 +280,7 @@ class HolographicProvider(ConfiguredProvider):
         from hermes_holographic.published import own_file
         from hermes_holographic.store import FactStore
 
-        options, home = self.options, database_path(self.options, self._home)
+        options, home = self.options, database_path(self.options, self.home)
         for path in (own_file(home), *sorted(users_folder(home).glob("*.db"))):
             if path != here and path.exists():
                 store = FactStore(path, options.hrr_dim, options.default_trust, self.clock)
@@ -298,7 +295,7 @@ class HolographicProvider(ConfiguredProvider):
         from hermes_holographic.store import FactStore
 
         options = self.options
-        path = database_path(options, self._home, user)
+        path = database_path(options, self.home, user)
         own = path if user else own_file(path)
         store = FactStore(own, options.hrr_dim, options.default_trust, self.clock)
         if own != path:

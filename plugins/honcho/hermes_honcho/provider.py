@@ -98,12 +98,12 @@ class HonchoProvider(BackendProvider[Client]):
             return Availability.no("it is switched off in honcho.json", "hermes honcho enable")
         return options.availability
 
-    def connect(self, options: Settings, home: Path) -> Client:
+    def connect(self, options: Settings) -> Client:
         """The client; Honcho is asked when there is something to ask, so that it may be down now."""
         hurry = min(options.firstTurnBaseWait or 3.0, options.timeout)
         workspace = names.workspace(options, self._profile)
         client = Client(address(options), options.apiKey, workspace, options.timeout, hurry)
-        self.home, self.ledger, self.layers = home, Ledger(home), Layers(client, options)
+        self.ledger, self.layers = Ledger(self.home), Layers(client, options)
         return client
 
     def open(self, home: Path, profile: str = "default") -> Client:

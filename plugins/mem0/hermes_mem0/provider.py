@@ -13,7 +13,6 @@ from hermes_core import (
     Capabilities,
     Check,
     Delegation,
-    HermesHome,
     MemoryWrite,
     Query,
     Recall,
@@ -84,13 +83,13 @@ class Mem0Provider(BackendProvider[Backend]):
         """The SDK, what the mode needs beside it, and the keys."""
         return availability(options)
 
-    def connect(self, options: Settings, home: Path) -> Backend:
+    def connect(self, options: Settings) -> Backend:
         """Connect, or open the store: about a second, ten with an embedder in this process."""
-        return connect(options, home)
+        return connect(options, self.home)
 
     def backup_paths(self) -> Sequence[str]:
         """The store's folder, when settings put it outside the home."""
-        options, home = self.options, HermesHome.resolve().path
+        options, home = self.options, self.home
         if mode_of(options) != "oss":
             return []
         from hermes_mem0.oss import configuration, embedded

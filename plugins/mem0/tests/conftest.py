@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hermes_mem0 import Mem0Provider
 
-from hermes_core import MemoryWrite, Query, Session, ToolCall, Turn
+from hermes_core import HermesHome
+from hermes_core.testing import Driven, driving
 from plugins.mem0.tests.stand_in import KEY, Cloud, Models, OwnServer
 
 
-@dataclass
-class Agent:
+class Agent(Driven[Mem0Provider]):
     """A started provider of the test's home."""
-
-    provider: Mem0Provider
-    home: Path
-
-    def session(self, id_: str = "s1", **identity: Any) -> Session:
-        return Session(id_, home=str(self.home), **identity)
-
-    def tool(self, name: str, session: Session | None = None, **arguments: Any) -> Any:
-        call = ToolCall(name, arguments)
-        return json.loads(self.provider.handle_tool_call(call, session or self.session()))
-
-    def say(
-        self, text: str, turn_id: str = "t1", answer: str = "Noted.", session: Session | None = None
-    ) -> None:
-        self.provider.sync_turn(Turn(turn_id, 1, text, answer), session or self.session())
-
-    def write(self, id_: str, action: Any, content: str = "", **fields: Any) -> None:
-        write = MemoryWrite(id_, action, fields.pop("target", "memory"), content, **fields)
-        self.provider.on_memory_write(write, self.session())
-
-    def recalled(self, question: str, session: Session | None = None, budget: int = 1500) -> list[str]:
-        recall = self.provider.prefetch(Query(question, budget=budget), session or self.session())
-        return [item.text for item in recall.items]
 
     def remembered(self, user: str = "hermes-user") -> list[str]:
         return sorted(note.text for note in self.provider.client.listed(user, 1000))
@@ -79,18 +55,14 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.setenv("HERMES_HOME", str(tmp_path))
     monkeypatch.setenv("MEM0_API_KEY", KEY)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    started: list[Mem0Provider] = []
+    home = HermesHome(tmp_path)
+    with ExitStack() as started:
 
-    def begin(**settings: Any) -> Agent:
-        (tmp_path / "mem0.json").write_text(json.dumps(settings))
-        provider = Mem0Provider()
-        started.append(provider)
-        provider.initialize(Session("s1", home=str(tmp_path)))
-        return Agent(provider, tmp_path)
+        def begin(**settings: Any) -> Agent:
+            started.enter_context(driving(provider := Mem0Provider(), home, settings))
+            return Agent(provider, home)
 
-    yield begin
-    for provider in started:
-        provider.shutdown()
+        yield begin
 
 
 @pytest.fixture

@@ -286,7 +286,7 @@ def test_a_part_of_todays_file_may_say_little(start: Start, models: Models) -> N
     agent = start(mode="oss", oss={"embedder": embedder, "vector_store": {"provider": "qdrant"}})
     agent.say(TORTOISE)
     assert agent.remembered() == [TORTOISE]
-    assert (agent.home / "mem0_qdrant").is_dir()
+    assert (agent.home.path / "mem0_qdrant").is_dir()
     assert agent.provider.capabilities.serial
 
 
@@ -345,7 +345,7 @@ def test_what_is_missing_is_told_without_looking_further(
 
 def test_all_it_keeps_is_in_the_home(in_process: Agent) -> None:
     in_process.say(TORTOISE)
-    names = {path.relative_to(in_process.home).parts[0] for path in in_process.home.rglob("*")}
+    names = {path.relative_to(in_process.home.path).parts[0] for path in in_process.home.path.rglob("*")}
     assert names == {"mem0.json", "mem0", "mem0_qdrant"}
     assert in_process.provider.backup_paths() == []
 
@@ -388,7 +388,7 @@ def test_a_collection_of_another_size_from_before_is_refused_too(
 ) -> None:
     in_process.say(TORTOISE)
     in_process.provider.shutdown()
-    (in_process.home / "mem0" / "collections.json").unlink()
+    (in_process.home.path / "mem0" / "collections.json").unlink()
     url = f"{models.url}/v1"
     with pytest.raises(ConfigError, match=r"holds vectors of 'another embedder' \(64 dimensions\)"):
         start(mode="oss", embedder="openai", embedder_url=url, embedding_dims=96)

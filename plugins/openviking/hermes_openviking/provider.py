@@ -87,7 +87,7 @@ class OpenVikingProvider(Tools):
         """OpenViking's own file, where it is used."""
         return [str(ovcli_path(self.options))] if self.options.use_ovcli_config else []
 
-    def connect(self, options: Settings, home: Path) -> Client:
+    def connect(self, options: Settings) -> Client:
         """Find the server and who we are there; start one when that was asked for."""
         with ExitStack() as undo:
             client = Client(server_of(options), options.timeout)
@@ -97,7 +97,7 @@ class OpenVikingProvider(Tools):
             except BackendUnavailable:
                 if not options.start_server:
                     raise
-                self._start(client, options, home)
+                self._start(client, options)
                 client.connect()
             undo.pop_all()
         return client
@@ -200,7 +200,7 @@ class OpenVikingProvider(Tools):
 
     # ------------------------------------------------------------ private
 
-    def _start(self, client: Client, options: Settings, home: Path) -> None:
+    def _start(self, client: Client, options: Settings) -> None:
         """Run a server on this machine and wait until it answers."""
         parts = urlsplit(client.url)
         if parts.hostname not in ("127.0.0.1", "localhost", "::1"):
@@ -209,7 +209,7 @@ class OpenVikingProvider(Tools):
             command = [options.server_command, "--host", parts.hostname, "--port", str(parts.port or 1933)]
             if options.server_config:
                 command += ["--config", str(Path(options.server_config).expanduser())]
-            self._own_server = Service(command, log=home / "logs" / "openviking-server.log")
+            self._own_server = Service(command, log=self.home / "logs" / "openviking-server.log")
         self._own_server.start()
         self._own_server.wait_until(client.answers, START)
 

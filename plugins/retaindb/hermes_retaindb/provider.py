@@ -6,7 +6,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from hermes_core import (
@@ -100,9 +99,9 @@ class RetainDBProvider(FileTools):
             f"set {KEY} in the environment or .env (https://retaindb.com), or base_url to a server of your own",
         )
 
-    def connect(self, options: Settings, home: Path) -> Client:
+    def connect(self, options: Settings) -> Client:
         """The client; nothing is asked of the server yet."""
-        project = project_of(options, home)
+        project = project_of(options, self.home)
         return Client(options.base_url, options.api_key or "", project, options.timeout)
 
     def check(self, session: Session) -> Sequence[Check]:

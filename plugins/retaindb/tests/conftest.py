@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -12,44 +11,36 @@ from hermes_retaindb import RetainDBProvider
 from hermes_retaindb.client import Client
 from hermes_retaindb.settings import KEY
 
-from hermes_core import HermesHome, Query, Session, ToolCall
+from hermes_core import HermesHome, Session
+from hermes_core.testing import Driven, driving
 from plugins.retaindb.tests.stand_in import KEY as KNOWN
 from plugins.retaindb.tests.stand_in import RetainDB
 
 
-@dataclass
-class Agent:
-    """A provider as the manager drives it: calls in, JSON out."""
+class Agent(Driven[RetainDBProvider]):
+    """A provider on a server."""
 
-    provider: RetainDBProvider
     server: RetainDB
-    home: HermesHome
-
-    def session(self, id: str = "s1", **identity: Any) -> Session:  # noqa: A002  the field's name
-        return Session(id, **{"home": str(self.home.path), **identity})
 
     def tool(self, name: str, session: Session | None = None, **arguments: Any) -> Any:
-        call = ToolCall(f"retaindb_{name}", arguments)
-        return json.loads(self.provider.handle_tool_call(call, session or self.session()))
-
-    def recalled(self, question: str, session: Session | None = None, budget: int = 1500) -> list[str]:
-        found = self.provider.prefetch(Query(question, budget=budget), session or self.session())
-        return [item.text for item in found.items]
+        return super().tool(f"retaindb_{name}", session, **arguments)
 
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., RetainDB]]:
     """Start a server; its arguments are those of `RetainDB`. A request that it does not know fails the test."""
-    running: list[RetainDB] = []
+    with ExitStack() as running:
 
-    def start(*args: Any, **kwargs: Any) -> RetainDB:
-        running.append(RetainDB(*args, **kwargs).__enter__())
-        return running[-1]
+        def start(*args: Any, **kwargs: Any) -> RetainDB:
+            server = running.enter_context(RetainDB(*args, **kwargs))
+            running.callback(lambda: _nothing_wrong(server))
+            return server
 
-    yield start
-    for server in running:
-        server.__exit__()
-        assert not server.http.complaints
+        yield start
+
+
+def _nothing_wrong(server: RetainDB) -> None:
+    assert not server.complaints
 
 
 @pytest.fixture
@@ -75,23 +66,18 @@ def connect() -> Iterator[Callable[..., Client]]:
 @pytest.fixture
 def start(hermes_home: HermesHome) -> Iterator[Callable[..., Agent]]:
     """Start a provider on the test's home; keywords go into its settings file."""
-    started: list[RetainDBProvider] = []
+    with ExitStack() as started:
 
-    def begin(server: RetainDB, *, key: str = KNOWN, **settings: Any) -> Agent:
-        hermes_home.path.mkdir(exist_ok=True)
-        hermes_home.provider_json("retaindb").write_text(json.dumps({"base_url": server.url, **settings}))
-        if key:
-            hermes_home.env_file.touch(mode=0o600)
-            hermes_home.env_file.write_text(f"{KEY}={key}\n")
-        now = iter(range(1_000_000))
-        provider = RetainDBProvider(lambda: float(next(now)), lambda _: server.settle())
-        started.append(provider)
-        provider.initialize(Session("s1", home=str(hermes_home.path)))
-        return Agent(provider, server, hermes_home)
+        def begin(server: RetainDB, *, key: str = KNOWN, **settings: Any) -> Agent:
+            now = iter(range(1_000_000))
+            provider = RetainDBProvider(lambda: float(next(now)), lambda _: server.settle())
+            told = {"base_url": server.url, **settings}
+            started.enter_context(driving(provider, hermes_home, told, {KEY: key} if key else {}))
+            agent = Agent(provider, hermes_home)
+            agent.server = server
+            return agent
 
-    yield begin
-    for provider in started:
-        provider.shutdown()
+        yield begin
 
 
 @pytest.fixture

@@ -9,11 +9,10 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.parser import BytesParser
 from email.policy import HTTP
-from typing import Any, Literal, Self
+from typing import Any, Literal
 from urllib.parse import unquote
 
 from hermes_core.testing import Raw, StandIn
@@ -121,7 +120,7 @@ class Stored:
 
 
 @dataclass
-class RetainDB:
+class RetainDB(StandIn):
     """One server. `lagging` keeps what is accepted pending until `settle`; `restricted` refuses synchronous writes."""
 
     flavour: Flavour = "cloud"
@@ -140,28 +139,10 @@ class RetainDB:
     def __post_init__(self) -> None:
         self._waiting: list[tuple[str, list[Stored], str]] = []
         self._answered: dict[tuple[str, str], tuple[str, int, Any]] = {}
-        self.http = StandIn()
-        for route, answer in self._routes():
+        super().__init__()
+        for route, answer in self._answers():
             method, path = route.split()
-            self.http.route(method, path, self._guarded(answer))
-
-    # --------------------------------------------------------------------- life
-
-    def __enter__(self) -> Self:
-        self.http.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.http.close()
-
-    @property
-    def url(self) -> str:
-        return self.http.url
-
-    @contextmanager
-    def outage(self) -> Iterator[None]:
-        with self.http.outage():
-            yield
+            self.route(method, path, self._guarded(answer))
 
     def settle(self) -> None:
         """Store what was accepted."""
@@ -176,7 +157,7 @@ class RetainDB:
 
     # ------------------------------------------------------------------- routes
 
-    def _routes(self) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    def _answers(self) -> Iterator[tuple[str, Callable[[Any], Any]]]:
         older = self._no_route if self.legacy else None
         yield "POST /v1/memory", older or self._add
         yield "GET /v1/memory/profile/*", older or self._profile
@@ -227,7 +208,7 @@ class RetainDB:
             raise Refusal(400, "VALIDATION_ERROR", "Malformed JSON")
         unknown = sorted(body.keys() - FIELDS[name])
         if unknown:
-            self.http.complaints.append(f"{name}: {unknown[0]}")
+            self.complaints.append(f"{name}: {unknown[0]}")
             raise Refusal(422, "VALIDATION_ERROR", f"unknown field {unknown[0]!r}")
         return body
 
@@ -257,7 +238,7 @@ class RetainDB:
         return 202, self._accepted([memory], memory.content)
 
     def _accepted(self, memories: list[Stored], overlay: str) -> dict[str, Any]:
-        job = f"job-{len(self.http.requests)}"
+        job = f"job-{len(self.requests)}"
         self._waiting.append((job, memories, overlay))
         if not self.lagging:
             self.settle()
@@ -483,7 +464,7 @@ class RetainDB:
         file = self.files.get(unquote(request.path.split("/")[3]))
         if file is None:
             raise Refusal(404, "NOT_FOUND", "File not found")
-        self.http.route("GET", f"/blob/{file['id']}", lambda _: Raw(self.content[file["id"]]))
+        self.route("GET", f"/blob/{file['id']}", lambda _: Raw(self.content[file["id"]]))
         return file
 
     # ------------------------------------------------------------------ private

@@ -92,7 +92,7 @@ def test_memories_of_other_people_are_dropped_whatever_the_server_sends(
     server.leaked += [memory for memory in server.memories if memory.user == BOB.user]
     assert [memory.user for memory in client.search("tortoise", ADA, 1)] == [ADA.user]
     assert [memory.user for memory in client.search("tortoise", ME, 1)] == ["default"]
-    assert [request.json["top_k"] for request in server.http.requests[-2:]] == [50, 3]
+    assert [request.json["top_k"] for request in server.requests[-2:]] == [50, 3]
 
 
 def test_a_write_that_comes_twice_is_stored_once(server: RetainDB, client: Client) -> None:
@@ -108,19 +108,19 @@ def test_messages_are_sent_as_the_server_takes_them(server: RetainDB, client: Cl
     client.ingest(
         ME, [("user", "be\x00fore \ud83d"), ("assistant", " "), ("assistant", "x" * 40_000)], 1.5, "t1"
     )
-    sent = server.http.requests[-1].json
+    sent = server.requests[-1].json
     assert sent["write_mode"] == "async"
     assert [message["content"][:8] for message in sent["messages"]] == ["before ?", "xxxxxxxx"]
     assert len(sent["messages"][1]["content"]) <= 32_000
     assert {message["timestamp"] for message in sent["messages"]} == {"1970-01-01T00:00:01.500Z"}
-    before = len(server.http.requests)
+    before = len(server.requests)
     client.ingest(ME, [("user", "\x00 ")], 1.0, "t2")
-    assert len(server.http.requests) == before
+    assert len(server.requests) == before
 
 
 def test_the_result_of_a_subagent_is_an_event(server: RetainDB, client: Client) -> None:
     client.ingest_outcome(ME, "x" * 3000, "y" * 9000, "d1")
-    [event] = server.http.requests[-1].json["events"]
+    [event] = server.requests[-1].json["events"]
     assert (event["kind"], len(event["summary"]), len(event["details"])) == ("outcome", 1000, 5000)
     client.ingest_outcome(ME, "", "Found.", "d2")
     assert server.known()[-1] == "-. Found."
@@ -133,7 +133,7 @@ def test_a_synchronous_write_would_be_refused_and_is_never_asked_for(
     with pytest.raises(BackendAuthError, match="write_mode=sync is restricted"):
         client._api.post("/v1/memory/ingest/session", body)
     client.add(FACT, ME, "factual", 0.5)
-    assert server.http.requests[-1].json["write_mode"] == "async"
+    assert server.requests[-1].json["write_mode"] == "async"
 
 
 def test_context_of_an_earlier_answer_is_not_sent_again(client: Client) -> None:
@@ -159,7 +159,7 @@ def test_reasoning_is_asked_for_where_there_is_some_and_looked_for_once(
     server = serve(flavour)
     client = connect(server)
     assert client.reason("who?", ME) == client.reason("who?", ME) == answer
-    assert [request.path.rpartition("/")[2] for request in server.http.requests] == asked
+    assert [request.path.rpartition("/")[2] for request in server.requests] == asked
 
 
 @pytest.mark.parametrize(("length", "effort"), [(20, "low"), (200, "medium"), (800, "high")])
@@ -167,7 +167,7 @@ def test_a_longer_question_is_reasoned_about_longer(
     server: RetainDB, client: Client, length: int, effort: str
 ) -> None:
     client.reason("x" * length, ME)
-    assert server.http.requests[-1].json["reasoning_level"] == effort
+    assert server.requests[-1].json["reasoning_level"] == effort
 
 
 def test_the_agent_is_known_after_it_was_told(server: RetainDB, connect: Connect) -> None:
@@ -198,7 +198,7 @@ def test_a_server_without_files_and_models_is_asked_once(
     for _ in range(2):
         assert client.files("", 5) is client.upload("a", b"", "a", "USER") is client.agent(ME) is None
         assert not client.seed("I am.", ME)
-    assert len(server.http.requests) == 3
+    assert len(server.requests) == 3
 
 
 # ------------------------------------------------------------------- a server that fails
@@ -219,7 +219,7 @@ STATUS = {
 @every_call
 def test_each_refusal_has_its_error_in_every_call(server: RetainDB, client: Client, name: str) -> None:
     for status, error in STATUS.items():
-        server.http.fail(status=status, times=1)
+        server.fail(status=status, times=1)
         with pytest.raises(error, match=f"answered {status}") as raised:
             CALLS[name](client)
         assert type(raised.value) is error
@@ -236,7 +236,7 @@ def test_the_server_s_own_words_are_handed_on(server: RetainDB, client: Client) 
 
 
 def test_a_busy_server_says_for_how_long(server: RetainDB, client: Client) -> None:
-    server.http.fail("POST", "/v1/memory/ingest/session", status=429, retry_after=7, times=1)
+    server.fail("POST", "/v1/memory/ingest/session", status=429, retry_after=7, times=1)
     with pytest.raises(BackendUnavailable) as raised:
         CALLS["ingest"](client)
     assert raised.value.retry_after == 7
@@ -246,7 +246,7 @@ def test_a_busy_server_says_for_how_long(server: RetainDB, client: Client) -> No
 @every_call
 def test_a_broken_answer_is_unavailable_in_every_call(server: RetainDB, client: Client, name: str) -> None:
     for fault in ({"cut": True}, {"drop": True}):
-        server.http.fail(**fault, times=1)
+        server.fail(**fault, times=1)
         with pytest.raises(BackendUnavailable, match="can't be reached"):
             CALLS[name](client)
 
@@ -255,14 +255,14 @@ def test_a_broken_answer_is_unavailable_in_every_call(server: RetainDB, client: 
 def test_what_is_no_json_is_no_answer(server: RetainDB, client: Client, name: str) -> None:
     for prepare in ("add", "upload", "seed"):
         CALLS[prepare](client)
-    server.http.fail(garbage=True)
+    server.fail(garbage=True)
     with pytest.raises(BackendUnavailable, match="something else than JSON"):
         CALLS[name](client)
 
 
 @pytest.mark.parametrize("answer", [[], "text", {"results": "none"}, {"results": {}}])
 def test_an_answer_of_another_shape_is_no_answer(server: RetainDB, client: Client, answer: Any) -> None:
-    server.http.route("POST", "/v1/memory/search", lambda request: answer)
+    server.route("POST", "/v1/memory/search", lambda request: answer)
     with pytest.raises(BackendUnavailable, match="is this its address"):
         CALLS["search"](client)
 
@@ -278,7 +278,7 @@ def test_an_answer_of_another_shape_is_no_answer(server: RetainDB, client: Clien
     ],
 )
 def test_a_result_that_lacks_fields_is_borne(server: RetainDB, client: Client, found: Any) -> None:
-    server.http.route("POST", "/v1/memory/search", lambda request: {"results": [found, "junk", None]})
+    server.route("POST", "/v1/memory/search", lambda request: {"results": [found, "junk", None]})
     assert client.search("tea", ME, 5) in ([], [Memory("", "tea", unscored=True)])
 
 
@@ -286,13 +286,13 @@ def test_a_result_that_lacks_fields_is_borne(server: RetainDB, client: Client, f
 def test_a_write_that_is_answered_in_another_shape_is_in_doubt(
     server: RetainDB, client: Client, answer: Any
 ) -> None:
-    server.http.route("POST", "/v1/memory", lambda request: answer)
+    server.route("POST", "/v1/memory", lambda request: answer)
     with pytest.raises(BackendUnavailable, match="is this its address"):
         CALLS["add"](client)
 
 
 def test_a_slow_server_is_given_up(server: RetainDB, connect: Connect) -> None:
-    server.http.fail(delay=5)
+    server.fail(delay=5)
     with pytest.raises(BackendUnavailable, match=r"not answered after 0\.2 s"):
         connect(server, timeout=0.2).search("tortoise", ME, 5)
 

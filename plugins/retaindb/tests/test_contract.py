@@ -33,7 +33,7 @@ class TestRetainDB(ProviderContract):
         with RetainDB(self.flavour) as server:
             self.server = server
             yield server
-            assert not server.http.complaints
+            assert not server.complaints
 
     @pytest.fixture
     def settings(self, backend: RetainDB, request: pytest.FixtureRequest) -> Mapping[str, object]:

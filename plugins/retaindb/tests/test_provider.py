@@ -114,7 +114,7 @@ def test_recall_names_session_and_day(agent: Agent) -> None:
 
 def test_small_talk_is_not_searched(agent: Agent) -> None:
     assert agent.recalled("ok, thanks!") == []
-    assert agent.server.http.requests == []
+    assert agent.server.requests == []
 
 
 def test_a_turn_is_recalled_while_it_is_being_stored_and_only_if_it_fits(
@@ -280,9 +280,9 @@ def test_the_model_is_told_what_is_wrong(
 
 
 def test_what_the_server_refuses_is_told_to_the_model_and_an_outage_to_the_host(agent: Agent) -> None:
-    agent.server.http.fail(status=422, times=1)
+    agent.server.fail(status=422, times=1)
     assert "answered 422" in agent.tool("remember", content=FACT)["error"]
-    agent.server.http.fail(status=503, times=1)
+    agent.server.fail(status=503, times=1)
     with pytest.raises(BackendUnavailable):
         agent.tool("remember", content=FACT)
 
@@ -362,7 +362,7 @@ def test_the_self_test_waits_until_the_memory_is_stored_and_leaves_none(
 
 
 def test_the_self_test_tells_of_a_server_that_drops_what_it_accepts(agent: Agent) -> None:
-    agent.server.http.route("POST", "/v1/memory", lambda request: (202, {"job_id": "j"}))
+    agent.server.route("POST", "/v1/memory", lambda request: (202, {"job_id": "j"}))
     [check] = agent.provider.check(agent.session())
     assert not check.ok
     assert agent.server.url in check.detail

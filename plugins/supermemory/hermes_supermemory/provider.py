@@ -6,7 +6,6 @@ import importlib.metadata
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from hermes_core import (
     Availability,
@@ -90,7 +89,7 @@ class SupermemoryProvider(Tools):
             f"set {KEY} in the environment or .env (https://console.supermemory.ai), or base_url to your own server",
         )
 
-    def connect(self, options: Settings, home: Path) -> Client:  # noqa: ARG002  nothing of it is in the home
+    def connect(self, options: Settings) -> Client:
         """The client; nothing is asked of the server yet."""
         return Client(options.base_url, options.api_key or "", options.api, options.api_timeout)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -12,25 +11,19 @@ from hermes_supermemory import SupermemoryProvider
 from hermes_supermemory.client import Client
 from hermes_supermemory.settings import KEY
 
-from hermes_core import HermesHome, Query, Recall, Session, ToolCall
+from hermes_core import HermesHome, Query, Recall, Session
+from hermes_core.testing import Driven, driving
 from plugins.supermemory.tests.stand_in import KEY as KNOWN
 from plugins.supermemory.tests.stand_in import Supermemory
 
 
-@dataclass
-class Agent:
-    """A provider as the manager drives it: calls in, JSON out."""
+class Agent(Driven[SupermemoryProvider]):
+    """A provider on a server."""
 
-    provider: SupermemoryProvider
     server: Supermemory
-    home: HermesHome
-
-    def session(self, id: str = "s1", **identity: Any) -> Session:  # noqa: A002  the field's name
-        return Session(id, **{"home": str(self.home.path), **identity})
 
     def tool(self, name: str, session: Session | None = None, **arguments: Any) -> Any:
-        call = ToolCall(name if "-" in name else f"supermemory_{name}", arguments)
-        return json.loads(self.provider.handle_tool_call(call, session or self.session()))
+        return super().tool(name if "-" in name else f"supermemory_{name}", session, **arguments)
 
     def recall(
         self, question: str, session: Session | None = None, *, turn: int = 2, budget: int = 1500
@@ -44,16 +37,18 @@ class Agent:
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Supermemory]]:
     """Start a server; its arguments are those of `Supermemory`. A request that it does not know fails the test."""
-    running: list[Supermemory] = []
+    with ExitStack() as running:
 
-    def start(*args: Any, **kwargs: Any) -> Supermemory:
-        running.append(Supermemory(*args, **kwargs).__enter__())
-        return running[-1]
+        def start(*args: Any, **kwargs: Any) -> Supermemory:
+            server = running.enter_context(Supermemory(*args, **kwargs))
+            running.callback(lambda: _nothing_wrong(server))
+            return server
 
-    yield start
-    for server in running:
-        server.__exit__()
-        assert not server.http.complaints
+        yield start
+
+
+def _nothing_wrong(server: Supermemory) -> None:
+    assert not server.complaints
 
 
 @pytest.fixture(params=["v5", "v4"])
@@ -79,22 +74,18 @@ def connect() -> Iterator[Callable[..., Client]]:
 @pytest.fixture
 def start(hermes_home: HermesHome) -> Iterator[Callable[..., Agent]]:
     """Start a provider on the test's home; keywords go into its settings file."""
-    started: list[SupermemoryProvider] = []
+    with ExitStack() as started:
 
-    def begin(server: Supermemory, *, key: str = KNOWN, **settings: Any) -> Agent:
-        hermes_home.path.mkdir(exist_ok=True)
-        hermes_home.provider_json("supermemory").write_text(json.dumps({"base_url": server.url, **settings}))
-        hermes_home.env_file.touch(mode=0o600)
-        hermes_home.env_file.write_text(f"{KEY}={key}\n" if key else "")
-        now = iter(range(1_000_000))
-        provider = SupermemoryProvider(lambda: float(next(now)), lambda _: None)
-        started.append(provider)
-        provider.initialize(Session("s1", home=str(hermes_home.path)))
-        return Agent(provider, server, hermes_home)
+        def begin(server: Supermemory, *, key: str = KNOWN, **settings: Any) -> Agent:
+            now = iter(range(1_000_000))
+            provider = SupermemoryProvider(lambda: float(next(now)), lambda _: None)
+            told = {"base_url": server.url, **settings}
+            started.enter_context(driving(provider, hermes_home, told, {KEY: key} if key else {}))
+            agent = Agent(provider, hermes_home)
+            agent.server = server
+            return agent
 
-    yield begin
-    for provider in started:
-        provider.shutdown()
+        yield begin
 
 
 @pytest.fixture

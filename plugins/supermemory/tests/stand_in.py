@@ -7,10 +7,9 @@ field that it does not name is refused. Memories are made of what is said in a d
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal
 from urllib.parse import unquote
 
 from hermes_core.testing import StandIn
@@ -172,7 +171,7 @@ class Memory:
 
 
 @dataclass
-class Supermemory:
+class Supermemory(StandIn):
     """One server. `reading` is how long, in looks at a document, it takes to be read."""
 
     speaks: Literal["v5", "v4"] = "v5"
@@ -184,33 +183,15 @@ class Supermemory:
     said: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.http = StandIn()
+        super().__init__()
         self._unread: list[Document] = []
         routes = self._v5 if self.speaks == "v5" else self._v4
         other = ("/v3/*", "/v4/*") if self.speaks == "v5" else ("/ns/*",)
         for method in ("GET", "POST", "PATCH", "DELETE"):
             for path in ("/ns/*",) if self.speaks == "v5" else ("/v3/*", "/v4/*"):
-                self.http.route(method, path, self._guarded(routes))
+                self.route(method, path, self._guarded(routes))
             for path in other:
-                self.http.route(method, path, lambda request: (404, {"error": "Not found"}))
-
-    # --------------------------------------------------------------------- life
-
-    def __enter__(self) -> Self:
-        self.http.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.http.close()
-
-    @property
-    def url(self) -> str:
-        return self.http.url
-
-    @contextmanager
-    def outage(self) -> Iterator[None]:
-        with self.http.outage():
-            yield
+                self.route(method, path, lambda request: (404, {"error": "Not found"}))
 
     def known(self, ns: str = "") -> list[str]:
         """What is remembered, in order."""
@@ -218,7 +199,7 @@ class Supermemory:
 
     def sent(self, *paths: str) -> list[Any]:
         """Bodies of the requests whose path ends so."""
-        return [request.json for request in self.http.requests if request.path.endswith(paths)]
+        return [request.json for request in self.requests if request.path.endswith(paths)]
 
     # ------------------------------------------------------------------- routes
 
@@ -244,7 +225,7 @@ class Supermemory:
             raise Refusal(400, "the body must be an object")
         unknown, missing = sorted(body.keys() - allowed.keys()), sorted(required - body.keys())
         if unknown or missing:
-            self.http.complaints.append(f"{name}: unknown {unknown}, missing {missing}")
+            self.complaints.append(f"{name}: unknown {unknown}, missing {missing}")
             raise Refusal(400, f"unknown {unknown}, missing {missing}")
         wrong = [key for key, value in body.items() if not allowed[key](value)]
         if wrong:
@@ -291,7 +272,7 @@ class Supermemory:
         }
         name = f"{request.method} /{path}"
         if name not in answers:
-            self.http.complaints.append(name)
+            self.complaints.append(name)
             raise Refusal(404, "Not found")
         return answers[name](ns, self._body(request, name))
 
@@ -339,7 +320,7 @@ class Supermemory:
                 raise Refusal(404, "Memory not found")
             memory.forgotten = True
             return {"id": memory.id, "forgotten": True}
-        self.http.complaints.append(name)
+        self.complaints.append(name)
         raise Refusal(404, "Not found")
 
     # ------------------------------------------------------------------ content

@@ -138,7 +138,7 @@ def test_a_turn_that_was_taken_is_not_sent_again_whoever_asks(
 def test_a_turn_whose_answer_was_lost_is_looked_up_first(server: Supermemory, client: Client) -> None:
     append(client, "p1", "user: one")
     path = "/ns/*" if server.speaks == "v5" else "/v3/*"
-    server.http.fail("POST", path, cut=True, times=1)
+    server.fail("POST", path, cut=True, times=1)
     with pytest.raises(BackendUnavailable):
         append(client, "p2", "user: two")
     append(client, "p2", "user: two")
@@ -147,7 +147,7 @@ def test_a_turn_whose_answer_was_lost_is_looked_up_first(server: Supermemory, cl
 
 
 def test_a_turn_that_was_not_taken_is_sent_again(server: Supermemory, client: Client) -> None:
-    server.http.fail(status=503, times=1)
+    server.fail(status=503, times=1)
     with pytest.raises(BackendUnavailable):
         append(client, "p1", "user: one")
     append(client, "p1", "user: one")
@@ -192,7 +192,7 @@ def test_what_is_still_being_read_is_taken_back_later(serve: Serve, connect: Con
 def test_nothing_is_rewritten_when_there_is_nothing_to_take_back(server: Supermemory, client: Client) -> None:
     append(client, "p1", "user: one")
     client.take_back(NS, "c1", {"p9"})
-    assert "PATCH" not in {request.method for request in server.http.requests}
+    assert "PATCH" not in {request.method for request in server.requests}
 
 
 def test_a_gateway_with_many_sessions_keeps_no_more_than_it_needs(client: Client) -> None:
@@ -209,7 +209,7 @@ def test_a_server_without_v5_is_found_out_by_its_first_answer(serve: Serve, conn
     server = serve("v4")
     client = connect(server)
     client.append(NS, "c1", "p1", "user: one", {}, "", "")
-    asked = [request.path for request in server.http.requests]
+    asked = [request.path for request in server.requests]
     assert [path for path in asked if path.startswith("/ns/")] == asked[:2]
     assert server.said == ["one"]
 
@@ -218,7 +218,7 @@ def test_v5_is_not_doubted_once_it_has_answered(serve: Serve, connect: Connect) 
     server = serve("v5")
     client = connect(server)
     assert client.profile(NS) == ([], [])
-    server.http.fail(status=404, times=1)
+    server.fail(status=404, times=1)
     with pytest.raises(BackendNotFound):
         client.profile(NS)
     assert client.profile(NS) == ([], [])
@@ -231,7 +231,7 @@ def test_an_api_that_is_set_is_the_only_one_spoken(
     server = serve(speaks)
     with pytest.raises(BackendNotFound):
         connect(server, api).profile(NS)
-    assert len(server.http.requests) == 1
+    assert len(server.requests) == 1
 
 
 def test_v4_alone_needs_no_sdk(serve: Serve) -> None:
@@ -271,7 +271,7 @@ def has_no_body(server: Supermemory, name: str) -> bool:
 @every_call
 def test_each_refusal_has_its_error_in_every_call(server: Supermemory, client: Client, name: str) -> None:
     for status, error in STATUS.items():
-        server.http.fail(status=status, times=1)
+        server.fail(status=status, times=1)
         with pytest.raises(error, match=f"answered {status}: 'told to answer {status}'"):
             CALLS[name](client)
 
@@ -281,7 +281,7 @@ def test_a_broken_answer_is_unavailable_in_every_call(server: Supermemory, clien
     for fault in ({"drop": True}, {"cut": True}):
         if "cut" in fault and has_no_body(server, name):
             continue
-        server.http.fail(**fault, times=1)
+        server.fail(**fault, times=1)
         with pytest.raises(BackendUnavailable):
             CALLS[name](client)
 
@@ -290,7 +290,7 @@ def test_a_broken_answer_is_unavailable_in_every_call(server: Supermemory, clien
 def test_what_is_no_json_is_no_answer(server: Supermemory, client: Client, name: str) -> None:
     if has_no_body(server, name):
         pytest.skip("an answer without a body")
-    server.http.fail(garbage=True)
+    server.fail(garbage=True)
     with pytest.raises(BackendUnavailable, match="something else than"):
         CALLS[name](client)
 
@@ -298,7 +298,7 @@ def test_what_is_no_json_is_no_answer(server: Supermemory, client: Client, name:
 @pytest.mark.parametrize("answer", [[], "text", {}, {"results": None}, {"results": {}}, {"profile": []}])
 def test_an_answer_of_another_shape_is_no_answer(server: Supermemory, client: Client, answer: Any) -> None:
     for prefix in ("/ns/*", "/v4/*"):
-        server.http.route("POST", prefix, lambda request: answer)
+        server.route("POST", prefix, lambda request: answer)
     for name in ("search", "profile"):
         with pytest.raises(BackendUnavailable, match=r"without|something else"):
             CALLS[name](client)
@@ -310,28 +310,28 @@ def test_an_answer_of_another_shape_is_no_answer(server: Supermemory, client: Cl
 def test_a_result_that_lacks_fields_is_borne(server: Supermemory, client: Client, row: Any) -> None:
     good = {"id": "m1", "memory": FACT, "similarity": 0.9, "metadata": None}
     for prefix in ("/ns/*", "/v4/*"):
-        server.http.route("POST", prefix, lambda request: {"results": [row, good]})
+        server.route("POST", prefix, lambda request: {"results": [row, good]})
     assert FACT in [one.text for one in client.search(NS, "tortoise", 5, "hybrid")]
 
 
 def test_a_busy_server_says_for_how_long(server: Supermemory, client: Client) -> None:
-    server.http.fail(status=429, retry_after=7, times=1)
+    server.fail(status=429, retry_after=7, times=1)
     with pytest.raises(BackendUnavailable) as raised:
         CALLS["search"](client)
     assert raised.value.retry_after == 7
 
 
 def test_one_call_is_one_try(server: Supermemory, client: Client) -> None:
-    before = len(server.http.requests)
-    server.http.fail(status=503)
+    before = len(server.requests)
+    server.fail(status=503)
     with pytest.raises(BackendUnavailable):
         CALLS["search"](client)
-    assert len(server.http.requests) == before + 1
+    assert len(server.requests) == before + 1
 
 
 def test_a_slow_server_is_given_up(server: Supermemory, connect: Connect) -> None:
     client = connect(server, server.speaks, timeout=0.2)
-    server.http.fail(delay=5)
+    server.fail(delay=5)
     with pytest.raises(BackendUnavailable, match="not answered"):
         client.search(NS, "tortoise", 5, "hybrid")
 
@@ -351,7 +351,7 @@ def test_a_wrong_key_names_its_variable(server: Supermemory, connect: Connect) -
 
 def test_a_plan_that_is_used_up_keeps_what_waits(serve: Serve, connect: Connect) -> None:
     server = serve()
-    server.http.fail(status=402)
+    server.fail(status=402)
     with pytest.raises(BackendAuthError, match="the plan's limit is used up"):
         connect(server).profile(NS)
 
@@ -361,7 +361,7 @@ def test_redirects_are_not_followed(serve: Serve, connect: Connect) -> None:
 
     server = serve()
     moved = Raw(headers={"Location": "https://elsewhere.example/ns/hermes/profile"})
-    server.http.route("POST", "/ns/*", lambda request: (307, moved))
+    server.route("POST", "/ns/*", lambda request: (307, moved))
     with pytest.raises(BackendRefused, match="answered 307"):
         connect(server).profile(NS)
 
@@ -438,6 +438,6 @@ def test_the_sdk_is_told_where_it_is_used_from_and_with_which_key(serve: Serve) 
     server = serve()
     api = V5(server.url, "sm_test_key", 2.0)
     api.profile(NS, None)
-    headers = server.http.requests[0].headers
+    headers = server.requests[0].headers
     assert (headers["authorization"], headers["x-sm-source"]) == ("Bearer sm_test_key", "hermes")
     api.close()

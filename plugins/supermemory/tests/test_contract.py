@@ -32,7 +32,7 @@ class TestSupermemory(ProviderContract):
         with Supermemory(self.speaks) as server:
             self.server = server
             yield server
-            assert not server.http.complaints
+            assert not server.complaints
 
     @pytest.fixture
     def settings(self, backend: Supermemory) -> Mapping[str, object]:
@@ -42,7 +42,7 @@ class TestSupermemory(ProviderContract):
         return self.server.outage()
 
     def lost_answers(self) -> AbstractContextManager[None]:
-        return self.server.http.lost_answers()
+        return self.server.lost_answers()
 
     def received(self) -> list[str]:
         return self.server.said

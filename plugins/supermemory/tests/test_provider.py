@@ -455,9 +455,9 @@ def test_the_model_is_told_what_is_wrong(
 
 
 def test_what_the_server_refuses_is_told_to_the_model_and_an_outage_to_the_host(agent: Agent) -> None:
-    agent.server.http.fail(status=400, times=1)
+    agent.server.fail(status=400, times=1)
     assert "answered 400" in agent.tool("search", query="tortoise")["error"]
-    agent.server.http.fail(status=503, times=1)
+    agent.server.fail(status=503, times=1)
     with pytest.raises(BackendUnavailable):
         agent.tool("search", query="tortoise")
 
@@ -485,8 +485,8 @@ def test_a_document_that_is_read_slowly_is_no_fault(start: Start, serve: Serve) 
 
 def test_a_document_that_the_server_fails_to_read_is_one(agent: Agent) -> None:
     failed = {"id": "d", "content": None, "metadata": {}, "system": {"status": "failed"}}
-    agent.server.http.route("POST", "/ns/hermes/search", lambda request: {"results": [], "searchTime": 1})
-    agent.server.http.route("GET", "/ns/*", lambda request: failed)
+    agent.server.route("POST", "/ns/hermes/search", lambda request: {"results": [], "searchTime": 1})
+    agent.server.route("GET", "/ns/*", lambda request: failed)
     assert [check.ok for check in agent.provider.check(agent.session())] == [False, False]
 
 

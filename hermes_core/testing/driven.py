@@ -1,0 +1,73 @@
+"""One provider without a manager: its hooks, called as a manager calls them. For tests of a provider's own rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from hermes_core.contract.values import MemoryWrite, Query, Session, ToolCall, Turn
+from hermes_core.home import HermesHome
+
+Provider = TypeVar("Provider", bound=Any)
+
+
+@dataclass
+class Driven(Generic[Provider]):
+    """A provider that `driving` started in a home: plain words in, values out. A session is s1 of its person unless given."""
+
+    provider: Provider
+    home: HermesHome
+
+    def session(self, id: str = "s1", **identity: Any) -> Session:  # noqa: A002  the field's name
+        """A session in the home."""
+        return Session(id, **{"home": str(self.home.path), **identity})
+
+    def tool(self, name: str, session: Session | None = None, **arguments: Any) -> Any:
+        """What the model gets of a tool, read from its JSON."""
+        call = ToolCall(name, arguments)
+        return json.loads(self.provider.handle_tool_call(call, session or self.session()))
+
+    def recalled(self, question: str, session: Session | None = None, budget: int = 1500) -> list[str]:
+        """The texts that a turn with this message is given."""
+        found = self.provider.prefetch(Query(question, budget=budget), session or self.session())
+        return [item.text for item in found.items]
+
+    def say(
+        self,
+        text: str,
+        turn_id: str = "t1",
+        answer: str = "Noted.",
+        session: Session | None = None,
+        **fields: Any,
+    ) -> None:
+        """A completed turn of this text and this answer."""
+        self.provider.sync_turn(Turn(turn_id, 1, text, answer, **fields), session or self.session())
+
+    def write(self, id: str, action: Any, content: str = "", **fields: Any) -> None:  # noqa: A002  as above
+        """A write of an entry; into MEMORY.md unless `target` says otherwise."""
+        write = MemoryWrite(id, action, fields.pop("target", "memory"), content, **fields)
+        self.provider.on_memory_write(write, self.session())
+
+
+@contextmanager
+def driving(
+    provider: Provider,
+    home: HermesHome,
+    settings: Mapping[str, Any] | None = None,
+    secrets: Mapping[str, str] | None = None,
+) -> Iterator[Driven[Provider]]:
+    """Start `provider` in `home`, with these settings in its file and these secrets in `.env`; shut it down in the end."""
+    home.path.mkdir(parents=True, exist_ok=True)
+    home.provider_json(provider.name).write_text(json.dumps(dict(settings or {})), encoding="utf-8")
+    home.env_file.touch(mode=0o600)
+    lines = "".join(f"{name}={value}\n" for name, value in (secrets or {}).items())
+    home.env_file.write_text(lines, encoding="utf-8")
+    driven = Driven(provider, home)
+    provider.initialize(driven.session())
+    try:
+        yield driven
+    finally:
+        provider.shutdown()
