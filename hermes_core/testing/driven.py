@@ -59,12 +59,16 @@ def driving(
     settings: Mapping[str, Any] | None = None,
     secrets: Mapping[str, str] | None = None,
 ) -> Iterator[Driven[Provider]]:
-    """Start `provider` in `home`, with these settings in its file and these secrets in `.env`; shut it down in the end."""
+    """Start `provider` in `home`, with these settings in its file and these secrets in `.env`; shut it down in the end.
+
+    Both files are written anew; without `secrets`, `.env` is left alone.
+    """
     home.path.mkdir(parents=True, exist_ok=True)
     home.provider_json(provider.name).write_text(json.dumps(dict(settings or {})), encoding="utf-8")
-    home.env_file.touch(mode=0o600)
-    lines = "".join(f"{name}={value}\n" for name, value in (secrets or {}).items())
-    home.env_file.write_text(lines, encoding="utf-8")
+    if secrets is not None:
+        home.env_file.touch(mode=0o600)
+        lines = "".join(f"{name}={value}\n" for name, value in secrets.items())
+        home.env_file.write_text(lines, encoding="utf-8")
     driven = Driven(provider, home)
     provider.initialize(driven.session())
     try:
