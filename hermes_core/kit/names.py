@@ -16,9 +16,9 @@ def key_of(*parts: str, length: int = 32) -> str:
     """A key that the same parts always give: `length` hexadecimal digits, 64 at most.
 
     >>> key_of("memory", "Likes tea.", length=12)
-    '0ed0bd1895cf'
+    '8db87340a701'
     """
-    return hashlib.sha256("\n".join(map(storable, parts)).encode()).hexdigest()[:length]
+    return hashlib.sha256("\0".join(map(storable, parts)).encode()).hexdigest()[:length]
 
 
 def profile_name(identity: str, separator: str = "-") -> str:

@@ -34,6 +34,7 @@ def test_the_default_profile_has_the_plain_name() -> None:
 
 def test_a_key_depends_on_each_part_and_takes_any_text() -> None:
     assert key_of("a", "b") == key_of("a", "b") != key_of("b", "a")
+    assert key_of("a\nb", "c") != key_of("a", "b\nc")
     assert len(key_of("half \ud83d", length=40)) == 40
 
 
