@@ -62,6 +62,7 @@ class Notebook(MemoryProvider):
     capabilities = Capabilities(suppresses_local_writes={"user": True})
     down: ClassVar[threading.Event] = threading.Event()
     mute: ClassVar[threading.Event] = threading.Event()
+    released: ClassVar[threading.Event] = threading.Event()
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -206,6 +207,12 @@ class NotebookContract(ProviderContract):
     @pytest.fixture
     def settings(self) -> dict[str, Any]:
         return {"owner": "Ada"}
+
+    @pytest.fixture(autouse=True)
+    def _released_in_the_end(self, _contract: None) -> Iterator[None]:
+        self.provider.released.clear()
+        yield
+        self.provider.released.set()
 
     @contextlib.contextmanager
     def outage(self) -> Iterator[None]:  # type: ignore[override]
