@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -92,7 +91,7 @@ class Lookup:
 
     def scores(self, analysis: Analysis, also: Collection[Place] = ()) -> dict[Place, float]:
         """What the best places are worth by their words and their neighbours', and those of `also`."""
-        found = [term for term in map(self._find, analysis.terms) if term.places]
+        found = [term for term in map(self._find, analysis.terms) if term.places or not term.whole]
         self.asked = [term.expression for term in found]
         bringing = [term for term in found if term.whole] + self._verbatim(analysis)
         weighing = sorted((term for term in found if not term.whole), key=lambda term: term.frequency)
@@ -115,12 +114,16 @@ class Lookup:
         return RELEVANT * rarity(1, self._newest)
 
     def scores_among(
-        self, analysis: Analysis, ids: dict[int, Place], required: Collection[str]
+        self,
+        analysis: Analysis,
+        ids: Mapping[int, Place],
+        sizes: Mapping[Place, int],
+        required: Collection[str],
     ) -> dict[Place, float]:
         """What these messages are worth by their own words; each holds the `required` ones."""
         self.asked = [match_of(term) for term in analysis.terms]
         stretch = {(min(ids), max(ids)): ids} if ids else {}
-        self._sizes.update(self._sizes_of(ids))
+        self._sizes.update(sizes)
         terms = []
         for term in analysis.terms:
             found = _Found(term.kind, match_of(term), dict.fromkeys(ids.values(), 1.0), True, len(ids))
@@ -134,19 +137,20 @@ class Lookup:
     def _find(self, term: Term) -> _Found:
         """A term with its other forms; words that may stand for it join at less strength."""
         near = " OR ".join(map(quoted, term.near))
-        weak = dict.fromkeys(self._places("word", near, RARE)[0], NEAR_WORD_WEIGHT) if near else {}
+        weak = dict.fromkeys(self._places("word", near, RARE), NEAR_WORD_WEIGHT) if near else {}
         expression = match_of(term)
-        strong, last = self._places(term.kind, expression, RARE + 1)
-        places = weak | dict.fromkeys(strong, 1.0)
-        if len(strong) <= RARE:
+        count, last = self._thick(term.kind, expression)
+        if count <= RARE:
+            strong = self._places(term.kind, expression, RARE) if count else []
+            places = weak | dict.fromkeys(strong, 1.0)
             return _Found(term.kind, expression, places, True, len(places))
         # These hits tell how thick they lie: counting all would mean to read them all.
         span = last if self._direction == "ASC" else self._newest - last + 1
-        frequency = len(strong) * self._newest // max(span, 1)
-        return _Found(term.kind, expression, places, False, max(frequency, len(places)))
+        frequency = count * self._newest // max(span, 1)
+        return _Found(term.kind, expression, weak, False, max(frequency, count))
 
     def _widened(self, term: _Found) -> _Found:
-        places, _ = self._places(term.kind, term.expression, MOST)
+        places = self._places(term.kind, term.expression, MOST)
         return _Found(
             term.kind, term.expression, term.places | dict.fromkeys(places, 1.0), True, term.frequency
         )
@@ -157,27 +161,43 @@ class Lookup:
         if len(said) not in PHRASE_WORDS:
             return []
         expression = quoted(" ".join(said))
-        places, _ = self._places("word", expression, RARE)
+        places = self._places("word", expression, RARE)
         return [_Found("word", expression, dict.fromkeys(places, 1.0), True, len(places))] if places else []
 
-    def _places(self, kind: str, expression: str, limit: int) -> tuple[list[Place], int]:
-        """The newest places where an expression matches (or the oldest), and the id of the last of them."""
+    def _thick(self, kind: str, expression: str) -> tuple[int, int]:
+        """In how many messages an expression matches, one more than `RARE` at most, and the last one counted.
+
+        Of an index alone: to look up where they stand takes thrice as long, and most of a common word's are not asked for.
+        """
+        table, count, last = table_of(kind), 0, 0
+        scope = f"JOIN messages m ON m.id = f.rowid {self._scope}" if self._parameters else "WHERE"
+        sql = f"""SELECT f.rowid FROM {table} f {scope} {table} MATCH ? AND f.rowid BETWEEN ? AND ?
+            ORDER BY f.rowid {self._direction} LIMIT ?"""
+        for first, end in self.stretches:
+            asked = (*self._parameters, expression, first, end, RARE + 1 - count)
+            rows = self._database.execute(sql, asked).fetchall()
+            if rows:
+                count, last = count + len(rows), rows[-1][0]
+            if count > RARE:
+                break
+        return count, last
+
+    def _places(self, kind: str, expression: str, limit: int) -> list[Place]:
+        """The newest places where an expression matches, or the oldest."""
         table = table_of(kind)
         sql = f"""SELECT m.session_key, m.position, m.size, m.id FROM {table} f JOIN messages m ON m.id = f.rowid
             {self._scope} {table} MATCH ? AND f.rowid BETWEEN ? AND ? ORDER BY f.rowid {self._direction} LIMIT ?"""
-        rows: list[sqlite3.Row] = []
-        for first, last in self.stretches:
-            asked = (*self._parameters, expression, first, last, limit - len(rows))
-            rows += self._database.execute(sql, asked).fetchall()
-            if len(rows) >= limit:
-                break
         places: list[Place] = []
-        for key, position, size, message_id in rows:
-            place = (key, position)
-            places.append(place)
-            self._sizes[place] = size
-            self.holding[place] = message_id
-        return places, rows[-1][3] if rows else 0
+        for first, last in self.stretches:
+            asked = (*self._parameters, expression, first, last, limit - len(places))
+            for key, position, size, message_id in self._database.execute(sql, asked).fetchall():
+                place = (key, position)
+                places.append(place)
+                self._sizes[place] = size
+                self.holding[place] = message_id
+            if len(places) >= limit:
+                break
+        return places
 
     def _among(self, term: _Found, around: Mapping[Stretch, Mapping[int, Place]]) -> _Found:
         """A term's hits in these stretches of messages only."""
@@ -219,13 +239,6 @@ class Lookup:
         for window, message_id, key, position in rows:
             found.setdefault(window, {})[message_id] = (key, position)
         return {(min(ids), max(ids)): ids for ids in found.values()}
-
-    def _sizes_of(self, ids: Mapping[int, Place]) -> dict[Place, int]:
-        rows = self._database.execute(
-            "SELECT id, size FROM messages WHERE id IN (SELECT value FROM json_each(?))",
-            (json.dumps(list(ids)),),
-        ).fetchall()
-        return {ids[message_id]: size for message_id, size in rows}
 
 
 def stretches_of(database: Database, filters: Filters, newest: int, order: Order | None) -> list[Stretch]:

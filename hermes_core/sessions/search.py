@@ -14,11 +14,11 @@ from datetime import datetime, timedelta, tzinfo
 from hermes_core.recall.dates import When
 from hermes_core.recall.query import Analysis, Expression, named_in
 from hermes_core.recall.rank import Candidate, Place, rank
-from hermes_core.recall.tokens import dense_runs
 from hermes_core.sessions.filters import Filters, Order, condition_sql, match_of, native_match, required_words
-from hermes_core.sessions.lookup import Lookup, Stretch
+from hermes_core.sessions.lookup import MOST, Lookup, Stretch
 from hermes_core.sessions.meaning import Likeness, Meaning
 from hermes_core.sessions.records import SearchHit
+from hermes_core.sessions.snippets import snippet
 from hermes_core.storage.sqlite import Database
 
 POOL = 150
@@ -27,13 +27,11 @@ POOL = 150
 ALIKE = 200
 """Messages closest in meaning that are ranked as well, as far as they are in scope."""
 
-MOST_FULFILLING = 1_000
+MOST_FULFILLING = MOST
 """Messages that fulfil a boolean query and are ranked: the newest, or the oldest when these are asked for."""
 
 RELEVANT = 0.5
 """Share of the best score that a hit needs when the answer is sorted by time, so that chance hits don't lead it."""
-
-SNIPPET_TOKENS = 40
 
 _SPEAKERS = """
     WITH RECURSIVE found (name) AS (
@@ -89,7 +87,7 @@ def search(
         _hit(
             by_id[one.candidate.id],
             one.score,
-            reader.snippet(by_id[one.candidate.id], lookup.asked) if snippets else "",
+            _snippet(database, by_id[one.candidate.id], lookup.asked) if snippets else "",
         )
         for one in ranked[:limit]
     ]
@@ -121,8 +119,8 @@ def _candidates(
 ) -> tuple[list[sqlite3.Row], dict[Place, float]]:
     """The rows worth ranking, with what their words are worth: by their words, their time, and their meaning."""
     if analysis.condition is not None:
-        fulfilling = reader.fulfilling(analysis.condition, order, lookup.stretches)
-        scores = lookup.scores_among(analysis, fulfilling, required_words(analysis.condition))
+        fulfilling, sizes = reader.fulfilling(analysis.condition, order, lookup.stretches)
+        scores = lookup.scores_among(analysis, fulfilling, sizes, required_words(analysis.condition))
         places: Iterable[Place] = fulfilling.values()
         return reader.rows(list(places) if order else _by_score(places, scores)), scores
     if order:
@@ -149,8 +147,11 @@ def snippet_of(database: Database, analysis: Analysis, message_id: int) -> str:
     """The part of a message that matched; "" when there is no such any more."""
     sql = "SELECT id, content, tool_calls FROM messages WHERE id = ? AND position IS NOT NULL"
     row = database.execute(sql, (message_id,)).fetchone()
-    reader = _Reader(database, Filters(), 1)
-    return reader.snippet(row, [match_of(term) for term in analysis.terms]) if row else ""
+    return _snippet(database, row, [match_of(term) for term in analysis.terms]) if row else ""
+
+
+def _snippet(database: Database, row: sqlite3.Row, hits: Sequence[str]) -> str:
+    return snippet(database, row["id"], row["content"] or row["tool_calls"], hits)
 
 
 def known_names(database: Database, query: str, filters: Filters) -> list[str]:
@@ -191,8 +192,8 @@ class _Reader:
 
     def fulfilling(
         self, condition: Expression, order: Order | None, stretches: Sequence[Stretch]
-    ) -> dict[int, Place]:
-        """Messages that fulfil a condition, newest first (or oldest), by id."""
+    ) -> tuple[dict[int, Place], dict[Place, int]]:
+        """Messages that fulfil a condition, newest first (or oldest), by id; and how long they are."""
         direction = "ASC" if order == "oldest" else "DESC"
         native = native_match(condition)
         if native is not None:  # the index walks in this order and stops when there are enough
@@ -207,17 +208,20 @@ class _Reader:
             sql, parameters = condition_sql(condition)
             source, by = "messages m", "m.id"
         statement = f"""
-            SELECT m.id, m.session_key, m.position FROM {source} CROSS JOIN sessions s ON s.key = m.session_key
+            SELECT m.id, m.session_key, m.position, m.size FROM {source}
+            CROSS JOIN sessions s ON s.key = m.session_key
             WHERE {self._filters} AND {sql} AND {by} BETWEEN ? AND ? ORDER BY {by} {direction} LIMIT ?
         """
         found: dict[int, Place] = {}
+        sizes: dict[Place, int] = {}
         for first, last in stretches:
             asked = (*self._parameters, *parameters, first, last, MOST_FULFILLING - len(found))
-            rows = self._database.execute(statement, asked)
-            found.update((message_id, (key, position)) for message_id, key, position in rows)
+            for message_id, key, position, size in self._database.execute(statement, asked).fetchall():
+                found[message_id] = place = (key, position)
+                sizes[place] = size
             if len(found) >= MOST_FULFILLING:
                 break
-        return found
+        return found, sizes
 
     def between(self, spans: Iterable[tuple[float, float]]) -> list[sqlite3.Row]:
         """Rows of given times, for a question that names nothing but a time."""
@@ -232,29 +236,14 @@ class _Reader:
             rows.update((row["id"], row) for row in found)
         return list(rows.values())
 
-    def snippet(self, row: sqlite3.Row, hits: Sequence[str]) -> str:
-        """The part of a message that matched, marked; its beginning when only its neighbours did."""
-        content = row["content"] or row["tool_calls"]
-        lowered = content.lower()
-        said = [hit for hit in hits if " : " not in hit and _may_stand(hit, lowered)]
-        if said and not dense_runs(content):
-            found = self._database.execute(
-                f"SELECT snippet(messages_fts, -1, '>>>', '<<<', '...', {SNIPPET_TOKENS}) FROM messages_fts"
-                " WHERE messages_fts MATCH ? AND rowid = ?",
-                (" OR ".join(said), row["id"]),
-            ).fetchone()
-            if found and len(found[0]) < 20 * SNIPPET_TOKENS:
-                return str(found[0])
-        return _marked(content, hits)
-
     def _at(self, places: Sequence[Place]) -> list[sqlite3.Row]:
         sql = f"""
             SELECT {_ROW_COLUMNS} FROM json_each(?) w
-            CROSS JOIN messages m ON m.session_key = json_extract(w.value, '$[0]')
-                AND m.position = json_extract(w.value, '$[1]')
+            CROSS JOIN messages m ON m.session_key = w.value >> 32 AND m.position = w.value & 0xffffffff
             JOIN sessions s ON s.key = m.session_key WHERE {self._filters}
         """
-        return self._database.execute(sql, (json.dumps(places), *self._parameters)).fetchall()
+        packed = json.dumps([key << 32 | position for key, position in places])
+        return self._database.execute(sql, (packed, *self._parameters)).fetchall()
 
 
 def _candidate(row: sqlite3.Row, scores: Mapping[Place, float], likeness: Likeness | None) -> Candidate:
@@ -283,26 +272,6 @@ def _hit(row: sqlite3.Row, score: float, snippet: str) -> SearchHit:
         title=row["title"],
         session_started=row["started_at"],
     )
-
-
-def _may_stand(expression: str, lowered: str) -> bool:
-    """Whether a text may hold a word of an expression, in some form: each list that FTS5 need not open saves time."""
-    return any(not word.isascii() or word[:3] in lowered for word in expression.split('"')[1::2])
-
-
-def _marked(text: str, hits: Sequence[str]) -> str:
-    """Around the first word or gram that stands in the text as it was asked, else the beginning."""
-    lowered = text.lower()
-    for hit in hits:
-        asked = hit.partition(" : ")[2] or hit.partition(" OR ")[0]
-        start = lowered.find(asked.strip('"')) if len(lowered) == len(text) else -1
-        if start >= 0:
-            end = start + len(asked) - 2
-            before, after = text[max(start - 60, 0) : start], text[end : end + 100]
-            marked = f"{before}>>>{text[start:end]}<<<{after}"
-            return ("..." if start > 60 else "") + marked + ("..." if end + 100 < len(text) else "")
-    head = " ".join(text[: 10 * SNIPPET_TOKENS].split()[:SNIPPET_TOKENS])
-    return head + "..." if len(head) < len(text.strip()) else head
 
 
 def _spans(dates: Iterable[When], now: float, zone: tzinfo) -> list[tuple[float, float]]:

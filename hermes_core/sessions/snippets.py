@@ -1,0 +1,127 @@
+"""The part of a message that matched, with what matched in it marked as >>>this<<<."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from hermes_core.recall.tokens import dense_runs
+from hermes_core.storage.sqlite import Database
+
+SNIPPET_TOKENS = 40
+"""Length of a snippet in words; a short message is shown whole."""
+
+_BEFORE, _AROUND = 40, 240
+"""Characters of a snippet before what matched first in it, and in all."""
+
+_WORD = re.compile(r"[^\W_]+")
+_ENDINGS = {
+    *(
+        "",
+        "s",
+        "es",
+        "ed",
+        "ing",
+        "e",
+        "d",
+        "r",
+        "er",
+        "ers",
+        "y",
+        "ies",
+        "ied",
+        "ier",
+        "ly",
+        "ment",
+        "ments",
+    ),
+    *("ation", "ations", "ion", "ions", "ate", "ates", "ated", "ating", "ator", "al", "ive", "able"),
+}
+"""What two forms of a word may end in behind what they share. Rougher than the stems of the index, which is asked when
+nothing in a text looks like what was found there.
+"""
+
+
+def snippet(database: Database, message_id: int, content: str, hits: Sequence[str]) -> str:
+    """The part of a message that the FTS5 expressions `hits` matched; its beginning when only its neighbours did."""
+    lowered = content.lower()
+    said = [hit for hit in hits if " : " not in hit and _may_stand(hit, lowered)]
+    if not said or dense_runs(content):
+        return _marked(content, lowered, hits)
+    spans = sorted({span for hit in said for word in _asked(hit) for span in _standing(lowered, word)})
+    if spans and len(lowered) == len(content):
+        return _window(content, spans)
+    found = database.execute(
+        f"SELECT snippet(messages_fts, -1, '>>>', '<<<', '...', {SNIPPET_TOKENS}) FROM messages_fts"
+        " WHERE messages_fts MATCH ? AND rowid = ?",
+        (" OR ".join(said), message_id),
+    ).fetchone()
+    if found and len(found[0]) < 20 * SNIPPET_TOKENS:
+        return str(found[0])
+    return _marked(content, lowered, hits)
+
+
+def _asked(expression: str) -> list[str]:
+    """The words of an FTS5 expression."""
+    return [word for phrase in expression.split('"')[1::2] for word in _WORD.findall(phrase)]
+
+
+def _may_stand(expression: str, lowered: str) -> bool:
+    """Whether a text may hold a word of an expression, in some form: each list that FTS5 need not open saves time."""
+    return any(not word.isascii() or word[:3] in lowered for word in expression.split('"')[1::2])
+
+
+def _standing(lowered: str, word: str) -> Iterator[tuple[int, int]]:
+    """Where a word stands in a text, in some form."""
+    at = lowered.find(word[:3])
+    while at >= 0:
+        match = _WORD.match(lowered, at)
+        end = match.end() if match else at + 1
+        if (at == 0 or not lowered[at - 1].isalnum()) and _alike(lowered[at:end], word):
+            yield at, end
+        at = lowered.find(word[:3], end)
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two words look like forms of one: plan and planned, study and studies, but not plan and plane."""
+    if one == other:
+        return True
+    pairs = enumerate(zip(one, other, strict=False))
+    shared = next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+    if shared < 3:
+        return False
+    doubled = one[shared - 1]
+    rests = {rest[rest[:1] == doubled :] for rest in (one[shared:], other[shared:])}
+    return rests <= _ENDINGS and (rests - {"", "s"} != {"e"})
+
+
+def _window(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """The stretch with the most of the spans, all of them marked."""
+    start, end = 0, len(text)
+    if end > _AROUND:
+        first = max(
+            spans, key=lambda span: sum(span[0] <= at < span[0] + _AROUND - _BEFORE for at, _ in spans)
+        )[0]
+        start = max(first - _BEFORE, 0)
+        start = text.rfind(" ", start, first) + 1 or start if start else 0
+        end = min(start + _AROUND, len(text))
+    parts, at = ["..." if start else ""], start
+    for begin, stop in spans:
+        if at <= begin and stop <= end:
+            parts += [text[at:begin], ">>>", text[begin:stop], "<<<"]
+            at = stop
+    return "".join([*parts, text[at:end], "..." if end < len(text) else ""])
+
+
+def _marked(text: str, lowered: str, hits: Sequence[str]) -> str:
+    """Around the first word or gram that stands in the text as it was asked, else the beginning."""
+    for hit in hits:
+        asked = hit.partition(" : ")[2] or hit.partition(" OR ")[0]
+        start = lowered.find(asked.strip('"')) if len(lowered) == len(text) else -1
+        if start >= 0:
+            end = start + len(asked) - 2
+            before, after = text[max(start - 60, 0) : start], text[end : end + 100]
+            marked = f"{before}>>>{text[start:end]}<<<{after}"
+            return ("..." if start > 60 else "") + marked + ("..." if end + 100 < len(text) else "")
+    head = " ".join(text[: 10 * SNIPPET_TOKENS].split()[:SNIPPET_TOKENS])
+    return head + "..." if len(head) < len(text.strip()) else head
