@@ -7,7 +7,7 @@ from typing import Any
 
 from hermes_core.agent.loop import Agent
 from hermes_core.agent.model import ModelSettings, OpenAIModel
-from hermes_core.agent.summaries import summariser
+from hermes_core.agent.summaries import TEMPERATURE, summariser
 from hermes_core.config import Config
 from hermes_core.credentials import Credentials
 from hermes_core.memory import Memory
@@ -54,7 +54,7 @@ class ConfiguredModels(AbstractContextManager["ConfiguredModels"]):
     def agent(self, memory: Memory, **given: Any) -> Agent:
         """An agent on these models; `given` as for `Agent`. With an auxiliary one, past sessions are summarised on request."""
         if self.auxiliary is not None:
-            memory.summarise_with(summariser(self.auxiliary))
+            memory.summarise_with(summariser(self.auxiliary.at(TEMPERATURE)))
         return Agent(memory, self.model, auxiliary=self.auxiliary, **given)
 
     def __exit__(self, *exc: object) -> None:

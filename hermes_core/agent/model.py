@@ -33,6 +33,7 @@ MAX_RETRY_AFTER = 120.0
 
 MAX_DELAY = 30.0
 _BUSY = frozenset({408, 429})
+_UNKNOWN_FIELD = frozenset({400, 422})
 _OVERFLOW_WORDS = ("context length", "context_length", "context size", "maximum context", "too many tokens")
 _MESSAGE_FIELDS = ("role", "content", "tool_calls", "tool_call_id")
 
@@ -94,6 +95,7 @@ class OpenAIModel:
         self.settings = settings
         self._client: Any = None
         self._opening = threading.Lock()
+        self._takes_temperature = True
 
     @property
     def name(self) -> str:
@@ -105,11 +107,33 @@ class OpenAIModel:
         """Its context in tokens."""
         return self.settings.context_length
 
+    def at(self, temperature: float) -> ChatModel:
+        """This model, asked at a temperature; at its own where its server takes none, as that of some models does."""
+        return _Tempered(self, temperature)
+
     def complete(
-        self, messages: Sequence[Chat], tools: Sequence[dict[str, Any]], *, hear: Hear, cancel: Cancel
+        self,
+        messages: Sequence[Chat],
+        tools: Sequence[dict[str, Any]],
+        *,
+        hear: Hear,
+        cancel: Cancel,
+        temperature: float | None = None,
     ) -> Answer:
         """Answer a conversation; see `ChatModel`. `tools` are `{"name", "description", "parameters"}`."""
         request = _request(self.settings.name, messages, tools)
+        if temperature is None or not self._takes_temperature:
+            return self._answer(request, hear, cancel)
+        try:
+            return self._answer({**request, "temperature": temperature}, hear, cancel)
+        except ModelRefused as exc:
+            if getattr(exc.__cause__, "status_code", None) not in _UNKNOWN_FIELD:
+                raise
+        answer = self._answer(request, hear, cancel)
+        self._takes_temperature = False
+        return answer
+
+    def _answer(self, request: dict[str, Any], hear: Hear, cancel: Cancel) -> Answer:
         heard = False
 
         def note(text: str) -> None:
@@ -172,6 +196,27 @@ class OpenAIModel:
                     max_retries=0,
                 )
             return self._client
+
+
+@dataclass(frozen=True, slots=True)
+class _Tempered:
+    """A model at a temperature."""
+
+    model: OpenAIModel
+    temperature: float
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    @property
+    def context_length(self) -> int:
+        return self.model.context_length
+
+    def complete(
+        self, messages: Sequence[Chat], tools: Sequence[dict[str, Any]], *, hear: Hear, cancel: Cancel
+    ) -> Answer:
+        return self.model.complete(messages, tools, hear=hear, cancel=cancel, temperature=self.temperature)
 
 
 def say(model: ChatModel, messages: Sequence[Chat], cancel: Cancel) -> Answer:

@@ -66,6 +66,24 @@ def test_only_what_the_api_knows_is_sent() -> None:
     assert "tools" not in server.requests[0]
 
 
+def test_a_temperature_is_sent_until_the_server_takes_none() -> None:
+    def refusing(request: dict[str, Any]) -> Reply:
+        return (
+            Reply(status=400, error="'temperature' is unknown") if "temperature" in request else Reply("Hi")
+        )
+
+    with serving(Reply("Hi"), refusing, refusing, refusing) as (server, model):
+        for _ in range(3):
+            assert model.at(0.1).complete(HELLO, (), hear=len, cancel=Cancel()).text == "Hi"  # type: ignore[arg-type]
+    assert [request.get("temperature") for request in server.requests] == [0.1, 0.1, None, None]
+
+
+def test_a_refusal_for_another_reason_is_told_and_not_tried_twice() -> None:
+    with serving(Reply(status=401)) as (server, model), pytest.raises(ModelRefused, match="401"):
+        model.at(0.1).complete(HELLO, (), hear=len, cancel=Cancel())  # type: ignore[arg-type]
+    assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
 def test_a_busy_server_is_asked_again(status: int) -> None:
     with serving(Reply(status=status), Reply(status=status), Reply("Here.")) as (server, model):
