@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from datetime import datetime, tzinfo
-from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import SessionError
-from hermes_core.recall import dense
 from hermes_core.recall.query import analyse
 from hermes_core.sessions import lineage, reads, records, upkeep, writes
+from hermes_core.sessions.file import SessionFile, reading
 from hermes_core.sessions.filters import Filters, Order
-from hermes_core.sessions.mark import Mark
-from hermes_core.sessions.meaning import Meaning
-from hermes_core.sessions.migrations import MIGRATIONS
 from hermes_core.sessions.records import (
     CompletedTurn,
     ListedSession,
@@ -30,12 +22,11 @@ from hermes_core.sessions.records import (
 )
 from hermes_core.sessions.search import everything, known_names, search, snippet_of
 from hermes_core.sessions.transcript import StoredTranscript
-from hermes_core.storage.sqlite import Database, JournalMode
 
 log = logging.getLogger(__name__)
 
 
-class SessionDB:
+class SessionDB(SessionFile):
     """The store at `path`. Safe to share between threads, and between processes that open the same file.
 
     Each writing method is one transaction; when it returns, what it wrote is on disk and can be found. Methods raise
@@ -43,43 +34,6 @@ class SessionDB:
     file. With `semantic` it also searches by meaning, when the extra `[semantic]` is installed: `meaning` then is what
     makes the vectors, in the background from the first message on.
     """
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        journal_mode: JournalMode = "auto",
-        read_only: bool = False,
-        clock: Callable[[], float] = time.time,
-        zone: tzinfo | None = None,
-        semantic: bool = False,
-    ) -> None:
-        self.path = path
-        self._mark = Mark(path)
-        self._database = Database(
-            path,
-            MIGRATIONS,
-            journal_mode=journal_mode,
-            read_only=read_only,
-            repair=upkeep.REPAIR,
-            held_rows=lambda: upkeep.held_rows(path, self._mark),
-            on_open=self._warn_when_behind,
-            take_turns=True,
-        )
-        self._clock = clock
-        self._zone = zone or datetime.now().astimezone().tzinfo
-        self.meaning = Meaning(self._database) if semantic and not read_only and dense.installed() else None
-
-    def close(self) -> None:
-        """Close every connection to the file."""
-        if self.meaning is not None:
-            self.meaning.close()
-        self._database.close()
-        self._mark.close()
-
-    def transaction(self) -> AbstractContextManager[Any]:
-        """Make the writes of a `with` block one: all of them are on disk when it ends, or none."""
-        return self._database.transaction()
 
     # ------------------------------------------------------------------ sessions
 
@@ -124,6 +78,7 @@ class SessionDB:
             writes.create_session(connection, session_id, source, at, details)
         return session_id
 
+    @reading
     def get_session(self, session_id: str) -> StoredSession | None:
         """The session, None when there is no such."""
         sql = f"SELECT {records.SESSION_COLUMNS} FROM sessions s WHERE s.id = ?"
@@ -197,6 +152,7 @@ class SessionDB:
                     (amount, key),
                 )
 
+    @reading
     def list_sessions(
         self,
         *,
@@ -301,6 +257,7 @@ class SessionDB:
         self._stored()
         return ids
 
+    @reading
     def get_message(self, message_id: int) -> StoredMessage | None:
         """One message, None when there is no such or it was rewound."""
         row = self._database.execute(
@@ -308,6 +265,7 @@ class SessionDB:
         ).fetchone()
         return records.message_of(row) if row else None
 
+    @reading
     def get_messages(
         self,
         session_id: str,
@@ -340,6 +298,7 @@ class SessionDB:
             chain = lineage.compressed_from(self._database, session_id)
         return [m.as_chat() for one in chain for m in self.get_messages(one) if not m.compacted]
 
+    @reading
     def around(self, message_id: int, window: int = 5, *, roles: Sequence[str] = ()) -> Window | None:
         """Up to `window` messages before and after this one, which is always there; None when it is not shown."""
         return reads.around(self._database, message_id, window, roles)
@@ -415,6 +374,7 @@ class SessionDB:
 
     # ------------------------------------------------------------------ search
 
+    @reading
     def search(
         self,
         query: str,
@@ -466,6 +426,7 @@ class SessionDB:
             snippets=snippets,
         )
 
+    @reading
     def everything(
         self, size: int, *, user: str | None = None, exclude_sessions: Sequence[str] = ()
     ) -> list[SearchHit] | None:
@@ -473,6 +434,7 @@ class SessionDB:
         filters = Filters(user=user, exclude_sessions=tuple(exclude_sessions))
         return everything(self._database, filters, size)
 
+    @reading
     def snippet_of(self, message_id: int, query: str) -> str:
         """The part of a message that answers `query`, marked as in a `SearchHit`; "" when the message is not shown."""
         zone = self._zone
@@ -480,7 +442,11 @@ class SessionDB:
         analysis = analyse(records.storable(query), now=self._clock(), zone=zone)
         return snippet_of(self._database, analysis, message_id)
 
-    # ------------------------------------------------------------------ the file
+    # ------------------------------------------------------------------ beside them
+
+    def idle_sessions(self, before: float, sources: Sequence[str] = ()) -> list[str]:
+        """Ids of sessions whose whole conversation was silent since `before` (epoch seconds), oldest first."""
+        return upkeep.idle_sessions(self._database, before, sources)
 
     def get_meta(self, key: str) -> str | None:
         """A value kept beside the sessions, None when it was never set."""
@@ -494,44 +460,6 @@ class SessionDB:
                 "INSERT INTO state_meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
                 (key, value),
             )
-
-    def check(self) -> list[str]:
-        """What is wrong with the file or its indexes, a line each; empty when all is well."""
-        return upkeep.check(self._database, self._mark)
-
-    def rebuild_index(self, progress: Callable[[int], None] | None = None) -> int:
-        """Make the search indexes anew from the rows; returns how many messages were indexed.
-
-        Others may write meanwhile; until the end a search finds less. `progress` is told the count so far.
-        """
-        return upkeep.rebuild(self._database, progress)
-
-    def rebuild_vectors(self, progress: Callable[[int], None] | None = None) -> int:
-        """Make all vectors anew; returns for how many messages, 0 without search by meaning."""
-        if self.meaning is None:
-            return 0
-        self.meaning.forget()
-        return self.meaning.build(progress)
-
-    def vacuum(self, *, dry_run: bool = False) -> upkeep.Vacuumed:
-        """Give the space of deleted rows back; a `dry_run` only says how much there is."""
-        return upkeep.vacuum(self._database, dry_run=dry_run)
-
-    def idle_sessions(self, before: float, sources: Sequence[str] = ()) -> list[str]:
-        """Ids of sessions whose whole conversation was silent since `before` (epoch seconds), oldest first."""
-        return upkeep.idle_sessions(self._database, before, sources)
-
-    def backup(self, target: Path) -> None:
-        """Copy the whole store to `target`, also while others write."""
-        self._database.backup(target)
-
-    def _stored(self) -> None:
-        if self.meaning is not None:
-            self.meaning.wake()
-
-    def _warn_when_behind(self, connection: sqlite3.Connection) -> None:
-        for line in upkeep.behind(connection, self.path, self._mark):
-            log.warning("%s", line)
 
 
 def _several(value: str | Sequence[str] | None) -> tuple[str, ...]:

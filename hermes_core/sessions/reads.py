@@ -56,9 +56,10 @@ def completed(
 
 
 def _completed(database: Database, row: sqlite3.Row) -> CompletedTurn:
-    found = database.execute(
-        f"{MESSAGES} WHERE m.session_key = ? AND m.state < 2 AND m.id BETWEEN ? AND ? ORDER BY m.id",
-        (row["session_key"], row["first_message_id"], row["last_message_id"]),
-    )
-    turn = records.turn_of(row, [records.message_of(message) for message in found])
-    return CompletedTurn(row["key"], row["session_id"], turn, json.loads(row["identity"] or "{}"))
+    with database.sound():
+        found = database.execute(
+            f"{MESSAGES} WHERE m.session_key = ? AND m.state < 2 AND m.id BETWEEN ? AND ? ORDER BY m.id",
+            (row["session_key"], row["first_message_id"], row["last_message_id"]),
+        )
+        turn = records.turn_of(row, [records.message_of(message) for message in found])
+        return CompletedTurn(row["key"], row["session_id"], turn, json.loads(row["identity"] or "{}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import sqlite3
@@ -220,6 +221,21 @@ class Database:
         with translated_errors(self.path, self._repair):
             rows = self.connection.execute("PRAGMA integrity_check").fetchall()
         return [row[0] for row in rows if row[0] != "ok"]
+
+    @contextlib.contextmanager
+    def sound(self) -> Iterator[None]:
+        """Tell damage from a mistake of ours: what fails in the block because a value is not what was ever stored, in a
+        file that SQLite's own check finds damaged, is `DatabaseCorrupt`; everything else is raised as it is.
+        """
+        try:
+            yield
+        except (TypeError, ValueError, AttributeError, OverflowError) as exc:
+            with translated_errors(self.path, self._repair):
+                fault = self.connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if fault == "ok" and not isinstance(exc, json.JSONDecodeError):
+                raise
+            what = str(exc) if fault == "ok" else fault
+            raise DatabaseCorrupt(f"{str(self.path)!r} is damaged ({what})", self._repair) from exc
 
     def _connect(self) -> sqlite3.Connection:
         if not self._read_only and not self._ready:

@@ -257,6 +257,50 @@ def test_there_must_be_a_store_to_repair(tmp_path: Path) -> None:
         repair(tmp_path / "state.db")
 
 
+def put_in(path: Path, column: str, value: object) -> None:
+    """Change a value of the last message to what its table takes from no statement."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        named = "FROM sqlite_master WHERE name = 'messages'"
+        (strict,) = connection.execute(f"SELECT sql {named}").fetchone()
+        (version,) = connection.execute("PRAGMA schema_version").fetchone()
+        connection.execute("PRAGMA writable_schema = ON")
+        for number, sql in enumerate((strict.replace("STRICT", ""), strict), 1):
+            connection.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'messages'", (sql,))
+            connection.execute(f"PRAGMA schema_version = {version + number}")
+            if sql != strict:
+                connection.execute(f"UPDATE messages SET {column} = ? WHERE id = {MESSAGES}", (value,))
+        connection.commit()
+
+
+def found(db: SessionDB) -> object:
+    return db.search(f"note5x{MESSAGES // 6 - 1}")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "ask"),
+    [
+        ("size", "long", found),
+        ("position", "first", found),
+        ("content", b"\0\xff", found),
+        ("timestamp", "noon", found),
+        ("tool_calls", "[", lambda db: db.get_messages("s5")),
+    ],
+)
+def test_a_row_that_damage_made_another_is_told_in_one_line_with_what_to_do(
+    path: Path, column: str, value: object, ask: Callable[[SessionDB], object]
+) -> None:
+    put_in(path, column, value)
+    with contextlib.closing(SessionDB(path)) as db:
+        with pytest.raises(DatabaseCorrupt, match="hermes sessions repair") as told:
+            ask(db)
+        assert "\n" not in str(told.value)
+
+
+def test_a_mistake_of_the_caller_is_no_damage(path: Path) -> None:
+    with contextlib.closing(SessionDB(path)) as db, pytest.raises(AttributeError):
+        db.search(3)  # type: ignore[arg-type]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_whatever_bytes_are_flipped_nothing_but_our_errors_is_seen(path: Path) -> None:
