@@ -1,7 +1,7 @@
 """Measure the session store: append, size, open, search by kind of query, the tool, and processes writing at once.
 
     python bench/sessions.py [--sizes 10000 100000] [--folder /dev/shm] [--disk DIR] [--writers 4 8] [--json]
-        [--peer ENV] [--plot FILE.svg]
+        [--peer ENV] [--plot FILE.svg] [--kept DIR]
 
 The corpus is synthetic: words drawn from a Zipf distribution, a tenth of the messages Chinese, every fourth a tool
 call, forty messages a session. Latency compares between systems and sizes; it says nothing of how good answers are.
@@ -9,6 +9,7 @@ call, forty messages a session. Latency compares between systems and sizes; it s
 costs what the disk costs. Beside each append rate stands a bare one: one row and one commit, without any index.
 `--peer` names a Python environment in which hermes-agent is installed: its store is filled with the same corpus (in
 large transactions, which is kind to it) and asked the same, in turn with ours, each in a process of its own.
+`--kept` names a folder in which the filled stores are kept: a later run begins with copies of them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -404,17 +406,39 @@ def at_once(path: Path, writers: int, count: int, ask: Sequence[str]) -> dict[st
 # ---------------------------------------------------------------------- run
 
 
+def prepare(size: int, folder: Path, options: argparse.Namespace) -> float:
+    """Fill the stores in `folder`, or copy those that are kept; messages of ours a second, 0 for a copy."""
+    kept = options.kept / str(size) if options.kept else None
+    rate = 0.0
+    for store, wanted in ((Path("state.db"), True), (Path("peer/state.db"), bool(options.peer))):
+        target = folder / store
+        target.parent.mkdir(exist_ok=True)
+        if not wanted:
+            continue
+        if kept and (kept / store).exists():
+            shutil.copyfile(kept / store, target)
+            continue
+        if store.parent == Path("peer"):
+            with Peer(options.peer, folder) as peer:
+                peer.fill(conversations(Corpus(), size))
+        else:
+            with closing(SessionDB(target)) as db:
+                rate = size / timed(lambda: fill(db, Corpus(), size))
+        if kept:
+            (kept / store).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(target, kept / store)
+    return rate
+
+
 def measure(size: int, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """All figures at one size."""
     corpus, path = Corpus(), folder / "state.db"
+    rate = prepare(size, folder, options)
     with ExitStack() as stack:
         db = stack.enter_context(closing(SessionDB(path)))
         bare = stack.enter_context(closing(bare_store(folder)))
         peer = stack.enter_context(Peer(options.peer, folder)) if options.peer else None
-        built = timed(lambda: fill(db, corpus, size))
-        found: dict[str, Any] = {"messages": size, "filled_per_second": round(size / built)}
-        if peer is not None:
-            peer.fill(conversations(Corpus(), size))
+        found: dict[str, Any] = {"messages": size, "filled_per_second": round(rate)}
         runs = [appends(db, corpus, bare, APPENDS, peer) for _ in range(options.runs)]
         found["append"] = sorted(runs, key=lambda run: float(run["p50"]))[len(runs) // 2]
         found["append"]["worst_of_runs"] = max(run["max"] for run in runs)
@@ -533,6 +557,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--writers", type=int, nargs="*", default=[4], help="processes that write at once")
     parser.add_argument("--writes", type=int, default=1_000, help="messages of each of them")
     parser.add_argument("--peer", type=Path, help="a Python environment with hermes-agent")
+    parser.add_argument("--kept", type=Path, help="keep filled stores here, and begin with copies of them")
     parser.add_argument("--plot", type=Path, help="draw the searches into this file (needs matplotlib)")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()

@@ -81,7 +81,7 @@ class Peer:
 
     def __init__(self, environment: Path, folder: Path) -> None:
         home = folder / "peer"
-        home.mkdir()
+        home.mkdir(exist_ok=True)
         self._process = subprocess.Popen(
             [environment / "bin" / "python", "-c", _SERVER, str(home / "state.db")],
             stdin=subprocess.PIPE,

@@ -53,6 +53,12 @@ class Filters:
                 parameters.append(value)
         return " AND ".join(conditions), parameters
 
+    @property
+    def ask_sessions(self) -> bool:
+        """Whether the conditions look at sessions as well."""
+        named = (self.sources, self.sessions, self.exclude_sources, self.exclude_sessions)
+        return any(named) or self.user is not None
+
     def scope(self) -> Filters:
         """The part that holds for a message's neighbours as well: whose, and in which sessions."""
         return Filters(sessions=self.sessions, user=self.user)

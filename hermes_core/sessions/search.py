@@ -41,13 +41,18 @@ _SPEAKERS = """
     ) SELECT name FROM found WHERE name <> '' LIMIT 2000
 """
 
-_ROW_COLUMNS = """
-    m.id, s.id AS session_id, m.session_key, m.position, m.role, m.content, m.timestamp, m.speaker, m.ref,
-    m.tool_name, m.tool_calls, s.source, s.model, s.title, s.started_at, coalesce((
+# What ranking needs of each candidate, and what is shown of the few that are left.
+_CANDIDATE_COLUMNS = """
+    m.id, m.session_key, m.position, m.content, m.timestamp, m.speaker, coalesce((
         SELECT substr(rtrim(b.content), -1) IN ('?', '？') FROM messages b
         WHERE b.session_key = m.session_key AND b.position = m.position - 1
     ), 0) AS reply
 """
+_HIT_COLUMNS = """
+    m.id, s.id AS session_id, m.role, m.content, m.timestamp, m.speaker, m.ref, m.tool_name, m.tool_calls,
+    s.source, s.model, s.title, s.started_at
+"""
+_HITS = f"SELECT {_HIT_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key"
 
 
 def search(
@@ -76,32 +81,35 @@ def search(
         _spans(analysis.dates, now, zone),
         likeness.best(ALIKE) if likeness else (),
     )
-    by_id = {row["id"]: row for row in rows}
     candidates = [_candidate(row, scores, likeness) for row in rows]
     if unasked and not (analysis.condition or analysis.dates) and not _tells(candidates, lookup.least):
         return []
     ranked = rank(analysis, candidates, limit=len(candidates) if order else limit, zone=zone)
     if order:
         ranked.sort(key=lambda one: (one.candidate.timestamp, one.candidate.id), reverse=order == "newest")
+    found = _shown(database, [one.candidate.id for one in ranked[:limit]])
     return [
-        _hit(
-            by_id[one.candidate.id],
-            one.score,
-            _snippet(database, by_id[one.candidate.id], lookup.asked) if snippets else "",
-        )
+        _hit(row, one.score, _snippet(database, row, lookup.asked) if snippets else "")
         for one in ranked[:limit]
+        if (row := found.get(one.candidate.id)) is not None  # else it went just now
     ]
+
+
+def _shown(database: Database, ids: Sequence[int]) -> dict[int, sqlite3.Row]:
+    sql = f"{_HITS} WHERE m.id IN (SELECT value FROM json_each(?)) AND m.position IS NOT NULL"
+    return {row["id"]: row for row in database.execute(sql, (json.dumps(ids),))}
 
 
 def everything(database: Database, filters: Filters, size: int) -> list[SearchHit] | None:
     """All messages with text that a search could bring, oldest first; None when they have more than `size` characters."""
     condition, parameters = filters.sql()
-    there = f"FROM messages m JOIN sessions s ON s.key = m.session_key WHERE {condition} AND trim(m.content) <> ''"
+    condition = f"{condition} AND trim(m.content) <> ''"
+    there = f"FROM messages m JOIN sessions s ON s.key = m.session_key WHERE {condition}"
     # Each has a character at least: what has more rows than that need not be read.
     total = f"SELECT coalesce(sum(length(content)), 0) FROM (SELECT m.content {there} LIMIT ?)"
     if database.execute(total, (*parameters, size + 1)).fetchone()[0] > size:
         return None
-    rows = database.execute(f"SELECT {_ROW_COLUMNS} {there} ORDER BY m.timestamp, m.id", parameters)
+    rows = database.execute(f"{_HITS} WHERE {condition} ORDER BY m.timestamp, m.id", parameters)
     return [_hit(row, 0.0, row["content"]) for row in rows]
 
 
@@ -172,6 +180,8 @@ class _Reader:
         self._database = database
         self._pool = pool
         self._filters, self._parameters = filters.sql()
+        # CROSS keeps SQLite from beginning with the sessions.
+        self._sessions = "CROSS JOIN sessions s ON s.key = m.session_key" if filters.ask_sessions else ""
 
     def rows(self, places: Sequence[Place]) -> list[sqlite3.Row]:
         """Rows at the first of these places that are there and pass the filters."""
@@ -185,8 +195,8 @@ class _Reader:
     def of(self, ids: Sequence[int]) -> list[sqlite3.Row]:
         """Rows with these ids, as far as they pass the filters."""
         sql = f"""
-            SELECT {_ROW_COLUMNS} FROM json_each(?) w CROSS JOIN messages m ON m.id = w.value
-            JOIN sessions s ON s.key = m.session_key WHERE {self._filters} LIMIT {self._pool}
+            SELECT {_CANDIDATE_COLUMNS} FROM json_each(?) w CROSS JOIN messages m ON m.id = w.value {self._sessions}
+            WHERE {self._filters} LIMIT {self._pool}
         """
         return self._database.execute(sql, (json.dumps(ids), *self._parameters)).fetchall()
 
@@ -208,8 +218,7 @@ class _Reader:
             sql, parameters = condition_sql(condition)
             source, by = "messages m", "m.id"
         statement = f"""
-            SELECT m.id, m.session_key, m.position, m.size FROM {source}
-            CROSS JOIN sessions s ON s.key = m.session_key
+            SELECT m.id, m.session_key, m.position, m.size FROM {source} {self._sessions}
             WHERE {self._filters} AND {sql} AND {by} BETWEEN ? AND ? ORDER BY {by} {direction} LIMIT ?
         """
         found: dict[int, Place] = {}
@@ -228,7 +237,7 @@ class _Reader:
         rows: dict[int, sqlite3.Row] = {}
         for start, end in spans:
             sql = f"""
-                SELECT {_ROW_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key
+                SELECT {_CANDIDATE_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key
                 WHERE {self._filters} AND s.last_active >= ? AND s.started_at < ?
                     AND m.timestamp >= ? AND m.timestamp < ? ORDER BY m.id DESC LIMIT {self._pool}
             """
@@ -238,21 +247,19 @@ class _Reader:
 
     def _at(self, places: Sequence[Place]) -> list[sqlite3.Row]:
         sql = f"""
-            SELECT {_ROW_COLUMNS} FROM json_each(?) w
+            SELECT {_CANDIDATE_COLUMNS} FROM json_each(?) w
             CROSS JOIN messages m ON m.session_key = w.value >> 32 AND m.position = w.value & 0xffffffff
-            JOIN sessions s ON s.key = m.session_key WHERE {self._filters}
+            {self._sessions} WHERE {self._filters}
         """
         packed = json.dumps([key << 32 | position for key, position in places])
         return self._database.execute(sql, (packed, *self._parameters)).fetchall()
 
 
 def _candidate(row: sqlite3.Row, scores: Mapping[Place, float], likeness: Likeness | None) -> Candidate:
-    place = (row["session_key"], row["position"])
-    score = scores.get(place, 0.0)
-    like = likeness.of(row["id"]) if likeness is not None else 0.0
-    return Candidate(
-        row["id"], row["content"], score, row["speaker"], row["timestamp"], bool(row["reply"]), like
-    )
+    message_id, key, position, content, timestamp, speaker, reply = row
+    score = scores.get((key, position), 0.0)
+    like = likeness.of(message_id) if likeness is not None else 0.0
+    return Candidate(message_id, content, score, speaker, timestamp, bool(reply), like)
 
 
 def _hit(row: sqlite3.Row, score: float, snippet: str) -> SearchHit:
