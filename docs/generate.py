@@ -189,7 +189,7 @@ def tools_page() -> Iterator[str]:
     from hermes_core.agent.delegation import delegate_tool
     from hermes_core.agent.toolsets import todo_tool
     from hermes_core.curated.tool import MEMORY_SCHEMA
-    from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA
+    from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
     from hermes_core.skills.tool import SKILL_MANAGE_SCHEMA, SKILL_VIEW_SCHEMA
 
     yield "# Tools\n"

@@ -46,9 +46,10 @@ from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.prefetch import CHARS_PER_TOKEN, within
 from hermes_core.recall.rank import count_tokens
 from hermes_core.recalled import Recalled, RecallReport, Told, TurnRecall, found_item, recalled
+from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.summaries import Summarise
-from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool, owner_of
+from hermes_core.sessions.tool import SessionSearchTool, owner_of
 
 log = logging.getLogger(__name__)
 

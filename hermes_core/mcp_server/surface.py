@@ -15,7 +15,7 @@ from hermes_core.kit.tools import Range, ToolBox, tool
 from hermes_core.mcp_server.definition import Definition
 from hermes_core.memory import Memory
 from hermes_core.safety.fence import sanitize_context
-from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA
+from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 
 log = logging.getLogger(__name__)
 

@@ -16,18 +16,25 @@ import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, tzinfo
-from typing import Any, Literal, get_args
+from datetime import datetime, tzinfo
+from typing import Any, get_args
 
 from hermes_core.contract.values import Session
 from hermes_core.errors import HermesError, SessionError
+from hermes_core.sessions import arguments
+from hermes_core.sessions.arguments import (
+    DEFAULT_LIMIT,
+    DEFAULT_WINDOW,
+    MAX_INDEX_LIMIT,
+    MAX_LIMIT,
+    MAX_WINDOW,
+    Detail,
+)
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.filters import Order
 from hermes_core.sessions.records import SearchHit, StoredMessage, StoredSession
 from hermes_core.sessions.summaries import Summarise, summaries, text_of
 
-DEFAULT_LIMIT, MAX_LIMIT, MAX_INDEX_LIMIT = 3, 5, 10
-DEFAULT_WINDOW, MAX_WINDOW = 5, 20
 DEFAULT_ROLES = ("user", "assistant")
 BOOKEND = 3
 MAX_CONTENT = 4_000
@@ -39,77 +46,12 @@ the one that matched is not, and none below `LEAST_CONTENT`.
 """
 
 INDEX_SNIPPET = 140
-Detail = Literal["index", "snippet", "full"]
-"""How much of a result of a search is shown: a line, the matching part, or the messages around it as well."""
-
 READ_FIRST, READ_LAST = 20, 10
 HITS_A_SESSION = 12
 """Hits asked for each session wanted, since several may lie in one conversation."""
 
 HIDDEN_SOURCES = ("subagent", "tool")
 """Sessions that a program held with the agent; not what a person means by "last week"."""
-
-_NO_MODEL, _A_MODEL = "no model is called", "no model is called unless you ask for a summary"
-
-SESSION_SEARCH_SCHEMA: dict[str, Any] = {
-    "name": "session_search",
-    "description": (
-        f"Search past conversations with the person, or read them. Returns stored messages as they were said; {_NO_MODEL}. "
-        "Use it when the person refers to something said before, or when earlier work would help. "
-        "Without arguments: recent conversations. With `query`: the messages that answer best, one per conversation, "
-        "each with the messages around it and how its conversation began and ended; ask in plain words, or use "
-        '"exact phrases", AND, OR, NOT and prefix*. With `session_id` and `around_message_id`: scroll, the messages '
-        "around that one; take `match_message_id` from a result, then the first or last id shown to go on. With "
-        "`session_id` alone: read that session. The current conversation is left out, since you see it already. What "
-        "was said may be out of date: for the present state of a file or a service, look at the source first."
-    ),
-    "parameters": {
-        "type": "object",
-        "properties": {
-            "query": {"type": "string", "description": "What to look for, as a question or in key words."},
-            "role_filter": {
-                "type": "string",
-                "description": "Roles to look at, comma-separated: user, assistant, tool. Default: user,assistant.",
-            },
-            "limit": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": MAX_INDEX_LIMIT,
-                "default": DEFAULT_LIMIT,
-                "description": f"At most {MAX_LIMIT}, or {MAX_INDEX_LIMIT} with detail index.",
-            },
-            "detail": {
-                "type": "string",
-                "enum": list(get_args(Detail)),
-                "default": "full",
-                "description": "full: with the messages around each match. snippet: the match only. index: one short "
-                "line each, to choose what to read.",
-            },
-            "since": {"type": "string", "description": "Only messages from this date or time on (ISO 8601)."},
-            "until": {"type": "string", "description": "Only messages up to this date or time (ISO 8601)."},
-            "source": {"type": "string", "description": "Only sessions of these sources, comma-separated."},
-            "sort": {
-                "type": "string",
-                "enum": list(get_args(Order)),
-                "description": "Order relevant results by time instead of by relevance.",
-            },
-            "session_id": {"type": "string", "description": "A session to scroll or read."},
-            "around_message_id": {
-                "type": "integer",
-                "description": "Scroll around this message of the session.",
-            },
-            "window": {"type": "integer", "minimum": 1, "maximum": MAX_WINDOW, "default": DEFAULT_WINDOW},
-        },
-    },
-}
-
-SUMMARY_PARAMETER: dict[str, Any] = {
-    "type": "boolean",
-    "default": False,
-    "description": "With a query: another model reads the sessions that were found and sums up what in them answers. "
-    "Slow; for a question about a whole conversation.",
-}
-"""Of the schema, where there is a `summarise`."""
 
 SUMMARISED = 5_000
 """Messages of a session, around the one that answers, from which the text for a summary is chosen."""
@@ -142,16 +84,7 @@ class SessionSearchTool:
     @property
     def schema(self) -> dict[str, Any]:
         """The tool as it is offered to the model."""
-        if self.summarise is None:
-            return SESSION_SEARCH_SCHEMA
-        description = SESSION_SEARCH_SCHEMA["description"].replace(_NO_MODEL, _A_MODEL)
-        parameters = SESSION_SEARCH_SCHEMA["parameters"]
-        properties = {**parameters["properties"], "summary": SUMMARY_PARAMETER}
-        return {
-            **SESSION_SEARCH_SCHEMA,
-            "description": description,
-            "parameters": {**parameters, "properties": properties},
-        }
+        return arguments.schema(summaries=self.summarise is not None)
 
     def call(self, arguments: object, session: Session) -> str:
         """Answer one call with JSON: `success`, `mode` and results, or `success: false` and `error`."""
@@ -193,15 +126,15 @@ class _Call:
         self._summarise = summarise
 
     def answer(self, given: Mapping[Any, Any]) -> dict[str, Any]:
-        session_id, query = _text(given.get("session_id")), _text(given.get("query"))
+        session_id, query = arguments.text(given.get("session_id")), arguments.text(given.get("query"))
         anchor = given.get("around_message_id")
         if anchor is not None and not session_id:
             raise SessionError("scroll requires session_id", "take it from a result of a search")
         if session_id:
             wanted = self._session(session_id)
             return self._read(wanted) if anchor is None else self._scroll(wanted, anchor, given)
-        detail = _detail(given.get("detail"))
-        limit = _number(
+        detail = arguments.detail(given.get("detail"))
+        limit = arguments.number(
             given.get("limit"),
             DEFAULT_LIMIT,
             MAX_INDEX_LIMIT if detail == "index" or not query else MAX_LIMIT,
@@ -244,14 +177,14 @@ class _Call:
 
     def _discover(self, query: str, limit: int, detail: Detail, given: Mapping[Any, Any]) -> dict[str, Any]:
         sort = given.get("sort")
-        sources = _names(given.get("source"))
+        sources = arguments.names(given.get("source"))
         hits = self._db.search(
             query,
-            role=_names(given.get("role_filter")) or DEFAULT_ROLES,
+            role=arguments.names(given.get("role_filter")) or DEFAULT_ROLES,
             user=self._user,
             source=sources or None,
-            since=self._moment(given.get("since")),
-            until=self._moment(given.get("until"), end=True),
+            since=arguments.moment(given.get("since"), self._zone),
+            until=arguments.moment(given.get("until"), self._zone, end=True),
             exclude_sources=() if sources else HIDDEN_SOURCES,
             exclude_sessions=sorted(self._current),
             limit=limit * HITS_A_SESSION,
@@ -354,12 +287,12 @@ class _Call:
     def _scroll(
         self, session: StoredSession, given_anchor: object, given: Mapping[Any, Any]
     ) -> dict[str, Any]:
-        anchor_id = _integer(given_anchor)
+        anchor_id = arguments.integer(given_anchor)
         if anchor_id is None:
             raise SessionError(
                 "scroll requires integer around_message_id", "take match_message_id from a result"
             )
-        window = _number(given.get("window"), DEFAULT_WINDOW, MAX_WINDOW)
+        window = arguments.number(given.get("window"), DEFAULT_WINDOW, MAX_WINDOW)
         anchor, view = self._db.get_message(anchor_id), self._db.around(anchor_id, window)
         family = self._db.lineage(session.id)
         if anchor is None or view is None or anchor.session_id not in family:
@@ -424,20 +357,6 @@ class _Call:
             "title": session.title or None,
         }
 
-    def _moment(self, value: object, *, end: bool = False) -> float | None:
-        """A date or time that the model gave, in epoch seconds; the `end` of a day when no time of it is given."""
-        if not isinstance(value, str) or not value.strip():
-            return None
-        try:
-            moment = datetime.fromisoformat(value.strip())
-            if end and len(value.strip()) <= len("2026-01-31"):
-                moment += timedelta(days=1)
-            return (moment if moment.tzinfo else moment.replace(tzinfo=self._zone)).timestamp()
-        except (OverflowError, ValueError) as exc:
-            raise SessionError(
-                f"{value!r} is not a date", "write it as 2026-01-31 or 2026-01-31T12:00"
-            ) from exc
-
     def _when(self, timestamp: float | None) -> str:
         if timestamp is None:
             return "unknown"
@@ -483,38 +402,6 @@ def _calls(calls: Sequence[Any], cap: int) -> Any:
 
 def _clean(text: str) -> str:
     return _CONTROL.sub("", text)
-
-
-def _text(value: object) -> str:
-    return value.strip() if isinstance(value, str) else ""
-
-
-def _integer(value: object) -> int | None:
-    """A message id, also as digits in a string or a whole float; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        number = int(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if abs(number) < 2**62 and (isinstance(value, str) or number == value) else None
-
-
-def _number(value: object, default: int, most: int) -> int:
-    number = _integer(value)
-    return default if number is None else min(max(number, 1), most)
-
-
-def _names(value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        value = value.split(",")
-    if not isinstance(value, list | tuple):
-        return ()
-    return tuple(name.strip() for name in value if isinstance(name, str) and name.strip())
-
-
-def _detail(value: object) -> Detail:
-    return value if value in get_args(Detail) else "full"  # type: ignore[return-value]  # asked on its left
 
 
 def _cap(messages: Sequence[StoredMessage], budget: int) -> int:

@@ -268,7 +268,7 @@ def put_in(path: Path, column: str, value: object) -> None:
             connection.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'messages'", (sql,))
             connection.execute(f"PRAGMA schema_version = {version + number}")
             if sql != strict:
-                connection.execute(f"UPDATE messages SET {column} = ? WHERE id = {MESSAGES}", (value,))
+                connection.execute(f"UPDATE messages SET {column} = ? WHERE id = ?", (value, MESSAGES))  # noqa: S608  # names below
         connection.commit()
 
 
