@@ -32,7 +32,7 @@ RARE = 400
 ENOUGH = 200
 """With fewer hits than this of rare terms, the rarest of the common ones brings places too: its newest `MOST`."""
 
-MOST = 600
+MOST = 400
 WEIGHED = 160
 """Best places by rare terms that common ones are weighed for; somewhat more than what is ranked in the end."""
 
