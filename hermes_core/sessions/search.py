@@ -27,9 +27,6 @@ POOL = 150
 ALIKE = 200
 """Messages closest in meaning that are ranked as well, as far as they are in scope."""
 
-MOST_FULFILLING = MOST
-"""Messages that fulfil a boolean query and are ranked: the newest, or the oldest when these are asked for."""
-
 RELEVANT = 0.5
 """Share of the best score that a hit needs when the answer is sorted by time, so that chance hits don't lead it."""
 
@@ -203,7 +200,10 @@ class _Reader:
     def fulfilling(
         self, condition: Expression, order: Order | None, stretches: Sequence[Stretch]
     ) -> tuple[dict[int, Place], dict[Place, int]]:
-        """Messages that fulfil a condition, newest first (or oldest), by id; and how long they are."""
+        """Messages that fulfil a condition, by id, and how long they are: the newest, or the oldest; `MOST` of them, or
+        as many as are wanted.
+        """
+        enough = max(MOST, self._pool)
         direction = "ASC" if order == "oldest" else "DESC"
         native = native_match(condition)
         if native is not None:  # the index walks in this order and stops when there are enough
@@ -224,11 +224,11 @@ class _Reader:
         found: dict[int, Place] = {}
         sizes: dict[Place, int] = {}
         for first, last in stretches:
-            asked = (*self._parameters, *parameters, first, last, MOST_FULFILLING - len(found))
+            asked = (*self._parameters, *parameters, first, last, enough - len(found))
             for message_id, key, position, size in self._database.execute(statement, asked).fetchall():
                 found[message_id] = place = (key, position)
                 sizes[place] = size
-            if len(found) >= MOST_FULFILLING:
+            if len(found) >= enough:
                 break
         return found, sizes
 
