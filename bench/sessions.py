@@ -67,7 +67,7 @@ def spread(taken: Sequence[float]) -> dict[str, float]:
     shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999, "max": 1.0}
     clock, cpu = sorted(taken), sorted(one.cpu for one in taken if isinstance(one, Taken))
     found = {name: at(share, clock) for name, share in shares.items()}
-    return found | ({"cpu_p50": at(0.5, cpu), "cpu_p95": at(0.95, cpu)} if cpu else {})
+    return found | ({f"cpu_{name}": at(share, cpu) for name, share in shares.items()} if cpu else {})
 
 
 def timed(call: Callable[[], object]) -> Taken:
@@ -295,6 +295,7 @@ def measure(size: int, folder: Path, options: argparse.Namespace) -> dict[str, A
         runs = [appends(db, corpus, bare, APPENDS, peer) for _ in range(options.runs)]
         found["append"] = sorted(runs, key=lambda run: float(run["p50"]))[len(runs) // 2]
         found["append"]["worst_of_runs"] = max(run["max"] for run in runs)
+        found["append"]["cpu_worst_of_runs"] = max(run["cpu_max"] for run in runs)
         found["append"]["p999_worst"] = max(run["p999"] for run in runs)
         found |= searching(db, corpus, size, options.rounds, peer)
         asked = queries(db, corpus, size)
