@@ -39,7 +39,7 @@ from statistics import fmean, median
 from typing import Any, Protocol
 
 import numpy as np
-import recall
+import recall_scores
 from hermes_holographic import hrr
 from hermes_holographic.language import index_words, name_key
 from hermes_holographic.retrieval import FactMemory
@@ -552,7 +552,7 @@ def conversations(path: Path) -> list[dict[str, Any]]:
     "neighbours" adds the messages around each.
     """
     found: dict[str, list[float]] = {"stored": [], "sum": [], "neighbours": []}
-    for conversation in recall.read(path):
+    for conversation in recall_scores.read(path):
         messages = [(s.id, m) for s in conversation.sessions for t in s.turns for m in t.messages]
         said = [_stems(f"{message.speaker}: {message.content}") for _, message in messages]
         weights = idf(Counter(word for words in said for word in words), len(said))
@@ -563,7 +563,7 @@ def conversations(path: Path) -> list[dict[str, Any]]:
             if 0 <= at + distance < len(said) and messages[at][0] == messages[at + distance][0]:
                 around[at] += share * whole[at + distance]
         for question in conversation.questions:
-            if question.category not in recall.ANSWERABLE:
+            if question.category not in recall_scores.ANSWERABLE:
                 continue
             asked = {word: weights[word] for word in _stems(question.text) if word in weights} or {"": 0.0}
             by_sum = _sum(list(asked), asked).conj()

@@ -4,11 +4,26 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
+SYSTEMS = ("ours", "no-memory", "recent", "whole-conversation", "grep", "plain-fts5")
+
+STAND_IN = """
+class SessionDB:
+    def __init__(self, path): self.texts = []
+    def create_session(self, session, source): print("noise on standard output")
+    def append_message(self, session, role, text, timestamp):
+        self.texts.append(text)
+        return len(self.texts)
+    def search_messages(self, query, limit):
+        asked = [word.strip('"').lower() for word in query.split(" OR ")]
+        return [{"id": n} for n, t in enumerate(self.texts, 1) if any(word in t for word in asked)][:limit]
+"""
+"""A peer that is as strict as hermes-agent: a question as it stands finds nothing."""
 
 
-def test_the_benchmark_scores_a_file_and_beats_its_baselines(tmp_path: Path) -> None:
+def conversation(tmp_path: Path) -> Path:
     lines = [
         {"speaker": "AB"[i % 2] + "nn", "dia_id": f"D1:{i}", "text": f"We talked of thing{i} today."}
         for i in range(40)
@@ -27,20 +42,21 @@ def test_the_benchmark_scores_a_file_and_beats_its_baselines(tmp_path: Path) -> 
             {"question": "What of nothing?", "evidence": ["D"], "category": 1},
         ],
     }
-    (tmp_path / "data.json").write_text(json.dumps([data]))
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps([data]))
+    return path
 
-    command = [
-        sys.executable,
-        str(ROOT / "bench" / "recall.py"),
-        "--data",
-        str(tmp_path / "data.json"),
-        "--json",
-        *(f"--system={name}" for name in ("ours", "no-memory", "recent", "grep", "plain-fts5")),
-    ]
+
+def scored(*options: object) -> dict[str, Any]:
+    command = [sys.executable, str(ROOT / "bench" / "recall.py"), "--json", *map(str, options)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {one["system"]: one for one in json.loads(done.stdout)}
 
-    scores = {one["system"]: one for one in json.loads(done.stdout)}
-    assert set(scores) == {"ours", "no-memory", "recent", "grep", "plain-fts5"}
+
+def test_the_benchmark_scores_a_file_and_beats_its_baselines(tmp_path: Path) -> None:
+    scores = scored("--data", conversation(tmp_path), *(f"--system={name}" for name in SYSTEMS))
+
+    assert set(scores) == set(SYSTEMS)
     assert scores["ours"]["overall"]["questions"] == 1
     assert scores["ours"]["overall"]["recall@1"] == 1.0
     assert scores["ours"]["categories"]["adversarial"]["recall@1"] == 1.0
@@ -48,3 +64,34 @@ def test_the_benchmark_scores_a_file_and_beats_its_baselines(tmp_path: Path) -> 
     assert scores["ours"]["overall"]["coverage@1500_tokens"] == 1.0
     assert scores["grep"]["overall"]["recall@20"] == 1.0
     assert scores["no-memory"]["overall"]["recall@20"] == 0.0
+    assert scores["whole-conversation"]["overall"]["recall@10"] == 1.0
+    assert scores["whole-conversation"]["tokens_at_10"] > 3 * scores["grep"]["tokens_at_10"]
+    assert "mrr" not in scores["whole-conversation"]["overall"]
+
+
+def test_a_peer_is_asked_in_its_own_environment_the_question_as_it_stands_and_as_words(
+    tmp_path: Path,
+) -> None:
+    environment = tmp_path / "environment"
+    (environment / "bin").mkdir(parents=True)
+    (environment / "hermes_state.py").write_text(STAND_IN)
+    python = environment / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={environment} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+
+    data = conversation(tmp_path)
+    asked = ("hermes-session-search", "hermes-session-search-or")
+    scores = scored("--data", data, "--peer", environment, *(f"--system={name}" for name in asked))
+
+    assert scores["hermes-session-search"]["overall"]["recall@20"] == 0.0
+    assert scores["hermes-session-search-or"]["overall"]["recall@1"] == 1.0
+
+
+def test_a_large_store_keeps_the_questions_and_buries_their_evidence(tmp_path: Path) -> None:
+    data = conversation(tmp_path)
+    scores = scored("--data", data, "--system=whole-conversation", "--system=ours", "--turns", 200)
+
+    assert scores["ours"]["conversations"].keys() == {"200 messages"}
+    assert scores["ours"]["overall"]["questions"] == 1
+    assert scores["ours"]["overall"]["recall@20"] == 1.0
+    assert scores["whole-conversation"]["tokens_at_10"] > 200 * 5
