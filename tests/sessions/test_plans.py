@@ -69,8 +69,8 @@ def scans(connection: sqlite3.Connection, statement: str) -> list[str]:
     return [step for step in steps if step in ours or "AUTOMATIC" in step]
 
 
-def steps(db: SessionDB, user: str) -> int:
-    """How much SQLite works for some searches of one user, in hundreds of its steps."""
+def steps(db: SessionDB, search: Callable[[], object]) -> int:
+    """How much SQLite works for a search, in hundreds of its steps."""
     connection, counted = db._database.connection, 0
 
     def count() -> int:
@@ -79,13 +79,16 @@ def steps(db: SessionDB, user: str) -> int:
         return 0
 
     connection.set_progress_handler(count, 100)
-    for query in ("kumquat tree", "kumquat AND tree", "部"):
-        assert {hit.session_id for hit in db.search(query, user=user)} == {"first", "last"}
+    search()
     connection.set_progress_handler(None, 0)
     return counted
 
 
 def test_a_search_for_one_user_does_not_walk_through_what_others_said(db: SessionDB) -> None:
+    def own() -> None:
+        for query in ("kumquat tree", "kumquat AND tree", "部"):
+            assert {hit.session_id for hit in db.search(query, user="u")} == {"first", "last"}
+
     def others(first: int, count: int) -> None:
         with db.transaction():
             for number in range(first, first + count):
@@ -98,6 +101,18 @@ def test_a_search_for_one_user_does_not_walk_through_what_others_said(db: Sessio
     others(0, 400)
     db.create_session("last", user="u")
     db.append_message("last", "user", "kumquat trees 部署")
-    few = steps(db, "u")
+    few = steps(db, own)
     others(400, 4_000)
-    assert steps(db, "u") < 1.5 * few
+    assert steps(db, own) < 1.5 * few
+
+
+def test_finding_out_whom_a_question_names_does_not_walk_through_what_all_said(db: SessionDB) -> None:
+    def said(times: int) -> None:
+        with db.transaction():
+            for number in range(20 * times):
+                db.append_message("s1", "user", "nothing of note", speaker=f"Ann{number % 20:02}")
+
+    said(1)
+    few = steps(db, lambda: db.search("What did Ann07 eat?"))
+    said(20)
+    assert steps(db, lambda: db.search("What did Ann07 eat?")) < 1.5 * few
