@@ -39,7 +39,8 @@ class Peer:
             stdout=subprocess.PIPE,
             stderr=(home / "stderr").open("w"),
             text=True,
-            env={**os.environ, "HERMES_HOME": str(home), "HOME": str(home)},
+            # One thread of arithmetic: the same sums each time, and no threads that wait for one another.
+            env={**os.environ, "HERMES_HOME": str(home), "HOME": str(home), "OMP_NUM_THREADS": "1"},
             cwd=home,
         )
         self._home = home
