@@ -37,6 +37,7 @@ from hermes_core.errors import HermesError, OutboxError, ProviderError, Provider
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings
 from hermes_core.kit.text import is_trivial
+from hermes_core.kit.times import epoch_seconds
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.entry import LoadControl, ProviderEntry, State
 from hermes_core.loader.load import Loaded, load_provider
@@ -278,7 +279,7 @@ class Memory:
             user=user,
             assistant=assistant,
             messages=stored,
-            at=time.time() if at is None else at,
+            at=time.time() if (given := epoch_seconds(at)) is None else given,
         )
         self.sessions.append_turn(session.id, stored, turn.id, turn.number, at=turn.at)
         self._hand_on(partial(self.manager.sync_all, turn, session))

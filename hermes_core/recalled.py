@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 from hermes_core.contract.values import RecallItem
+from hermes_core.kit.times import local_time
 from hermes_core.manager.manager import RecallResult
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context
 from hermes_core.sessions.records import SearchHit
@@ -106,8 +106,8 @@ def found_item(hit: SearchHit) -> RecallItem:
 
 
 def _day(timestamp: float) -> str:
-    day = datetime.fromtimestamp(timestamp, UTC).astimezone()
-    return f"{day.day} {day:%B %Y}"
+    day = local_time(timestamp)
+    return f"{day.day} {day:%B %Y}" if day else ""
 
 
 def recalled(source: Source, injected: bool, item: RecallItem) -> Recalled:

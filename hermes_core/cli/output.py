@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 
 import click
 from rich.console import Console
@@ -14,6 +13,7 @@ from rich.text import Text
 from hermes_core.cli import DEGRADED
 from hermes_core.kit.cli import json_option, print_json
 from hermes_core.kit.text import printable
+from hermes_core.kit.times import local_time
 
 __all__ = ["console", "finish", "json_option", "moment", "print_json", "print_table", "warn"]
 
@@ -61,4 +61,5 @@ def moment(seconds: float | None) -> str:
     """
     if not seconds:
         return ""
-    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+    at = local_time(seconds)
+    return f"{at:%Y-%m-%d %H:%M}" if at else "unknown"

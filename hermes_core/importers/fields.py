@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from hermes_core.errors import ImportFailed
+from hermes_core.kit.times import epoch_seconds
 
 _ROLES = {
     "user": "user",
@@ -76,17 +76,20 @@ def read_text(value: object, where: str) -> str:
 
 
 def read_time(value: object, where: str) -> float | None:
-    """Seconds since the epoch from a number or an ISO 8601 text (UTC where it names no zone), None where there is none."""
+    """Seconds since the epoch, None where there is no time.
+
+    From an ISO 8601 text (UTC where it names no zone), or a number of seconds or of milliseconds.
+    """
     if value is None or value == "":
         return None
     try:
         if isinstance(value, str):
             moment = datetime.fromisoformat(value)
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            return float(value)
     except (ValueError, OverflowError):
         pass
+    if (seconds := epoch_seconds(value)) is not None:
+        return seconds
     raise expected(where, "seconds since the epoch or an ISO 8601 time", value)
 
 

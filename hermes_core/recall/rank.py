@@ -10,6 +10,7 @@ each conversation is scored with weights fitted on the other four.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import math
 import re
@@ -207,8 +208,10 @@ def _signs(analysis: Analysis, candidate: Candidate, named: frozenset[str], zone
     if analysis.shape == "how many" and _NUMBER.search(lowered):
         score += NUMBER_WEIGHT
     if analysis.dates and candidate.timestamp is not None:
-        moment = datetime.fromtimestamp(candidate.timestamp, zone)
-        score += DATE_WEIGHT * max(when.closeness(moment) for when in analysis.dates)
+        # One that no calendar holds is near no date.
+        with contextlib.suppress(OverflowError, OSError, ValueError):
+            moment = datetime.fromtimestamp(candidate.timestamp, zone)
+            score += DATE_WEIGHT * max(when.closeness(moment) for when in analysis.dates)
     return score
 
 

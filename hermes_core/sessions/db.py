@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hermes_core.errors import SessionError
+from hermes_core.kit.times import epoch_seconds
 from hermes_core.recall.query import analyse
 from hermes_core.sessions import lineage, reads, records, upkeep, writes
 from hermes_core.sessions.file import SessionFile, reading
@@ -62,7 +63,7 @@ class SessionDB(SessionFile):
         session_id = records.storable(session_id)
         if not session_id:
             raise SessionError("a session needs an id, not ''", "give any text that is unique")
-        at = self._clock() if started_at is None else started_at
+        at = self._clock() if (given := epoch_seconds(started_at)) is None else given
         details = {
             "user": user,
             "parent_id": parent_id,
@@ -249,7 +250,7 @@ class SessionDB(SessionFile):
         """
         if not messages:
             raise SessionError(f"turn {turn_id!r} has no messages", "store a turn once it is complete")
-        at = self._clock() if at is None else at
+        at = self._clock() if (given := epoch_seconds(at)) is None else given
         with self._database.transaction() as connection:
             key = writes.key_of(connection, session_id)
             ids = writes.append_turn(connection, key, messages, turn_id, number, author, at, self._clock())

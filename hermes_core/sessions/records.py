@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Any, Literal
 
 from hermes_core.contract.values import Message, Turn
+from hermes_core.kit.times import epoch_seconds
 
 Relation = Literal["", "compression", "branch", "delegation"]
 """How a session comes from its parent; "" leaves it to the times of the two."""
@@ -241,13 +242,13 @@ def columns_of(message: Mapping[str, Any], now: float) -> dict[str, Any]:
     text = storable(text_of(content))
     called = message.get("tool_calls")
     calls = as_json(list(called) if isinstance(called, list | tuple) else [])
-    at = message.get("timestamp")
+    at = epoch_seconds(message.get("timestamp"))
     return {
         "role": storable(str(message.get("role", ""))),
         "content": text,
         "parts": as_json(list(content)) if isinstance(content, list | tuple) else "",
         "size": len(text) + len(calls),
-        "timestamp": float(at) if isinstance(at, int | float) and at == at and abs(at) < 1e12 else now,
+        "timestamp": now if at is None else at,
         "speaker": storable(str(message.get("speaker") or "")),
         "ref": storable(str(message.get("ref") or "")),
         "tool_name": storable(str(message.get("tool_name") or message.get("name") or "")),

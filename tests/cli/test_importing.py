@@ -95,6 +95,23 @@ def test_a_bad_file_is_one_clear_line_and_stores_nothing(
     assert data("sessions", "list") == []
 
 
+def test_times_in_milliseconds_are_times_too(hermes: Any, data: Any, tmp_path: Path) -> None:
+    path = tmp_path / "chat.jsonl"
+    path.write_text(
+        '{"session": "s", "role": "user", "content": "My cat is Momo", "timestamp": 1716672060000}'
+    )
+    hermes("import", path)
+    assert data("sessions", "search", "cat")[0]["timestamp"] == 1716672060
+    assert "2024-05-2" in hermes("sessions", "list").stdout
+    assert "May 2024" in hermes("recall", "What is the cat called?").stdout
+
+
+def test_a_time_that_no_calendar_holds_is_refused(hermes: Any, tmp_path: Path) -> None:
+    path = tmp_path / "chat.jsonl"
+    path.write_text('{"session": "s", "role": "user", "content": "hi", "timestamp": -99999999999}')
+    assert "line 1, timestamp: expected seconds" in hermes("import", path, code=1).stderr
+
+
 def test_the_wrong_format_is_named(hermes: Any, chat: Path) -> None:
     assert "this is not a LoCoMo file" in hermes("import", "--format", "locomo", chat, code=1).stderr
     assert "is not one of" in hermes("import", "--format", "pdf", chat, code=2).stderr

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from hermes_core import HermesHome
 
 
 @pytest.fixture
@@ -27,6 +31,20 @@ def test_an_id_of_the_list_can_be_given_to_show(hermes: Any, data: Any) -> None:
         assert len(data("sessions", "show", id_)) == one["session"]["message_count"]
     assert len(data("sessions", "list", "--limit", "1")) == 1
     assert data("sessions", "list", "--source", "telegram") == []
+
+
+@pytest.mark.usefixtures("imported")
+@pytest.mark.parametrize("at", [1716672060000.0, -1e12])
+def test_a_stored_time_that_no_calendar_holds_hides_nothing(
+    hermes: Any, hermes_home: HermesHome, at: float
+) -> None:
+    with contextlib.closing(sqlite3.connect(hermes_home.state_db)) as store, store:
+        store.execute("UPDATE messages SET timestamp = ?", (at,))
+        store.execute("UPDATE sessions SET started_at = ?, last_active = ?", (at, at))
+    assert "unknown" in hermes("sessions", "list").stdout
+    assert "Momo" in hermes("sessions", "show", "jsonl-s1").stdout
+    assert "Momo" in hermes("sessions", "search", "cat").stdout
+    assert "Momo" in hermes("recall", "What was the cat called in May 2024?").stdout
 
 
 @pytest.mark.usefixtures("imported")

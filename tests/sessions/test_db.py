@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import stat
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,14 @@ def test_a_turn_is_stored_whole_and_marked_complete(db: SessionDB) -> None:
     assert (completed.session_id, completed.turn.id, completed.turn.number) == ("s1", "t1", 1)
     assert (completed.turn.user, completed.turn.assistant) == ("hi", "hello")
     assert list(db.complete_turns(since=completed.key)) == []
+
+
+@pytest.mark.parametrize("at", [1e12, 1e300, -1e12, float("nan")])
+def test_a_time_is_stored_only_as_one_that_a_calendar_holds(db: SessionDB, at: float) -> None:
+    db.append_message("s1", "user", "Momo the cat", timestamp=at)
+    db.append_turn("s1", [{"role": "user", "content": "Momo the dog"}], "t1", 1, at=at)
+    for message in db.get_messages("s1"):
+        assert datetime.fromtimestamp(message.timestamp, UTC)
 
 
 def test_a_turn_of_which_one_message_cannot_be_stored_leaves_nothing(db: SessionDB) -> None:
