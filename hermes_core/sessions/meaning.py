@@ -226,7 +226,8 @@ class _Matrix:
 
 def _grown(database: Database, known: _Matrix | None) -> _Matrix | None:
     """The vectors of all messages: those that are known and those made since."""
-    import numpy
+    with dense.LOADING:
+        import numpy
 
     last = int(known.ids[-1]) if known is not None else 0
     sql = "SELECT message_id, own, pair FROM vectors WHERE message_id > ? AND model = ? ORDER BY message_id"

@@ -214,7 +214,7 @@ def test_a_broken_package_is_said_once_and_search_goes_on_by_words(
     broken = tmp_path / "model.onnx"
     broken.write_bytes(b"no model")
     monkeypatch.setattr(dense, "_weights", lambda: broken)
-    dense.encoder.cache_clear()
+    dense._encoder.cache_clear()
     db = opened()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
@@ -240,3 +240,13 @@ def test_a_rebuild_makes_all_vectors_anew(opened: Callable[[], SessionDB]) -> No
     assert db.rebuild_vectors() == 2 * len(TALK)
     assert rows(db) == 2 * len(TALK)
     assert db.search("new dog in the family?")[0].text == TALK[0]
+
+
+def test_numpy_is_not_loaded_by_two_threads_at_once(opened: Callable[[], SessionDB]) -> None:
+    meaning, found = meaning_of(filled(opened())), threading.Event()
+    searching = threading.Thread(target=lambda: meaning.likeness("puppy") and found.set())
+    with dense.LOADING:
+        searching.start()
+        assert not found.wait(0.1)
+    assert found.wait(10)
+    searching.join()
