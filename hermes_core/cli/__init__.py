@@ -6,8 +6,15 @@ something that is configured does not work. A command's module is imported when 
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
+import io
 import logging
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -97,6 +104,11 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(sorted({**SUMMARIES, **provider}.items()))
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run as a program, also where a stream is closed or can't hold every script."""
+        with _streams():
+            return super().main(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an expected failure becomes one line, and what is logged goes to the home's log.
 
@@ -111,6 +123,12 @@ class LazyGroup(click.Group):
                 return super().invoke(ctx)
         except HermesError as exc:
             raise Failure(str(exc)) from exc
+        except OSError as exc:
+            # A reader who has seen enough, as `head` has, is no failure to speak of.
+            if exc.errno == errno.EPIPE:
+                raise
+            where = f"{exc.filename}: " if exc.filename else ""
+            raise Failure(f"{where}{exc.strerror or exc}; check the disk and the modes there") from exc
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -139,6 +157,27 @@ def home_of(ctx: click.Context) -> HermesHome:
     from hermes_core.kit.commands import command_home
 
     return command_home(ctx)
+
+
+@contextlib.contextmanager
+def _streams() -> Iterator[None]:
+    """Streams that a program was started without, as by cron or `>&-`, lead nowhere; what one can't spell becomes "?"."""
+    before = sys.stdin, sys.stdout, sys.stderr
+    with contextlib.ExitStack() as opened:
+        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+            stream = getattr(sys, name)
+            if stream is None:
+                setattr(sys, name, opened.enter_context(Path(os.devnull).open(mode, encoding="utf-8")))
+            elif (
+                isinstance(stream, io.TextIOWrapper)
+                and mode == "w"
+                and stream.errors in ("strict", "surrogateescape")
+            ):
+                stream.reconfigure(errors="replace")
+        try:
+            yield
+        finally:
+            sys.stdin, sys.stdout, sys.stderr = before
 
 
 def _show_log(ctx: click.Context) -> None:

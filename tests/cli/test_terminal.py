@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import re
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome
+from hermes_core.cli import Failure, main
 from hermes_core.config import set_value
 
 DRIVES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -97,3 +100,35 @@ def test_json_is_what_was_stored(hermes: Any, data: Any, tmp_path: Path) -> None
     path.write_text(json.dumps({"session": "s", "role": "user", "content": NASTY}))
     hermes("import", path)
     assert data("sessions", "show", "jsonl")[0]["content"] == NASTY
+
+
+@pytest.mark.usefixtures("nasty_home")
+@pytest.mark.parametrize("words", [["memory", "show"], ["sessions", "list"], ["memory", "status", "--json"]])
+def test_a_program_started_without_standard_output_runs(
+    monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    assert main(words, standalone_mode=False) in (None, 0)
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_what_the_output_cannot_spell_is_replaced(
+    hermes: Any, monkeypatch: pytest.MonkeyPatch, errors: str
+) -> None:
+    hermes("memory", "add", "Has a cat called 桃")
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="latin-1", errors=errors))
+    main(["memory", "show"], standalone_mode=False)
+    assert "cat called ?" in written.getvalue().decode("latin-1")
+
+
+def test_output_that_can_not_be_written_is_one_clear_line(
+    hermes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("sys.stdout", Full())
+    with pytest.raises(Failure, match="No space left on device; check the disk"):
+        main(["memory", "show"], standalone_mode=False)
