@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -42,7 +43,7 @@ class SessionFile:
 
     def __init__(
         self,
-        path: Path,
+        path: str | os.PathLike[str],
         *,
         journal_mode: JournalMode = "auto",
         read_only: bool = False,
@@ -50,7 +51,7 @@ class SessionFile:
         zone: tzinfo | None = None,
         semantic: bool = False,
     ) -> None:
-        self.path = path
+        self.path = path = Path(path)
         self._mark = Mark(path)
         self._database = Database(
             path,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import stat
 import threading
 from datetime import UTC, datetime
@@ -347,3 +348,9 @@ def test_completed_turns_are_read_in_parts_and_of_one_session_alone(db: SessionD
     assert told == list(range(2 * AT_ONCE + 4))
     assert [int(found.turn.user) for found in db.complete_turns(session_id="other")] == told[::10]
     assert list(db.complete_turns(session_id="absent")) == []
+
+
+def test_a_store_is_opened_by_the_name_of_its_file(tmp_path: Path) -> None:
+    with contextlib.closing(SessionDB(str(tmp_path / "state.db"))) as db:
+        db.create_session("s1")
+        assert db.path == tmp_path / "state.db"
