@@ -10,7 +10,7 @@ import click
 
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.curating import curate
-from hermes_core.cli.output import console, finish, json_option, moment, print_json, print_table
+from hermes_core.cli.output import console, finish, json_option, moment, print_json, print_table, warn
 from hermes_core.cli.setup import setup
 from hermes_core.config import set_value
 from hermes_core.contract.values import Session
@@ -64,11 +64,19 @@ def show(ctx: click.Context, user: str, as_json: bool) -> None:
             target: curated.entries(target) for target in curated.enabled_targets if target not in broken
         }
         text = curated.take_snapshot().render()
+        withheld = curated.flagged()
     if as_json:
         print_json(stores)
     elif text or not broken:
         nothing = "Nothing is remembered yet." if stores else "Curated memory is switched off in config.yaml."
+        if withheld:
+            nothing = "Nothing of what is remembered is shown to the model."
         console().print(printable(text) or nothing, markup=False)
+    warn(
+        f"an entry of {one.target} is kept from the model: {one.reason}; "
+        f"hermes memory remove --target {one.target} {one.handle}"
+        for one in withheld
+    )
     finish(ctx, [str(conflict) for conflict in broken.values()])
 
 
@@ -245,11 +253,13 @@ def _summary(change: Version) -> str:
 def _show_status(report: Status) -> None:
     rows: list[tuple[object, ...]] = [("home", report.home, f"profile {report.profile}")]
     for target, store in report.builtin.items():
-        rows.append((f"built-in {target}", _store_state(store), "; ".join(store.flagged)))
+        remarks = (*_fullness(store), *store.flagged)
+        rows.append((f"built-in {target}", _store_state(store), "; ".join(remarks)))
     rows += _provider_rows(report.selected, next((h for h in report.health if h.name != "builtin"), None))
     box = report.outbox
     oldest = f", the oldest for {age(box.oldest_age_s)}" if box.oldest_age_s is not None else ""
-    rows.append(("outbox", f"{box.waiting} waiting{oldest}", f"{box.parked} parked" if box.parked else ""))
+    waiting = "can't be read" if box.waiting is None else f"{box.waiting} waiting{oldest}"
+    rows.append(("outbox", waiting, f"{box.parked} parked" if box.parked else ""))
     stored = report.sessions
     if "sessions" in stored:
         search = f"by meaning: {stored['by_meaning']}" if stored["search_enabled"] else "search is off"
@@ -293,6 +303,11 @@ def _store_state(store: StoreStatus) -> str:
     if store.entries is None:
         return "can't be read"
     return f"{store.entries} entries, {store.used:,}/{store.limit:,} chars"
+
+
+def _fullness(store: StoreStatus) -> Iterator[str]:
+    if store.used is not None and store.limit is not None and store.used > store.limit:
+        yield "over its limit, so it takes nothing more until some entries are removed"
 
 
 def _change(

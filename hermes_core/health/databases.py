@@ -137,6 +137,11 @@ def rescue(path: Path) -> str:
     if path.name == "state.db":
         return "stop every hermes, then put a backup in its place or run: hermes sessions repair"
     aside = str(path.with_name(f"{path.name}.damaged"))
+    if path.name == "journal.db":
+        return (
+            f"stop every hermes, then move it away: mv {str(path)!r} {aside!r}; only history and undo are lost, "
+            "MEMORY.md and USER.md are whole"
+        )
     return (
         f"stop every hermes and put a backup in its place, or rescue what can be read: mv {str(path)!r} {aside!r} && "
         f"sqlite3 {aside!r} .recover | sqlite3 {str(path)!r}"

@@ -48,10 +48,10 @@ class StoreStatus:
 
 @dataclass(frozen=True, slots=True)
 class OutboxStatus:
-    """Writes that no provider has taken yet; `oldest_age_s` is in seconds."""
+    """Writes that no provider has taken yet, None when the outbox can't be read; `oldest_age_s` is in seconds."""
 
-    waiting: int = 0
-    parked: int = 0
+    waiting: int | None = 0
+    parked: int | None = 0
     oldest_age_s: float | None = None
 
 
@@ -131,6 +131,7 @@ def _unopened(home: HermesHome, config: MemoryConfig, broken: list[Finding], rea
         stores,
         config.provider,
         ProviderStatus(config.provider, "not started", reason) if config.provider else None,
+        OutboxStatus(None, None),
         problems=_sentences(broken, failed=True),
     )
 
@@ -146,7 +147,7 @@ def _status(found: Opened, broken: list[Finding]) -> Status:
         *guarded("plugins", lambda: examine_catalog(entries, found.selected)),
         *guarded("packages", examine_packages),
     ]
-    outbox = OutboxStatus()
+    outbox = OutboxStatus(None, None)
     if "outbox.db" not in unusable_names:
         findings += guarded("outbox", lambda: examine_outbox(memory))
         outbox = _outbox(memory)

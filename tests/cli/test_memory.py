@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -266,3 +267,24 @@ def test_a_change_waits_for_a_provider_that_starts_slowly(
     source.write_text(source.read_text().replace('    name = "notes"\n', f'    name = "notes"\n{slow}'))
     set_value(hermes_home, "memory.provider", "notes")
     assert hermes("memory", "add", "Likes tea").stderr == ""
+
+
+def test_an_entry_that_the_model_is_not_shown_is_told_of(hermes: Any, hermes_home: HermesHome) -> None:
+    hermes("memory", "add", "Momo is the cat of Ana")
+    set_value(hermes_home, "memory.memory_char_limit", 10)
+    shown = hermes("memory", "show")
+    assert shown.stdout == "Nothing of what is remembered is shown to the model.\n"
+    assert "its 22 characters are more than the store's 10" in shown.stderr
+    assert "over its limit" in hermes("memory", "status").stdout
+    cure = shown.stderr.partition("hermes ")[2].split()
+    assert hermes(*cure).stdout.startswith("Entry removed.")
+    assert hermes("memory", "show").stdout == "Nothing is remembered yet.\n"
+
+
+def test_an_outbox_that_can_not_be_read_is_not_called_empty(
+    hermes: Any, data: Any, hermes_home: HermesHome
+) -> None:
+    hermes("sessions", "list")
+    (hermes_home.path / "outbox.db").write_bytes(b"no database" * 500)
+    assert data("memory", "status", code=3)["outbox"]["waiting"] is None
+    assert re.search(r"outbox +can't be read", hermes("memory", "status", code=3).stdout)
