@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
@@ -24,7 +26,7 @@ from hermes_core.memory import Memory, open_memory
 
 
 @click.command("import")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @click.option(
     "--format", "file_format", type=click.Choice(FORMATS), default="auto", show_default=True, help="Of FILE."
 )
@@ -33,10 +35,10 @@ from hermes_core.memory import Memory, open_memory
 def import_command(ctx: click.Context, file: Path, file_format: Format, as_json: bool) -> None:
     """Bring the conversations of FILE into memory, each turn as if it had just happened.
 
-    Safe to run again: turns that are stored are left alone.
+    Safe to run again: turns that are stored are left alone. FILE may be a pipe, or - for standard input.
     """
     skipped = Skipped()
-    sessions = stream_file(file, file_format, skipped)
+    sessions = stream_file(_regular(ctx, file), file_format, skipped)
     # Read before memory is opened: of a file that is none, nothing is made.
     first = next(sessions, None)
     with open_memory(home_of(ctx)) as memory:
@@ -59,6 +61,17 @@ def import_command(ctx: click.Context, file: Path, file_format: Format, as_json:
     if not delivered:
         problems.append("some turns still wait for the provider: hermes outbox list shows them")
     finish(ctx, problems)
+
+
+def _regular(ctx: click.Context, file: Path) -> Path:
+    """The file itself, or a copy, until the command ends, of what comes through a pipe: a file is read more than once."""
+    dash = str(file) == "-"
+    if not dash and file.is_file():
+        return file
+    copy = Path(ctx.with_resource(tempfile.TemporaryDirectory(prefix="hermes-import-")), file.name)
+    with copy.open("wb") as whole, contextlib.ExitStack() as opened:
+        shutil.copyfileobj(sys.stdin.buffer if dash else opened.enter_context(file.open("rb")), whole)
+    return copy
 
 
 def _told(skip: Skip) -> str:

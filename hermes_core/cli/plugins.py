@@ -107,7 +107,7 @@ def uninstall(ctx: click.Context, name: str, yes: bool) -> None:
     answer_yes = ["--yes"] if installer.name == "pip" else []
     if not installer.run("uninstall", *answer_yes, package):
         raise Failure(f"{installer.name} did not remove {package}; it says why above")
-    click.echo(f"{package} is removed; its data stays in {home.path}")
+    click.echo(f"{package} is removed; its data stays where it is")
 
 
 @plugins.command("list")

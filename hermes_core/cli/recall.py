@@ -13,12 +13,15 @@ from hermes_core.cli import home_of
 from hermes_core.cli.output import console, finish, json_option, print_json
 from hermes_core.errors import ImportFailed
 from hermes_core.health.roundtrip import started
-from hermes_core.kit.text import printable
+from hermes_core.kit.text import clip, printable
 from hermes_core.memory import Memory, open_memory
 from hermes_core.recalled import Recalled, RecallReport
 
 MOST = 1000
 """Results a source that may be asked for."""
+
+LONGEST = 2000
+"""Characters of one result on the screen; --json has them all."""
 
 HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "past sessions"}
 
@@ -114,5 +117,5 @@ def _line(result: Recalled) -> Text:
     return Text.assemble(
         (f"{score}  ", "dim"),
         (printable(f"{origin}{ref}: ") if origin else "", "cyan"),
-        printable(result.text),
+        printable(clip(result.text, LONGEST)),
     )

@@ -191,11 +191,11 @@ def _no_text(at: int) -> ImportFailed:
 
 def _no_json(line: int, message: str) -> ImportFailed:
     return ImportFailed(
-        f"line {line} is no JSON: {message.lower()}", "correct the line, or make the file anew"
+        f"line {line}: it is no JSON, {message.lower()}", "correct the line, or make the file anew"
     )
 
 
 def _unreadable(line: int, exc: ValueError) -> ImportFailed:
     return ImportFailed(
-        f"line {line} can't be read as JSON: {exc}", "correct the line, or make the file anew"
+        f"line {line}: it can't be read as JSON, {exc}", "correct the line, or make the file anew"
     )

@@ -7,6 +7,7 @@ import sys
 import uuid
 
 import click
+from click.core import ParameterSource
 
 from hermes_core.contract.values import Session
 from hermes_core.credentials import Credentials
@@ -42,6 +43,8 @@ def mcp_command(ctx: click.Context, http: bool, port: int, user_id: str, platfor
     Tools: memory_read, recall, memory, session_search and those of the active provider. Over HTTP a client must send
     the token that stands as MCP_TOKEN in .env; it is made at the first start.
     """
+    if not http and ctx.get_parameter_source("port") is not ParameterSource.DEFAULT:
+        raise click.UsageError("--port belongs to --http")
     _need_sdk()
     memory = open_memory(command_home(ctx))
     try:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +77,12 @@ def test_each_turn_reaches_the_provider_once(
     ("content", "said"),
     [
         (b"", "the file is empty"),
-        (b"hello", "line 1 is no JSON"),
+        (b"hello", "line 1: it is no JSON"),
         (b"\xff\xfe\x00", "is not UTF-8 text"),
         (b'{"a": 1}', "no known format: it begins with ['a']"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"session": "s", "role": "user", "content": "x"}\n{"session": "s"}', "line 2"),
-        (b'{"session": "s", "role": "user", "content": "x"}\nnonsense', "line 2 is no JSON"),
+        (b'{"session": "s", "role": "user", "content": "x"}\nnonsense', "line 2: it is no JSON"),
     ],
 )
 def test_a_bad_file_is_one_clear_line_and_stores_nothing(
@@ -115,6 +117,27 @@ def test_a_time_that_no_calendar_holds_is_refused(hermes: Any, tmp_path: Path) -
 def test_the_wrong_format_is_named(hermes: Any, chat: Path) -> None:
     assert "this is not a LoCoMo file" in hermes("import", "--format", "locomo", chat, code=1).stderr
     assert "is not one of" in hermes("import", "--format", "pdf", chat, code=2).stderr
+
+
+def test_a_file_may_come_on_standard_input(hermes: Any, chat: Path) -> None:
+    assert hermes("import", "-", typed=chat.read_bytes()).stdout.startswith("3 turns (6 messages)")
+    assert "is no JSON" in hermes("import", "-", typed="hello", code=1).stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes have no path there")
+def test_a_file_may_be_a_pipe(hermes: Any, chat: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(chat.read_bytes()))
+    writer.start()
+    assert hermes("import", pipe).stdout.startswith("3 turns (6 messages)")
+    writer.join()
+
+
+def test_a_line_that_was_left_out_is_told_with_its_place(hermes: Any, tmp_path: Path) -> None:
+    path = tmp_path / "chats.jsonl"
+    path.write_text(f"{json.dumps(OPENAI)}\nnonsense\n")
+    assert "1 x it is no JSON, expecting value (at line 2)" in hermes("import", path, code=3).stderr
 
 
 @pytest.mark.parametrize("words", [[], ["/no/such/file"], ["."]])

@@ -113,6 +113,15 @@ def parked(hermes_home: HermesHome) -> None:
 
 
 @pytest.mark.usefixtures("parked")
+@pytest.mark.parametrize("words", [["retry", "1", "7"], ["drop", "1", "7"]])
+def test_a_row_that_is_not_parked_is_named_before_anything_is_done(
+    hermes: Any, data: Any, words: list[str]
+) -> None:
+    assert "no parked row 7; hermes outbox list shows them" in hermes("outbox", *words, code=1).stderr
+    assert [row["state"] for row in data("outbox", "list")] == ["parked", "parked"]
+
+
+@pytest.mark.usefixtures("parked")
 def test_parked_rows_are_shown_with_their_error_and_dropped_by_number(hermes: Any, data: Any) -> None:
     shown = hermes("outbox", "list").stdout
     assert "parked" in shown

@@ -32,6 +32,14 @@ def test_recall_shows_what_a_turn_would_be_given_by_source(
     assert "Ana (m1): My cat is called Momo" in shown
 
 
+def test_a_message_of_megabytes_does_not_flood_the_screen(hermes: Any, data: Any, tmp_path: Path) -> None:
+    path = tmp_path / "chat.jsonl"
+    path.write_text(json.dumps({"session": "s", "role": "user", "content": "Momo " + "purrs " * 2000}))
+    hermes("import", path)
+    assert len(hermes("recall", "Momo").stdout) < 3000
+    assert len(data("recall", "Momo")["results"][0]["text"]) > 10_000
+
+
 @pytest.mark.slow
 def test_a_provider_that_starts_slowly_is_waited_for(
     hermes: Any, data: Any, hermes_home: HermesHome, notes: Path

@@ -92,9 +92,9 @@ def test_the_format_is_found_in_what_the_file_holds(tmp_path: Path, data: object
     ("data", "message"),
     [
         ("", "the file is empty"),
-        ("hello", "line 1 is no JSON"),
-        ('{"a": 1,\n"b"}', "line 2 is no JSON"),
-        ('{"session": "a", "role": "user", "content": "x"}\n{"session"', "line 2 is no JSON"),
+        ("hello", "line 1: it is no JSON"),
+        ('{"a": 1,\n"b"}', "line 2: it is no JSON"),
+        ('{"session": "a", "role": "user", "content": "x"}\n{"session"', "line 2: it is no JSON"),
         ([], "no known format: it begins with 'list'"),
         ({"a": 1}, r"no known format: it begins with \['a'\]"),
         ([CHAT, 3], "conversation 2: expected an object, found 3"),
@@ -117,7 +117,7 @@ def test_the_format_is_found_in_what_the_file_holds(tmp_path: Path, data: object
             "line 2: expected a 'session'",
         ),
         ("[" * 100_000, "nested too deeply"),
-        ("1" * 5000, "line 1 can't be read as JSON"),
+        ("1" * 5000, "line 1: it can't be read as JSON"),
     ],
 )
 def test_a_fault_names_file_place_and_what_was_expected(tmp_path: Path, data: object, message: str) -> None:

@@ -154,7 +154,7 @@ def test_a_line_that_is_damaged_costs_that_line_only(tmp_path: Path) -> None:
     (session,), skipped = streamed(path)
     assert said(session) == [["user: first", "user: second"]]
     assert [count for reason, count in skipped.items()] == [1, 1, 1, 1]
-    with pytest.raises(ImportFailed, match="line 2 is no JSON"):
+    with pytest.raises(ImportFailed, match="line 2: it is no JSON"):
         read_file(path)
 
 
@@ -435,5 +435,5 @@ def test_a_list_that_is_cut_off_gives_what_was_whole(tmp_path: Path) -> None:
     path.write_text(whole[:-20])
     stream = stream_file(path)
     assert [next(stream)[0].id, next(stream)[0].id] == ["openai-0", "openai-1"]
-    with pytest.raises(ImportFailed, match="line 1 is no JSON"):
+    with pytest.raises(ImportFailed, match="line 1: it is no JSON"):
         next(stream)

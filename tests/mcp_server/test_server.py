@@ -11,10 +11,12 @@ from typing import Any
 
 import httpx2
 import pytest
+from click.testing import CliRunner
 from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from hermes_core import HermesHome, open_memory
+from hermes_core.cli import main
 from tests.mcp_server.conftest import HERMES, Server, exists, said
 
 HELLO = {
@@ -230,6 +232,11 @@ def test_without_the_sdk_one_line_says_what_to_install(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "pip install 'hermes-memory-core[mcp]'" in done.stderr
+
+
+def test_a_port_without_http_is_no_server_on_standard_input() -> None:
+    result = CliRunner().invoke(main, ["mcp", "--port", "5000"])
+    assert (result.exit_code, "--port belongs to --http" in result.stderr) == (2, True)
 
 
 def test_the_tools_need_no_sdk() -> None:
