@@ -41,7 +41,7 @@ class MemoryFiles:
     """Answers the calls of the tool; a wrong one is answered with what is wrong, never with an exception."""
 
     def __init__(self, memory: Memory, session: Session) -> None:
-        self._store = memory.curated
+        self._store = memory.curated.of(session)
         self._session = session
         self._lock = threading.Lock()
         self._commands: dict[str, Callable[[Mapping[str, Any]], str]] = {

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from hermes_core.contract.values import MemoryTarget, Session, ToolCall
+from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import HermesError
 from hermes_core.kit.tools import Range, ToolBox, tool
 from hermes_core.mcp_server.definition import Definition
@@ -90,7 +91,7 @@ class Surface:
         """A curated file as a prompt would show it, "" when it is empty; None for an address that is none."""
         if uri not in self.resources():
             return None
-        return self._memory.curated.take_snapshot().blocks.get(RESOURCES[uri], "")
+        return self._memory.curated.of(self._session).take_snapshot().blocks.get(RESOURCES[uri], "")
 
     def _maybe_new_turn(self) -> None:
         now = self._clock()
@@ -113,14 +114,16 @@ class _Reading:
         ),
     )
     def memory_read(
-        self, target: Annotated[Literal["all", "memory", "user"], "which of the two; all by default"] = "all"
+        self,
+        session: Session,
+        target: Annotated[Literal["all", "memory", "user"], "which of the two; all by default"] = "all",
     ) -> dict[str, Any]:
         """The entries and the usage of each store."""
-        store = self._memory.curated
+        store = self._memory.curated.of(session)
         wanted = [one for one in store.enabled_targets if target in (one, "all")]
         if not wanted:
             return {"error": f"the {target} store is switched off"}
-        return {one: shown_entries(self._memory, one) for one in wanted}
+        return {one: shown_entries(store, one) for one in wanted}
 
     @tool(
         "recall",
@@ -151,16 +154,16 @@ class _Reading:
         return {"results": results, **({"problems": list(report.problems)} if report.problems else {})}
 
 
-def shown_entries(memory: Memory, target: MemoryTarget) -> dict[str, Any]:
+def shown_entries(store: MemoryStore, target: MemoryTarget) -> dict[str, Any]:
     """One store's entries as a model may see them, flagged ones by their handle only, and its usage.
 
     An unreadable file is an `error` in the result.
     """
     try:
-        entries, usage = memory.curated.entries(target), memory.curated.usage(target)
+        entries, usage = store.entries(target), store.usage(target)
     except HermesError as exc:
         return {"error": str(exc)}
-    hidden = {flagged.entry: flagged.withheld for flagged in memory.curated.flagged(target)}
+    hidden = {flagged.entry: flagged.withheld for flagged in store.flagged(target)}
     return {"entries": [hidden.get(entry, entry) for entry in entries], "usage": str(usage)}
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome, MemoryProvider, ToolCall, open_memory
-from hermes_core.mcp_server.memory_files import MEMORY_TOOL, anthropic_tools
+from hermes_core.config import set_value
+from hermes_core.mcp_server.memory_files import MEMORY_TOOL, MemoryFiles, anthropic_tools
 from hermes_core.mcp_server.surface import TURN_PAUSE, Surface, openai_tools
 from hermes_core.memory import Memory
 from hermes_core.testing.fakes import Clock
@@ -123,3 +124,19 @@ def test_arguments_that_are_no_object_or_too_large_are_refused(surface: Surface,
     answer = surface.call("session_search", arguments)
     assert answer.failed
     assert json.loads(answer.text)["error"].startswith("arguments ")
+
+
+def test_with_a_profile_for_each_user_every_way_leads_to_the_users_own(hermes_home: HermesHome) -> None:
+    set_value(hermes_home, "memory.per_user", True)
+    with open_memory(hermes_home) as memory:
+        memory.change_memory("add", "user", "Ann earns 5000")
+        bob = memory.start_session(platform="telegram", user_id="42")
+        surface, files = Surface(memory, bob), MemoryFiles(memory, bob)
+        assert files.call({"command": "create", "path": "/memories/USER.md", "file_text": "Bob likes tea"})
+        said = [
+            surface.call("memory_read", {}).text,
+            surface.read_resource("hermes://memories/USER.md"),
+            files.call({"command": "view", "path": "/memories/USER.md"}).text,
+        ]
+        assert [("Bob" in text, "Ann" in text) for text in map(str, said)] == [(True, False)] * 3
+        assert memory.curated.entries("user") == ("Ann earns 5000",)
