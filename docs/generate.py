@@ -276,6 +276,7 @@ def printed() -> dict[str, list[tuple[str, str]]]:
         }.items():
             done = CliRunner().invoke(hermes, ["--home", home, *words, "--json"])
             found[path] = list(observed(json.loads(done.stdout)))
+    found["hermes sessions delete"] = found["hermes sessions prune"]
     status = [
         line for line in found["hermes memory status"] if not line[0].startswith((".health[]", ".selected"))
     ]

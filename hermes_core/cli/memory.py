@@ -223,7 +223,7 @@ def prune(ctx: click.Context, yes: bool, user: str) -> None:
     """Forget the history of curated memory and its copies, so that what was removed is nowhere in it.
 
     For a secret that was removed: until then undo could bring it back. The entries of now stay. Where it was said, in
-    past conversations, `hermes sessions prune` deletes it; what a provider took is in the provider's hands.
+    a past conversation, `hermes sessions delete` deletes that; what a provider took is in the provider's hands.
     """
     if not yes:
         click.confirm("Forget all changes? None of them can be undone any more.", abort=True)

@@ -1,4 +1,4 @@
-"""`hermes sessions check|repair|rebuild|vacuum|prune`: keeping state.db well."""
+"""`hermes sessions check|repair|rebuild|vacuum|prune|delete`: keeping state.db well."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hermes_core.cli import home_of
 from hermes_core.cli.output import json_option, moment, print_json, print_table
 from hermes_core.config import load_config
 from hermes_core.errors import SessionError
-from hermes_core.memory import open_memory
+from hermes_core.memory import Memory, open_memory
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.repair import repair as repair_store
 
@@ -134,24 +134,47 @@ def prune(
     limit = before.timestamp() if before else time.time() - DAY * (older_than or 0)
     with open_memory(home_of(ctx), provider="") as memory:
         doomed = memory.sessions.idle_sessions(limit, sources)
-        if doomed and not (dry_run or yes):
-            _show(memory.sessions, doomed)
-            click.confirm(f"Delete these {len(doomed)} session(s) for good?", abort=True)
-        for session_id in () if dry_run else doomed:
-            if memory.sessions.get_session(session_id) is not None:  # went with the one that delegated it
-                memory.delete_session(session_id)
-        if as_json:
-            print_json({"sessions": doomed, "deleted": 0 if dry_run else len(doomed), "dry_run": dry_run})
-        elif dry_run:
-            _show(memory.sessions, doomed)
-        else:
-            click.echo(
-                f"{len(doomed)} session(s) deleted"
-                + ("; hermes sessions vacuum frees the space" if doomed else "")
-            )
+        _delete(memory, doomed, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
-UPKEEP = (check, repair, rebuild, vacuum, prune)
+@click.command()
+@click.argument("session_id")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_context
+def delete(ctx: click.Context, session_id: str, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Delete one conversation, with all that was compressed, branched or delegated in it.
+
+    SESSION_ID is an id of hermes sessions list, the beginning of one, or a title. What waits for the provider goes
+    too; what the provider took is in the provider's hands.
+    """
+    with open_memory(home_of(ctx), provider="") as memory:
+        session = memory.sessions.find_session(session_id)
+        if session is None:
+            raise SessionError(f"no session has the id {session_id!r}", "hermes sessions list shows them")
+        doomed = sorted(memory.sessions.lineage(session.id))
+        _delete(memory, doomed, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+UPKEEP = (check, repair, rebuild, vacuum, prune, delete)
+
+
+def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Delete these sessions once a person agreed, and say so."""
+    if doomed and not (dry_run or yes):
+        _show(memory.sessions, doomed)
+        click.confirm(f"Delete these {len(doomed)} session(s) for good?", abort=True)
+    for session_id in () if dry_run else doomed:
+        if memory.sessions.get_session(session_id) is not None:  # went with the one that delegated it
+            memory.delete_session(session_id)
+    if as_json:
+        print_json({"sessions": doomed, "deleted": 0 if dry_run else len(doomed), "dry_run": dry_run})
+    elif dry_run:
+        _show(memory.sessions, doomed)
+    else:
+        freed = "; hermes sessions vacuum frees the space" if doomed else ""
+        click.echo(f"{len(doomed)} session(s) deleted{freed}")
 
 
 def _show(db: SessionDB, ids: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""`hermes sessions check|repair|rebuild|vacuum|prune`, as a person and as a script run them."""
+"""`hermes sessions check|repair|rebuild|vacuum|prune|delete`, as a person and as a script run them."""
 
 from __future__ import annotations
 
@@ -96,6 +96,16 @@ def test_prune_deletes_whole_conversations_that_are_old(home: HermesHome) -> Non
 
     assert hermes(home, "prune", "--before", "2020-01-01", "--yes").exit_code == 0
     assert ids(home) == {"long", "long-tip", "new"}
+
+
+def test_delete_takes_one_conversation_whole(home: HermesHome) -> None:
+    asked = hermes(home, "delete", "old-c", answer="n\n")
+    assert (asked.exit_code, "Delete these 2 session(s) for good?" in asked.output) == (1, True)
+    assert len(ids(home)) == 5
+
+    assert hermes(home, "delete", "old-c", "--yes").output.startswith("2 session(s) deleted")
+    assert ids(home) == {"long", "long-tip", "new"}
+    assert "no session has the id 'old'" in hermes(home, "delete", "old", "--yes").output
 
 
 def test_prune_needs_to_be_told_how_old(home: HermesHome) -> None:
