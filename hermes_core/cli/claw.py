@@ -99,8 +99,10 @@ def migrate(
             _show(preview)
         warn([*running_warnings(), *plan.warnings])
         if dry_run or not plan.changes:
-            _finish(preview, as_json, "" if plan.changes else "nothing to migrate: all of it is here already")
-            finish(ctx, memory.problems())
+            errors = _errors(preview)
+            nothing = "nothing to migrate: " + ("see the errors" if errors else "all of it is here already")
+            _finish(preview, as_json, "" if plan.changes else nothing)
+            finish(ctx, [*errors, *memory.problems()], failed=bool(errors))
             return
         if not yes:
             click.confirm("Do this now?", abort=True, err=as_json)
@@ -108,7 +110,7 @@ def migrate(
         memory.flush()
         problems = memory.problems()
     _finish(report, as_json, f"done; report, archive and backup: {report.folder}")
-    failed = [f"{item.source}: {item.reason}" for item in report.plan.items if item.status == "error"]
+    failed = _errors(report)
     finish(ctx, [*failed, *problems], failed=bool(failed))
 
 
@@ -177,6 +179,13 @@ def _finish(report: Report, as_json: bool, text: str) -> None:
             click.echo(f"- {step}")
     if text:
         click.echo(text)
+
+
+def _errors(report: Report) -> list[str]:
+    """What could not be brought over, a sentence each."""
+    return [
+        f"{item.source} is left behind: {item.reason}" for item in report.plan.items if item.status == "error"
+    ]
 
 
 def _counts(report: Report) -> str:

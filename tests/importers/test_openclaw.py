@@ -66,10 +66,10 @@ def claw(*arguments: object, answer: str = "") -> Result:
     return CliRunner().invoke(main, ["claw", *map(str, arguments)], input=answer)
 
 
-def migrate(*arguments: object) -> dict[str, Any]:
+def migrate(*arguments: object, code: int = 0) -> dict[str, Any]:
     """Do it, and give the report."""
     done = claw("migrate", "--yes", "--json", *arguments)
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == code, done.output
     report: dict[str, Any] = json.loads(done.stdout)
     return report
 
@@ -483,7 +483,7 @@ def test_injections_reach_neither_memory_nor_identity_nor_skills(
 
 
 @posix
-def test_huge_and_binary_files_and_pipes_are_left_where_they_are(
+def test_huge_and_binary_files_and_pipes_are_left_where_they_are_and_named(
     source: Path, hermes_home: HermesHome
 ) -> None:
     workspace = source / "workspace"
@@ -493,13 +493,16 @@ def test_huge_and_binary_files_and_pipes_are_left_where_they_are(
     os.mkfifo(workspace / "memory/2026-03-01.md")
     os.mkfifo(workspace / "skills/tea/pipe.md")
     write(workspace, {"skills/pictures/SKILL.md": SKILL_MD, "skills/pictures/a.png": b"\x89PNG\0"})
-    report = migrate()
+    report = migrate(code=1)
     assert "larger than" in item(report, "memory")["reason"]
-    assert "no text" in item(report, "user-profile")["reason"]
+    assert "no UTF-8 text" in item(report, "user-profile")["reason"]
     assert "no regular file" in item(report, "daily-memory", "2026-03-01")["reason"]
     assert item(report, "skills", "tea")["status"] == "archived"
     assert item(report, "skills", "pictures")["status"] == "archived"
-    assert report["summary"]["error"] == 0
+    assert report["summary"]["error"] == 4
+    again = claw("migrate")
+    assert (again.exit_code, "nothing to migrate: see the errors" in again.output) == (1, True)
+    assert "workspace/USER.md is left behind: it is no UTF-8 text" in again.stderr
     assert sum(len(data) for data, _ in snapshot(hermes_home.path).values()) < 5_000_000
 
 

@@ -50,7 +50,7 @@ class NotesPlanner:
         text = file.text
         file_name = f"memories/{'MEMORY' if target == 'memory' else 'USER'}.md"
         if text is None:
-            return Item(kind, file.path, file_name, reason=file.fault or "it is no text")
+            return Item(kind, file.path, file_name, "error", file.fault or "it is no UTF-8 text")
         notes = parse_notes(text, name or file.path.rsplit("/", 1)[-1])
         counts: Counter[str] = Counter(found=len(notes.entries), left_out=notes.left_out)
         added: list[str] = []

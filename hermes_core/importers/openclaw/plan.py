@@ -160,7 +160,7 @@ class _Planner:
         """A document that goes into place as a whole."""
         text = file.text
         if text is None:
-            return Item(kind, file.path, self._shown(target), reason=file.fault or "it is no text")
+            return Item(kind, file.path, self._shown(target), "error", file.fault or "it is no UTF-8 text")
         if threat := self._scan(text):
             return self._archived(kind, file, threat.message)
         present = self._here.files.get(target)
