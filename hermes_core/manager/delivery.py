@@ -32,6 +32,7 @@ from hermes_core.manager.call import Outcome, attempt, describe
 from hermes_core.manager.health import Terms
 from hermes_core.manager.held import Held
 from hermes_core.manager.instance import Flight
+from hermes_core.manager.lanes import Bell
 from hermes_core.manager.outbox import ANY_ACCOUNT, Outbox, Row
 from hermes_core.manager.payload import Transcripts, unpack
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder
@@ -79,7 +80,7 @@ class Drainer:
         self._start_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopping = False
-        self._wake = threading.Event()
+        self._bell = Bell()
         self._moved = threading.Event()
         self._retry_at: dict[str, tuple[float, int]] = {}
         self._unready: frozenset[str] = frozenset()
@@ -93,12 +94,12 @@ class Drainer:
         """Look at the outbox now."""
         if self._thread is None:
             self._start()
-        self._wake.set()
+        self._bell.ring()
 
     def provider_started(self) -> None:
         """An `initialize` has ended: rows that waited for it are looked at."""
         self._unready = frozenset()
-        self._wake.set()
+        self._bell.ring()
 
     def flush(self, timeout: float) -> bool:
         """Wait until no row waits. False after `timeout` seconds, or at once when the backend is left alone."""
@@ -116,7 +117,7 @@ class Drainer:
         with self._start_lock:
             self._stopping = True
             thread = self._thread
-        self._wake.set()
+        self._bell.ring()
         if thread is None:
             return True
         thread.join(max(0.0, timeout))
@@ -158,13 +159,13 @@ class Drainer:
 
     def _run(self) -> None:
         while not self._stopping:
-            self._wake.clear()
+            self._bell.quiet()
             pause = self._safe_step()
             self._moved.set()
             if pause > 0:
                 if not self._doubts:
                     self._lock.release()
-                self._wake.wait(pause)
+                self._bell.wait(pause)
         self._lock.release()
 
     def _safe_step(self) -> float:
@@ -236,7 +237,7 @@ class Drainer:
     def _came_back(self, row: Row, outcome: Outcome) -> None:
         """A call that was in doubt returned, on the write lane."""
         self._returned.append((row, outcome))
-        self._wake.set()
+        self._bell.ring()
 
     def _settle(self, row: Row, outcome: Outcome) -> float:
         if outcome.ok:

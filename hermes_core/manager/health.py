@@ -163,7 +163,9 @@ class Vitals:
         if outcome.status not in ("ok", "late", "failed"):
             return
         with self._lock:
-            tally = self._tallies.setdefault(hook, _Tally())
+            tally = self._tallies.get(hook)
+            if tally is None:
+                tally = self._tallies[hook] = _Tally()
             tally.calls += 1
             self.calls += 1
             self._unreported = self._unreported or hook not in START_HOOKS
@@ -179,6 +181,8 @@ class Vitals:
         before = breaker.state
         if outcome.ok:
             breaker.success()
+            if before == "closed":
+                return
         elif outcome.counts:
             breaker.failure(at_once=hook == "prefetch" and outcome.elapsed >= LONG_WAIT)
         elif outcome.status == "skipped":

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Capabilities, Session
@@ -43,6 +43,17 @@ NO_PROBE = frozenset({"on_turn_start", "system_prompt_block"})
 
 ABSENT = Outcome("skipped")
 """The outcome of a hook that the provider does not implement."""
+
+
+class _Way(NamedTuple):
+    """How the calls of one hook go out: the same for all of them, so worked out once. No `breaker` counts a hook of
+    `BEFORE_READY`. A `patient` call goes along with the next."""
+
+    hook: Hook
+    deadline: float
+    lane: Lane
+    breaker: Breaker | None
+    patient: bool = False
 
 
 class Flight:
@@ -116,6 +127,7 @@ class Instance:
         self.reason = ""
         self.read = Lane(f"hermes-{label}-read", terms.clock)
         self.write = Lane(f"hermes-{label}-write", terms.clock, replaceable=False)
+        self._ways: dict[str, _Way] = {}
         self._make = make
         self._registry = registry
         self._terms = terms
@@ -155,77 +167,76 @@ class Instance:
         *,
         watched: bool,
     ) -> Flight:
-        hook = self.hooks.get(name)
-        if hook is None:
+        way = self._ways.get(name)
+        if way is None:
             return Flight(self, ABSENT)
-        if problem := self._unready(name):
+        if self.phase != "ready" and (problem := self._unready(name)):
             return Flight(self, Outcome("skipped", error=problem))
         if self._inline:
-            return self._at_once(hook, arguments, afterwards)
-        return self._hand_over(hook, partial(self._guarded, hook, arguments), afterwards, watched=watched)
+            return self._at_once(way, arguments, afterwards)
+        return self._hand_over(way, arguments, afterwards, watched=watched)
 
     def _hand_over(
         self,
-        hook: Hook,
-        run: Callable[[], Outcome],
+        way: _Way,
+        arguments: Mapping[str, Any],
         afterwards: Callable[[Outcome], None] | None,
         *,
         watched: bool,
     ) -> Flight:
-        durable = hook.name in POLICIES and POLICIES[hook.name].durable
-        lane = self.write if durable else self.read
-        if lane.hung:
-            return Flight(self, Outcome("skipped", error=lane.hung))
-        breaker = None if hook.name in BEFORE_READY else self.vitals.breakers["write" if durable else "read"]
-        if breaker is not None and not _admitted(hook.name, breaker):
+        name, breaker = way.hook.name, way.breaker
+        if breaker is not None and not _admitted(name, breaker):
             return Flight(self, Outcome("open", error=f"left alone for {breaker.remaining:.0f} s more"))
-        deadline = self._terms.deadline(hook.name)
         if not watched:
-            afterwards = partial(self._ended, hook.name, deadline, breaker, afterwards)
-        patient = not watched and hook.name == "on_turn_start" and "prefetch" in self.hooks
-        job = Job(hook.name, run, deadline, afterwards, watched=watched, patient=patient)
-        if refused := lane.submit(job):
+            afterwards = partial(self._ended, way, afterwards)
+        run = partial(self._guarded, way, arguments)
+        patient = way.patient and not watched
+        job = Job(name, run, way.deadline, afterwards, watched=watched, patient=patient)
+        if refused := way.lane.submit(job):
             if breaker is not None:
                 breaker.withdrawn()
             return Flight(self, Outcome("skipped", error=refused))
-        return Flight(self, None, job, lane, breaker)
+        return Flight(self, None, job, way.lane, breaker)
 
-    def _ended(
-        self,
-        name: str,
-        deadline: float,
-        breaker: Breaker | None,
-        afterwards: Callable[[Outcome], None] | None,
-        outcome: Outcome,
-    ) -> None:
-        slow = outcome.ok and outcome.elapsed > deadline
+    def _ended(self, way: _Way, afterwards: Callable[[Outcome], None] | None, outcome: Outcome) -> None:
+        slow = outcome.ok and outcome.elapsed > way.deadline
         noted = Outcome("late", error=f"took {outcome.elapsed:.1f} s", counts=True) if slow else outcome
-        self.vitals.settle(name, noted, breaker)
+        self.vitals.settle(way.hook.name, noted, way.breaker)
         if afterwards is not None:
             afterwards(outcome)
 
     def _at_once(
-        self, hook: Hook, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None
+        self, way: _Way, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None
     ) -> Flight:
-        outcome = self._guarded(hook, arguments)
-        self.vitals.settle(hook.name, outcome, None)
+        outcome = self._guarded(way, arguments)
+        self.vitals.settle(way.hook.name, outcome, None)
         if afterwards is not None:
             afterwards(outcome)
         return Flight(self, outcome)
 
-    def _guarded(self, hook: Hook, arguments: Mapping[str, Any]) -> Outcome:
+    def _guarded(self, way: _Way, arguments: Mapping[str, Any]) -> Outcome:
         return guarded(
-            hook,
+            way.hook,
             arguments,
-            within=self._terms.deadline(hook.name),
+            within=way.deadline,
             coroutines=self._coroutines,
             clock=self._terms.clock,
             redact=self._terms.redact,
         )
 
+    def _way(self, hook: Hook) -> _Way:
+        durable = hook.name in POLICIES and POLICIES[hook.name].durable
+        return _Way(
+            hook,
+            self._terms.deadline(hook.name),
+            self.write if durable else self.read,
+            None if hook.name in BEFORE_READY else self.vitals.breakers["write" if durable else "read"],
+            patient=hook.name == "on_turn_start" and "prefetch" in self.hooks,
+        )
+
     def _unready(self, name: str) -> str:
         """Why `name` can't be called yet. A start that failed a while ago is tried again, in the background."""
-        if self.phase == "ready" or name in BEFORE_READY:
+        if name in BEFORE_READY:
             return ""
         if self.phase == "failed" and self._session is not None:
             self.start(self._session)
@@ -235,11 +246,10 @@ class Instance:
 
     def construct(self) -> Outcome:
         """Make the provider, validate it and read its capabilities; wait for that."""
-        hook = Hook("construct", self._construct, ())
-        run = partial(self._guarded, hook, {})
+        way = self._way(Hook("construct", self._construct, ()))
         if self._inline:
-            return run()
-        return self._hand_over(hook, run, None, watched=True).wait()
+            return self._guarded(way, {})
+        return self._hand_over(way, {}, None, watched=True).wait()
 
     def start(self, session: Session) -> None:
         """Begin `initialize` in the background, unless it was; after a failure again, but not at once."""
@@ -252,12 +262,11 @@ class Instance:
             self._started_at = self._terms.clock()
             self._began = time.monotonic()
             self._start_ended.clear()
-        hook = Hook("initialize", partial(self._initialize, session), ())
-        run = partial(self._guarded, hook, {})
+        way = self._way(Hook("initialize", partial(self._initialize, session), ()))
         if self._inline:
-            self._started(run())
+            self._started(self._guarded(way, {}))
             return
-        flight = self._hand_over(hook, run, self._started, watched=False)
+        flight = self._hand_over(way, {}, self._started, watched=False)
         if flight.outcome is not None:
             self._started(flight.outcome)
 
@@ -339,6 +348,7 @@ class Instance:
             self.read.replaceable = False
             self.write = self.read
         self.provider, self.hooks, self.capabilities = provider, hooks, capabilities
+        self._ways = {name: self._way(hook) for name, hook in hooks.items()}
         return provider
 
     def _initialize(self, session: Session) -> Any:
@@ -369,7 +379,7 @@ class Instance:
     def _shut_down_late(self) -> None:
         log.warning("%s: initialize ended after the shutdown; shutting it down", self.label)
         if self.phase == "ready" and "shutdown" in self.hooks:
-            self.vitals.settle("shutdown", self._guarded(self.hooks["shutdown"], {}), None)
+            self.vitals.settle("shutdown", self._guarded(self._ways["shutdown"], {}), None)
         self.phase = "closed"
         self._leave()
 

@@ -6,6 +6,7 @@ interpreter exits, so a hung provider would hold the process.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import logging
 import threading
@@ -64,6 +65,29 @@ class Job:
         self.done.acquire()
 
 
+class Bell:
+    """Wakes the one thread that waits for it; an `Event` does so for any number of them and takes five times as long."""
+
+    __slots__ = ("_silent",)
+
+    def __init__(self) -> None:
+        self._silent = threading.Lock()
+        self._silent.acquire()
+
+    def ring(self) -> None:
+        """Let the thread that waits go on, or the next that would wait."""
+        with contextlib.suppress(RuntimeError):  # it rings already
+            self._silent.release()
+
+    def quiet(self) -> None:
+        """Forget that it was rung."""
+        self._silent.acquire(blocking=False)
+
+    def wait(self, timeout: float) -> None:
+        """Wait until it rings, at most `timeout` seconds."""
+        self._silent.acquire(timeout=timeout)
+
+
 class _Worker:
     """The lane's present thread and what it runs."""
 
@@ -99,16 +123,10 @@ class Lane:
             return self._abandoned
 
     @property
-    def hung(self) -> str:
-        """Why this lane takes nothing now; "" when it does."""
-        if not self._hung():
-            return ""
-        with self._lock:
-            return "" if self._can_replace() else self._hung()
-
-    @property
     def overdue(self) -> str:
         """Which call has not returned in its time, also while a new thread may take its place; "" when none."""
+        if not self._abandoned and not self._hung():
+            return ""
         with self._lock:
             return self._hung() or ("a call that was left behind has not returned" if self._abandoned else "")
 

@@ -7,9 +7,8 @@ import dataclasses
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from hermes_core.contract.hooks import TranscriptReader
 from hermes_core.contract.values import (
@@ -33,8 +32,7 @@ Redact = Callable[[Any], Any]
 Transcripts = Callable[[str, int | None], TranscriptReader]
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """One call of a durable hook, ready to be stored: `event` is its id, minted once, `body` its JSON."""
 
     hook: str
@@ -90,17 +88,24 @@ def plain(value: Any) -> Any:
     """
     if isinstance(value, _SCALARS):
         return value
-    if isinstance(value, dict | Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, dict):
+        return {str(key): entry if type(entry) in _AS_IT_IS else plain(entry) for key, entry in value.items()}
     if isinstance(value, _LISTS):
         return [plain(entry) for entry in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    return str(value)
+    if names := _field_names(type(value)):  # type: ignore[arg-type]  # mypy takes no type for hashable
+        return plain({name: getattr(value, name) for name in names})
+    return plain(dict(value)) if isinstance(value, Mapping) else str(value)
 
 
 _SCALARS = (str, int, float, type(None))
+_AS_IT_IS = frozenset({*_SCALARS, bool})
 _LISTS = (list, tuple, set, frozenset)
+
+
+@lru_cache(maxsize=64)
+def _field_names(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass, none of another type; asked for each value of each row."""
+    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
 
 
 class Transcript:

@@ -9,6 +9,8 @@ from typing import Any
 from hermes_core.contract.values import Availability, Check, MemoryWrite, Recall, RecallItem, Refused
 from hermes_core.errors import ProviderInvalid
 
+_NOTHING = Recall()
+
 
 def checked(hook: str, value: Any) -> Any:
     """`value` in the one type that callers of `hook` rely on. Raises `ProviderInvalid` for a value of another type.
@@ -26,7 +28,7 @@ def as_recall(value: Any) -> Recall:
     Recall(items=(), text='likes tea')
     """
     if value is None:
-        return Recall()
+        return _NOTHING
     if isinstance(value, str):
         return Recall(text=value)
     if not isinstance(value, Recall) or not isinstance(value.text, str):

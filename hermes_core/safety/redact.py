@@ -128,8 +128,8 @@ _PASSES = 8
 
 _NAMES = ("pass", "pwd", "secret", "token", "key", "credential")
 _HAS_NAME = f"(?i){'|'.join(_NAMES)}"
-_ENOUGH = r"\S{15}"
-"""The shortest secret of a format above; a private key alone shows itself in a shorter word."""
+_SHORT_WORDS = r"\s*+(?:\S{1,14}+\s++)*+\S{0,14}+\Z"
+"""No word here is as long as the shortest secret of a format above; a private key alone shows itself in a shorter one."""
 
 _REMEMBERED_LENGTH = 4096
 
@@ -156,8 +156,17 @@ _remembered = lru_cache(maxsize=256)(_redact)
 
 
 def _redact_once(text: str) -> str:
-    if "PRIVATE KEY" in text or _compiled(_ENOUGH).search(text):
+    if "PRIVATE KEY" in text or not _compiled(_SHORT_WORDS).match(text):
         text = _without_formats(text)
+    given = "=" in text or ":" in text  # without either sign nothing is given to a secret's name
+    if given:
+        text = _without_urls_and_headers(text)
+    if "earer" in text or "EARER" in text:
+        text = _compiled(_BEARER).sub(r"\1[redacted:token]", text)
+    return _compiled(_ASSIGNED).sub(_without_value, text) if given and _names_a_secret(text) else text
+
+
+def _without_urls_and_headers(text: str) -> str:
     if "://" in text:
         text = _compiled(_URL_PASSWORD).sub(r"\1[redacted:password]", text)
     if "=" in text:
@@ -165,9 +174,7 @@ def _redact_once(text: str) -> str:
         text = _compiled(_URL_KEY).sub(r"\1[redacted:key]", text)
     if "uth" in text or "UTH" in text or "x-" in text or "X-" in text:
         text = _compiled(_AUTHORIZATION).sub(r"\1[redacted:authorization]", text)
-    if "earer" in text or "EARER" in text:
-        text = _compiled(_BEARER).sub(r"\1[redacted:token]", text)
-    return _compiled(_ASSIGNED).sub(_without_value, text) if _names_a_secret(text) else text
+    return text
 
 
 def _without_formats(text: str) -> str:
@@ -180,9 +187,7 @@ def _without_formats(text: str) -> str:
 
 
 def _names_a_secret(text: str) -> bool:
-    """Whether a name of a secret stands in `text`, in any case, and a sign that gives it a value."""
-    if "=" not in text and ":" not in text:
-        return False
+    """Whether a name of a secret stands in `text`, in any case."""
     if not text.isascii():
         return _compiled(_HAS_NAME).search(text) is not None
     lowered = text.lower()
@@ -191,19 +196,19 @@ def _names_a_secret(text: str) -> bool:
 
 def redact_value(value: JSON) -> JSON:
     """A copy of a JSON value with the secrets in all its texts replaced; keys stay, a text under a secret's name goes."""
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, list):
-        return [redact_value(item) for item in value]
     if isinstance(value, dict):
         return {key: _under(key, item) for key, item in value.items()}
-    return value
+    if isinstance(value, list):
+        return [redact_value(item) for item in value]
+    return redact(value) if isinstance(value, str) else value
 
 
 def _under(key: str, value: JSON) -> JSON:
-    if isinstance(value, str) and len(value) >= 4 and _is_name(key) and " " not in value.strip():
+    if not isinstance(value, str):
+        return redact_value(value)
+    if len(value) >= 4 and _is_name(key) and " " not in value.strip():
         return value if value.startswith("[redacted:") else f"[redacted:{_kind(key)}]"
-    return redact_value(value)
+    return redact(value)
 
 
 @lru_cache(maxsize=512)

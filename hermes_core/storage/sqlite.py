@@ -182,12 +182,16 @@ class Database:
         It is durable as one is, and asks SQLite once, where a transaction asks four times and gives other threads
         the interpreter each time.
         """
-        with self._write_lock, translated_errors(self.path, self._repair):
+        with self._write_lock:
             connection = self.connection
-            if self._turns is None or connection.in_transaction:
-                return connection.execute(sql, parameters).rowcount
-            with self._turns.wait(self._busy_timeout):
-                return connection.execute(sql, parameters).rowcount
+            try:
+                if self._turns is None or connection.in_transaction:
+                    return connection.execute(sql, parameters).rowcount
+                with self._turns.wait(self._busy_timeout):
+                    return connection.execute(sql, parameters).rowcount
+            except sqlite3.DatabaseError as exc:
+                with translated_errors(self.path, self._repair):
+                    raise exc
 
     def close(self) -> None:
         """Let nobody use the file any more; the write-ahead log is folded in by SQLite at the last connection.

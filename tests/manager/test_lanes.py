@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import contextvars
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from hermes_core.manager.call import Outcome
-from hermes_core.manager.lanes import Job, Lane
+from hermes_core.manager.lanes import Bell, Job, Lane
 from hermes_core.testing.fakes import Clock
 
 who = contextvars.ContextVar("who", default="nobody")
@@ -114,10 +115,8 @@ def test_a_hung_job_is_left_behind_once_then_calls_are_refused_with_the_reason(
     assert lane.submit(second) == ""
     assert second_began.wait(5)
     assert lane.abandoned == 1
-    assert lane.hung == ""
     clock.advance(6)
     assert "prefetch has not returned for 6.0 s" in lane.submit(job())
-    assert lane.hung
     second_gate.set()
     lane.wait(second, 5.0)
     again = job()
@@ -149,11 +148,10 @@ def test_a_lane_that_may_not_be_replaced_waits_for_its_job(clock: Clock) -> None
     lane.submit(hung)
     assert began.wait(5)
     clock.advance(6)
-    assert lane.hung
-    assert lane.submit(job()) == lane.hung
+    assert "prefetch has not returned for 6.0 s" in lane.submit(job())
     gate.set()
     lane.wait(hung, 5.0)
-    assert lane.hung == ""
+    assert lane.submit(job()) == ""
     assert lane.stop(5.0)
 
 
@@ -184,3 +182,16 @@ def test_a_stopped_lane_takes_nothing(clock: Clock) -> None:
     assert lane.stop(5.0)
     assert one.outcome is not None
     assert lane.submit(job()) == "the provider was shut down"
+
+
+def test_a_bell_that_was_rung_lets_one_wait_through_at_once() -> None:
+    bell = Bell()
+    bell.ring()
+    bell.ring()
+    began = time.monotonic()
+    bell.wait(5.0)
+    assert time.monotonic() - began < 2.5
+    bell.ring()
+    bell.quiet()
+    bell.wait(0.01)
+    assert not bell._silent.acquire(blocking=False), "it was forgotten, and nobody rang since"

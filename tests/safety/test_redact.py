@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_core.safety.redact import _ENOUGH, _FORMATS, redact, redact_value
+from hermes_core.safety.redact import _FORMATS, _SHORT_WORDS, redact, redact_value
 
 _A40 = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF3hI6kL9n"
 
@@ -48,6 +48,11 @@ def test_a_key_of_a_known_service_is_taken_out(kind: str) -> None:
     assert said == f"Use [redacted:{kind}], it works."
 
 
+@given(st.text(alphabet="ab \n\u00a0\u3000", max_size=60))
+def test_short_words_are_told_from_long_ones(text: str) -> None:
+    assert bool(re.match(_SHORT_WORDS, text)) == all(len(word) < 15 for word in re.findall(r"\S+", text))
+
+
 @pytest.mark.parametrize("form", _FORMATS, ids=lambda form: f"{form.kind}{form.marks[0]}")
 @given(data=st.data())
 @settings(max_examples=20)
@@ -56,7 +61,7 @@ def test_no_secret_is_too_short_to_be_looked_for(form: Any, data: st.DataObject)
         r"\(\?<=(.*?)\)(?=[(\\\[])", r"\1", form.pattern
     )  # what stands before it is not looked for
     text = data.draw(st.from_regex(written))
-    assert "PRIVATE KEY" in text or re.search(_ENOUGH, text)
+    assert "PRIVATE KEY" in text or not re.match(_SHORT_WORDS, text)
     assert any(mark in text for mark in form.marks)
 
 
