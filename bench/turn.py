@@ -46,7 +46,7 @@ from hermes_core.safety.scrubber import StreamingContextScrubber
 USER = "Where did we leave off with the parser of the report yesterday?"
 ANSWER = "We had the tokenizer done and were about to write the tests for nested lists. " * 3
 ROUNDS = 10
-HUNG_DEADLINE = 0.05
+HUNG_DEADLINE = 0.6
 SHM = Path("/dev/shm")
 
 _spec, _impl = pluggy.HookspecMarker("bench"), pluggy.HookimplMarker("bench")

@@ -14,8 +14,7 @@ The rules, for a stream cut anywhere (the total output is the same for every way
 
 from __future__ import annotations
 
-import re
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from hermes_core.safety.letters import fold
 from hermes_core.safety.tags import CANDIDATE, IDLE, STARTERS, State, step, unescape
@@ -28,6 +27,7 @@ _MAX_PENDING = 32
 _SHORT = 24  # below this length looking at each character is quicker than a regular expression
 _QUOTES = frozenset("`\"'")
 _nothing_starts_in = STARTERS.isdisjoint
+_candidate_in = CANDIDATE.search
 _Mode = Literal["text", "span", "quoted", "attributes"]
 
 
@@ -48,8 +48,6 @@ class StreamingContextScrubber:
     >>> scrubber.flush()
     ''
     """
-
-    _candidates: ClassVar[re.Pattern[str]] = CANDIDATE
 
     def __init__(self) -> None:
         self.reset()
@@ -84,12 +82,12 @@ class StreamingContextScrubber:
             return "" if unseen and self._state == IDLE else self._read(text)
         if self._pending:
             text, self._pending = self._pending + text, ""
-        elif len(text) < _SHORT and _nothing_starts_in(text):
+        elif not text or (len(text) < _SHORT and _nothing_starts_in(text)):
             self._last = text or self._last
             return text
-        found = self._candidates.search(text)
+        found = _candidate_in(text)
         if found is None:
-            self._last = text or self._last
+            self._last = text
             return text
         start = found.start()
         if found.lastindex is None or len(text) - start > _MAX_PENDING:
@@ -118,7 +116,7 @@ class StreamingContextScrubber:
         at, end = start, len(text)
         while at < end:
             if self._state == IDLE and self._mode in ("text", "span"):
-                found = self._candidates.search(text, at)
+                found = _candidate_in(text, at)
                 start = found.start() if found else end
                 if self._mode == "text":
                     self._show(shown, text[at:start])

@@ -20,12 +20,14 @@ STARTERS = frozenset("<&\\%＆﹠％﹪＼﹨") | {form for form, sign in LOOKAL
 STARTER = re.compile("[" + "".join(map(re.escape, sorted(STARTERS))) + "]")
 
 _ODD = r"\x00-\x08\x0e-\x1b\x7f-\U0010ffff"  # nothing to be seen, or a letter in disguise
+_CLEAR = "<&\\\\%"  # the starters that must be followed by something; the others are reason enough
 CANDIDATE = re.compile(
-    rf"<[\s/<]*+(?:\Z()|[mM&\\%{_ODD}])"
-    rf"|&++(?:\Z()|[lLaA#<\\%{_ODD}])"
-    rf"|\\++(?:\Z()|[uUxX<&%{_ODD}])"
-    rf"|%++(?:\Z()|[0-9a-fA-F<&\\{_ODD}])"
-    rf"|[{''.join(map(re.escape, sorted(STARTERS - set('<&%' + chr(92)))))}]"
+    rf"{STARTER.pattern}(?:"
+    rf"(?<=<)[\s/<]*+(?:\Z()|[mM&\\%{_ODD}])"
+    rf"|(?<=&)&*+(?:\Z()|[lLaA#<\\%{_ODD}])"
+    rf"|(?<=\\)\\*+(?:\Z()|[uUxX<&%{_ODD}])"
+    rf"|(?<=%)%*+(?:\Z()|[0-9a-fA-F<&\\{_ODD}])"
+    rf"|(?<=[^{_CLEAR}]))"
 )
 """Starters that what follows does not rule out: in `a < b && c` none begins a tag. With a group, the text ended before
 that could be told.
