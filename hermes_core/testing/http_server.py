@@ -20,6 +20,9 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
+FOREVER = 86_400.0
+"""Seconds that a request waits in vain: longer than any client."""
+
 Answer = Any
 """What a route returns: data for a JSON body, or a (status, data) pair. A `Raw` as data is sent as it is."""
 
@@ -122,26 +125,54 @@ class StandIn:
         finally:
             self.heal()
 
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Every request within this context is taken and never answered, nor done."""
+        self.fail(delay=FOREVER, drop=True, status=503)
+        try:
+            yield
+        finally:
+            self.heal()
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Within this context nobody listens: connections are refused. Afterwards the address is the same."""
+        port = self._port()
+        self._stop()
+        try:
+            yield
+        finally:
+            self._listen(port)
+
     # --------------------------------------------------------------------- life
 
     @property
     def url(self) -> str:
         """http://127.0.0.1:PORT"""
-        if self._server is None:
-            raise RuntimeError("the stand-in is not started; use it in a with block")
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://127.0.0.1:{self._port()}"
 
     def start(self) -> Self:
         """Listen on a free port of loopback."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
+        self._listen(0)
         return self
 
     def close(self) -> None:
         """Stop listening; answers that are delayed end at once."""
         self._closing.set()
+        self._stop()
+
+    def _port(self) -> int:
+        if self._server is None:
+            raise RuntimeError("the stand-in is not started; use it in a with block")
+        return int(self._server.server_address[1])
+
+    def _listen(self, port: int) -> None:
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+
+    def _stop(self) -> None:
         if self._server is not None and self._thread is not None:
             self._server.shutdown()
             self._thread.join()

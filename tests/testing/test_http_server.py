@@ -20,11 +20,13 @@ def server() -> Iterator[StandIn]:
         yield server
 
 
-def ask(server: StandIn, method: str, path: str, data: Any = None) -> tuple[int, Any, dict[str, str]]:
+def ask(
+    server: StandIn, method: str, path: str, data: Any = None, timeout: float = 5
+) -> tuple[int, Any, dict[str, str]]:
     body = None if data is None else json.dumps(data).encode()
     request = urllib.request.Request(f"{server.url}{path}", body, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
             return answer.status, json.loads(answer.read()), dict(answer.headers)
     except urllib.error.HTTPError as exc:
         with exc:
@@ -69,6 +71,23 @@ def test_a_fault_happens_as_often_as_told(server: StandIn) -> None:
 def test_an_outage_ends_with_its_context(server: StandIn) -> None:
     with server.outage():
         assert ask(server, "GET", "/v1/memories/1")[0] == 503
+    assert ask(server, "GET", "/v1/memories/1")[0] == 200
+
+
+def test_a_server_can_hang_and_does_nothing_of_what_it_was_asked_meanwhile(server: StandIn) -> None:
+    done: list[Any] = []
+    server.route("POST", "/v1/memories", lambda request: done.append(request.json) or {})
+    with server.hanging(), pytest.raises(TimeoutError):
+        ask(server, "POST", "/v1/memories", {"text": "tea"}, timeout=0.05)
+    assert ask(server, "POST", "/v1/memories", {"text": "mate"})[0] == 200
+    assert done == [{"text": "mate"}]
+
+
+def test_connections_can_be_refused_and_the_address_stays(server: StandIn) -> None:
+    before = server.url
+    with server.refusing(), pytest.raises(urllib.error.URLError, match="refused"):
+        ask(server, "GET", "/v1/memories/1")
+    assert server.url == before
     assert ask(server, "GET", "/v1/memories/1")[0] == 200
 
 
