@@ -156,7 +156,7 @@ def supermemory() -> Iterator[Backend]:
 @contextmanager
 def holographic() -> Iterator[Backend]:
     """For comparison: files of its own, so that there is nothing that could be away."""
-    yield Backend({}, list, lambda way: ExitStack())
+    yield Backend({}, list, lambda _: ExitStack())
 
 
 BACKENDS: dict[str, Callable[[], AbstractContextManager[Backend]]] = {
@@ -254,8 +254,10 @@ class Process:
         until = time.monotonic() + 180
         while time.monotonic() < until:
             self.clock.skip(A_WHILE)
-            if self.manager.flush(5.0):
-                return
+            for _ in range(20):
+                if self.manager.flush(5.0):
+                    return
+                time.sleep(0.1)
 
 
 @dataclass
@@ -369,19 +371,37 @@ def plot(rows: Sequence[dict[str, Any]], target: Path) -> None:
     for panel, state in zip(panels, states, strict=True):
         by_name = {row["provider"]: row for row in rows if row["state"] == state}
         for at, label, shift in (("first", "first turn", 0.27), ("slowest", "slowest later turn", 0.0)):
-            panel.barh([names.index(n) + shift for n in by_name], [r[at] for r in by_name.values()], 0.27, label=label)
-        panel.barh([names.index(n) - 0.27 for n in by_name], [r["median"] for r in by_name.values()], 0.27, label="median")
+            panel.barh(
+                [names.index(n) + shift for n in by_name],
+                [r[at] for r in by_name.values()],
+                0.27,
+                label=label,
+            )
+        panel.barh(
+            [names.index(n) - 0.27 for n in by_name],
+            [r["median"] for r in by_name.values()],
+            0.27,
+            label="median",
+        )
         panel.set_yticks(range(len(names)), names)
         panel.set_xscale("log")
         panel.set_xlabel("ms that a turn waits")
-        panel.set_title("the backend is well" if state == "well" else f"the backend {'answers ' if state == '503' else ''}{state}")
+        panel.set_title(
+            "the backend is well"
+            if state == "well"
+            else f"the backend {'answers ' if state == '503' else ''}{state}"
+        )
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     figure.savefig(target)
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"providers (default: {', '.join(BACKENDS)})")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"providers (default: {', '.join(BACKENDS)})"
+    )
     parser.add_argument("--turns", type=int, default=50)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--disk", type=Path, default=Path(), help="where the homes are made")

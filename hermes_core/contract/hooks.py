@@ -198,7 +198,8 @@ class ProviderHooks:
     def prefetch(self, query: Query, session: Session) -> Recall | str | None:
         """Return what is remembered for this message; an empty `Recall` when nothing is relevant.
 
-        Called once a turn, however many tools the turn calls. `query.text` is the person's own message.
+        Called once a turn, however many tools the turn calls. `query.text` is the person's own message. When the last
+        one failed the next is not waited for, and one more comes between the turns, to see whether the backend is back.
         """
         raise NotImplementedError
 

@@ -193,6 +193,8 @@ class Drainer:
     def _choose(self) -> Row | None:
         """The next row to send; None when all that wait have to wait."""
         if self.stuck():
+            # Nobody else may ask for this provider again, in a process whose person is silent.
+            self._held.first.start_again()
             return None
         now = self._terms.clock()
         waiting = {session for session, (retry_at, _) in self._retry_at.items() if retry_at > now}

@@ -82,6 +82,12 @@ LONG_WAIT = 0.5
 """Seconds of a turn that a recall may cost in vain once; then the backend is left alone until it may be probed."""
 
 
+NO_PROBE = frozenset({"on_turn_start", "system_prompt_block"})
+"""Hooks that may do nothing at all: their success says nothing about the backend."""
+
+AT_ONCE = 0.0005
+"""Seconds in which no backend answers: an empty recall that took less was not asked for, as with small talk."""
+
 REPORT_EVERY = 300.0
 """Seconds between two `provider.hooks` events of a process; one more comes at its end. Other processes read them."""
 
@@ -179,7 +185,10 @@ class Vitals:
 
     def _judge(self, hook: str, outcome: Outcome, breaker: Breaker) -> None:
         before = breaker.state
-        if outcome.ok:
+        if outcome.ok and not _tells(hook, outcome):
+            if hook not in NO_PROBE:
+                breaker.withdrawn()
+        elif outcome.ok:
             breaker.success()
             if before == "closed":
                 return
@@ -195,3 +204,12 @@ class Vitals:
                 "%s: breaker %s, was %s", self.name, after, before, extra={"event": "provider.breaker"}
             )
             self._terms.emit("provider.breaker", {"provider": self.name, "state": after, "was": before})
+
+
+def _tells(hook: str, outcome: Outcome) -> bool:
+    """Whether a call that worked says that the backend is well."""
+    if hook in ("prefetch", "queue_prefetch"):
+        return bool(outcome.value) or outcome.elapsed >= AT_ONCE
+    if hook == "handle_tool_call":
+        return not str(outcome.value).startswith('{"error"')
+    return hook not in NO_PROBE

@@ -77,6 +77,11 @@ class Held:
         """Whether it takes writes at all."""
         return not self.builtin and bool(self.first.hooks.keys() & DURABLE_HOOKS)
 
+    @property
+    def suspect(self) -> bool:
+        """Whether its last recall failed a short while ago, so that a turn should not wait for the next."""
+        return self.vitals.breakers["read"].suspect
+
     def implements(self, hook: str) -> bool:
         """Whether its instances have this hook; a call of one that they have not costs nothing."""
         return hook in self.first.hooks

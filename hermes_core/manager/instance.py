@@ -14,7 +14,7 @@ from hermes_core.contract.values import Capabilities, Session
 from hermes_core.manager.breaker import Breaker
 from hermes_core.manager.call import Hook, Outcome, attempt, describe, guarded
 from hermes_core.manager.coroutines import Coroutines
-from hermes_core.manager.health import State, Terms, Vitals
+from hermes_core.manager.health import NO_PROBE, State, Terms, Vitals
 from hermes_core.manager.lanes import Job, Lane
 from hermes_core.manager.registry import Registry, capabilities_of
 
@@ -37,9 +37,6 @@ BEFORE_READY = frozenset(
     }
 )
 """Calls that need no initialized provider. They say nothing about the backend, so no breaker counts them."""
-
-NO_PROBE = frozenset({"on_turn_start", "system_prompt_block"})
-"""Hooks that may do nothing at all: their success would close a breaker without having asked the backend."""
 
 ABSENT = Outcome("skipped")
 """The outcome of a hook that the provider does not implement."""
@@ -74,6 +71,11 @@ class Flight:
         self._breaker = breaker
         self.outcome = outcome
         self.job = job
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the call waits in line or runs."""
+        return self.job is not None and self.job.state in ("waiting", "running")
 
     def wait(self, timeout: float | None = None) -> Outcome:
         """The outcome, at the latest after `timeout` seconds (default: the hook's deadline)."""
@@ -238,8 +240,7 @@ class Instance:
         """Why `name` can't be called yet. A start that failed a while ago is tried again, in the background."""
         if name in BEFORE_READY:
             return ""
-        if self.phase == "failed" and self._session is not None:
-            self.start(self._session)
+        self.start_again()
         return self.condition()[1]
 
     # -------------------------------------------------------------------- life
@@ -269,6 +270,11 @@ class Instance:
         flight = self._hand_over(way, {}, self._started, watched=False)
         if flight.outcome is not None:
             self._started(flight.outcome)
+
+    def start_again(self) -> None:
+        """After a start that failed a while ago, begin another in the background."""
+        if self.phase == "failed" and self._session is not None:
+            self.start(self._session)
 
     def wait_started(self, timeout: float) -> bool:
         """Wait until `initialize` ended, well or not, at most until `timeout` seconds after it began; whether it ended well.

@@ -188,8 +188,9 @@ class MemoryManager:
 
     def queue_prefetch_all(self, query: Query, session: Session) -> None:
         """Let the providers prepare the next turn, in the background."""
-        for held in self._roster.implementing("queue_prefetch"):
-            self._prefetch.warm(held, self._clean_query(query), session)
+        for held in self._roster:
+            if self._prefetch.preparing(held):
+                self._prefetch.warm(held, self._clean_query(query), session)
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run a provider's tool; the text for the model, which is a JSON object with `error` when it went wrong."""

@@ -29,6 +29,8 @@ Origin = Literal["fresh", "warmed", "none"]
 
 _NOTHING = Recall()
 
+NOT_WAITED = Outcome("skipped", error="not waited for, because the last one failed")
+
 
 @dataclass(frozen=True, slots=True)
 class RecallPart:
@@ -91,16 +93,30 @@ class Prefetch:
         self._lock = threading.Lock()
         self._warmed: OrderedDict[tuple[str, str], Warmed] = OrderedDict()
         self._warming: dict[tuple[str, str], Flight] = {}
+        self._probes: dict[str, Flight] = {}
 
     def ask(self, providers: Sequence[Held], query: Query, session: Session) -> list[RecallPart]:
-        """Recall for `query` from each of `providers`; waits for all together, each at most until its deadline."""
+        """Recall for `query` from each of `providers`; waits for all together, each at most until its deadline.
+
+        One that failed the last time is asked as well but not waited for, so that an outage holds up one turn.
+        """
         began = time.monotonic()
         asked = [(held, self._begin(held, query, session)) for held in providers]
         until = began + self._terms.deadline("prefetch")
         return [self._land(held, flight, query, session, began, until) for held, flight in asked]
 
+    def preparing(self, held: Held) -> bool:
+        """Whether `held` has anything to do between two turns."""
+        return held.implements("queue_prefetch") or (held.suspect and held.implements("prefetch"))
+
     def warm(self, held: Held, query: Query, session: Session) -> None:
-        """Let `held` prepare the next turn in the background; a preparation that has not begun gives way."""
+        """Let `held` prepare the next turn in the background; a preparation that has not begun gives way.
+
+        One whose recall failed is asked the turn's own question once more: if it answers, the next turn waits again.
+        """
+        if held.suspect and held.implements("prefetch"):
+            self._probe(held, query, session)
+            return
         warmed = self._of(held.name, session.id)
         key = (held.name, session.id)
         flight = held.instance(session).post(
@@ -120,13 +136,28 @@ class Prefetch:
                 del self._warmed[key]
 
     def _begin(self, held: Held, query: Query, session: Session) -> Flight:
+        if held.suspect:
+            return self._probe(held, query, session)
         late = partial(self._keep, self._of(held.name, session.id))
         return held.awaited(session).submit("prefetch", {"query": query, "session": session}, late)
+
+    def _probe(self, held: Held, query: Query, session: Session) -> Flight:
+        """Ask one whose last recall failed, without waiting for it; one such question at a time."""
+        late = partial(self._keep, self._of(held.name, session.id))
+        instance = held.instance(session)
+        with self._lock:
+            before = self._probes.get(held.name)
+            if before is not None and before.under_way:
+                return Flight(instance, NOT_WAITED)
+            flight = instance.post("prefetch", {"query": query, "session": session}, late)
+            self._probes[held.name] = flight
+        return flight
 
     def _land(
         self, held: Held, flight: Flight, query: Query, session: Session, began: float, until: float
     ) -> RecallPart:
-        outcome = flight.wait(until - time.monotonic())
+        posted = flight.job is not None and not flight.job.watched
+        outcome = NOT_WAITED if posted else flight.wait(until - time.monotonic())
         elapsed = (time.monotonic() - began) * 1000
         state, trouble = held.instance(session).condition()
         if outcome.ok:

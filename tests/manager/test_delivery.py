@@ -225,6 +225,18 @@ def test_a_flush_starts_a_provider_that_nobody_started(open_manager: OpenManager
     assert provider.hooks.count("on_memory_write") == 1
 
 
+def test_a_start_that_failed_is_tried_again_for_what_waits_though_nobody_speaks(
+    open_manager: OpenManager, clock: Clock
+) -> None:
+    backend = Backend()
+    backend.results["initialize"] = OSError("unreachable")
+    manager = start(open_manager(backend))
+    manager.sync_all(make_turn("t1"), A)
+    assert not manager.flush(0.05)
+    backend.results.clear()
+    assert later(manager, clock, lambda: backend.taken == ["t1"])
+
+
 def test_writes_wait_until_a_slow_initialize_has_ended(open_manager: OpenManager) -> None:
     provider = Backend()
     gate = provider.gates["initialize"] = threading.Event()

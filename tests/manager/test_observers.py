@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hermes_core.contract.hooks import hookimpl
-from hermes_core.contract.values import Event, MemoryWrite, Query, Recall, Refused, Session
+from hermes_core.contract.values import Event, MemoryWrite, Query, Recall, Refused, Session, ToolCall
 from hermes_core.errors import BackendRefused, ProviderInvalid
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.observers import MAX_EVENTS
@@ -122,11 +122,11 @@ def kinds(events: list[Event], *wanted: str) -> bool:
 
 def test_events_tell_what_happens(open_manager: OpenManager) -> None:
     provider = RecordingProvider()
-    provider.results["prefetch"] = OSError("unreachable")
+    provider.results["handle_tool_call"] = OSError("unreachable")
     provider.results["sync_turn"] = BackendRefused("too long")
     manager, events = heard(open_manager, provider)
     for _ in range(5):
-        manager.prefetch_all(Query("tea"), A)
+        manager.handle_tool_call(ToolCall("fake_remember", {}), A)
     manager.add_provider(RecordingProvider())
     assert kinds(events, "provider.ready", "provider.call", "provider.breaker", "provider.refused")
     assert {event.data["provider"] for event in events} == {"fake"}

@@ -8,6 +8,7 @@ import pytest
 
 from hermes_core.contract.values import Query, Recall, RecallItem, Session, SessionSwitch, ToolCall
 from hermes_core.home import HermesHome
+from hermes_core.manager.breaker import STALE
 from hermes_core.manager.manager import MemoryManager, RecallPart
 from hermes_core.manager.prefetch import WARM_FOR, RecallResult, within
 from hermes_core.testing.fakes import Clock, RaisingProvider, RecordingProvider, make_session
@@ -210,20 +211,87 @@ def test_a_provider_that_is_not_ready_is_not_waited_for(open_manager: OpenManage
     assert part(manager.prefetch_all(Query("tea"), A)).origin == "fresh"
 
 
-def test_a_breaker_that_opened_costs_no_more_waiting(open_manager: OpenManager, clock: Clock) -> None:
+def between_turns(manager: MemoryManager) -> None:
+    """Until what runs in the background has ended: a tool call goes the same way, after it."""
+    manager.handle_tool_call(ToolCall("fake_remember", {}), A)
+
+
+def test_a_recall_that_failed_is_asked_for_but_not_waited_for_until_one_works(
+    open_manager: OpenManager,
+) -> None:
     provider = RecordingProvider()
     provider.results["prefetch"] = OSError("unreachable")
     manager = start(open_manager(provider))
-    for _ in range(10):
+    assert part(manager.prefetch_all(Query("tea"), A)).reason == "prefetch failed: OSError: unreachable"
+    gate = provider.gates["prefetch"] = threading.Event()
+    for _ in range(2):
+        result = manager.prefetch_all(Query("mate"), A)
+        assert (part(result).origin, part(result).state) == ("none", "degraded")
+        assert "not waited for" in part(result).reason
+    provider.results.clear()
+    gate.set()
+    assert warmed(manager, A)
+    assert [call["query"].text for call in provider.of("prefetch")] == ["tea", "mate"]
+    assert part(manager.prefetch_all(Query("coffee"), A)).origin == "fresh"
+
+
+def test_after_a_turn_whose_recall_failed_it_is_asked_once_more(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    provider.results["prefetch"] = OSError("unreachable")
+    manager = start(open_manager(provider))
+    assert part(manager.prefetch_all(Query("tea"), A)).origin == "none"
+    provider.results.clear()
+    manager.queue_prefetch_all(Query("tea"), A)
+    between_turns(manager)
+    assert text(manager.prefetch_all(Query("mate"), A)) == "- a: mate"
+    manager.queue_prefetch_all(Query("mate"), A)
+    assert provider.wait_for("queue_prefetch")
+
+
+def test_small_talk_says_nothing_about_a_backend_that_is_down(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    provider.results["prefetch"] = OSError("unreachable")
+    manager = start(open_manager(provider))
+    manager.prefetch_all(Query("tea"), A)
+    provider.results["prefetch"] = None
+    for number in range(3):
+        manager.on_turn_start(number, "thanks", A)
+        assert "not waited for" in part(manager.prefetch_all(Query("thanks"), A)).reason
+        manager.rebuild_system_prompt(A)
+        assert eventually(lambda: not manager._prefetch._probes["fake"].under_way)
+
+
+def test_a_failure_of_long_ago_is_no_reason_not_to_wait(open_manager: OpenManager, clock: Clock) -> None:
+    provider = RecordingProvider()
+    provider.results["prefetch"] = OSError("unreachable")
+    manager = start(open_manager(provider))
+    manager.prefetch_all(Query("tea"), A)
+    provider.results.clear()
+    clock.advance(STALE)
+    assert part(manager.prefetch_all(Query("tea"), A)).origin == "fresh"
+
+
+def test_a_breaker_that_opened_lets_one_recall_through_after_a_while(
+    open_manager: OpenManager, clock: Clock
+) -> None:
+    provider = RecordingProvider()
+    provider.results["prefetch"] = OSError("unreachable")
+    manager = start(open_manager(provider))
+    for number in range(10):
+        manager.on_turn_start(number, "hi", A)
         result = manager.prefetch_all(Query("tea"), A)
+        assert eventually(
+            lambda: not manager._prefetch._probes or not manager._prefetch._probes["fake"].under_way
+        )
     assert len(provider.of("prefetch")) == 5
     assert "prefetch open: left alone for 60 s more" in part(result).reason
     provider.results.clear()
     manager.on_turn_start(1, "hi", A)
     clock.advance(60)
     manager.on_turn_start(2, "hi", A)
+    assert part(manager.prefetch_all(Query("tea"), A)).origin == "none"
+    assert eventually(lambda: manager.health()[0].breakers["read"] == "closed")
     assert part(manager.prefetch_all(Query("tea"), A)).origin == "fresh"
-    assert manager.health()[0].breakers["read"] == "closed"
 
 
 @pytest.mark.parametrize("hook", ["prefetch", "on_turn_start"])
