@@ -493,7 +493,14 @@ HERMES_AGENT_FILE = {
     "peerName": "mel",
     "sessions": {"/home/mel/boat": "boats"},
     "hosts": {
-        "hermes": {"workspace": "mels", "aiPeer": "skipper", "writeFrequency": 4, "dialecticCadence": 2},
+        "hermes": {
+            "workspace": "mels",
+            "aiPeer": "skipper",
+            "writeFrequency": 4,
+            "dialecticCadence": 2,
+            "pinPeerName": True,
+            "requestTimeout": 20,
+        },
         "claude_code": {"workspace": "another"},
     },
 }
@@ -506,6 +513,7 @@ def test_the_file_that_people_have_is_read(home: HermesHome, caplog: pytest.LogC
     assert (options.workspace, options.peerName, options.aiPeer) == ("mels", "mel", "skipper")
     assert (options.writeFrequency, options.dialecticCadence) == ("4", 2)
     assert options.sessions == {"/home/mel/boat": "boats"}
+    assert (options.pinUserPeer, options.timeout) == (True, 20)
     assert options.apiKey == KEY
     assert [record.getMessage().split(" and is")[0] for record in caplog.records] == ["'apiKey' is a secret"]
     assert "hch-v3" not in caplog.text
