@@ -13,7 +13,8 @@ of turns is spoken three times:
     at start  the same, in a process that starts in the outage: `start` is what the start of a session waits
 
 Then the backend is back, and what it holds is compared with what was said. `commit` is one durable commit of a row as
-large as the turn's, taken beside every turn.
+large as the turn's, taken beside every turn. `cpu` is what the turn's own thread computed, commit included: it hardly
+changes with what else the machine does, but knows nothing of waiting.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ THOUGHT = 0.005
 A_WHILE = 3600.0
 """Seconds after which every backoff and breaker has run out."""
 
-NOTICEABLE = 0.02
+NOTICEABLE = 0.05
 """Seconds beyond which a turn counts as one that waited."""
 
 ASKED = "Where did we leave off with the parser of the report, in part {}?"
@@ -196,6 +197,15 @@ class Commit:
         self._connection.close()
 
 
+@dataclass(frozen=True)
+class Spoken:
+    """What a turn took, what a commit beside it, and what the turn's thread computed. In seconds."""
+
+    took: float
+    commit: float
+    cpu: float
+
+
 class Process:
     """A manager with one provider in a home of its own: a process, as far as the provider can tell."""
 
@@ -222,12 +232,12 @@ class Process:
         self.manager.initialize_all(self.session)
         return time.perf_counter() - began
 
-    def turn(self) -> tuple[float, float]:
+    def turn(self) -> Spoken:
         """One turn, and a commit beside it."""
         number = len(self.spoken)
         text = ASKED.format(number)
         query = Query(text)
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.thread_time()
         self.manager.on_turn_start(number, text, self.session)
         self.manager.prefetch_all(query, self.session)
         recalled = time.perf_counter() - began
@@ -235,12 +245,12 @@ class Process:
         began = time.perf_counter()
         self.manager.sync_all(Turn(f"turn-{number}", number, text, ANSWER, at=1.8e9 + number), self.session)
         self.manager.queue_prefetch_all(query, self.session)
-        took = recalled + time.perf_counter() - began
+        took, cpu = recalled + time.perf_counter() - began, time.thread_time() - cpu
         self.spoken.append(text)
         time.sleep(THOUGHT)
-        return took, self.commit.seconds()
+        return Spoken(took, self.commit.seconds(), cpu)
 
-    def speak(self, turns: int, quiet: float) -> list[tuple[float, float]]:
+    def speak(self, turns: int, quiet: float) -> list[Spoken]:
         """Turns, as a person paces them: what is under way in the background has `quiet` seconds to end."""
         taken = []
         for _ in range(turns):
@@ -266,7 +276,7 @@ class Row:
 
     provider: str
     state: str
-    turns: list[tuple[float, float]]
+    turns: list[Spoken]
     start: float | None = None
     arrived: int = 0
     in_order: bool = True
@@ -281,7 +291,7 @@ class Row:
 
     def figures(self) -> dict[str, Any]:
         """Milliseconds. `waited` are the turns beyond what anybody notices; `beyond` is the median without a commit."""
-        took, commits = [took * 1e3 for took, _ in self.turns], [commit * 1e3 for _, commit in self.turns]
+        took, commits = [turn.took * 1e3 for turn in self.turns], [turn.commit * 1e3 for turn in self.turns]
         later = took[1:]
         return {
             "provider": self.provider,
@@ -290,6 +300,7 @@ class Row:
             "first": round(took[0], 2),
             "median": round(median(later), 3),
             "slowest": round(max(later), 2),
+            "cpu": round(median(turn.cpu * 1e3 for turn in self.turns[1:]), 3),
             "commit": round(median(commits), 3),
             "beyond": round(median(later) - median(commits), 3),
             "waited": {n: round(ms, 1) for n, ms in enumerate(took) if ms > NOTICEABLE * 1e3},
@@ -340,7 +351,10 @@ def _of(process: Process, backend: Backend) -> list[str]:
 def show(rows: Sequence[dict[str, Any]]) -> None:
     """The results for people."""
     table = Table(title="a turn, in ms", caption="median and slowest of the turns after the first")
-    for column in ("provider", "backend", "start", "first", "median", "beyond a commit", "slowest", "waited"):
+    for column in (
+        *("provider", "backend", "start", "first", "median", "beyond a commit", "cpu", "slowest"),
+        "over 50",
+    ):
         table.add_column(column, justify="left" if column in ("provider", "backend") else "right")
     for column in ("arrived", "in order", "twice"):
         table.add_column(column, justify="right")
@@ -350,7 +364,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
             row["provider"],
             row["state"],
             "" if row["start"] is None else f"{row['start']:,.0f}",
-            *(f"{row[name]:,.2f}" for name in ("first", "median", "beyond", "slowest")),
+            *(f"{row[name]:,.2f}" for name in ("first", "median", "beyond", "cpu", "slowest")),
             str(len(row["waited"])),
             f"{row['arrived']}/{row['turns']}" if kept else "",
             str(row["in_order"]) if kept else "",

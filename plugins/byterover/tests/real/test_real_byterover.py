@@ -14,17 +14,24 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, TypeVar
 
 import pytest
 from hermes_byterover import ByteRoverProvider
 
-from hermes_core import MemoryWrite, Query, Session, SessionSwitch, ToolCall, Turn, open_memory
+from hermes_core import Check, MemoryWrite, Query, Session, SessionSwitch, ToolCall, Turn, open_memory
 from hermes_core.kit import BackendAuthError, BackendRefused, BackendUnavailable
 from hermes_core.testing import StandIn
 from hermes_core.testing.model_server import ModelServer, Reply
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+
+PATIENCE = 180.0
+"""Seconds in which a machine that has much else to do gets everything done."""
+
+START_WAIT = 2.0
+"""Seconds that a start waits for a provider, once."""
 
 PACKAGE = "byterover-cli@^3.14"
 WORLD = ("IAM", "COGIT", "BILLING", "LLM", "GIT_REMOTE")
@@ -44,6 +51,9 @@ KEEP = """// keep what was given
     reason: 'said', confidence: 'high', impact: 'IMPACT', content: {narrative: {highlights: text}}}]);
 })()"""
 """What the model lets brv run: it keeps every text as a note of its own, and deletes the note of one taken back."""
+
+
+Kept = TypeVar("Kept")
 
 
 class World:
@@ -79,7 +89,10 @@ class World:
 
 
 class Place:
-    """A home with settings, a provider on it, and the daemon that goes with it."""
+    """A home with settings, a provider on it, and the daemon that goes with it.
+
+    What is late is tried again, as the manager does.
+    """
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
         path.mkdir()
@@ -93,17 +106,42 @@ class Place:
     def session(self, id_: str = "s1", **identity: Any) -> Session:
         return Session(id_, home=str(self.path), **identity)
 
-    def tool(self, name: str, **arguments: Any) -> Any:
-        return json.loads(self.provider.handle_tool_call(ToolCall(name, arguments), self.session()))
+    def start(self) -> None:
+        in_the_end(lambda: self.provider.initialize(self.session()))
 
-    def recalls(self, question: str, word: str, session: Session | None = None) -> bool:
+    def tool(self, name: str, **arguments: Any) -> Any:
+        call = ToolCall(name, arguments)
+        return json.loads(in_the_end(lambda: self.provider.handle_tool_call(call, self.session())))
+
+    def say(self, turn: Turn) -> None:
+        in_the_end(lambda: self.provider.sync_turn(turn, self.session()))
+
+    def write(self, *values: Any, **named: Any) -> None:
+        self.provider.on_memory_write(MemoryWrite(*values, **named), self.session())
+
+    def recalled(self, question: str, session: Session | None = None) -> str:
+        """What is recalled now."""
+        asks = session or self.session()
+        return in_the_end(lambda: self.provider.prefetch(Query(question), asks)).render()
+
+    def recalls(self, question: str, word: str) -> bool:
         """Whether it is recalled now, or once brv's index was renewed."""
-        return within(
-            9.0, lambda: word in self.provider.prefetch(Query(question), session or self.session()).render()
-        )
+        return within(PATIENCE, lambda: word in self.recalled(question))
 
     def stop(self) -> None:
         stop_daemon(self.path)
+
+
+def in_the_end(call: Callable[[], Kept]) -> Kept:
+    """What `call` returns; tried again while brv is late."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return call()
+        except BackendUnavailable:
+            if time.monotonic() > until:
+                raise
+        time.sleep(1.0)
 
 
 def within(seconds: float, seen: Callable[[], bool]) -> bool:
@@ -179,7 +217,7 @@ def settings(brv: str, world: World) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def _place(settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     place = Place(tmp_path_factory.mktemp("homes") / "home", settings)
-    place.provider.initialize(place.session())
+    place.start()
     yield place
     place.stop()
 
@@ -192,8 +230,13 @@ def place(_place: Place, world: World) -> Place:
 
 
 def test_its_own_check_passes(place: Place) -> None:
-    checks = place.provider.check(place.session())
-    assert [check for check in checks if not check.ok] == []
+    checks: list[Check] = []
+
+    def passes() -> bool:
+        checks[:] = in_the_end(lambda: place.provider.check(place.session()))
+        return all(check.ok for check in checks)
+
+    assert within(PATIENCE, passes), checks
     assert checks[0].detail.startswith("brv 3.")
     assert checks[3].detail == "openai-compatible literal"
 
@@ -203,10 +246,10 @@ def test_what_a_person_says_is_recalled_in_a_later_session(place: Place) -> None
         memory.end_turn(
             memory.start_session(), "Our rehearsal cellar in Lund is called Bellwether.", "Noted."
         )
-        assert memory.flush(60)
+        assert within(PATIENCE, lambda: memory.flush(60))
         session = memory.start_session()
         assert within(
-            9.0,
+            PATIENCE,
             lambda: "Bellwether" in memory.begin_turn("What is the cellar in Lund called?", session).context,
         )
         assert memory.begin_turn("Where is the zeppelin hangar?", session).context == ""
@@ -215,34 +258,30 @@ def test_what_a_person_says_is_recalled_in_a_later_session(place: Place) -> None
 def test_a_turn_that_comes_twice_is_curated_once(place: Place) -> None:
     turn = Turn("turn-1", 1, SAID, "Noted.", at=1.8e9)
     for _ in range(2):
-        place.provider.sync_turn(turn, place.session())
-    entries = place.provider.client.log(place.provider.tree(place.session()).folder, 20)
+        place.say(turn)
+    entries = in_the_end(lambda: place.provider.client.log(place.provider.tree(place.session()).folder, 20))
     assert [entry.kept for entry in entries if "turn-1" in entry.context] == [True]
     assert place.recalls(ASKED, "Quillfeather")
 
 
 def test_a_turn_that_was_taken_back_is_deleted(place: Place) -> None:
     session = place.session()
-    place.provider.sync_turn(
-        Turn("turn-9", 1, "The spare key hangs behind Ostrander.", "Noted.", at=1.8e9), session
-    )
+    place.say(Turn("turn-9", 1, "The spare key hangs behind Ostrander.", "Noted.", at=1.8e9))
     assert place.recalls("Where does the spare key hang?", "Ostrander")
-    place.provider.on_session_switch(
-        SessionSwitch("x", session, session, "rewind", rewound_turns=("turn-9",))
-    )
-    found = place.provider.prefetch(Query("Where does the spare key hang?"), session)
-    assert "Ostrander" not in found.render()
+    switch = SessionSwitch("x", session, session, "rewind", rewound_turns=("turn-9",))
+    in_the_end(lambda: place.provider.on_session_switch(switch))
+    assert "Ostrander" not in place.recalled("Where does the spare key hang?")
 
 
 def test_curated_memory_is_found_replaced_and_removed(place: Place) -> None:
-    session, first, second = place.session(), "Prefers oolong tea at noon.", "Prefers mate tea at noon."
-    place.provider.on_memory_write(MemoryWrite("w1", "add", "user", first), session)
+    first, second = "Prefers oolong tea at noon.", "Prefers mate tea at noon."
+    place.write("w1", "add", "user", first)
     assert place.recalls("Which tea at noon?", "oolong")
-    place.provider.on_memory_write(MemoryWrite("w2", "replace", "user", second, previous=first), session)
+    place.write("w2", "replace", "user", second, previous=first)
     assert place.recalls("Which tea at noon?", "mate")
-    assert "oolong" not in place.provider.prefetch(Query("Which tea at noon?"), session).render()
-    place.provider.on_memory_write(MemoryWrite("w3", "remove", "user", previous=second), session)
-    assert "mate" not in place.provider.prefetch(Query("Which tea at noon?"), session).render()
+    assert "oolong" not in place.recalled("Which tea at noon?")
+    place.write("w3", "remove", "user", previous=second)
+    assert "mate" not in place.recalled("Which tea at noon?")
 
 
 def test_tools_answer_with_sources_or_that_nothing_is_known(place: Place) -> None:
@@ -270,7 +309,7 @@ def test_what_leaves_the_context_is_kept_and_named(place: Place) -> None:
         {"role": "user", "content": "The canary group is called Finch."},
         {"role": "assistant", "content": "Noted."},
     ]
-    told = place.provider.on_pre_compress(said, 0, place.session())
+    told = in_the_end(lambda: place.provider.on_pre_compress(said, 0, place.session()))
     assert re.search(r"^- said/notes/note_\d+\.md: what was said$", told, re.MULTILINE)
 
 
@@ -278,9 +317,9 @@ def test_a_model_that_stores_nothing_is_a_failure_and_tried_again(place: Place, 
     turn = Turn("turn-2", 1, "The heron is called Wibblesworth.", "Noted.", at=1.8e9)
     world.keeps = False
     with pytest.raises(BackendRefused, match="stored nothing"):
-        place.provider.sync_turn(turn, place.session())
+        place.say(turn)
     world.keeps = True
-    place.provider.sync_turn(turn, place.session())
+    place.say(turn)
     assert place.recalls("What is the heron called?", "Wibblesworth")
 
 
@@ -290,34 +329,33 @@ def test_a_model_that_fails_is_told_and_the_turn_comes_through_later(
 ) -> None:
     turn = Turn(f"turn-{status}", 1, f"The heron of {status} is called Alonso.", "Noted.", at=1.8e9)
     world.status = status
+    once = place.provider.sync_turn if error is BackendUnavailable else lambda turn, _: place.say(turn)
     with pytest.raises(error):
-        place.provider.sync_turn(turn, place.session())
+        once(turn, place.session())
     world.well()
-    place.provider.sync_turn(turn, place.session())
+    place.say(turn)
     assert place.recalls(f"What is the heron of {status} called?", "Alonso")
 
 
 def test_a_daemon_that_was_killed_is_started_again(place: Place) -> None:
-    place.provider.on_memory_write(
-        MemoryWrite("w9", "add", "memory", "The attic smells of quinces."), place.session()
-    )
+    place.write("w9", "add", "memory", "The attic smells of quinces.")
     before = daemon_of(place.path)
     stop_daemon(place.path, signal.SIGKILL)
-    assert within(30.0, lambda: place.recalls("What does the attic smell of?", "quinces"))
+    assert place.recalls("What does the attic smell of?", "quinces")
     assert daemon_of(place.path) != before
 
 
 def test_users_and_profiles_do_not_see_each_other(
     place: Place, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    place.provider.on_memory_write(MemoryWrite("w8", "add", "user", "Keeps axolotls."), place.session())
+    place.write("w8", "add", "user", "Keeps axolotls.")
     assert place.recalls("Who keeps axolotls?", "axolotls")
     bob = place.session("b", platform="telegram", user_id="bob")
-    assert place.provider.prefetch(Query("Who keeps axolotls?"), bob).render() == ""
+    assert place.recalled("Who keeps axolotls?", bob) == ""
     other = Place(tmp_path / "other", settings)
     try:
-        other.provider.initialize(other.session())
-        assert other.provider.prefetch(Query("Who keeps axolotls?"), other.session()).render() == ""
+        other.start()
+        assert other.recalled("Who keeps axolotls?") == ""
         assert daemon_of(other.path) not in (None, daemon_of(place.path))
     finally:
         other.stop()
@@ -334,9 +372,10 @@ def test_a_box_that_is_offline_costs_one_bounded_wait(
                 _seconds(lambda: memory.begin_turn("Who keeps axolotls?", memory.start_session()))
                 for _ in range(5)
             ]
-            assert max(took[1:]) < 0.5
-            assert took[0] < 5.0
-            assert within(25.0, lambda: "has not ended after 15 s" in str(memory.problems()))
+            assert took[0] < 10.0
+            assert median(took[1:]) < 0.5
+            assert max(took[1:]) < START_WAIT
+            assert within(PATIENCE, lambda: "has not ended after 15 s" in str(memory.problems()))
     finally:
         offline.stop()
 
