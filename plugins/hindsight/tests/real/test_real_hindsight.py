@@ -40,9 +40,9 @@ from hermes_core.cli import main
 from plugins.hindsight.tests.real import server as real
 from plugins.hindsight.tests.real.openai_stand_in import Model
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
-OBSERVED = 40.0
+OBSERVED = 120.0
 """Seconds that the server may take from a turn to what was learned of it."""
 
 
@@ -112,7 +112,7 @@ class Host:
     def say(self, text: str, turn_id: str) -> None:
         self.manager.sync_all(Turn(turn_id, 1, text, "Noted.", at=time.time()), self.session)
 
-    def delivered(self, timeout: float = 30.0) -> None:
+    def delivered(self, timeout: float = 120.0) -> None:
         assert self.manager.flush(timeout), [row.error for row in self.manager.outbox.pending("hindsight")]
 
     def recall(self, text: str, session: str = "later") -> str:
@@ -394,17 +394,15 @@ times = {}
 began = time.monotonic()
 assert manager.add_provider(HindsightProvider), manager.health()
 manager.initialize_all(session)
-for _ in range(4):
-    if manager.health()[0].state == "active":
-        break
-    manager.initialize_all(session)
+while manager.health()[0].state != "active" and time.monotonic() < began + 180:
+    manager.initialize_all(session)  # a start that took too long is looked at again after a minute
     time.sleep(1)
 times["started"] = time.monotonic() - began
 assert manager.health()[0].state == "active", manager.health()
 if len(sys.argv) == 2:
     manager.sync_all(Turn("t1", 1, "My tortoise is called Quillfeather.", "Noted.", at=time.time()), session)
-    assert manager.flush(30.0)
-text, until = "", time.monotonic() + 40
+    assert manager.flush(120.0)
+text, until = "", time.monotonic() + 120
 while "Quillfeather" not in text and time.monotonic() < until:
     text = manager.prefetch_all(Query("What is my tortoise called?"), session).parts[0].recall.render()
     time.sleep(0.2)
@@ -446,7 +444,7 @@ def test_a_server_of_our_own_is_started_used_and_stopped(
             env=env,
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=500,
             cwd=person,
             **options,
         )
