@@ -375,37 +375,32 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def plot(rows: Sequence[dict[str, Any]], target: Path) -> None:
-    """First turn and median of the next ones, by provider, a panel for each state; on a logarithmic scale."""
+    """The first turn and the median of those after it, by provider, a panel for each state; on a logarithmic scale."""
     from matplotlib.figure import Figure
 
-    states = [state for state in ("well", *WAYS) if any(row["state"] == state for row in rows)]
-    figure = Figure(figsize=(4 * len(states), 4), layout="constrained")
-    panels = figure.subplots(1, len(states), squeeze=False, sharey=True, sharex=True)[0]
+    titles = {
+        "well": "the backend answers",
+        "refuses": "refuses",
+        "503": "answers 503",
+        "hangs": "never answers",
+    }
+    states = [state for state in titles if any(row["state"] == state for row in rows)]
     names = list(dict.fromkeys(row["provider"] for row in rows))[::-1]
+    figure = Figure(figsize=(2.6 * len(states) + 1, 4), layout="constrained")
+    panels = figure.subplots(1, len(states), squeeze=False, sharey=True, sharex=True)[0]
     for panel, state in zip(panels, states, strict=True):
-        by_name = {row["provider"]: row for row in rows if row["state"] == state}
-        for at, label, shift in (("first", "first turn", 0.27), ("slowest", "slowest later turn", 0.0)):
-            panel.barh(
-                [names.index(n) + shift for n in by_name],
-                [r[at] for r in by_name.values()],
-                0.27,
-                label=label,
-            )
-        panel.barh(
-            [names.index(n) - 0.27 for n in by_name],
-            [r["median"] for r in by_name.values()],
-            0.27,
-            label="median",
-        )
+        shown = {row["provider"]: row for row in rows if row["state"] == state}
+        for figure_name, label, shift in (
+            ("first", "the first turn", 0.2),
+            ("median", "those after it", -0.2),
+        ):
+            places = [names.index(name) + shift for name in shown]
+            panel.barh(places, [row[figure_name] for row in shown.values()], 0.4, label=label)
         panel.set_yticks(range(len(names)), names)
         panel.set_xscale("log")
         panel.set_xlabel("ms that a turn waits")
-        panel.set_title(
-            "the backend is well"
-            if state == "well"
-            else f"the backend {'answers ' if state == '503' else ''}{state}"
-        )
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+        panel.set_title(titles[state], fontsize="medium")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     figure.savefig(target)
 
 

@@ -14,16 +14,13 @@ THRESHOLD = 5
 COOLDOWN = 60.0
 """Seconds that it stays open before one probe."""
 
-STALE = 300.0
-"""Seconds after which a failure says nothing any more about how the backend is now."""
-
 
 class Breaker:
     """Counts failures in a row; `admit` says whether the next call may go out. Safe between threads.
 
     Of a closed one it is told without the lock that it is closed: one field says it, and that is nearly every call.
 
-    Every admitted call ends in exactly one of `success`, `failure`, `answered` and `withdrawn`.
+    Every admitted call that asks the backend ends in exactly one of `success`, `failure`, `answered` and `withdrawn`.
     """
 
     def __init__(
@@ -35,14 +32,7 @@ class Breaker:
         self._lock = threading.Lock()
         self._failures = 0
         self._opened_at: float | None = None
-        self._failed_at: float | None = None
         self._probing = False
-
-    @property
-    def suspect(self) -> bool:
-        """Whether the last call that says anything failed, a short while ago: nobody should wait for the next one."""
-        failed_at = self._failed_at
-        return failed_at is not None and self._clock() - failed_at < STALE
 
     @property
     def state(self) -> BreakerState:
@@ -82,7 +72,6 @@ class Breaker:
         """The call failed or was late. `at_once` opens for this one alone: it made a person wait."""
         with self._lock:
             self._failures += 1
-            self._failed_at = self._clock()
             enough = at_once or self._failures >= self._threshold
             if self._probing or (self._opened_at is None and enough):
                 self._opened_at = self._clock()
@@ -91,7 +80,6 @@ class Breaker:
     def answered(self) -> None:
         """The backend is well but refused this request, or its answer had the wrong type: no failure of the backend."""
         with self._lock:
-            self._failed_at = None
             if self._probing:
                 self._close()
 
@@ -107,5 +95,5 @@ class Breaker:
 
     def _close(self) -> None:
         self._failures = 0
-        self._opened_at = self._failed_at = None
+        self._opened_at = None
         self._probing = False

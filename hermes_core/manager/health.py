@@ -82,6 +82,9 @@ LONG_WAIT = 0.5
 """Seconds of a turn that a recall may cost in vain once; then the backend is left alone until it may be probed."""
 
 
+STALE = 300.0
+"""Seconds after which a recall that failed says nothing any more about how the backend is now."""
+
 NO_PROBE = frozenset({"on_turn_start", "system_prompt_block"})
 """Hooks that may do nothing at all: their success says nothing about the backend."""
 
@@ -123,6 +126,7 @@ class Vitals:
         self.calls = self.late = self.failed = 0
         self.last_error = ""
         self.last_success: float | None = None
+        self._recall_failed_at: float | None = None
         self._terms = terms
         self._lock = threading.Lock()
         self._tallies: dict[str, _Tally] = {}
@@ -134,6 +138,12 @@ class Vitals:
         """How each hook that was called has been doing."""
         with self._lock:
             return {name: tally.health() for name, tally in self._tallies.items()}
+
+    @property
+    def suspect(self) -> bool:
+        """Whether the last recall failed a short while ago, so that no turn should wait for the next."""
+        failed_at = self._recall_failed_at
+        return failed_at is not None and self._terms.clock() - failed_at < STALE
 
     def report(self) -> None:
         """Tell the listeners how the hooks have been doing, if any but those of a start was called since the last time."""
@@ -147,6 +157,8 @@ class Vitals:
     def settle(self, hook: str, outcome: Outcome, breaker: Breaker | None) -> None:
         """Take note of how a call ended: counters, breaker, log and events. Once a call."""
         self._count(hook, outcome)
+        if hook == "prefetch":
+            self._suspect(outcome)
         if breaker is not None:
             self._judge(hook, outcome, breaker)
         if outcome.status in ("late", "failed"):
@@ -182,6 +194,12 @@ class Vitals:
                 self.late += outcome.status == "late"
                 self.failed += outcome.status == "failed"
                 self.last_error = f"{hook}: {outcome.error}"
+
+    def _suspect(self, outcome: Outcome) -> None:
+        if outcome.counts:
+            self._recall_failed_at = self._terms.clock()
+        elif outcome.status == "failed" or (outcome.ok and _tells("prefetch", outcome)):
+            self._recall_failed_at = None
 
     def _judge(self, hook: str, outcome: Outcome, breaker: Breaker) -> None:
         before = breaker.state

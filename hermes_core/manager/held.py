@@ -79,8 +79,8 @@ class Held:
 
     @property
     def suspect(self) -> bool:
-        """Whether its last recall failed a short while ago, so that a turn should not wait for the next."""
-        return self.vitals.breakers["read"].suspect
+        """Whether its last recall failed a short while ago, so that no turn should wait for the next."""
+        return self.vitals.suspect
 
     def implements(self, hook: str) -> bool:
         """Whether its instances have this hook; a call of one that they have not costs nothing."""

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from hermes_core.manager.breaker import COOLDOWN, STALE, THRESHOLD, Breaker
+from hermes_core.manager.breaker import COOLDOWN, THRESHOLD, Breaker
 from hermes_core.testing.fakes import Clock
 
 
@@ -102,17 +102,3 @@ def test_a_probe_that_never_went_out_leaves_the_place_to_another(breaker: Breake
     assert breaker.admit()
     breaker.withdrawn()
     assert breaker.admit()
-
-
-def test_it_is_suspect_from_a_failure_until_an_answer(breaker: Breaker, clock: Clock) -> None:
-    assert not breaker.suspect
-    fail(breaker, 1)
-    assert breaker.suspect
-    breaker.success()
-    assert not breaker.suspect
-    fail(breaker, 1)
-    breaker.answered()
-    assert not breaker.suspect
-    fail(breaker, 1)
-    clock.advance(STALE)
-    assert not breaker.suspect

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from hermes_core.contract.values import Query, Recall, RecallItem, Session, SessionSwitch, ToolCall
+from hermes_core.errors import BackendRefused
 from hermes_core.home import HermesHome
-from hermes_core.manager.breaker import STALE
+from hermes_core.manager.health import STALE
 from hermes_core.manager.manager import MemoryManager, RecallPart
 from hermes_core.manager.prefetch import WARM_FOR, RecallResult, within
 from hermes_core.testing.fakes import Clock, RaisingProvider, RecordingProvider, make_session
@@ -259,6 +260,27 @@ def test_small_talk_says_nothing_about_a_backend_that_is_down(open_manager: Open
         assert "not waited for" in part(manager.prefetch_all(Query("thanks"), A)).reason
         manager.rebuild_system_prompt(A)
         assert eventually(lambda: not manager._prefetch._probes["fake"].under_way)
+
+
+def test_a_tool_that_fails_or_works_says_nothing_about_recall(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    provider.results["handle_tool_call"] = OSError("too slow")
+    manager = start(open_manager(provider))
+    between_turns(manager)
+    assert part(manager.prefetch_all(Query("tea"), A)).origin == "fresh"
+    provider.results = {"prefetch": OSError("unreachable")}
+    manager.prefetch_all(Query("tea"), A)
+    between_turns(manager)
+    assert "not waited for" in part(manager.prefetch_all(Query("tea"), A)).reason
+
+
+def test_a_recall_that_was_refused_is_no_outage(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    provider.results["prefetch"] = BackendRefused("too long")
+    manager = start(open_manager(provider))
+    manager.prefetch_all(Query("tea"), A)
+    provider.results.clear()
+    assert part(manager.prefetch_all(Query("tea"), A)).origin == "fresh"
 
 
 def test_a_failure_of_long_ago_is_no_reason_not_to_wait(open_manager: OpenManager, clock: Clock) -> None:
