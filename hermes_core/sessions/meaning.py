@@ -35,11 +35,13 @@ with the one before it. Fitted with the constants of `recall.rank`.
 DONE = "meaning:"
 """With the name of a model: the key in state_meta of the last message that was looked at."""
 
-STEP = 64
-"""Messages of one transaction; some 0.4 s of one core."""
+STEP = 16
+"""Messages of one transaction; a tenth of a second of one core when they are short, one when they are long. Closing waits so long."""
 
-PATIENCE = 5.0
-"""Seconds that closing waits for the step under way."""
+PATIENCE = 60.0
+"""Seconds that closing waits for the step under way, and for the model that is being loaded: a thread that is still in
+native code when the interpreter ends aborts the process.
+"""
 
 CHUNK = 16_384
 """Vectors multiplied at once: 8-bit numbers become floats only piece by piece."""
@@ -143,8 +145,10 @@ class Meaning:
             self._thread.join(PATIENCE)
 
     def _run(self) -> None:
-        while not self._stopping:
+        while True:
             self._wake.clear()
+            if self._stopping:  # looked at behind the clearing, which may have taken the call to stop away
+                return
             try:
                 with self._alone(timeout=0):
                     while not (self._stopping or self._building) and self._step():
