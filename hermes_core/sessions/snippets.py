@@ -14,29 +14,11 @@ SNIPPET_TOKENS = 40
 _BEFORE, _AROUND = 40, 240
 """Characters of a snippet before what matched first in it, and in all."""
 
-_WORD = re.compile(r"[^\W_]+")
-_ENDINGS = {
-    *(
-        "",
-        "s",
-        "es",
-        "ed",
-        "ing",
-        "e",
-        "d",
-        "r",
-        "er",
-        "ers",
-        "y",
-        "ies",
-        "ied",
-        "ier",
-        "ly",
-        "ment",
-        "ments",
-    ),
-    *("ation", "ations", "ion", "ions", "ate", "ates", "ated", "ating", "ator", "al", "ive", "able"),
-}
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_FORMS = """
+    's s es ed ing e d r er ers y ies ied ier ly ment ments ation ations ion ions ate ates ated ating ator al ive able
+"""
+_ENDINGS = {"", *_FORMS.split()}
 """What two forms of a word may end in behind what they share. Rougher than the stems of the index, which is asked when
 nothing in a text looks like what was found there.
 """
@@ -44,7 +26,7 @@ nothing in a text looks like what was found there.
 
 def snippet(database: Database, message_id: int, content: str, hits: Sequence[str]) -> str:
     """The part of a message that the FTS5 expressions `hits` matched; its beginning when only its neighbours did."""
-    lowered = content.lower()
+    lowered = content.lower().replace("’", "'")
     said = [hit for hit in hits if " : " not in hit and _may_stand(hit, lowered)]
     if not said or dense_runs(content):
         return _marked(content, lowered, hits)

@@ -96,9 +96,10 @@ def summaries(
 
 
 def _summary(summarise: Summarise, text: str, query: str) -> str:
+    """The border to the host's callable: whatever it raises costs this one summary, and is logged."""
     try:
         return str(summarise(text, query) or "").strip()[:MOST_SUMMARY]
-    except Exception:  # the callable is not ours, and the answer stands without it
+    except Exception:
         log.warning("a session could not be summarised", exc_info=True)
         return ""
 

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from hermes_core.sessions.db import SessionDB
+
+LONG = "lorem ipsum dolor sit amet " * 30
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "shown"),
+    [
+        ("We planned the studies.", "plan study", "We >>>planned<<< the >>>studies<<<."),
+        ("Deployment of Docker", "deploy docker", ">>>Deployment<<< of >>>Docker<<<"),
+        ("The plan, not the plane", "plan", "The >>>plan<<<, not the plane"),
+        ("please don’t", "don't", "please >>>don’t<<<"),
+        ("Caroline's dog", "caroline", ">>>Caroline's<<< dog"),
+        ("Le café était fermé", "cafe", "Le >>>café<<< était fermé"),
+        ("an aircraft universal joint", "university", "an aircraft >>>universal<<< joint"),
+        ("no word of it stands here", "kumquat", ""),
+    ],
+)
+def test_words_are_marked_in_the_form_in_which_they_stand(
+    db: SessionDB, text: str, query: str, shown: str
+) -> None:
+    db.append_message("s1", "user", text)
+    assert "".join(hit.snippet for hit in db.search(query)) == shown
+
+
+def test_of_a_long_message_the_part_with_most_of_the_question_is_shown(db: SessionDB) -> None:
+    message = db.append_message("s1", "user", f"walnut {LONG} the walnut table wants oil {LONG} table")
+    snippet = db.snippet_of(message, "walnut table oil")
+    assert ">>>walnut<<< >>>table<<< wants >>>oil<<<" in snippet
+    assert snippet.startswith("...")
+    assert snippet.endswith("...")
+    assert len(snippet) < 300
+
+
+def test_what_neighbours_answer_shows_its_beginning(db: SessionDB) -> None:
+    db.append_message("s1", "user", "what did you paint?")
+    beside = db.append_message("s1", "assistant", "a sunset")
+    assert db.snippet_of(beside, "paint") == "a sunset"
