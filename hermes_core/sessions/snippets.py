@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from hermes_core.recall.tokens import dense_runs
@@ -81,9 +82,8 @@ def _window(text: str, spans: Sequence[tuple[int, int]]) -> str:
     """The stretch with the most of the spans, all of them marked."""
     start, end = 0, len(text)
     if end > _AROUND:
-        first = max(
-            spans, key=lambda span: sum(span[0] <= at < span[0] + _AROUND - _BEFORE for at, _ in spans)
-        )[0]
+        starts, near = [at for at, _ in spans], _AROUND - _BEFORE
+        first = max(starts, key=lambda at: bisect_left(starts, at + near) - bisect_left(starts, at))
         start = max(first - _BEFORE, 0)
         start = text.rfind(" ", start, first) + 1 or start if start else 0
         end = min(start + _AROUND, len(text))
