@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from hermes_core.recall.tokens import dense_runs
 from hermes_core.storage.sqlite import Database
@@ -14,6 +15,9 @@ SNIPPET_TOKENS = 40
 
 _BEFORE, _AROUND = 40, 240
 """Characters of a snippet before what matched first in it, and in all."""
+
+_LOOKED_AT = 500
+"""Places of one word in one message that are looked at."""
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _FORMS = """
@@ -31,7 +35,8 @@ def snippet(database: Database, message_id: int, content: str, hits: Sequence[st
     said = [hit for hit in hits if " : " not in hit and _may_stand(hit, lowered)]
     if not said or dense_runs(content):
         return _marked(content, lowered, hits)
-    spans = sorted({span for hit in said for word in _asked(hit) for span in _standing(lowered, word)})
+    asked = {word for hit in said for word in _asked(hit)}
+    spans = sorted({span for word in asked for span in islice(_standing(lowered, word), _LOOKED_AT)})
     if spans and len(lowered) == len(content):
         return _window(content, spans)
     found = database.execute(
