@@ -127,7 +127,8 @@ class OpenAIModel:
         try:
             return self._answer({**request, "temperature": temperature}, hear, cancel)
         except ModelRefused as exc:
-            if getattr(exc.__cause__, "status_code", None) not in _UNKNOWN_FIELD:
+            refused = getattr(exc.__cause__, "status_code", None) in _UNKNOWN_FIELD
+            if not refused or isinstance(exc, ContextOverflow):
                 raise
         answer = self._answer(request, hear, cancel)
         self._takes_temperature = False
