@@ -10,6 +10,7 @@ import heapq
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from hermes_core.recall.query import Analysis, Term
 from hermes_core.recall.rank import (
@@ -35,6 +36,11 @@ ENOUGH = 200
 MOST = 400
 WEIGHED = 160
 """Best places by rare terms that common ones are weighed for; somewhat more than what is ranked in the end."""
+
+TOGETHER = 3
+"""Of so many common terms, the rarest, any two bring the newest `ENOUGH` messages that hold both: in 100,000 messages
+that are few, and recall@10 rises from 44 to 59 (`bench/recall.py --turns 100000`, 150 questions) for 3 ms.
+"""
 
 WALKED = 300
 """A term is sought in each stretch of messages alone when it stands in more than this many messages for each of them.
@@ -95,10 +101,12 @@ class Lookup:
         self.asked = [term.expression for term in found]
         bringing = [term for term in found if term.whole] + self._verbatim(analysis)
         weighing = sorted((term for term in found if not term.whole), key=lambda term: term.frequency)
-        if weighing and sum(len(term.places) for term in bringing) < ENOUGH:
-            bringing.append(self._widened(weighing.pop(0)))
-        scores = self._scored(bringing)
-        if not weighing:
+        more = self._together(weighing[:TOGETHER])
+        few = sum(len(term.places) for term in bringing) < ENOUGH
+        if weighing and few:
+            more.append(self._widened(weighing[0]))
+        scores = self._scored(bringing + more)
+        if len(weighing) <= few:
             return scores
         best = {*heapq.nlargest(WEIGHED, scores, key=scores.__getitem__), *also}
         around = self._around(best)
@@ -154,6 +162,16 @@ class Lookup:
         return _Found(
             term.kind, term.expression, term.places | dict.fromkeys(places, 1.0), True, term.frequency
         )
+
+    def _together(self, terms: Sequence[_Found]) -> list[_Found]:
+        """Any two of these terms as one, which is about as rare as both are worth; none where they stand apart."""
+        found = []
+        for a, b in combinations(terms, 2):
+            if a.kind == b.kind:
+                expression = f"({a.expression}) AND ({b.expression})"
+                places, _ = self._places(a.kind, expression, ENOUGH)
+                found.append(_Found(a.kind, expression, dict.fromkeys(places, 1.0), True, len(places)))
+        return [one for one in found if one.places]
 
     def _verbatim(self, analysis: Analysis) -> list[_Found]:
         """The whole question as one phrase, when it may be a piece of a message."""

@@ -5,7 +5,7 @@ import pytest
 from hermes_core.recall.query import analyse
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.filters import Filters
-from hermes_core.sessions.lookup import RARE, Lookup
+from hermes_core.sessions.lookup import MOST, RARE, Lookup
 from hermes_core.storage.sqlite import Database
 
 MANY = RARE + 100
@@ -34,6 +34,17 @@ def test_a_common_word_weighs_what_rare_ones_bring_also_from_beside(large: Sessi
 
     assert hits[0].message_id == wanted
     assert {hit.session_id for hit in hits} <= {"a", "b", "c"}
+
+
+def test_two_common_words_bring_what_holds_both_however_old_it_is(db: SessionDB) -> None:
+    with db.transaction():
+        db.append_turn("s1", [{"role": "user", "content": "the plan for the zebra"}] * 9, "both", 1)
+        for number in range(2 * MOST // 50 + 2):
+            db.create_session(f"{number}")
+            turn = [{"role": "user", "content": ("plan", "zebra")[number % 2]}] * 50
+            db.append_turn(f"{number}", turn, f"{number}", number)
+
+    assert {hit.session_id for hit in db.search("zebra plan", limit=9)} == {"s1"}
 
 
 def test_a_common_word_alone_is_answered_and_by_time_if_wanted(large: SessionDB) -> None:
