@@ -389,14 +389,31 @@ TABLE: Mapping[Event, tuple[str, ...]] = {
 
 
 def cross(life: Life, passage: Passage) -> Passage:
-    """Run the steps of this event."""
+    """Run the steps of this event.
+
+    Ctrl-C or a SIGTERM before the rows are changed leaves everything as it was. Later, and where the session ends in
+    any case, it ends the step that it meets; the steps after it run, and then it is raised.
+    """
+    stopped_by: BaseException | None = None
+    no_way_back = passage.event in _LAST
     for name in TABLE[passage.event]:
-        step = STEPS[name]
-        done = life.attempt(f"{passage.event}: {name}", lambda step=step: step.run(life, passage))  # type: ignore[misc]
+        step, done = STEPS[name], False
+        try:
+            done = life.attempt(f"{passage.event}: {name}", lambda step=step: step.run(life, passage))  # type: ignore[misc]
+        except (KeyboardInterrupt, SystemExit) as exc:
+            if not no_way_back:
+                raise
+            stopped_by = exc
         if passage.stopped or (not done and name in _GROUND):
             break
+        no_way_back = no_way_back or name in _GROUND
+    if stopped_by is not None:
+        raise stopped_by
     return passage
 
+
+_LAST = frozenset({"evict", "close", "shutdown", "crash"})
+"""Events after which nobody goes on with the session."""
 
 _GROUND = frozenset({"create", "rotate", "reopen", "rewind"})
 """Without these rows the steps after them would speak of a session that is not there."""

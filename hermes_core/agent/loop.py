@@ -45,8 +45,6 @@ from hermes_core.storage.files import locked
 
 log = logging.getLogger(__name__)
 
-MAX_TITLE = 60
-
 
 class Agent:
     """One conversation with a model, on a memory that outlives it. Cheap to make; not shared between threads, but
@@ -231,9 +229,12 @@ class Agent:
         """
         asked = undoable(self.memory, self.session)
         if turns < 1 or len(asked) < turns:
-            raise SessionError(
-                f"there are no {turns} turns to take back", f"of this session {len(asked)} can be"
+            known = (
+                f"of {turns} turns only {len(asked)} can be taken back"
+                if asked
+                else "there is no turn to take back"
             )
+            raise SessionError(known, "what was said before a compression or in another session stays")
         self._cross("rewind", self.session, rewind_to=asked[-turns].id)
         return asked[-turns].content
 

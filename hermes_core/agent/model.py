@@ -27,6 +27,7 @@ from hermes_core.errors import (
     ModelRefused,
     ModelUnavailable,
 )
+from hermes_core.safety.redact import redact
 
 MAX_RETRY_AFTER = 120.0
 """Seconds; a server that wants a longer pause is reported instead of waited for."""
@@ -88,6 +89,11 @@ class OpenAIModel:
     def __init__(self, settings: ModelSettings) -> None:
         if not settings.name:
             raise ConfigError("no model is set", "write `model:` with base_url and name into config.yaml")
+        if not settings.base_url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"the model's base_url is {settings.base_url!r}",
+                "write a whole address, as http://localhost:11434/v1",
+            )
         if importlib.util.find_spec("openai") is None:
             raise ConfigError(
                 "the package 'openai' is not installed", "pip install 'hermes-memory-core[agent]'"
@@ -274,7 +280,8 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
 
 
 def _status_error(exc: Any, settings: ModelSettings) -> ModelError:
-    said = f"{settings.base_url!r} answered {exc.status_code}: {str(exc.message)[:500]}"
+    text = str(exc.message).removeprefix(f"Error code: {exc.status_code} - ")
+    said = f"{settings.base_url!r} answered {exc.status_code}: {redact(text[:500])}"
     if exc.status_code in _BUSY or exc.status_code >= 500:
         return ModelUnavailable(
             said, "try again later", _retry_after(exc.response.headers.get("retry-after"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -30,6 +31,10 @@ LAST = "last"
 
 CLOSE_SECONDS = 6.0
 """For the providers at the end; with `agent.flush_seconds` it stays within the 15 that a SIGTERM leaves."""
+
+
+LONG_CLOSE = 1.0
+"""Seconds of leaving after which the person is told what it takes so long for."""
 
 
 @click.command()
@@ -59,6 +64,9 @@ def chat(
         raise click.UsageError("--json answers one message: give it with -m")
     with ExitStack() as stack:
         stack.enter_context(_ended_by_sigterm())
+        leaving = threading.Timer(LONG_CLOSE, _tell_leaving)
+        leaving.daemon = True
+        stack.callback(leaving.cancel)
         memory = stack.enter_context(open_memory(home_of(ctx)))
         stack.callback(memory.close, CLOSE_SECONDS)
         stack.enter_context(ProcessMonitor(memory.config.agent.monitor_minutes))
@@ -71,6 +79,8 @@ def chat(
             agent.end_crashed(session_id)
         talk = Chat(agent, claim, show_recall)
         if message is None:
+            if talk.interactive:
+                stack.callback(leaving.start)
             _converse(talk)
         else:
             ctx.exit(_answer(talk, message, as_json))
@@ -100,7 +110,6 @@ def _answer(talk: Chat, message: str, as_json: bool) -> int:
     if as_json:
         print_json(_as_data(result))
     else:
-        click.echo()
         _tell(talk, result)
     if result.outcome != "answered":
         return 1
@@ -161,14 +170,21 @@ def _say(text: str) -> None:
 
 def _tell(talk: Chat, result: TurnResult) -> None:
     """What goes with an answer: how it ended, what was recalled, what did not work."""
-    if result.outcome == "interrupted":
-        click.secho("\n(stopped; no provider hears of this turn)", dim=True, err=True)
-    elif talk.interactive:
+    if result.text:
         click.echo()
+    if result.outcome == "interrupted":
+        click.secho("(stopped; no provider hears of this turn)", dim=True, err=True)
     if talk.show_recall:
         for label, text in result.recall.contexts:
             click.secho(f"recalled from {label}:\n{printable(text)}", dim=True, err=True)
-    warn(result.problems)
+    if result.outcome == "failed":
+        click.secho(f"error: {printable('; '.join(result.problems))}", fg="red", err=True)
+    else:
+        warn(result.problems)
+
+
+def _tell_leaving() -> None:
+    click.secho("still ending the session; Ctrl-C cuts it short", dim=True, err=True)
 
 
 def _tell_call(request: ToolRequest, result: str) -> None:

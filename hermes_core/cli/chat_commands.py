@@ -83,16 +83,19 @@ def _branch(talk: Chat, argument: str) -> None:
 
 
 def _undo(talk: Chat, argument: str) -> None:
-    turns = int(argument) if argument.isdigit() else 1
-    said = talk.agent.undo(turns)
+    if argument and not argument.isdigit():
+        raise SessionError(
+            f"/undo takes a number of turns, not {argument!r}", "without one it takes back the last"
+        )
+    said = talk.agent.undo(int(argument or 1))
     click.secho(f"taken back: {printable(said)}", dim=True)
 
 
 def _undo_memory(talk: Chat, argument: str) -> None:
     del argument
     session = talk.agent.session
-    talk.agent.memory.curated.of(session).undo(session=session)
-    click.secho("the last change of memory is taken back", dim=True)
+    result = talk.agent.memory.curated.of(session).undo(session=session)
+    click.secho(result["message"] if result["success"] else result["error"], dim=True)
 
 
 def _compress(talk: Chat, argument: str) -> None:

@@ -94,7 +94,7 @@ class ModelServer:
         self.requests: list[dict[str, Any]] = []
         self.refused: list[str] = []
         self.headers: list[dict[str, str]] = []
-        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
 
@@ -140,6 +140,10 @@ class ModelServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+
+    def __init__(self, owner: ModelServer) -> None:
+        self.owner = owner
+        super().__init__(("127.0.0.1", 0), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up is what tests of interrupts do; anything else is shown."""
@@ -209,72 +213,74 @@ def _message_fault(message: Any) -> str:
     return ""
 
 
-def _handler(owner: ModelServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _Handler(BaseHTTPRequestHandler):
+    """One connection. The server that it came in by knows whose script is played."""
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            if not self.path.endswith("/chat/completions"):
-                return self._fail(Reply(status=404, error=f"no such path {self.path!r}"))
-            request = json.loads(body)
-            reply = owner.next_reply(request, dict(self.headers.items()))
-            if reply.status != 200:
-                return self._fail(reply)
-            try:
-                self._stream(request, reply)
-            except (BrokenPipeError, ConnectionResetError):
-                self.close_connection = True
-            return None
+    protocol_version = "HTTP/1.1"
+    server: _Server
 
-        def do_GET(self) -> None:
-            """The list of models, which some clients ask for before they take an address."""
-            if not self.path.endswith("/models"):
-                return self._fail(Reply(status=404, error=f"no such path {self.path!r}"))
-            model = {"id": "scripted", "object": "model", "created": 0, "owned_by": "tests"}
-            return self._whole(200, {"object": "list", "data": [model]}, {})
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        if not self.path.endswith("/chat/completions"):
+            self._fail(Reply(status=404, error=f"no such path {self.path!r}"))
+            return
+        request = json.loads(body)
+        reply = self.server.owner.next_reply(request, dict(self.headers.items()))
+        if reply.status != 200:
+            self._fail(reply)
+            return
+        try:
+            self._stream(request, reply)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
 
-        def _fail(self, reply: Reply) -> None:
-            error = {"error": {"message": reply.error, "type": "scripted"}}
-            self._whole(reply.status, error, reply.headers)
+    def do_GET(self) -> None:
+        """The list of models, which some clients ask for before they take an address."""
+        if not self.path.endswith("/models"):
+            self._fail(Reply(status=404, error=f"no such path {self.path!r}"))
+            return
+        model = {"id": "scripted", "object": "model", "created": 0, "owned_by": "tests"}
+        self._whole(200, {"object": "list", "data": [model]}, {})
 
-        def _whole(self, status: int, data: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-            body = json.dumps(data).encode()
-            self.send_response(status)
-            own = {"content-type": "application/json", "content-length": str(len(body))}
-            for name, value in {**headers, **own}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
+    def _fail(self, reply: Reply) -> None:
+        error = {"error": {"message": reply.error, "type": "scripted"}}
+        self._whole(reply.status, error, reply.headers)
 
-        def _stream(self, request: dict[str, Any], reply: Reply) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream")
-            self.send_header("transfer-encoding", "chunked")
-            self.end_headers()
-            for delta in _deltas(reply)[: reply.cut_after]:
-                self._event(_chunk(request, delta))
-            if reply.cut_after is not None:
-                self.close_connection = True
-                return
-            if reply.hold is not None:
-                reply.hold.wait(30)
-            self._event(_chunk(request, {}, finish=reply.finish or ("tool_calls" if reply.calls else "stop")))
-            self._event({**_chunk(request, {}), "choices": [], "usage": _usage(request, reply)})
-            self._write(b"data: [DONE]\n\n")
-            self._write(b"")
+    def _whole(self, status: int, data: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        body = json.dumps(data).encode()
+        self.send_response(status)
+        own = {"content-type": "application/json", "content-length": str(len(body))}
+        for name, value in {**headers, **own}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
 
-        def _event(self, event: dict[str, Any]) -> None:
-            self._write(b"data: %s\n\n" % json.dumps(event).encode())
+    def _stream(self, request: dict[str, Any], reply: Reply) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        for delta in _deltas(reply)[: reply.cut_after]:
+            self._event(_chunk(request, delta))
+        if reply.cut_after is not None:
+            self.close_connection = True
+            return
+        if reply.hold is not None:
+            reply.hold.wait(30)
+        self._event(_chunk(request, {}, finish=reply.finish or ("tool_calls" if reply.calls else "stop")))
+        self._event({**_chunk(request, {}), "choices": [], "usage": _usage(request, reply)})
+        self._write(b"data: [DONE]\n\n")
+        self._write(b"")
 
-        def _write(self, data: bytes) -> None:
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-            self.wfile.flush()
+    def _event(self, event: dict[str, Any]) -> None:
+        self._write(b"data: %s\n\n" % json.dumps(event).encode())
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's name)
-            """Quiet: what matters is in `requests`."""
+    def _write(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()
 
-    return Handler
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's name)
+        """Quiet: what matters is in `requests`."""
 
 
 def _deltas(reply: Reply) -> list[dict[str, Any]]:

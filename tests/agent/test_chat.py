@@ -100,7 +100,9 @@ def test_a_model_that_fails_fails_the_command(home: HermesHome, server: ModelSer
     server._script = [Reply(status=500)]
     result = chat("-m", "Hello.")
     assert result.exit_code == 1
-    assert "answered 500" in result.stderr
+    assert "error: " in result.stderr
+    assert "answered 500: scripted failure;" in result.stderr
+    assert result.stdout == ""
 
 
 def test_without_memory_no_tool_of_it_is_offered(home: HermesHome, server: ModelServer) -> None:
@@ -116,6 +118,15 @@ def test_commands_act_on_the_conversation(home: HermesHome) -> None:
     assert "did you mean /help?" in result.output
     assert "nothing to summarise" in result.output
     assert {session.end_reason for session in sessions(home)} == {"branch", "new", "close"}
+
+
+def test_commands_say_what_they_did_not_do(home: HermesHome) -> None:
+    result = chat(typed="/undo\n/undo-memory\nHello.\n/undo 2\n/undo one\n")
+    assert "there is no turn to take back" in result.output
+    assert "There is no change to undo" in result.output
+    assert "of 2 turns only 1 can be taken back" in result.output
+    assert "not 'one'" in result.output
+    assert "Good morning.\n" in result.output
 
 
 def test_memory_that_a_chat_saved_is_in_the_next_ones_prompt(home: HermesHome, server: ModelServer) -> None:

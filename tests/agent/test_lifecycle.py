@@ -275,7 +275,7 @@ def test_undo_takes_turns_back_here_and_at_the_provider(stage: Stage) -> None:
     assert (call["switch"].old, call["switch"].reason) == (agent.session, "rewind")
     assert [m["content"] for m in agent.history] == ["Message 0.", "Yes."]
     assert not stage.memory.sessions.search('"Message 2"')
-    with pytest.raises(SessionError, match="no 2 turns"):
+    with pytest.raises(SessionError, match="of 2 turns only 1"):
         agent.undo(2)
 
 
@@ -347,3 +347,43 @@ def test_a_chat_that_never_ends_is_told_by_turns_and_quiet(stage: Stage) -> None
 def test_every_step_of_the_table_exists_and_is_documented() -> None:
     assert {step for steps in TABLE.values() for step in steps} == set(STEPS)
     assert all(f"| {name} |" in lifecycle_table() for name in (*TABLE, *STEPS))
+
+
+def test_ctrl_c_in_the_middle_of_a_passage_ends_its_step_and_the_rest_goes_on(
+    stage: Stage,
+) -> None:
+    agent = stage.agent()
+    agent.run_turn("Hello.")
+    before = agent.session.id
+
+    def interrupted(_: object) -> str:
+        raise KeyboardInterrupt
+
+    agent._life.write_prompt = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        agent.new()
+    assert agent.session.id != before
+    assert stage.told(durable=True)[-2:] == ["on_session_end", "on_session_switch"]
+
+
+def test_ctrl_c_before_a_passage_changed_anything_leaves_everything_as_it_was(
+    stage: Stage,
+) -> None:
+    agent = stage.agent()
+    agent.run_turn("Hello.")
+    before = agent.session.id
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    agent._life.flush = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        agent.new()
+    assert agent.session.id == before
+    assert stage.told(durable=True) == ["sync_turn"]
+    with pytest.raises(KeyboardInterrupt):
+        agent.close()
+    stored = stage.memory.sessions.get_session(before)
+    assert stored is not None
+    assert stored.end_reason == "close", "who leaves does not stay"
+    assert stage.told(durable=True) == ["sync_turn", "on_session_end"]

@@ -230,3 +230,8 @@ def test_calls_without_index_and_id_get_ids_of_their_own() -> None:
 )
 def test_the_scripted_server_refuses_what_the_api_would(change: dict[str, Any], fault: str) -> None:
     assert fault in request_fault({"model": "m", "messages": HELLO, **change})
+
+
+def test_an_address_that_is_none_is_refused_before_anything_is_asked() -> None:
+    with pytest.raises(ConfigError, match="base_url is 'localhost:11434'"):
+        OpenAIModel(ModelSettings("localhost:11434", "scripted"))
