@@ -285,7 +285,7 @@ def test_undo_reaches_back_to_a_compression_and_no_further(stage: Stage) -> None
     agent.compress()
     agent.run_turn("Since then.")
     assert agent.undo() == "Since then."
-    with pytest.raises(SessionError, match="no 1 turns"):
+    with pytest.raises(SessionError, match="no turn to take back"):
         agent.undo()
 
 
