@@ -5,7 +5,6 @@ import random
 import signal
 import stat
 import subprocess
-import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -14,17 +13,7 @@ import pytest
 
 from hermes_core.errors import LockTimeout, StorageError
 from hermes_core.storage.files import FileSystem, ensure_folder, file_system, locked, write_atomic
-
-posix = pytest.mark.skipif(os.name == "nt", reason="modes, limits and signals are POSIX")
-
-
-def run(code: str, *arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+from tests.storage.notes import posix, run
 
 
 def test_a_lock_is_exclusive_between_processes_and_ends_with_its_holder(tmp_path: Path) -> None:
