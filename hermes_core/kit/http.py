@@ -187,10 +187,7 @@ class Api:
         try:
             return json.loads(answer.content)
         except ValueError as exc:
-            raise BackendUnavailable(
-                f"{self.name} at {self.url!r} answered something else than JSON: {clip(answer.text, 80)!r}",
-                "is this its address, and not that of a proxy or a login page?",
-            ) from exc
+            raise strange_answer(f"{self.name} at {self.url!r}", answer.text) from exc
 
 
 def _within(
@@ -248,6 +245,18 @@ def backend_error(
     if 300 <= status < 400:
         return BackendRefused(said, "the address has moved; set the one that it names")
     return BackendRefused(said)
+
+
+def strange_answer(backend: str, answer: object) -> BackendUnavailable:
+    """The error for an answer that has another form than `backend` gives it: something else may be at its address.
+
+    >>> strange_answer("Mem0", "<html>").message
+    "Mem0 answered something else than its API says: '<html>'"
+    """
+    return BackendUnavailable(
+        f"{backend} answered something else than its API says: {clip(fold_space(str(answer)), 80)!r}",
+        "is this its address, and not that of a proxy or a login page?",
+    )
 
 
 def detail_of(body: str) -> str:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from hermes_core import HermesError
 from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, ConfigError, storable
-from hermes_core.kit.http import backend_error, detail_of
+from hermes_core.kit.http import backend_error, detail_of, strange_answer
 
 Answer = TypeVar("Answer")
 
@@ -51,6 +51,7 @@ class Client:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"'api_url' is {url!r}", "write it as https://host[:port]")
         self.url = url.rstrip("/")
+        self._name = f"Hindsight at {self.url!r}"
         self.timeout = min(timeout, LONGEST_CALL)
         self._unreachable = unreachable
         self._in_order: bool | None = None
@@ -196,7 +197,7 @@ class Client:
             async with asyncio.timeout(limit):
                 answered = await answer
         except TimeoutError as exc:
-            raise BackendUnavailable(f"Hindsight at {self.url!r} has not answered after {limit:g} s") from exc
+            raise BackendUnavailable(f"{self._name} has not answered after {limit:g} s") from exc
         except (OpenApiException, aiohttp.ClientError, OSError) as exc:
             error = translated(exc, self.url)
             if isinstance(exc, aiohttp.ClientConnectionError):
@@ -204,9 +205,9 @@ class Client:
             raise error from exc
         except (ValueError, TypeError, AttributeError, LookupError) as exc:
             # json and pydantic, inside the SDK, on a body that is not what was promised.
-            raise _strange(self.url) from exc
+            raise strange_answer(self._name, exc) from exc
         if answered is None:
-            raise _strange(self.url)
+            raise strange_answer(self._name, None)
         return answered
 
 
@@ -231,14 +232,7 @@ def translated(error: Exception, url: str) -> HermesError:
         return BackendRefused(f"{name}: {error} is no address", "correct api_url")
     if isinstance(error, aiohttp.ClientError | OSError):
         return backend_error(None, name, detail=str(error) or type(error).__name__)
-    return _strange(url)
-
-
-def _strange(url: str) -> BackendUnavailable:
-    return BackendUnavailable(
-        f"Hindsight at {url!r} answered something that its API does not",
-        "is this its address, and not that of a proxy or a login page?",
-    )
+    return strange_answer(name, error)
 
 
 def _segment(name: str) -> str:

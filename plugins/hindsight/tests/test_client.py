@@ -160,7 +160,7 @@ FAULTS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "503": ({"status": 503}, BackendUnavailable, "answered 503"),
     "cut": ({"cut": True}, BackendUnavailable, "can't be reached"),
     "drop": ({"drop": True}, BackendUnavailable, "can't be reached"),
-    "garbage": ({"garbage": True}, BackendUnavailable, "something that its API does not"),
+    "garbage": ({"garbage": True}, BackendUnavailable, "something else than its API says"),
     "late": ({"delay": 0.3}, BackendUnavailable, "has not answered after 0.15 s"),
 }
 
@@ -199,7 +199,7 @@ def test_json_that_is_not_what_was_promised_is_no_crash() -> None:
                 for method in ("GET", "POST"):
                     server.route(method, "*", lambda _, body=body: body)
                 for name in CALLS.keys() - {"forget", "retry", "configure"}:
-                    with pytest.raises(BackendUnavailable, match="something that its API does not"):
+                    with pytest.raises(BackendUnavailable, match="something else than its API says"):
                         await CALLS[name](client)
 
         run(server, all_calls)

@@ -22,7 +22,7 @@ from hermes_core.kit import (
     fold_space,
     import_with,
 )
-from hermes_core.kit.http import LONGEST_DETAIL, Api, backend_error, detail_of
+from hermes_core.kit.http import LONGEST_DETAIL, Api, backend_error, detail_of, strange_answer
 from hermes_mem0.settings import KEY, mode_of
 
 if TYPE_CHECKING:
@@ -273,14 +273,14 @@ def notes(answer: Any) -> list[Note]:
     """The memories of an answer: a list, or one under "results"."""
     found = answer.get("results") if isinstance(answer, Mapping) else answer
     if not isinstance(found, list):
-        raise strange("Mem0", answer)
+        raise strange_answer("Mem0", answer)
     return [note(one) for one in found]
 
 
 def note(item: Any) -> Note:
     """One memory as all three backends write it."""
     if not isinstance(item, Mapping) or not item.get("id"):
-        raise strange("Mem0", item)
+        raise strange_answer("Mem0", item)
     about = item.get("metadata")
     about = about if isinstance(about, Mapping) else {}
     score = item.get("score")
@@ -318,7 +318,7 @@ def translated(error: BaseException, backend: str, key: str = "") -> HermesError
             return backend_error(None, _asked(link, backend), detail=said)
         link = link.__cause__ or link.__context__
     if isinstance(error, json.JSONDecodeError):
-        return strange(backend, said)
+        return strange_answer(backend, said)
     if isinstance(error, ValueError) and "not found" in said:
         return BackendNotFound(said)
     names = [one.__name__ for one in type(error).__mro__]
@@ -337,14 +337,6 @@ def _address(error: BaseException) -> str:
     request = vars(error).get("request") or vars(error).get("_request")
     url = getattr(request, "url", None)
     return f"{url.scheme}://{url.netloc.decode()}" if url is not None else ""
-
-
-def strange(place: str, answer: object) -> BackendUnavailable:
-    """The error for an answer of no form of Mem0's."""
-    return BackendUnavailable(
-        f"{place} answered something else than Mem0 does: {str(answer)[:80]!r}",
-        "is this its address, and not that of a proxy or a login page?",
-    )
 
 
 def _be_patient(request: httpx.Request) -> None:

@@ -18,7 +18,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, ConfigError, Settings
-from hermes_mem0.client import ID, PATIENCE, Note, above, note, notes, sdk, strange, translated
+from hermes_core.kit.http import strange_answer
+from hermes_mem0.client import ID, PATIENCE, Note, above, note, notes, sdk, translated
 from hermes_mem0.settings import MODEL_KEY
 
 MODELS = {
@@ -181,7 +182,7 @@ class InProcess:
                 "end that one, or run a Qdrant server and set vector_url",
             ) from exc
         except json.JSONDecodeError as exc:
-            raise strange("the embedder or the language model", exc) from exc
+            raise strange_answer("the embedder or the language model", exc) from exc
         except ValueError as exc:
             if "dim" not in str(exc):
                 raise translated(exc, self.place, MODEL_KEY) from exc

@@ -260,7 +260,7 @@ def test_what_scores_below_the_floor_is_left_out_and_what_has_no_score_is_not(sc
 def test_an_answer_of_another_form_is_no_empty_one(answer: Any) -> None:
     from hermes_mem0.client import notes
 
-    with pytest.raises(BackendUnavailable, match="something else than Mem0"):
+    with pytest.raises(BackendUnavailable, match="something else than its API"):
         notes(answer)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hermes_core.kit import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable
-from hermes_core.kit.http import Api, detail_of
+from hermes_core.kit.http import Api, detail_of, strange_answer
 from hermes_openviking.settings import KEY, Server
 from hermes_openviking.spaces import Space, below
 
@@ -369,7 +369,7 @@ class Client:
         headers = {"X-OpenViking-Actor-Peer": peer} if peer else {}
         answer = self._api.send(method, f"/api/v1{path}", headers=headers, **options)
         if not isinstance(answer, dict) or "result" not in answer:
-            raise BackendUnavailable(f"OpenViking at {self.url!r} answered {str(answer)[:80]!r} to {path!r}")
+            raise strange_answer(f"OpenViking at {self.url!r}", answer)
         return answer["result"]
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from hermes_core.kit import BackendNotFound, BackendUnavailable, clip, key_of, storable, utc_time
-from hermes_core.kit.http import Api, Download
+from hermes_core.kit import BackendNotFound, clip, key_of, storable, utc_time
+from hermes_core.kit.http import Api, Download, strange_answer
 from hermes_retaindb.settings import KEY
 
 LONGEST_QUERY = 5_000
@@ -294,9 +294,7 @@ def _field(found: Any, name: str, kind: type) -> Any:
     """A field of an answer, None when it is missing. Raises `BackendUnavailable` for what no RetainDB answers."""
     value = found.get(name) if isinstance(found, dict) else found
     if not isinstance(found, dict) or (value is not None and not isinstance(value, kind)):
-        raise BackendUnavailable(
-            f"RetainDB answered {clip(repr(value), 80)} for {name!r}", "is this its address?"
-        )
+        raise strange_answer("RetainDB", found)
     return value
 
 

@@ -256,7 +256,7 @@ def test_what_is_no_json_is_no_answer(server: RetainDB, client: Client, name: st
     for prepare in ("add", "upload", "seed"):
         CALLS[prepare](client)
     server.fail(garbage=True)
-    with pytest.raises(BackendUnavailable, match="something else than JSON"):
+    with pytest.raises(BackendUnavailable, match="something else than its API"):
         CALLS[name](client)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from hermes_core.kit import BackendNotFound, BackendUnavailable, clip
-from hermes_core.kit.http import Api
+from hermes_core.kit import BackendNotFound
+from hermes_core.kit.http import Api, strange_answer
 from hermes_supermemory.client import Document, Found
 from hermes_supermemory.settings import KEY
 
@@ -108,9 +108,7 @@ def _found(row: Any) -> Found:
 def _rows(answer: Any, name: str) -> list[Any]:
     rows = answer.get(name) if isinstance(answer, dict) else None
     if not isinstance(rows, list):
-        raise BackendUnavailable(
-            f"Supermemory answered {clip(repr(answer), 80)} without {name!r}", "is base_url its address?"
-        )
+        raise strange_answer("Supermemory", answer)
     return rows
 
 

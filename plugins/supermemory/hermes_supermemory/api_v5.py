@@ -14,7 +14,7 @@ from supermemory.core.api_error import ApiError
 from supermemory.core.parse_error import ParsingError
 
 from hermes_core.kit import BackendAuthError, BackendNotFound, BackendUnavailable
-from hermes_core.kit.http import backend_error, detail_of
+from hermes_core.kit.http import backend_error, detail_of, strange_answer
 from hermes_supermemory.client import Document, Found
 from hermes_supermemory.settings import KEY
 
@@ -123,7 +123,7 @@ def _edge() -> Iterator[None]:
         raise _meaning(exc) from exc
     except (TypeError, ValueError) as exc:
         # What the SDK trips over when an answer has another shape than its models.
-        raise BackendUnavailable(f"Supermemory answered something else than its API says ({exc})") from exc
+        raise strange_answer("Supermemory", exc) from exc
 
 
 def _meaning(error: Exception) -> Exception:
@@ -134,7 +134,7 @@ def _meaning(error: Exception) -> Exception:
     body = getattr(error, "body", None)
     detail = detail_of(body if isinstance(body, str) else json.dumps(body, default=str))
     if status < 300:
-        return BackendUnavailable(f"Supermemory answered something else than its API says: {detail!r}")
+        return strange_answer("Supermemory", detail)
     if status == 402:
         return BackendAuthError(f"Supermemory answered 402: {detail!r}", "the plan's limit is used up")
     headers = getattr(error, "headers", None) or {}
@@ -158,7 +158,7 @@ def _rows(answer: Any, name: str) -> list[Any]:
     """A list in an answer. The SDK checks none: what is missing or of another shape comes as it is."""
     rows = getattr(answer, name, None)
     if not isinstance(rows, list):
-        raise BackendUnavailable(f"Supermemory answered without {name!r}", "is base_url its address?")
+        raise strange_answer("Supermemory", answer)
     return rows
 
 
