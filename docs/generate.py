@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import kit_page
 import provider_pages
 from tables import argument_table, cell, fenced, option_table, walk
 
@@ -332,6 +333,7 @@ PAGES: dict[str, Callable[[], Iterable[str]]] = {
     "reference/tools.md": tools_page,
     "reference/json.md": json_page,
     "reference/lifecycle.md": lifecycle_page,
+    **kit_page.PAGES,
     **provider_pages.PAGES,
 }
 """What makes each page, by its path below docs/."""

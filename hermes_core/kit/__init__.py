@@ -1,9 +1,9 @@
 """What an author of a provider imports instead of writing it again: settings, tools, text and a database.
 
-`BackendProvider` is the base class of a provider that has settings and a client. `load_settings` reads the fields that a provider declares, `ToolBox` turns typed functions into tools, `Database` is
-SQLite with a connection a thread and named migrations, `write_atomic` a file that is whole or not there. `kit.http`,
-`kit.process` and `kit.cli` are modules of their own, for those who talk to a server, run a program or have commands. The
-errors that a provider raises stand here too.
+`BackendProvider` is the base class of a provider that has settings and a client. `load_settings` reads the fields that a
+provider declares, `ToolBox` turns typed functions into tools, `Database` is SQLite with a connection a thread and named
+migrations, `write_atomic` a file that is whole or not there. `kit.http`, `kit.process` and `kit.cli` are modules of their
+own, for those who talk to a server, run a program or have commands. The errors that a provider raises stand here too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from hermes_core.kit.text import (
     storable,
     utc_time,
 )
-from hermes_core.kit.tools import Range, ToolBox, tool, tools_of
+from hermes_core.kit.tools import Range, ToolBox, tool
 from hermes_core.kit.waiting import polled
 from hermes_core.safety.redact import redact
 from hermes_core.storage.files import write_atomic
@@ -76,7 +76,6 @@ __all__ = [
     "save_settings",
     "storable",
     "tool",
-    "tools_of",
     "utc_time",
     "write_atomic",
 ]

@@ -34,8 +34,8 @@ class ConfiguredProvider(MemoryProvider):
     """A provider with settings: it says whether they suffice, and offers its tools as far as they allow.
 
     `commands` is where its commands are, as "package.cli:COMMANDS": a tuple of click commands that is imported when they
-    are asked for. Override `settings_of` where settings stand elsewhere too, `usable` where more is needed than the required settings, and
-    `tools` where it depends on the settings which there are.
+    are asked for. Override `settings_of` where settings stand elsewhere too, `usable` where more is needed than the
+    required settings, and `tools` where it depends on the settings which there are.
     """
 
     commands: ClassVar[str] = ""

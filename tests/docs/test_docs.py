@@ -20,7 +20,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from hermes_core import errors
+from hermes_core import errors, kit
 from hermes_core.config import KEYS, parse_config
 from hermes_core.contract.hooks import HOOK_NAMES, OBSERVER_HOOK_NAMES
 from hermes_core.home import HermesHome
@@ -90,6 +90,11 @@ def test_every_hook_has_a_heading(hook: str, headings: set[str]) -> None:
 @pytest.mark.parametrize("key", [*KEYS, *generate.ENVIRONMENT])
 def test_every_key_and_variable_has_a_heading(key: str, headings: set[str]) -> None:
     assert key in headings
+
+
+@pytest.mark.parametrize("name", kit.__all__)
+def test_every_name_of_the_kit_has_a_heading(name: str, headings: set[str]) -> None:
+    assert name in headings
 
 
 @pytest.mark.parametrize("error", [n for n, c in vars(errors).items() if isinstance(c, type)])

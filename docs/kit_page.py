@@ -1,0 +1,88 @@
+"""The page of the kit: every public name of its modules with how it is called and what its docstring says."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
+from typing import Any
+
+from tables import cell, fenced
+
+from hermes_core import Field, errors, kit
+from hermes_core.kit import cli, http, process
+
+KIT: dict[ModuleType, tuple[str, ...]] = {
+    kit: tuple(kit.__all__),
+    cli: (
+        "json_option",
+        "limit_option",
+        "words_argument",
+        "opened",
+        "owner_of",
+        "print_facts",
+        "print_json",
+        "print_rows",
+    ),
+    http: ("Api", "Download", "backend_error", "detail_of", "seconds_of", "strange_answer"),
+    process: ("Finished", "Service", "attach", "environment", "find_program", "run"),
+}
+"""Modules for authors of providers, with their public names."""
+
+
+def kit_page() -> Iterator[str]:
+    """Every public name, module by module."""
+    yield "# The kit\n"
+    for module, names in KIT.items():
+        yield f"## {module.__name__}\n\n{inspect.getdoc(module)}\n"
+        for name in names:
+            yield from kit_section(name, getattr(module, name))
+
+
+def kit_section(name: str, it: Any) -> Iterator[str]:
+    """One name: how it is called, its docstring, and of a class what it has."""
+    yield f"### {name}\n"
+    if hasattr(errors, name):
+        yield f"See [errors](errors.md#{name.lower()}).\n"
+        return
+    if isinstance(it, Field):
+        yield f"The `Field` `{it.name}`. {it.help}\n"
+        return
+    if not callable(it) or isinstance(it, types.GenericAlias):
+        yield f"`{it!r}`\n"
+        return
+    yield f"`{name}{call_of(it)}`\n\n{fenced(inspect.getdoc(it) or '')}\n"
+    members = [(n, m) for n, m in vars(it).items() if not n.startswith("_")] if inspect.isclass(it) else []
+    told = [(n, inspect.getdoc(m)) for n, m in members if isinstance(m, property) or inspect.isfunction(m)]
+    if told:
+        yield "| | |\n|---|---|"
+        yield from (f"| `{n}` | {cell((doc or '').partition(chr(10) * 2)[0])} |" for n, doc in told)
+        yield ""
+
+
+def call_of(function: Callable[..., Any]) -> str:
+    """Parameters and answer, as a person would write them."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return ""
+    shown, starred = [], False
+    for p in signature.parameters.values():
+        if p.kind is p.KEYWORD_ONLY and not starred:
+            shown.append("*")
+        starred = starred or p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
+        star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        default = (
+            "" if p.default is p.empty else f" = {getattr(p.default, '__name__', None) or repr(p.default)}"
+        )
+        shown.append(f"{star}{p.name}: {p.annotation}{default}")
+    answer = (
+        ""
+        if signature.return_annotation in (None, "None", inspect.Signature.empty)
+        else signature.return_annotation
+    )
+    return f"({', '.join(shown)})" + (f" -> {answer}" if answer else "")
+
+
+PAGES: dict[str, Callable[[], Iterable[str]]] = {"reference/kit.md": kit_page}
