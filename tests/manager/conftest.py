@@ -12,7 +12,17 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.outbox import Outbox
 from hermes_core.manager.payload import pack
-from hermes_core.testing.fakes import Clock, HangingProvider, make_turn
+from hermes_core.testing.fakes import Clock, HangingProvider, RecordingProvider, make_turn
+
+
+class Named(RecordingProvider):
+    """A provider of this name, with a prompt block and these tools."""
+
+    def __init__(self, name: str, tools: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.name = name  # type: ignore[misc]
+        self.results["get_tool_schemas"] = [{"name": tool} for tool in tools]
+        self.results["system_prompt_block"] = f"block of {name}"
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextvars
 import json
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -15,34 +14,23 @@ from hermes_core.contract.values import (
     Availability,
     Capabilities,
     Delegation,
-    Event,
     MemoryWrite,
     Message,
     Query,
-    Session,
     SessionSwitch,
     ToolCall,
     Turn,
 )
-from hermes_core.errors import BackendRefused, ConfigError, DatabaseCorrupt
+from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
-from hermes_core.manager.health import REPORT_EVERY
-from hermes_core.manager.held import MAX_INSTANCES
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.tools import RESERVED
-from hermes_core.testing.fakes import Clock, EveryHook, RecordingProvider, make_session, make_turn
+from hermes_core.testing.fakes import RecordingProvider, make_session, make_turn
+from tests.manager.conftest import Named
 
 OpenManager = Callable[..., MemoryManager]
 
 A, B = make_session("a"), make_session("b")
-
-
-class Named(RecordingProvider):
-    def __init__(self, name: str, tools: tuple[str, ...] = ()) -> None:
-        super().__init__()
-        self.name = name  # type: ignore[misc]
-        self.results["get_tool_schemas"] = [{"name": tool} for tool in tools]
-        self.results["system_prompt_block"] = f"block of {name}"
 
 
 # ---------------------------------------------------------------- providers
@@ -356,254 +344,3 @@ def test_the_file_of_the_outbox_holds_no_secret(open_manager: OpenManager, herme
     files = [path.read_bytes() for path in hermes_home.path.glob("outbox.db*")]
     assert b"[redacted]" in b"".join(files)
     assert b"sk-planted" not in b"".join(files)
-
-
-# ----------------------------------------------------------- session instances
-
-
-class PerSession(EveryHook):
-    """Keeps its session on itself, as providers of other hosts do."""
-
-    name = "per-session"
-    capabilities = Capabilities(scope="session")
-    made: list[PerSession]
-
-    def __init__(self) -> None:
-        self.session = ""
-        self.seen: list[tuple[str, str]] = []
-        type(self).made.append(self)
-
-    def answer(self, hook: str, **arguments: Any) -> Any:
-        if hook == "initialize":
-            assert self.session == ""
-            self.session = arguments["session"].id
-        self.seen.append((hook, arguments["session"].id if "session" in arguments else ""))
-        return {"is_available": True, "get_tool_schemas": [], "prefetch": self.session}.get(hook)
-
-
-@pytest.fixture
-def per_session() -> type[PerSession]:
-    class Fresh(PerSession):
-        made: list[PerSession] = []  # noqa: RUF012  one list for each test
-
-    return Fresh
-
-
-def test_each_session_has_an_instance_of_its_own(
-    open_manager: OpenManager, per_session: type[PerSession]
-) -> None:
-    manager = open_manager(per_session)
-    for session in (A, B):
-        manager.initialize_all(session)
-    for session in (A, B, A):
-        assert manager.prefetch_all(Query("tea"), session).contexts == [("per-session", session.id)]
-        manager.sync_all(make_turn(session.id + "1"), session)
-    assert manager.flush(5)
-    assert [instance.session for instance in per_session.made] == ["a", "b"]
-    for instance in per_session.made:
-        assert {session for _, session in instance.seen if session} == {instance.session}
-
-
-def test_the_least_recently_used_instance_is_closed_but_not_before_its_writes_are_sent(
-    open_manager: OpenManager, per_session: type[PerSession]
-) -> None:
-    manager = open_manager(per_session)
-    for n in range(MAX_INSTANCES + 4):
-        session = make_session(f"s{n}")
-        manager.initialize_all(session)
-        manager.sync_all(make_turn(f"t{n}"), session)
-        assert manager.flush(5)
-    closed = [instance for instance in per_session.made if ("shutdown", "") in instance.seen]
-    assert [instance.session for instance in closed] == ["s0", "s1", "s2", "s3"]
-    assert all(instance.seen[-2] == ("sync_turn", instance.session) for instance in closed)
-
-
-def test_an_instance_with_writes_that_wait_is_not_closed(
-    open_manager: OpenManager, per_session: type[PerSession]
-) -> None:
-    class Refusing(per_session):  # type: ignore[misc,valid-type]
-        def sync_turn(self, turn: Turn, session: Session) -> None:
-            raise BackendRefused("not this one")
-
-    manager = open_manager(Refusing)
-    manager.initialize_all(A)
-    manager.sync_all(make_turn(), A)
-    for n in range(MAX_INSTANCES + 4):
-        manager.initialize_all(make_session(f"s{n}"))
-    closed = [instance.session for instance in per_session.made if ("shutdown", "") in instance.seen]
-    assert "a" not in closed
-    assert "s0" in closed
-
-
-def test_an_instance_ends_when_its_session_goes_on_under_another_id(
-    open_manager: OpenManager, per_session: type[PerSession]
-) -> None:
-    manager = open_manager(per_session)
-    manager.initialize_all(A)
-    manager.sync_all(make_turn("t1"), A)
-    manager.on_session_switch(SessionSwitch("x", A, B, "compression"))
-    assert manager.flush(5)
-    manager.initialize_all(B)
-    first, second = per_session.made
-    hooks = [hook for hook, _ in first.seen]
-    assert hooks[-3:] == ["sync_turn", "on_session_switch", "shutdown"]
-    assert second.session == "b"
-
-
-def test_rows_of_an_earlier_process_get_an_instance_of_their_session(
-    open_manager: OpenManager, per_session: type[PerSession], left_behind: Callable[..., None]
-) -> None:
-    left_behind("per-session", "t1", A)
-    left_behind("per-session", "t2", B)
-    assert open_manager(per_session).flush(10)
-    assert [instance.session for instance in per_session.made] == ["a", "b"]
-
-
-# ------------------------------------------------------------------------ end
-
-
-def test_shutdown_comes_in_reverse_order_and_once(open_manager: OpenManager) -> None:
-    order: list[str] = []
-
-    class Ending(Named):
-        def answer(self, hook: str, **arguments: Any) -> Any:
-            if hook == "shutdown":
-                order.append(self.name)
-            return super().answer(hook, **arguments)
-
-    manager = open_manager()
-    manager.add_provider(Ending("builtin"), builtin=True)
-    manager.add_provider(Ending("external"))
-    manager.initialize_all(A)
-    manager.shutdown_all()
-    manager.shutdown_all()
-    assert order == ["external", "builtin"]
-
-
-def test_no_thread_is_left_after_a_shutdown(open_manager: OpenManager) -> None:
-    manager = open_manager(RecordingProvider(), on_event=lambda event: None)
-    manager.initialize_all(A)
-    manager.prefetch_all(Query("tea"), A)
-    manager.sync_all(make_turn(), A)
-    manager.shutdown_all()
-    for thread in threading.enumerate():
-        if thread.name.startswith("hermes-"):
-            thread.join(5)
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("hermes-")] == []
-
-
-def test_nothing_starts_after_a_shutdown(open_manager: OpenManager, per_session: type[PerSession]) -> None:
-    manager = open_manager(per_session)
-    manager.initialize_all(A)
-    manager.shutdown_all()
-    manager.initialize_all(B)
-    manager.on_turn_start(1, "hi", B)
-    assert manager.prefetch_all(Query("tea"), B).contexts == []
-    assert len(per_session.made) == 1
-
-
-def test_a_damaged_outbox_is_shown_and_stops_neither_start_nor_turn_nor_end(
-    open_manager: OpenManager, hermes_home: HermesHome
-) -> None:
-    hermes_home.path.mkdir(parents=True)
-    hermes_home.outbox_db.write_bytes(b"this is no database, and long enough to be told apart from one" * 99)
-    manager = open_manager(RecordingProvider())
-    manager.initialize_all(A)
-    assert manager.prefetch_all(Query("tea"), A).contexts == [("fake", "- a: tea")]
-    with pytest.raises(DatabaseCorrupt):
-        manager.sync_all(make_turn(), A)
-    assert manager.health()[0].state == "failed"
-    assert "its writes can't be stored" in manager.health()[0].reason
-    manager.shutdown_all()
-
-
-def test_a_resumed_session_of_an_instance_that_was_closed_is_started_again(
-    open_manager: OpenManager, per_session: type[PerSession]
-) -> None:
-    manager = open_manager(per_session)
-    for n in range(MAX_INSTANCES + 1):
-        manager.initialize_all(make_session(f"s{n}"))
-    assert manager.prefetch_all(Query("tea"), make_session("s0")).contexts == [("per-session", "s0")]
-
-
-def test_what_was_synced_just_before_the_end_is_still_sent(open_manager: OpenManager) -> None:
-    provider = RecordingProvider()
-    manager = open_manager(provider)
-    manager.initialize_all(A)
-    for n in range(20):
-        manager.sync_all(make_turn(f"t{n}"), A)
-    manager.shutdown_all()
-    assert len(provider.of("sync_turn")) == 20
-    assert provider.hooks[-1] == "shutdown"
-
-
-def test_two_interleaved_sessions_keep_their_turns_and_ids(open_manager: OpenManager) -> None:
-    provider = RecordingProvider()
-    manager = open_manager(provider)
-    manager.initialize_all(A)
-
-    def talk(session: Session) -> None:
-        for n in range(30):
-            manager.sync_all(make_turn(f"{session.id}{n}", session.id), session)
-
-    threads = [threading.Thread(target=talk, args=(session,)) for session in (A, B)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert manager.flush(10)
-    for session in (A, B):
-        turns = [call["turn"] for call in provider.of("sync_turn") if call["session"] == session]
-        assert [turn.id for turn in turns] == [f"{session.id}{n}" for n in range(30)]
-        assert {turn.user for turn in turns} == {session.id}
-
-
-def test_a_host_can_ask_one_provider_one_thing(open_manager: OpenManager) -> None:
-    manager = open_manager(RecordingProvider())
-    assert manager.ask("fake", "backup_paths").value == ()
-    assert manager.ask("fake", "check", session=A).error == "not initialized yet"
-    manager.initialize_all(A)
-    assert manager.ask("fake", "check", session=A).ok
-    assert manager.ask("nobody", "check", session=A).status == "skipped"
-
-
-def test_a_deleted_session_leaves_nothing_behind(
-    open_manager: OpenManager, left_behind: Callable[..., None]
-) -> None:
-    left_behind("fake", "t1", A)
-    left_behind("fake", "t2", B)
-    manager = open_manager()
-    manager.build_system_prompt(A)
-    assert manager.forget_session("a") == 1
-    assert "a" not in manager._prompts
-    assert [row.event for row in manager.outbox.pending()] == ["t2"]
-
-
-def test_a_failure_is_logged_once_a_call_and_never_silently(
-    open_manager: OpenManager, caplog: pytest.LogCaptureFixture
-) -> None:
-    provider = RecordingProvider()
-    provider.results["prefetch"] = OSError("unreachable")
-    manager = open_manager(provider)
-    manager.initialize_all(A)
-    with caplog.at_level(logging.WARNING):
-        manager.prefetch_all(Query("tea"), A)
-    assert [record.getMessage() for record in caplog.records] == [
-        "fake: prefetch failed: OSError: unreachable"
-    ]
-
-
-def test_a_long_process_tells_how_its_hooks_do_every_few_minutes(
-    open_manager: Callable[..., MemoryManager], clock: Clock
-) -> None:
-    told: list[Event] = []
-    manager = open_manager(RecordingProvider(), on_event=told.append)
-    session = Session("s")
-    manager.initialize_all(session)
-    manager.prefetch_all(Query("tent"), session)
-    clock.advance(REPORT_EVERY)
-    manager.prefetch_all(Query("tent"), session)
-    manager.prefetch_all(Query("tent"), session)
-    manager.shutdown_all()
-    reports = [event.data["hooks"] for event in told if event.kind == "provider.hooks"]
-    assert [one["prefetch"]["calls"] for one in reports] == [2, 3]

@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 from hermes_hindsight import HindsightProvider
 
-from hermes_core import Session, ToolCall
+from hermes_core import MemoryWrite, Query, Session, ToolCall, Turn
 from plugins.hindsight.tests.stand_in import HindsightServer
+
+AT = 1_763_802_000.0
+"""When everything is said."""
 
 
 class Agent:
@@ -28,6 +31,20 @@ class Agent:
 
     def session(self, id_: str = "s1", **identity: Any) -> Session:
         return Session(id_, home=str(self.home), **identity)
+
+    def say(
+        self, text: str, turn_id: str = "t1", session: Session | None = None, answer: str = "Noted."
+    ) -> None:
+        turn = Turn(turn_id, 1, text, answer, at=AT)
+        self.run(self.provider.sync_turn(turn, session or self.session()))
+
+    def recall(self, text: str, session: Session | None = None, budget: int = 1500) -> str:
+        query = Query(text, budget=budget, now=AT)
+        return str(self.run(self.provider.prefetch(query, session or self.session("s2"))).render())
+
+    def write(self, action: Any, content: str = "", id_: str = "w1", **more: Any) -> None:
+        change = MemoryWrite(id_, action, more.pop("target", "memory"), content, **more)
+        self.run(self.provider.on_memory_write(change, self.session()))
 
     def tool(self, name: str, **arguments: Any) -> Any:
         call = ToolCall(name, arguments)

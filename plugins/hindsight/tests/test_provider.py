@@ -5,54 +5,27 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hermes_hindsight import HindsightProvider
 from hermes_hindsight.documents import readable
-from hermes_hindsight.settings import SETTINGS, bank_of
 
 from hermes_core import (
     BackendRefused,
     BackendUnavailable,
     Delegation,
-    MemoryWrite,
     Query,
-    Session,
     SessionSwitch,
-    Turn,
 )
-from hermes_core.kit import ConfigError, ProviderUnavailable, load_settings
-from plugins.hindsight.tests.conftest import Agent
+from plugins.hindsight.tests.conftest import AT, Agent
 from plugins.hindsight.tests.stand_in import HindsightServer
-
-AT = 1_763_802_000.0
-
-
-def say(
-    agent: Agent, text: str, turn_id: str = "t1", session: Session | None = None, answer: str = "Noted."
-) -> None:
-    turn = Turn(turn_id, 1, text, answer, at=AT)
-    agent.run(agent.provider.sync_turn(turn, session or agent.session()))
-
-
-def recall(agent: Agent, text: str, session: Session | None = None, budget: int = 1500) -> str:
-    query = Query(text, budget=budget, now=AT)
-    return str(agent.run(agent.provider.prefetch(query, session or agent.session("s2"))).render())
-
-
-def write(agent: Agent, action: str, content: str = "", id_: str = "w1", **more: Any) -> None:
-    change = MemoryWrite(id_, action, more.pop("target", "memory"), content, **more)  # type: ignore[arg-type]
-    agent.run(agent.provider.on_memory_write(change, agent.session()))
-
 
 # ------------------------------------------------------------------------ turns
 
 
 def test_a_session_is_one_document_that_grows(agent: Agent, server: HindsightServer) -> None:
-    say(agent, "The boathouse key hangs behind Ostrander.", "t1")
-    say(agent, "And the oars?", "t2", answer="In the loft.")
+    agent.say("The boathouse key hangs behind Ostrander.", "t1")
+    agent.say("And the oars?", "t2", answer="In the loft.")
     messages = json.loads(server.texts("hermes")["s1"])
     assert [(m["role"], m["content"], m["turn"]) for m in messages] == [
         ("user", "User: The boathouse key hangs behind Ostrander.", "t1"),
@@ -69,7 +42,7 @@ def test_a_turn_carries_the_same_tags_and_metadata_each_time(
     agent = start(retain_tags=["home", "work"], retain_source="desk", observation_scopes="shared")
     session = agent.session(parent_id="s0", platform="telegram", user_id="ada", chat_id="7")
     for turn in ("t1", "t2"):
-        say(agent, f"Remark {turn}.", turn, session)
+        agent.say(f"Remark {turn}.", turn, session)
     first, second = (body["items"][0] for body in server.bodies("/memories"))
     for name in ("tags", "metadata", "observation_scopes", "context", "update_mode"):
         assert first[name] == second[name]
@@ -91,7 +64,7 @@ def test_a_turn_that_comes_twice_is_there_once(
 ) -> None:
     agent = start(retain_async=retain_async)
     for _ in range(2):
-        say(agent, "The boathouse key hangs behind Ostrander.")
+        agent.say("The boathouse key hangs behind Ostrander.")
     assert server.said() == ["The boathouse key hangs behind Ostrander."]
     assert {body["async"] for body in server.bodies("/memories")} == {retain_async}
 
@@ -105,7 +78,7 @@ def test_a_server_that_loses_part_of_a_burst_is_waited_for(
 ) -> None:
     server.route("GET", "/version", lambda _: {"api_version": version, "features": {}})
     for turn in ("t1", "t1", "t2"):
-        say(agent, f"Remark {turn}.", turn)
+        agent.say(f"Remark {turn}.", turn)
     assert server.said() == ["Remark t1.", "Remark t2."]
     assert {body["async"] for body in server.bodies("/memories")} == {left_alone}
     assert len([r for r in server.requests if r.path == "/version"]) == 1
@@ -114,31 +87,31 @@ def test_a_server_that_loses_part_of_a_burst_is_waited_for(
 def test_a_server_that_can_not_append_is_given_nothing_to_lose(agent: Agent, server: HindsightServer) -> None:
     server.route("GET", "/version", lambda _: {"api_version": "0.4.22", "features": {}})
     with pytest.raises(BackendRefused, match="upgrade the server"):
-        say(agent, "Remark.")
+        agent.say("Remark.")
     assert server.banks == {}
 
 
 def test_turns_of_two_banks_may_have_one_id(agent: Agent, server: HindsightServer) -> None:
     for user in ("ada", "bob"):
-        say(agent, f"I am {user}.", "t1", agent.session(platform="telegram", user_id=user))
+        agent.say(f"I am {user}.", "t1", agent.session(platform="telegram", user_id=user))
     assert server.said() == ["I am ada.", "I am bob."]
 
 
 def test_nothing_is_kept_of_an_empty_turn_or_when_turned_off(
     start: Callable[..., Agent], server: HindsightServer
 ) -> None:
-    say(start(), " ", answer="")
+    start().say(" ", answer="")
     off = start(auto_retain=False)
-    say(off, "The boathouse key hangs behind Ostrander.")
+    off.say("The boathouse key hangs behind Ostrander.")
     off.run(off.provider.on_delegation(Delegation("d1", "Look.", "Found."), off.session()))
     assert server.requests == []
 
 
 def test_a_switch_sends_nothing_again(agent: Agent, server: HindsightServer) -> None:
-    say(agent, "The boathouse key hangs behind Ostrander.")
+    agent.say("The boathouse key hangs behind Ostrander.")
     new = agent.session("s2", parent_id="s1")
     agent.run(agent.provider.on_session_switch(SessionSwitch("x1", agent.session(), new, "compression")))
-    say(agent, "And the oars?", "t2", new)
+    agent.say("And the oars?", "t2", new)
     assert [len(json.loads(text)) for text in server.texts("hermes").values()] == [2, 2]
     assert len(server.bodies("/memories")) == 2
 
@@ -162,16 +135,16 @@ def rewind(agent: Agent, *turns: str) -> None:
 
 def test_turns_that_were_taken_back_leave_the_document(agent: Agent, server: HindsightServer) -> None:
     for number in (1, 2, 3):
-        say(agent, f"Remark {number}.", f"t{number}")
+        agent.say(f"Remark {number}.", f"t{number}")
     rewind(agent, "t2", "t3")
     assert server.said() == ["Remark 1."]
     assert server.banks["hermes"].documents["s1"]["tags"] == ["session:s1"]
-    say(agent, "Remark 4.", "t4")
+    agent.say("Remark 4.", "t4")
     assert server.said() == ["Remark 1.", "Remark 4."]
 
 
 def test_a_document_of_nothing_but_such_turns_goes(agent: Agent, server: HindsightServer) -> None:
-    say(agent, "Remark 1.", "t1")
+    agent.say("Remark 1.", "t1")
     rewind(agent, "t1")
     assert server.texts("hermes") == {}
     rewind(agent, "t1")
@@ -179,7 +152,7 @@ def test_a_document_of_nothing_but_such_turns_goes(agent: Agent, server: Hindsig
 
 def test_a_turn_is_not_taken_back_before_the_server_has_it(agent: Agent, server: HindsightServer) -> None:
     server.hold = True
-    say(agent, "Remark 1.", "t1")
+    agent.say("Remark 1.", "t1")
     with pytest.raises(BackendUnavailable, match="still being stored") as caught:
         rewind(agent, "t1")
     assert caught.value.retry_after
@@ -210,18 +183,17 @@ def test_a_document_of_another_form_is_left_alone(agent: Agent, server: Hindsigh
 
 
 def test_entries_are_mirrored_replaced_and_removed(agent: Agent, server: HindsightServer) -> None:
-    write(agent, "add", "The server stands in Oslo.")
-    write(agent, "add", "The server stands in Oslo.")
-    write(agent, "add", "Mel is my sister.", target="user")
-    write(
-        agent,
+    agent.write("add", "The server stands in Oslo.")
+    agent.write("add", "The server stands in Oslo.")
+    agent.write("add", "Mel is my sister.", target="user")
+    agent.write(
         "replace",
         "The server stands in Bergen.",
         old_text="Oslo",
         previous="The server stands in Oslo.",
     )
     assert sorted(server.texts("hermes").values()) == ["Mel is my sister.", "The server stands in Bergen."]
-    write(agent, "remove", old_text="Bergen", previous="The server stands in Bergen.")
+    agent.write("remove", old_text="Bergen", previous="The server stands in Bergen.")
     assert [*server.texts("hermes").values()] == ["Mel is my sister."]
     assert {body["async"] for body in server.bodies("/memories")} == {False}
 
@@ -229,31 +201,31 @@ def test_entries_are_mirrored_replaced_and_removed(agent: Agent, server: Hindsig
 def test_the_whole_entry_says_which_one_is_meant_however_it_was_spaced(
     agent: Agent, server: HindsightServer
 ) -> None:
-    write(agent, "add", "The server stands in Oslo.\n")
-    write(agent, "add", "The server stands in Rome.")
-    write(agent, "remove", old_text="server stands", previous="The server stands in Oslo.")
+    agent.write("add", "The server stands in Oslo.\n")
+    agent.write("add", "The server stands in Rome.")
+    agent.write("remove", old_text="server stands", previous="The server stands in Oslo.")
     assert [*server.texts("hermes").values()] == ["The server stands in Rome."]
 
 
 def test_the_old_entry_stays_until_the_new_one_is_kept(agent: Agent, server: HindsightServer) -> None:
-    write(agent, "add", "The server stands in Oslo.")
+    agent.write("add", "The server stands in Oslo.")
     change = {"content": "The server  stands in Oslo.", "previous": "The server stands in Oslo."}
     server.fail("POST", "*", status=500, times=1)
     with pytest.raises(BackendUnavailable):
-        write(agent, "replace", **change)
+        agent.write("replace", **change)
     assert [*server.texts("hermes").values()] == ["The server stands in Oslo."]
-    write(agent, "replace", **change)
+    agent.write("replace", **change)
     assert [*server.texts("hermes").values()] == ["The server  stands in Oslo."]
 
 
 def test_an_entry_that_only_this_provider_has_is_found_by_its_words(
     agent: Agent, server: HindsightServer
 ) -> None:
-    write(agent, "add", "The server stands in Oslo.", performed=False)
-    write(agent, "add", "The server stands in Rome.", target="user", performed=False)
-    write(agent, "replace", "It stands in Bergen.", old_text="server stands", performed=False)
+    agent.write("add", "The server stands in Oslo.", performed=False)
+    agent.write("add", "The server stands in Rome.", target="user", performed=False)
+    agent.write("replace", "It stands in Bergen.", old_text="server stands", performed=False)
     assert sorted(server.texts("hermes").values()) == ["It stands in Bergen.", "The server stands in Rome."]
-    write(agent, "remove", old_text="in Bergen", performed=False)
+    agent.write("remove", old_text="in Bergen", performed=False)
     assert [*server.texts("hermes").values()] == ["The server stands in Rome."]
 
 
@@ -269,7 +241,7 @@ def test_recall_is_asked_as_the_settings_say(start: Callable[..., Agent], server
         recall_tags_match="all",
         recall_min_score=0.25,
     )
-    recall(agent, "Where does the boathouse key hang, and where are the oars of the boat?")
+    agent.recall("Where does the boathouse key hang, and where are the oars of the boat?")
     (asked,) = server.bodies("/recall")
     assert asked["query"] == "Where does the boathouse key hang, and…"
     assert (asked["budget"], asked["max_tokens"], asked["tags"]) == ("high", 900, ["home", "work"])
@@ -285,13 +257,13 @@ def test_recall_is_asked_as_the_settings_say(start: Callable[..., Agent], server
 def test_kinds_of_memories_are_as_set(
     start: Callable[..., Agent], server: HindsightServer, types: Any, sent: list[str], prefer: bool | None
 ) -> None:
-    recall(start(recall_types=types), "Where does the key hang?")
+    start(recall_types=types).recall("Where does the key hang?")
     (asked,) = server.bodies("/recall")
     assert (asked["types"], asked["prefer_observations"]) == (sent, prefer)
 
 
 def test_recall_says_when_and_from_which_session(agent: Agent) -> None:
-    say(agent, "The boathouse key hangs behind Ostrander.")
+    agent.say("The boathouse key hangs behind Ostrander.")
     query = Query("Where does the boathouse key hang?", now=AT)
     (item, *_) = agent.run(agent.provider.prefetch(query, agent.session("s2"))).items
     assert (item.session_id, item.when) == ("s1", "2025-11-22")
@@ -316,31 +288,31 @@ def test_a_memory_is_one_readable_line(memory: str, line: str) -> None:
 
 def test_recall_keeps_to_the_turns_budget(agent: Agent, server: HindsightServer) -> None:
     for number in range(20):
-        say(agent, f"The boathouse has a key number {number}.", f"t{number}", answer="")
-    text = recall(agent, "Which boathouse key?", budget=50)
+        agent.say(f"The boathouse has a key number {number}.", f"t{number}", answer="")
+    text = agent.recall("Which boathouse key?", budget=50)
     assert 0 < len(text) <= 4 * 50
     assert server.bodies("/recall")[0]["max_tokens"] == 50
 
 
 def test_memories_below_the_floor_are_not_recalled(start: Callable[..., Agent]) -> None:
-    say(start(), "The boathouse key hangs behind Ostrander.", answer="")
-    assert recall(start(recall_min_score=0.2), "Where does the boathouse key hang?")
-    assert not recall(start(recall_min_score=0.9), "Where does the boathouse key hang?")
+    start().say("The boathouse key hangs behind Ostrander.", answer="")
+    assert start(recall_min_score=0.2).recall("Where does the boathouse key hang?")
+    assert not start(recall_min_score=0.9).recall("Where does the boathouse key hang?")
 
 
 @pytest.mark.parametrize("settings", [{"memory_mode": "tools"}, {"auto_recall": False}, {}])
 def test_nothing_is_asked_for_small_talk_or_when_turned_off(
     start: Callable[..., Agent], server: HindsightServer, settings: dict[str, Any]
 ) -> None:
-    assert recall(start(**settings), "Where is it?" if settings else "ok, thanks!") == ""
+    assert start(**settings).recall("Where is it?" if settings else "ok, thanks!") == ""
     assert server.requests == []
 
 
 def test_a_preamble_stands_above_what_is_recalled_and_alone_never(start: Callable[..., Agent]) -> None:
     agent = start(recall_prompt_preamble="From Hindsight:")
-    assert recall(agent, "Where does the boathouse key hang?") == ""
-    say(agent, "The boathouse key hangs behind Ostrander.", answer="")
-    text = recall(agent, "Where does the boathouse key hang?")
+    assert agent.recall("Where does the boathouse key hang?") == ""
+    agent.say("The boathouse key hangs behind Ostrander.", answer="")
+    text = agent.recall("Where does the boathouse key hang?")
     assert text == "From Hindsight:\n- [2025-11-22] User: The boathouse key hangs behind Ostrander."
 
 
@@ -348,16 +320,16 @@ def test_reflection_takes_the_place_of_recall_where_it_is_quick(
     start: Callable[..., Agent], server: HindsightServer
 ) -> None:
     agent = start(prefetch_method="reflect", recall_timeout=0.5)
-    say(agent, "The boathouse key hangs behind Ostrander.", answer="")
+    agent.say("The boathouse key hangs behind Ostrander.", answer="")
     asked = "Where does the boathouse key hang?"
-    assert recall(agent, asked).startswith("From 1 facts: ")
-    assert recall(agent, "Which airline flies to Peru?") == ""
+    assert agent.recall(asked).startswith("From 1 facts: ")
+    assert agent.recall("Which airline flies to Peru?") == ""
     server.model = False
-    assert recall(agent, asked) == "- [2025-11-22] User: The boathouse key hangs behind Ostrander."
+    assert agent.recall(asked) == "- [2025-11-22] User: The boathouse key hangs behind Ostrander."
     server.model = True
     server.route("POST", "/v1/default/banks/hermes/reflect", lambda _: time.sleep(0.7) or {"text": "late"})
     before = time.monotonic()
-    assert recall(agent, asked).startswith("- [2025-11-22]")
+    assert agent.recall(asked).startswith("- [2025-11-22]")
     assert time.monotonic() - before < 0.65
 
 
@@ -413,121 +385,3 @@ def test_the_mode_says_which_tools_there_are_and_the_prompt_agrees(
     provider = start(memory_mode=mode).provider
     assert len(provider.get_tool_schemas()) == tools
     assert ("`hindsight_recall`" in provider.system_prompt_block()) is bool(tools)
-
-
-# -------------------------------------------------------------- banks and settings
-
-
-def settings_of(home: Path, **values: Any) -> Any:
-    (home / "hindsight.json").write_text(json.dumps({"mode": "local_external", **values}))
-    return load_settings(SETTINGS, home, "hindsight", {})
-
-
-@pytest.mark.parametrize(
-    ("session", "bank"),
-    [
-        (Session("s"), "hermes"),
-        (Session("s", platform="mcp"), "hermes"),
-        (Session("s", identity="coder"), "hermes-coder"),
-        (Session("s", platform="telegram", user_id="42"), "hermes-telegram-42-318da146c455727a"),
-        (Session("s", platform="slack", chat_id="C 7"), "hermes-slack-C-7-1b995532ecfa6ddb"),
-    ],
-)
-def test_each_profile_and_each_user_has_a_bank(tmp_path: Path, session: Session, bank: str) -> None:
-    assert bank_of(settings_of(tmp_path), session) == bank
-
-
-def test_users_whose_names_look_alike_have_different_banks(tmp_path: Path) -> None:
-    options = settings_of(tmp_path)
-    names = ["a@b", "a-b", "a b", "東京", "京都", "x" * 300, "x" * 301]
-    banks = {bank_of(options, Session("s", platform="matrix", user_id=name)) for name in names}
-    assert len(banks) == len(names)
-    assert all(len(bank) <= 192 for bank in banks)
-
-
-@pytest.mark.parametrize(
-    ("settings", "bank"),
-    [
-        ({"bank_id": "team"}, "team"),
-        ({"bank_id": "team", "bank_id_template": "{profile}-{platform}--{user}"}, "coder-telegram-42"),
-        ({"bank_id_template": "hermes_{workspace}_{session}"}, "hermes_w_s"),
-        ({"bank_id": "team", "bank_id_template": "{unknown}"}, "team"),
-    ],
-)
-def test_a_bank_that_is_set_wins(tmp_path: Path, settings: dict[str, str], bank: str) -> None:
-    session = Session("s", identity="coder", workspace="w", platform="telegram", user_id="42")
-    assert bank_of(settings_of(tmp_path, **settings), session) == bank
-
-
-def test_mission_and_dispositions_are_given_to_each_bank_once(
-    start: Callable[..., Agent], server: HindsightServer
-) -> None:
-    agent = start(bank_mission="Be brief.", bank_retain_mission="Keep names.", disposition_empathy=5)
-    recall(agent, "Where is it?")
-    assert server.banks == {}
-    for turn in ("t1", "t2"):
-        say(agent, "Remark.", turn)
-    say(agent, "Remark.", "t3", agent.session("s3", platform="telegram", user_id="ada"))
-    config = {"reflect_mission": "Be brief.", "retain_mission": "Keep names.", "disposition_empathy": 5}
-    assert [bank.config for bank in server.banks.values()] == [config, config]
-    assert len(server.bodies("/config")) == 2
-
-
-def test_the_file_of_hermes_agent_is_read(tmp_path: Path) -> None:
-    older = tmp_path / "hindsight" / "config.json"
-    older.parent.mkdir()
-    data = {
-        "mode": "local",
-        "banks": {"hermes": {"bankId": "mine", "budget": "low", "enabled": True}},
-        "recall_types": ["observation"],
-        "observation_scopes": [["home"], ["work", "team"]],
-        "timeout": 120,
-    }
-    older.write_text(json.dumps(data))
-    options = load_settings(SETTINGS, tmp_path, "hindsight", {})
-    assert (options.mode, options.bank_id, options.recall_budget) == ("local", "mine", "low")
-    assert (options.recall_types, options.timeout, options.warnings) == ("observation", 120.0, ())
-    assert options.observation_scopes == '[["home"], ["work", "team"]]'
-
-
-@pytest.mark.parametrize("scopes", ["per-tag", "a, b", "[1, 2]", "{}"])
-def test_scopes_that_are_none_are_told_at_the_start(start: Callable[..., Agent], scopes: str) -> None:
-    with pytest.raises(ConfigError, match="'observation_scopes' is"):
-        start(observation_scopes=scopes)
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"mode": "cloud"}, "'api_key' is not set; set HINDSIGHT_API_KEY in .env, or mode to local_external"),
-        ({"mode": "local_embedded"}, "hindsight-embed is not installed; pip install"),
-    ],
-)
-def test_what_is_missing_is_said_without_a_look_at_the_network(
-    start: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], said: str
-) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.delenv("HINDSIGHT_API_KEY", raising=False)
-    with pytest.raises(ProviderUnavailable, match=said):
-        start(**settings)
-    answer = HindsightProvider().is_available()
-    assert said.split(";")[0] in f"{answer.reason}"
-
-
-def test_the_self_test_writes_recalls_and_deletes(agent: Agent, server: HindsightServer) -> None:
-    checks = agent.run(agent.provider.check(agent.session()))
-    assert [(check.name, check.ok) for check in checks] == [
-        ("write", True),
-        ("recall", True),
-        ("delete", True),
-        ("extraction", True),
-    ]
-    assert server.texts("hermes") == {}
-
-
-def test_the_self_test_tells_of_writes_that_the_server_lost(agent: Agent, server: HindsightServer) -> None:
-    server.fail_extraction = True
-    say(agent, "Remark 1.")
-    *_, last = agent.run(agent.provider.check(agent.session()))
-    assert (last.ok, last.detail) == (False, "1 operations failed on the server")
-    assert last.remedy == "hermes hindsight operations --retry"
