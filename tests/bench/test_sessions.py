@@ -29,7 +29,7 @@ def test_a_small_run_measures_every_kind_of_query_and_loses_nothing(
     bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench, "APPENDS", 20)
-    options = Namespace(peer=None, runs=1, rounds=1, writers=[2], writes=5)
+    options = Namespace(peer=None, runs=1, rounds=1, writers=[2], writes=5, kept=None)
     found = bench.measure(400, tmp_path, options)
     assert found["size"]["all"] > 200
     answered = {kind: told.get("answered") for kind, told in found["search"].items() if kind != "all"}
