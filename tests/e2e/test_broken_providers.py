@@ -25,8 +25,7 @@ TURN = """
 import json, sys, time
 from hermes_core import open_memory
 
-with open_memory() as memory:
-    memory.manager._terms.deadlines.update(json.loads(sys.argv[1]))
+with open_memory(deadlines=json.loads(sys.argv[1])) as memory:
     session = memory.start_session("s1")
     prompt = memory.system_prompt(session)
     began = time.monotonic()
