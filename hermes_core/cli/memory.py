@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,9 @@ from hermes_core.setup.candidate import require_available
 
 DELIVERY_WAIT = 3.0
 """Seconds that a command waits for the provider to take a change; what it does not take by then, waits in the outbox."""
+
+_SENTENCE_END = re.compile(r"(?<=[.!]) ")
+_OF_THE_TOOL = re.compile(r"\bcurrent_entries into old_text\b|'operations'")
 
 START_WAIT = 15.0
 """Seconds that it waits before for a provider that starts slowly, as one with a model of its own does."""
@@ -356,6 +360,8 @@ def _refusal(result: dict[str, Any]) -> str:
     """Why a change was refused, what to do, and the entries that could have been meant."""
     error, remedy = result.get("error", "the change was refused"), result.get("remediation", "")
     told = f"{error}{' ' if error.endswith(('.', '!')) else '; '}{remedy}" if remedy else error
+    # A person has no `operations` and sees the entries below.
+    told = " ".join(one for one in _SENTENCE_END.split(told) if not _OF_THE_TOOL.search(one)) or told
     entries = result.get("matches") or result.get("current_entries") or []
     return "\n".join([told, *(f"  {entry}" for entry in entries)])
 
