@@ -5,6 +5,7 @@ The agent, the command line, the MCP server and a host of your own all start her
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -231,8 +232,12 @@ class Memory:
     def call_tool(self, name: str, arguments: Any, session: Session, call_id: str = "") -> str:
         """Run a tool that the model called; the answer is text for the model, an error never an exception.
 
-        Providers that have not started start now, also for a session that is not stored.
+        `arguments` are an object, or its JSON as chat APIs send it. Providers that have not started start now, also for
+        a session that is not stored.
         """
+        if isinstance(arguments, str):
+            with contextlib.suppress(ValueError, RecursionError):
+                arguments = json.loads(arguments)
         if name == SESSION_SEARCH_SCHEMA["name"]:
             return self._search.call(arguments, session)
         if name == MEMORY_SCHEMA["name"] and not self.curated.enabled_targets:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from hermes_core.contract.values import RecallItem
 from hermes_core.kit.times import local_time
 from hermes_core.manager.manager import RecallResult
-from hermes_core.safety.fence import build_memory_context_block, inject_memory_context
+from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, sanitize_context
 from hermes_core.sessions.records import SearchHit
 
 Source = Literal["memory", "provider", "sessions"]
@@ -29,8 +29,14 @@ class TurnRecall:
         return build_memory_context_block(self.contexts)
 
     def inject(self, content: Any) -> Any:
-        """This request's copy of the user message, text or parts, with the fence behind it; the original stays."""
-        return inject_memory_context(content, self.contexts)
+        """This request's copy of the user message, text or parts, with the fence behind it; the original stays.
+
+        A fence that the person wrote is taken out of the copy: only memory speaks as memory.
+        """
+        own: Any = (
+            sanitize_context(content) if isinstance(content, str) else [_unfenced(part) for part in content]
+        )
+        return inject_memory_context(own, self.contexts)
 
 
 class Told:
@@ -59,6 +65,11 @@ class Told:
                 self._texts.append(text)
                 found.append(item)
         return tuple(found)
+
+
+def _unfenced(part: Any) -> Any:
+    text = part.get("text") if isinstance(part, dict) else None
+    return {**part, "text": sanitize_context(text)} if isinstance(text, str) else part
 
 
 def _plain(text: str) -> str:
