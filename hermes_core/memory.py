@@ -439,6 +439,8 @@ class Memory:
             return entry.failed(self._load_error, state if entry.state == "active" else entry.state)
         for health in self.manager.health():
             if health.name == entry.name:
+                if health.state == "idle" and entry.state == "active":  # chosen, and nobody has spoken yet
+                    return dataclasses.replace(entry, notes=self._notes)
                 return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=self._notes)
         return entry
 

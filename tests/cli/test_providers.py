@@ -33,6 +33,9 @@ def test_the_listing_says_what_is_there_and_how_it_is(
 ) -> None:
     states = {entry["name"]: entry["state"] for entry in data("providers")}
     assert states["notes"] == states["holographic"] == "idle"
+    hermes("memory", "use", "notes")
+    chosen = next(one for one in data("providers") if one["name"] == "notes")
+    assert (chosen["state"], chosen["reason"]) == ("active", "")
     assert states[absent] == "unavailable"
     shown = hermes("providers").stdout
     assert "it is not installed" in shown
