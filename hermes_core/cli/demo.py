@@ -21,9 +21,13 @@ from hermes_core.importers import read_file
 from hermes_core.importers.sample import SampleQuestion, sample_path, sample_questions
 from hermes_core.memory import Memory, open_memory
 from hermes_core.recalled import Recalled
+from hermes_core.storage.files import ensure_folder
 
 REMEMBERED = "Nadia can't eat cashews or pistachios."
 QUESTION = "Which nuts must I leave out when I cook for Nadia?"
+
+MARK = ".hermes-demo"
+"""A file in a home that a demo made: a later one may go on in it, and in no other."""
 
 SHOWN = 3
 """Results of each question that are looked at for its evidence."""
@@ -35,7 +39,7 @@ SHOWN = 3
 )
 def demo(keep: Path | None) -> None:
     """Import a sample conversation and recall facts from it. Uses a home of its own, never yours."""
-    with _home(keep) as home:
+    with own_home(keep) as home:
         # A turn of the demo is given past sessions unasked; in a home of your own the model asks for them.
         set_value(home, "recall.sessions", "auto")
         if importlib.util.find_spec("hermes_holographic") is not None:
@@ -52,9 +56,15 @@ def demo(keep: Path | None) -> None:
 
 
 @contextmanager
-def _home(keep: Path | None) -> Iterator[HermesHome]:
+def own_home(keep: Path | None) -> Iterator[HermesHome]:
+    """The home of a demo: thrown away afterwards, or kept in a folder that is no person's."""
     if keep is not None:
-        yield HermesHome(keep.absolute())
+        marked = keep.absolute() / MARK
+        if not marked.exists() and keep.is_dir() and any(keep.iterdir()):
+            raise Failure(f"{str(keep)!r} is not empty and no demo's; name a folder that is not there yet")
+        ensure_folder(marked.parent)
+        marked.touch()
+        yield HermesHome(marked.parent)
         return
     with tempfile.TemporaryDirectory(prefix="hermes-demo-") as folder:
         yield HermesHome(Path(folder))

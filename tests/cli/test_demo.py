@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hermes_core.cli.demo import own_home
+
+
+def test_the_demo_goes_into_no_home_of_a_person(hermes: Any, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("memory: {}\n")
+    refused = hermes("demo", "--keep", tmp_path, code=1)
+    assert "is not empty and no demo's; name a folder that is not there yet" in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+    assert (tmp_path / "config.yaml").read_text() == "memory: {}\n"
+
+
+def test_a_demo_that_was_kept_can_be_run_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        with own_home(tmp_path / "kept") as home:
+            (home.path / "config.yaml").write_text("memory: {}\n")
