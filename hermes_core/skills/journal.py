@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,18 @@ class Journal:
         """What happened, newest first."""
         sql = _SELECT + " WHERE done = 1 ORDER BY id DESC LIMIT ?"
         return [Change(*row) for row in self._database.execute(sql, (limit,))]
+
+    def standing(self) -> Change | None:
+        """The newest change that no later one took back; only the last change of a file can be taken back."""
+        undone: Counter[str] = Counter()
+        for change in self.changes(CHANGES_KEPT):
+            if change.action == "undo":
+                undone[change.path] += 1
+            elif undone[change.path]:
+                undone[change.path] -= 1
+            else:
+                return change
+        return None
 
     def find(self, change: int) -> Change | None:
         """One change that happened."""

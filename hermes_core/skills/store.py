@@ -132,12 +132,14 @@ class SkillStore:
         return self._change(self._own_path(name), "delete", lambda _: None, session_id)
 
     def undo(self, change: int | None = None, session_id: str = "") -> Change:
-        """Take back a change (the last one for None); refused when the skill was changed again since."""
+        """Take back a change (for None the last that was not taken back yet); refused when the skill was changed since."""
         self._settle()
-        recent = self._journal.changes(1)
-        found = (recent[0] if recent else None) if change is None else self._journal.find(change)
+        found = self._journal.standing() if change is None else self._journal.find(change)
         if found is None:
-            raise SkillError(f"there is no change {change!r} of skills" if change else "nothing was changed")
+            what = (
+                "there is nothing to undo" if change is None else f"there is no change {change!r} of skills"
+            )
+            raise SkillError(what, "hermes skills history lists the changes")
         self._change(found.path, "undo", lambda now: _restored(found, now), session_id)
         return found
 

@@ -96,6 +96,16 @@ def test_every_change_can_be_taken_back_in_order(store: SkillStore) -> None:
     assert [change.action for change in store.history()] == ["undo", "undo", "delete", "patch", "create"]
 
 
+def test_undo_goes_back_change_by_change_until_nothing_is_left(store: SkillStore) -> None:
+    store.create("deploy", "ops", skill())
+    store.create("brew", "home", skill("brew"))
+    store.patch("deploy", "Run it.", "Walk.")
+    assert [store.undo().id for _ in range(3)] == [3, 2, 1]
+    assert store.index() == ""
+    with pytest.raises(SkillError, match="there is nothing to undo"):
+        store.undo()
+
+
 def test_a_change_that_was_edited_since_is_not_taken_back(store: SkillStore) -> None:
     change = store.create("deploy", "ops", skill())
     store.patch("deploy", "Run it.", "Walk.")
