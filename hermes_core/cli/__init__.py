@@ -123,6 +123,12 @@ class LazyGroup(click.Group):
                 return super().invoke(ctx)
         except HermesError as exc:
             raise Failure(str(exc)) from exc
+        except click.Abort as exc:
+            # Ctrl-C and a "no" need no word; a question at the end of the input does.
+            if isinstance(exc.__context__, EOFError):
+                click.echo(err=True)
+                raise Failure("a question was left without an answer; options answer it: see --help") from exc
+            raise
         except OSError as exc:
             # A reader who has seen enough, as `head` has, is no failure to speak of.
             if exc.errno == errno.EPIPE:

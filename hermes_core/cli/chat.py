@@ -178,7 +178,8 @@ def _tell(talk: Chat, result: TurnResult) -> None:
         for label, text in result.recall.contexts:
             click.secho(f"recalled from {label}:\n{printable(text)}", dim=True, err=True)
     if result.outcome == "failed":
-        click.secho(f"error: {printable('; '.join(result.problems))}", fg="red", err=True)
+        for problem in result.problems:
+            click.secho(f"error: {printable(problem)}", fg="red", err=True)
     else:
         warn(result.problems)
 

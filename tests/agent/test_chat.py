@@ -99,10 +99,9 @@ def test_without_a_model_it_says_what_to_write(hermes_home: HermesHome) -> None:
 def test_a_model_that_fails_fails_the_command(home: HermesHome, server: ModelServer) -> None:
     server._script = [Reply(status=500)]
     result = chat("-m", "Hello.")
-    assert result.exit_code == 1
-    assert "error: " in result.stderr
-    assert "answered 500: scripted failure;" in result.stderr
-    assert result.stdout == ""
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: ")
+    assert "answered 500" in result.stderr
 
 
 def test_without_memory_no_tool_of_it_is_offered(home: HermesHome, server: ModelServer) -> None:

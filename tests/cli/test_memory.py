@@ -254,7 +254,9 @@ def test_a_users_profile_is_shown_changed_and_undone_by_name(
 def test_prune_forgets_what_undo_could_bring_back(hermes: Any, data: Any) -> None:
     hermes("memory", "add", "The code is 4711")
     hermes("memory", "remove", "4711")
-    assert "can be undone any more" in hermes("memory", "prune", code=1).stdout
+    unanswered = hermes("memory", "prune", code=1)
+    assert "can be undone any more" in unanswered.stdout
+    assert "options answer it: see --help" in unanswered.stderr
     assert "gone" in hermes("memory", "prune", "--yes").stdout
     assert all("4711" not in str(change) for change in data("memory", "history"))
     assert "There is no change to undo" in hermes("memory", "undo", code=1).stderr
