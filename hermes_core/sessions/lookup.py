@@ -169,7 +169,7 @@ class Lookup:
         for a, b in combinations(terms, 2):
             if a.kind == b.kind:
                 expression = f"({a.expression}) AND ({b.expression})"
-                places, _ = self._places(a.kind, expression, ENOUGH)
+                places = self._places(a.kind, expression, ENOUGH)
                 found.append(_Found(a.kind, expression, dict.fromkeys(places, 1.0), True, len(places)))
         return [one for one in found if one.places]
 
