@@ -5,6 +5,7 @@ Vectors stand beside the rows in state.db and go with them. Who lacks the extra 
 
 from __future__ import annotations
 
+import atexit
 import logging
 import sqlite3
 import threading
@@ -98,6 +99,8 @@ class Meaning:
             if not self._stopping and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._run, name="hermes-meaning", daemon=True)
                 self._thread.start()
+                # A process that ends while the model runs is aborted: so who forgot to close is waited for as well.
+                atexit.register(self.close)
 
     def build(self, progress: Callable[[int], None] | None = None) -> int:
         """Make what is missing now; returns for how many messages. Another process that does it is waited for.
@@ -138,6 +141,7 @@ class Meaning:
 
     def close(self) -> None:
         """End the thread; a step under way is waited for."""
+        atexit.unregister(self.close)
         with self._lock:
             self._stopping = True
             self._wake.set()

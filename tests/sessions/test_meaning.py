@@ -250,3 +250,30 @@ def test_numpy_is_not_loaded_by_two_threads_at_once(opened: Callable[[], Session
         assert not found.wait(0.1)
     assert found.wait(10)
     searching.join()
+
+
+LEFT_OPEN = """
+import sys, time
+from pathlib import Path
+from hermes_core.recall import dense
+from hermes_core.sessions.db import SessionDB
+
+def slow():
+    begun.touch()
+    time.sleep(0.3)
+    Path(sys.argv[1], "ended").touch()
+    raise OSError("no model today")
+
+begun = Path(sys.argv[1], "begun")
+dense.encoder = slow
+db = SessionDB(Path(sys.argv[1], "state.db"), semantic=True)
+db.create_session("s1")
+db.append_message("s1", "user", "We adopted a puppy.")
+while not begun.exists():
+    time.sleep(0.01)
+"""
+
+
+def test_a_process_that_closes_nothing_ends_after_the_step_under_way(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", LEFT_OPEN, str(tmp_path)], timeout=50)
+    assert (ended.returncode, (tmp_path / "ended").exists()) == (0, True)
