@@ -22,13 +22,7 @@ from hermes_core import errors
 from hermes_core.agent.lifecycle import lifecycle_table
 from hermes_core.config_keys import BLOCKS, KEYS, LOAD_PROVIDERS, SEMANTIC, Key
 from hermes_core.contract import values
-from hermes_core.contract.hooks import (
-    OBSERVER_POLICIES,
-    POLICIES,
-    ObserverHooks,
-    Policy,
-    ProviderHooks,
-)
+from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES, ObserverHooks, Policy, ProviderHooks
 
 DOCS = Path(__file__).resolve().parent
 MADE = "<!-- Made by docs/generate.py out of the code; change it there. -->\n"

@@ -20,13 +20,7 @@ from typing import Any, Protocol
 
 from hermes_core.agent.answer import Answer, AnswerBuilder, Chat
 from hermes_core.agent.cancel import Cancel, relay
-from hermes_core.errors import (
-    ConfigError,
-    ContextOverflow,
-    ModelError,
-    ModelRefused,
-    ModelUnavailable,
-)
+from hermes_core.errors import ConfigError, ContextOverflow, ModelError, ModelRefused, ModelUnavailable
 from hermes_core.safety.redact import redact
 
 MAX_RETRY_AFTER = 120.0

@@ -12,14 +12,7 @@ import pytest
 
 from hermes_core import Availability, Field, HermesHome, Session, ToolCall
 from hermes_core.contract.provider import contract_faults
-from hermes_core.kit import (
-    RECALL_MODE,
-    BackendProvider,
-    BackendRefused,
-    ProviderUnavailable,
-    Settings,
-    tool,
-)
+from hermes_core.kit import RECALL_MODE, BackendProvider, BackendRefused, ProviderUnavailable, Settings, tool
 
 
 class Shop:

@@ -9,14 +9,7 @@ from pathlib import Path
 import click
 from click.testing import CliRunner, Result
 
-from hermes_core.kit.cli import (
-    json_option,
-    limit_option,
-    opened,
-    print_facts,
-    print_rows,
-    words_argument,
-)
+from hermes_core.kit.cli import json_option, limit_option, opened, print_facts, print_rows, words_argument
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 
-from hermes_core.contract.values import (
-    Capabilities,
-    Event,
-    Query,
-    Session,
-    SessionSwitch,
-    Turn,
-)
+from hermes_core.contract.values import Capabilities, Event, Query, Session, SessionSwitch, Turn
 from hermes_core.errors import BackendRefused, DatabaseCorrupt
 from hermes_core.home import HermesHome
 from hermes_core.manager.health import REPORT_EVERY

@@ -13,12 +13,7 @@ from hermes_core.errors import DatabaseUnavailable
 from hermes_core.recall.rank import count_tokens
 from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.tool import (
-    MAX_ANSWER,
-    MAX_CONTENT,
-    SessionSearchTool,
-    owner_of,
-)
+from hermes_core.sessions.tool import MAX_ANSWER, MAX_CONTENT, SessionSearchTool, owner_of
 
 ME = Session("now")
 

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_core import Session
-from hermes_core.kit.cli import (
-    json_option,
-    limit_option,
-    opened,
-    print_facts,
-    print_rows,
-    words_argument,
-)
+from hermes_core.kit.cli import json_option, limit_option, opened, print_facts, print_rows, words_argument
 from hermes_core.kit.process import attach
 
 if TYPE_CHECKING:

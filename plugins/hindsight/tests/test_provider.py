@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 from hermes_hindsight.documents import readable
 
-from hermes_core import (
-    BackendRefused,
-    BackendUnavailable,
-    Delegation,
-    Query,
-    SessionSwitch,
-)
+from hermes_core import BackendRefused, BackendUnavailable, Delegation, Query, SessionSwitch
 from plugins.hindsight.tests.conftest import AT, Agent
 from plugins.hindsight.tests.stand_in import HindsightServer
 

@@ -11,9 +11,7 @@ import pytest
 from hermes_hindsight import HindsightProvider
 from hermes_hindsight.settings import SETTINGS, bank_of
 
-from hermes_core import (
-    Session,
-)
+from hermes_core import Session
 from hermes_core.kit import ConfigError, ProviderUnavailable, load_settings
 from plugins.hindsight.tests.conftest import Agent
 from plugins.hindsight.tests.stand_in import HindsightServer

@@ -12,16 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from hermes_core import (
-    Availability,
-    Check,
-    Field,
-    MemoryWrite,
-    Query,
-    Recall,
-    RecallItem,
-    Session,
-)
+from hermes_core import Availability, Check, Field, MemoryWrite, Query, Recall, RecallItem, Session
 from hermes_core.kit import (
     ConfiguredProvider,
     Range,

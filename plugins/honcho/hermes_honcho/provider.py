@@ -21,16 +21,7 @@ from hermes_core import (
     SessionSwitch,
     Turn,
 )
-from hermes_core.kit import (
-    BackendProvider,
-    Range,
-    Settings,
-    ToolInputInvalid,
-    clip,
-    is_trivial,
-    redact,
-    tool,
-)
+from hermes_core.kit import BackendProvider, Range, Settings, ToolInputInvalid, clip, is_trivial, redact, tool
 from hermes_honcho import names
 from hermes_honcho.checks import self_test
 from hermes_honcho.client import Client, Found, Line, sdk_fault, sdk_version

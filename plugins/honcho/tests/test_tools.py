@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 from hermes_honcho import HonchoProvider
 
-from hermes_core import (
-    HermesHome,
-)
+from hermes_core import HermesHome
 from plugins.honcho.tests.conftest import Agent
 from plugins.honcho.tests.stand_in import HonchoServer
 

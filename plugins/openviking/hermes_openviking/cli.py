@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_core.kit import clip, fold_space
-from hermes_core.kit.cli import (
-    json_option,
-    limit_option,
-    opened,
-    print_facts,
-    print_rows,
-    words_argument,
-)
+from hermes_core.kit.cli import json_option, limit_option, opened, print_facts, print_rows, words_argument
 
 if TYPE_CHECKING:
     from hermes_openviking.provider import OpenVikingProvider

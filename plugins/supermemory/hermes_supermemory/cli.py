@@ -7,14 +7,7 @@ from typing import Any
 import click
 
 from hermes_core.kit import fold_space
-from hermes_core.kit.cli import (
-    json_option,
-    limit_option,
-    opened,
-    print_json,
-    print_rows,
-    words_argument,
-)
+from hermes_core.kit.cli import json_option, limit_option, opened, print_json, print_rows, words_argument
 from hermes_supermemory.settings import container_of
 
 
