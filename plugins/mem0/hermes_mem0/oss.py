@@ -197,11 +197,7 @@ class InProcess:
 def configuration(options: Settings, home: Path) -> dict[str, Any]:
     """Mem0's own configuration. A part that the setting `oss` holds comes first, as today's users have it."""
     own = options.oss or {}
-    parts = {
-        "embedder": _embedder(options),
-        "llm": _language_model(options),
-        "vector_store": _store(options),
-    }
+    parts = {"embedder": _embedder(options), "llm": _language_model(options), "vector_store": _store(options)}
     config: dict[str, Any] = {"version": "v1.1", "history_db_path": str(home / "mem0" / "history.db")}
     for name, part in parts.items():
         given = own.get(name)

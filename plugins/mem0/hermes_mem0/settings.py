@@ -65,12 +65,7 @@ SETTINGS = (
         help="Its key; none for a server of yours that asks for none",
         when={**_OSS, "embedder": "openai"},
     ),
-    Field(
-        "embedder_model",
-        help="Its model; for huggingface a name or a folder",
-        when=_OSS,
-        advanced=True,
-    ),
+    Field("embedder_model", help="Its model; for huggingface a name or a folder", when=_OSS, advanced=True),
     Field(
         "embedder_url",
         help="Its address, when it is a server of yours, as http://localhost:1234/v1",

@@ -58,12 +58,7 @@ class V5:
         options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
         with _edge():
             found = self._sdk.search(
-                ns,
-                query=query,
-                limit=limit,
-                search_mode=MODES.get(mode, mode),
-                threshold=floor,
-                **options,
+                ns, query=query, limit=limit, search_mode=MODES.get(mode, mode), threshold=floor, **options
             )
         return [one for one in map(_found, _rows(found, "results")) if one.text]
 
