@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +24,14 @@ class Named(RecordingProvider):
         self.name = name  # type: ignore[misc]
         self.results["get_tool_schemas"] = [{"name": tool} for tool in tools]
         self.results["system_prompt_block"] = f"block of {name}"
+
+
+def until(condition: Callable[[], object], timeout: float = 10.0) -> bool:
+    """Wait until the condition holds; whether it does."""
+    end = time.monotonic() + timeout
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.002)
+    return bool(condition())
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.outbox import Outbox
 from hermes_core.manager.payload import Transcript
 from hermes_core.testing.fakes import Clock, RecordingProvider, make_session, make_turn
+from tests.manager.conftest import until
 
 OpenManager = Callable[..., MemoryManager]
 
@@ -43,13 +44,6 @@ class Backend(RecordingProvider):
         if turn.user == "poison":
             raise ValueError("can't encode")
         self.taken.append(turn.id)
-
-
-def until(condition: Callable[[], object], timeout: float = 10.0) -> bool:
-    end = time.monotonic() + timeout
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.002)
-    return bool(condition())
 
 
 def start(manager: MemoryManager) -> MemoryManager:

@@ -13,6 +13,7 @@ from hermes_core.manager.health import STALE
 from hermes_core.manager.manager import MemoryManager, RecallPart
 from hermes_core.manager.prefetch import WARM_FOR, RecallResult, within
 from hermes_core.testing.fakes import Clock, RaisingProvider, RecordingProvider, make_session
+from tests.manager.conftest import until
 
 OpenManager = Callable[..., MemoryManager]
 
@@ -33,16 +34,9 @@ def text(result: RecallResult) -> str:
     return part(result).recall.render()
 
 
-def eventually(condition: Callable[[], object]) -> bool:
-    end = time.monotonic() + 10
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.002)
-    return bool(condition())
-
-
 def warmed(manager: MemoryManager, session: Session) -> bool:
     """Whether a result has come for the session's next turn."""
-    return eventually(lambda: manager._prefetch._warmed[("fake", session.id)]._recall)
+    return until(lambda: manager._prefetch._warmed[("fake", session.id)]._recall)
 
 
 def test_the_current_question_is_asked_first(open_manager: OpenManager) -> None:
@@ -208,7 +202,7 @@ def test_a_provider_that_is_not_ready_is_not_waited_for(open_manager: OpenManage
     assert part(result).state == "degraded"
     assert "initialize has run" in part(result).reason
     gate.set()
-    assert eventually(lambda: manager.health()[0].state == "active")
+    assert until(lambda: manager.health()[0].state == "active")
     assert part(manager.prefetch_all(Query("tea"), A)).origin == "fresh"
 
 
@@ -259,7 +253,7 @@ def test_small_talk_says_nothing_about_a_backend_that_is_down(open_manager: Open
         manager.on_turn_start(number, "thanks", A)
         assert "not waited for" in part(manager.prefetch_all(Query("thanks"), A)).reason
         manager.rebuild_system_prompt(A)
-        assert eventually(lambda: not manager._prefetch._probes["fake"].under_way)
+        assert until(lambda: not manager._prefetch._probes["fake"].under_way)
 
 
 def test_a_tool_that_fails_or_works_says_nothing_about_recall(open_manager: OpenManager) -> None:
@@ -302,9 +296,7 @@ def test_a_breaker_that_opened_lets_one_recall_through_after_a_while(
     for number in range(10):
         manager.on_turn_start(number, "hi", A)
         result = manager.prefetch_all(Query("tea"), A)
-        assert eventually(
-            lambda: not manager._prefetch._probes or not manager._prefetch._probes["fake"].under_way
-        )
+        assert until(lambda: not manager._prefetch._probes or not manager._prefetch._probes["fake"].under_way)
     assert len(provider.of("prefetch")) == 5
     assert "prefetch open: left alone for 60 s more" in part(result).reason
     provider.results.clear()
@@ -312,7 +304,7 @@ def test_a_breaker_that_opened_lets_one_recall_through_after_a_while(
     clock.advance(60)
     manager.on_turn_start(2, "hi", A)
     assert part(manager.prefetch_all(Query("tea"), A)).origin == "none"
-    assert eventually(lambda: manager.health()[0].breakers["read"] == "closed")
+    assert until(lambda: manager.health()[0].breakers["read"] == "closed")
     assert part(manager.prefetch_all(Query("tea"), A)).origin == "fresh"
 
 
