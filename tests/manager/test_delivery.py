@@ -367,7 +367,9 @@ def test_a_rewind_drops_what_was_not_sent_and_names_what_was(open_manager: OpenM
 
 
 def test_a_full_outbox_refuses_the_write_visibly(open_manager: OpenManager, hermes_home: HermesHome) -> None:
-    manager = open_manager(Backend())
+    backend = Backend()
+    backend.down = BackendUnavailable("down")
+    manager = open_manager(backend)
     manager._writes.outbox.close()
     manager._writes.outbox = Outbox(hermes_home, max_rows=1)
     manager.sync_all(make_turn("t1"), A)
