@@ -133,7 +133,7 @@ def hindsight() -> Iterator[Backend]:
 
     with HindsightServer(KEY) as server:
         settings = {"mode": "local_external", "api_url": server.url}
-        yield over_http(server.http, settings, server.said, HINDSIGHT_API_KEY=KEY)
+        yield over_http(server, settings, server.said, HINDSIGHT_API_KEY=KEY)
 
 
 @contextmanager
@@ -142,7 +142,7 @@ def retaindb() -> Iterator[Backend]:
 
     with RetainDB() as server:
         settings = {"base_url": server.url}
-        yield over_http(server.http, settings, lambda: server.said, RETAINDB_API_KEY=KEY)
+        yield over_http(server, settings, lambda: server.said, RETAINDB_API_KEY=KEY)
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def supermemory() -> Iterator[Backend]:
 
     with Supermemory() as server:
         settings = {"base_url": server.url}
-        yield over_http(server.http, settings, lambda: server.said, SUPERMEMORY_API_KEY=KEY)
+        yield over_http(server, settings, lambda: server.said, SUPERMEMORY_API_KEY=KEY)
 
 
 @contextmanager
