@@ -91,14 +91,16 @@ def plot(scores: Sequence[Mapping[str, Any]], k: int, path: Path) -> None:
     from matplotlib import pyplot
 
     figure, (depths, costs) = pyplot.subplots(1, 2, figsize=(12, 4.5))
-    for one in scores:
+    colors = pyplot.get_cmap("tab20")
+    for number, one in enumerate(scores):
         overall, tokens = one["overall"], one[f"tokens_at_{k}"]
         shares = [100 * overall[f"recall@{depth}"] for depth in DEPTHS]
         low, high = (overall.get(f"recall@10_{end}", overall["recall@10"]) for end in ("low", "high"))
-        (line,) = depths.plot(DEPTHS, shares, marker="o", label=one["system"])
+        color = colors(number % 20)
+        depths.plot(DEPTHS, shares, marker="o", color=color, label=one["system"])
         share = 100 * overall["recall@10"]
         spread = [[share - 100 * low], [100 * high - share]]
-        costs.errorbar([max(tokens, 1)], [share], yerr=spread, fmt="o", capsize=3, color=line.get_color())
+        costs.errorbar([max(tokens, 1)], [share], yerr=spread, fmt="o", capsize=3, color=color)
     depths.set(xlabel="messages recalled", ylabel="evidence recalled, %", ylim=(-3, 103), xticks=DEPTHS)
     costs.set(
         xlabel=f"tokens given with {k} messages", ylabel="evidence in ten, %", xscale="log", ylim=(-3, 103)
