@@ -64,7 +64,11 @@ def unasked(conversations: Sequence[Conversation], console: Console, *, semantic
             talk = [Question(text, frozenset(), 0) for text in SMALL_TALK]
             for question in (*conversation.questions, *talk):
                 always = db.search(question.text)
-                given = [] if is_trivial(question.text) else db.search(question.text, unasked=True)
+                given = (
+                    []
+                    if is_trivial(question.text)
+                    else db.search(question.text, limit=rank.MOST_TOLD, unasked=True)
+                )
                 kind = {0: "small_talk", 5: "adversarial"}.get(question.category, "answerable")
                 for at, hits in enumerate((always, given)):
                     tokens[kind][at] += sum(rank.count_tokens(hit.text) for hit in hits)
@@ -75,7 +79,7 @@ def unasked(conversations: Sequence[Conversation], console: Console, *, semantic
                     )
     figures = {f"{kind}_tokens": given / max(always, 1) for kind, (always, given) in tokens.items()}
     always_recall, given_recall = (fmean(column) for column in zip(*recalls, strict=True))
-    return figures | {"recall@10_always": always_recall, "recall@10_unasked": given_recall}
+    return figures | {"recall_of_ten": always_recall, "recall_unasked": given_recall}
 
 
 NEUTRAL: dict[str, float | tuple[float, ...]] = {

@@ -46,7 +46,7 @@ from hermes_core.loader.observers import load_observers
 from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.prefetch import CHARS_PER_TOKEN, within
-from hermes_core.recall.rank import count_tokens
+from hermes_core.recall.rank import MOST_TOLD, count_tokens
 from hermes_core.recalled import Recalled, RecallReport, Told, TurnRecall, found_item, recalled
 from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.db import SessionDB
@@ -455,7 +455,9 @@ class Memory:
         user, here = owner_of(session) or None, tuple(self.sessions.lineage(session.id))
         hits = self.sessions.everything(query.budget * CHARS_PER_TOKEN, user=user, exclude_sessions=here)
         if hits is None:
-            hits = self.sessions.search(query.text, exclude_sessions=here, user=user, unasked=True)
+            hits = self.sessions.search(
+                query.text, exclude_sessions=here, user=user, limit=MOST_TOLD, unasked=True
+            )
         return within(Recall(told.new(map(found_item, hits))), query.budget).items
 
     def _prompt_entries(self, session: Session) -> list[str]:

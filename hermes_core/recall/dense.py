@@ -9,20 +9,22 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_core.errors import ConfigError
+from hermes_core.recall.tokens import STOP_WORDS
 
 if TYPE_CHECKING:
     import numpy
 
     Vectors = numpy.ndarray[Any, numpy.dtype[Any]]
 
-MODEL = "all-MiniLM-L6-v2-int8"
+MODEL = "all-MiniLM-L6-v2-int8, words"
 """What is recorded with each vector; others are made anew."""
 
 DIMENSION = 384
@@ -61,8 +63,16 @@ def _encoder() -> Encoder:
     return Encoder()
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A text as the model reads it: a unit vector of the whole, and one for each piece of its words that tell something."""
+
+    whole: Vectors
+    words: Vectors
+
+
 class Encoder:
-    """Text to unit vectors of `DIMENSION` numbers: the mean of the model's last states. Safe between threads."""
+    """Text to unit vectors of `DIMENSION` numbers: the model's last states, and their mean. Safe between threads."""
 
     def __init__(self) -> None:
         try:
@@ -82,36 +92,79 @@ class Encoder:
         self._tokenizer = BertWordPieceTokenizer(str(_VOCABULARY), lowercase=True)
         self._tokenizer.enable_truncation(LONGEST)
 
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        """A row of float32 for each text; texts of one length go through the model together."""
-        import numpy
-
-        found = numpy.zeros((len(texts), DIMENSION), numpy.float32)
+    def read(self, texts: Sequence[str], without: Collection[str] = ()) -> list[Reading]:
+        """Each text, without the words (in lower case) that are not to count; texts of one length are read together."""
+        found: dict[int, Reading] = {}
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
         for start in range(0, len(order), BATCH):
             rows = order[start : start + BATCH]
-            found[rows] = self._states([texts[row] for row in rows])
-        return found
+            found.update(zip(rows, self._read([texts[row] for row in rows], without), strict=True))
+        return [found[row] for row in range(len(texts))]
 
-    def _states(self, texts: Sequence[str]) -> Vectors:
+    def _read(self, texts: Sequence[str], without: Collection[str]) -> Iterator[Reading]:
         import numpy
 
-        tokens = [one.ids for one in self._tokenizer.encode_batch(list(texts))]
-        shape = (len(tokens), max(map(len, tokens)))
+        read = self._tokenizer.encode_batch(list(texts))
+        shape = (len(read), max(len(one.ids) for one in read))
         ids, mask = numpy.zeros(shape, numpy.int64), numpy.zeros(shape, numpy.int64)
-        for row, known in enumerate(tokens):
-            ids[row, : len(known)], mask[row, : len(known)] = known, 1
+        for row, one in enumerate(read):
+            ids[row, : len(one.ids)], mask[row, : len(one.ids)] = one.ids, 1
         given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": numpy.zeros_like(ids)}
         states = self._session.run(None, given)[0]
-        mean = (states * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
-        return numpy.asarray(mean / numpy.linalg.norm(mean, axis=1, keepdims=True), numpy.float32)
+        means = _unit((states * mask[..., None]).sum(1))
+        for text, one, mean, pieces in zip(texts, read, means, states, strict=True):
+            telling = [at for at, word in enumerate(_words(text, one)) if word and word not in without]
+            yield Reading(mean, _unit(pieces[telling]))
 
 
-def to_bytes(vectors: Vectors) -> list[bytes]:
-    """Each unit vector as 8-bit numbers, `DIMENSION` bytes a row, `FULL` for 1; what is larger than 0.3 is cut."""
+def _words(text: str, read: Any) -> Iterator[str]:
+    """For each piece the word it is of, in lower case; "" where that tells nothing."""
+    spans: dict[int, tuple[int, int]] = {}
+    for number, (start, end) in zip(read.word_ids, read.offsets, strict=True):
+        if number is not None:
+            spans[number] = (spans.get(number, (start, end))[0], end)
+    for number in read.word_ids:
+        word = text[slice(*spans[number])].lower() if number is not None else ""
+        yield word if word.isalnum() and word not in STOP_WORDS else ""
+
+
+def _unit(rows: Vectors) -> Vectors:
     import numpy
 
-    return [row.tobytes() for row in numpy.clip(numpy.rint(vectors * FULL), -127, 127).astype(numpy.int8)]
+    return numpy.asarray(rows / numpy.linalg.norm(rows, axis=1, keepdims=True), numpy.float32)
+
+
+def to_bytes(vector: Vectors) -> bytes:
+    """A unit vector as 8-bit numbers, `FULL` for 1; what is larger than 0.3 is cut."""
+    import numpy
+
+    return bytes(numpy.clip(numpy.rint(vector * FULL), -127, 127).astype(numpy.int8))
+
+
+def to_bits(vectors: Vectors) -> bytes:
+    """The signs of unit vectors, `DIMENSION / 8` bytes each: told by these, words are as near as by the numbers."""
+    import numpy
+
+    return bytes(numpy.packbits(vectors > 0, axis=1))
+
+
+def nearest(asked: Vectors, texts: Sequence[bytes]) -> Vectors:
+    """A row for each of `texts`, which are `to_bits` of one word at least: how near its nearest word is to each of `asked`.
+
+    On a scale of its own, the same for all: a bit counts 0 or 1 where the sign it stands for is -1 or 1.
+    """
+    import numpy
+
+    size = DIMENSION // 8
+    found = numpy.empty((len(texts), len(asked)), numpy.float32)
+    for first in range(0, len(texts), BATCH):
+        some = texts[first : first + BATCH]
+        bits = numpy.frombuffer(b"".join(some), numpy.uint8).reshape(-1, size)
+        starts = numpy.cumsum([0, *(len(text) // size for text in some[:-1])])
+        # Not by `@`: so small a product is not worth BLAS's threads, which wait for a core when others keep it busy.
+        products = numpy.einsum("wd,ad->wa", numpy.unpackbits(bits, axis=1).astype(numpy.float32), asked)
+        found[first : first + len(some)] = numpy.maximum.reduceat(products, starts)
+    return found
 
 
 def _weights() -> Path | None:

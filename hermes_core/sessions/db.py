@@ -397,7 +397,7 @@ class SessionDB(SessionFile):
 
         A question is read as people type it: any punctuation, any script; "quoted phrases", `prefix*` and AND, OR, NOT
         in capitals are demands. `since` and `until` are epoch seconds, `user` is compared with the session's own.
-        `unasked` is for recall that nobody asked for: it finds nothing when no message holds enough of the question.
+        `unasked` is for recall that nobody asked for: it finds only messages likely enough to answer for their length.
         Without `snippets` those of the hits are empty; `snippet_of` makes one.
         """
         filters = Filters(

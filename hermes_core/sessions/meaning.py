@@ -1,4 +1,4 @@
-"""Search by meaning: a vector for each message and for the message with the one before it, made in the background.
+"""Search by meaning: a vector for each message and the signs of one for each of its words, made in the background.
 
 Vectors stand beside the rows in state.db and go with them. Who lacks the extra `[semantic]` has none, and searches by words.
 """
@@ -6,10 +6,11 @@ Vectors stand beside the rows in state.db and go with them. Who lacks the extra 
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from filelock import FileLock, Timeout
 
 from hermes_core.errors import ConfigError, HermesError
 from hermes_core.recall import dense
+from hermes_core.recall.tokens import words
 from hermes_core.storage.files import PRIVATE_FILE
 from hermes_core.storage.sqlite import Database
 
@@ -27,11 +29,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OWN_WEIGHT = 0.3
-PAIR_WEIGHT = 0.55
-"""What a standard deviation of likeness is worth beside one of the words' score: of the message alone, and of the message
-with the one before it. Fitted with the constants of `recall.rank`.
+WHOLE_WEIGHT = 0.3
+WORDS_WEIGHT = 0.6
+SESSION_WEIGHT = 0.5
+"""What a standard deviation of likeness is worth: of the message as a whole, of its words and those around it, and of the best
+such message of its session. Fitted with the constants of `recall.rank`; without them recall@10 falls from 84.7 to 83.4, 82.9
+and 84.1.
 """
+
+NEARBY = {0: 1.0, -1: 0.9, -2: 0.7, 1: 0.7}
+"""Messages around one, by how far on they are, whose words stand for it, and what these count."""
 
 DONE = "meaning:"
 """With the name of a model: the key in state_meta of the last message that was looked at."""
@@ -48,19 +55,32 @@ CHUNK = 16_384
 """Vectors multiplied at once: 8-bit numbers become floats only piece by piece."""
 
 _MISSING = """
-    SELECT m.id, m.speaker, m.role, m.content, b.speaker AS asker, b.role AS asker_role, b.content AS before
-    FROM messages m LEFT JOIN messages b ON b.session_key = m.session_key AND b.position = m.position - 1
-    WHERE m.id > ? AND m.state < 2 AND m.role IN ('user', 'assistant') AND trim(m.content) <> ''
-    ORDER BY m.id LIMIT ?
+    SELECT id, speaker, role, content FROM messages
+    WHERE id > ? AND state < 2 AND role IN ('user', 'assistant') AND trim(content) <> '' ORDER BY id LIMIT ?
+"""
+
+_AROUND = f"""
+    SELECT m.id, m.session_key, o.position - m.position, o.id FROM json_each(?) w
+    CROSS JOIN messages m ON m.id = w.value
+    CROSS JOIN messages o ON o.session_key = m.session_key
+        AND o.position BETWEEN m.position + {min(NEARBY)} AND m.position + {max(NEARBY)}
+"""
+
+_WORDS = """
+    SELECT v.message_id, v.words FROM json_each(?) w CROSS JOIN vectors v ON v.message_id = w.value
+    WHERE v.model = ? AND v.words <> x''
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """How like a question each message is: `ids` ascending, `worth` in standard deviations of all of them."""
+    """How like a question each message is as a whole: `ids` ascending, `worth` in standard deviations of all of them.
+    `asked` are the question's own words.
+    """
 
     ids: Array
     worth: Array
+    asked: Array
 
     def of(self, message_id: int) -> float:
         """0, which is the mean, for a message that has no vector yet."""
@@ -178,8 +198,13 @@ class Meaning:
         rows = self._database.execute(_MISSING, (self._done(), STEP)).fetchall()
         if not rows:
             return 0
-        vectors = dense.to_bytes(dense.encoder().encode([text for row in rows for text in _texts(row)]))
-        made = [(row["id"], dense.MODEL, *vectors[2 * n : 2 * n + 2]) for n, row in enumerate(rows)]
+        readings = dense.encoder().read(
+            [f"{row['speaker'] or row['role']}: {row['content']}" for row in rows]
+        )
+        made = [
+            (row["id"], dense.MODEL, dense.to_bytes(reading.whole), dense.to_bits(reading.words))
+            for row, reading in zip(rows, readings, strict=True)
+        ]
         with self._database.transaction() as connection:
             # A row may have been deleted meanwhile.
             connection.executemany(
@@ -198,8 +223,10 @@ class Meaning:
 
     # ---------------------------------------------------------------- comparing
 
-    def likeness(self, question: str) -> Likeness | None:
-        """How like `question` all messages are; None when none has a vector, or the model can't be run."""
+    def likeness(self, question: str, names: Collection[str] = ()) -> Likeness | None:
+        """How like `question` all messages are, its words without these `names`; None when none has a vector, or the
+        model can't be run.
+        """
         if self._behind():
             self.wake()
         with self._lock:
@@ -207,10 +234,39 @@ class Meaning:
             matrix = self._loaded
         if matrix is None or not self.works():
             return None
-        asked = dense.encoder().encode([question])[0]
-        worth = OWN_WEIGHT * _standard(_products(matrix.own, asked))
-        worth += PAIR_WEIGHT * _standard(_products(matrix.pair, asked))
-        return Likeness(matrix.ids, worth)
+        (asked,) = dense.encoder().read([question], {word for name in names for word in words(name)})
+        worth = WHOLE_WEIGHT * _standard(_products(matrix.own, asked.whole))
+        return Likeness(matrix.ids, worth, asked.words)
+
+    def closeness(self, asked: Array, ids: Sequence[int]) -> dict[int, float]:
+        """How near these messages come to the words `asked`, in standard deviations, and those of their sessions.
+
+        A word is as near as its nearest in the message or around it. Messages without vectors are left out.
+        """
+        import numpy
+
+        around = self._database.execute(_AROUND, (json.dumps(ids),)).fetchall()
+        both = json.dumps(sorted({other for *_, other in around}))
+        texts = dict(self._database.execute(_WORDS, (both, dense.MODEL)).fetchall())
+        if not (texts and len(asked)):
+            return {}
+        near = dense.nearest(asked, list(texts.values()))
+        none = numpy.full((1, len(asked)), -numpy.inf)
+        near = numpy.concatenate((near - near.mean(0), none))
+        at = {message: row for row, message in enumerate(texts)}
+        rows: dict[int, list[int]] = {}
+        session_of: dict[int, int] = {}
+        for one, session, step, other in around:
+            if other in at:
+                rows.setdefault(one, [len(texts)] * len(NEARBY))[list(NEARBY).index(step)] = at[other]
+                session_of[one] = session
+        shares = numpy.array(list(NEARBY.values()))[:, None]
+        words = _standard((shares * near[numpy.array(list(rows.values()))]).max(1).sum(1))
+        best: dict[int, float] = {}
+        for one, value in zip(rows, words, strict=True):
+            best[session_of[one]] = max(value, best.get(session_of[one], value))
+        sessions = _standard(numpy.array([best[session_of[one]] for one in rows]))
+        return dict(zip(rows, WORDS_WEIGHT * words + SESSION_WEIGHT * sessions, strict=True))
 
     def works(self) -> bool:
         """Whether the model runs; `fault` says why it does not."""
@@ -229,31 +285,23 @@ class Meaning:
 class _Matrix:
     ids: Array
     own: Array
-    pair: Array
 
 
 def _grown(database: Database, known: _Matrix | None) -> _Matrix | None:
-    """The vectors of all messages: those that are known and those made since."""
+    """The vectors of whole messages: those that are known and those made since."""
     with dense.LOADING:
         import numpy
 
     last = int(known.ids[-1]) if known is not None else 0
-    sql = "SELECT message_id, own, pair FROM vectors WHERE message_id > ? AND model = ? ORDER BY message_id"
+    sql = "SELECT message_id, own FROM vectors WHERE message_id > ? AND model = ? ORDER BY message_id"
     rows = database.execute(sql, (last, dense.MODEL)).fetchall()
     if not rows:
         return known
     ids = numpy.array([row[0] for row in rows], numpy.int64)
-    own, pair = (
-        numpy.frombuffer(b"".join(row[column] for row in rows), numpy.int8).reshape(-1, dense.DIMENSION)
-        for column in (1, 2)
-    )
+    own = numpy.frombuffer(b"".join(row[1] for row in rows), numpy.int8).reshape(-1, dense.DIMENSION)
     if known is None:
-        return _Matrix(ids, own, pair)
-    return _Matrix(
-        numpy.concatenate((known.ids, ids)),
-        numpy.concatenate((known.own, own)),
-        numpy.concatenate((known.pair, pair)),
-    )
+        return _Matrix(ids, own)
+    return _Matrix(numpy.concatenate((known.ids, ids)), numpy.concatenate((known.own, own)))
 
 
 def _products(vectors: Array, asked: Array) -> Array:
@@ -267,10 +315,3 @@ def _standard(values: Array) -> Array:
     """In standard deviations from the mean; all 0 when they don't differ."""
     worth: Array = (values - values.mean()) / (values.std() or 1.0)
     return worth
-
-
-def _texts(row: sqlite3.Row) -> Iterator[str]:
-    """What the two vectors of a message are of."""
-    own = f"{row['speaker'] or row['role']}: {row['content']}"
-    yield own
-    yield f"{row['asker'] or row['asker_role']}: {row['before']} {own}" if row["before"] else own

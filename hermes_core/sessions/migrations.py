@@ -117,8 +117,15 @@ def _add_vectors(connection: sqlite3.Connection) -> None:
     )
 
 
+def _keep_words(connection: sqlite3.Connection) -> None:
+    """Beside the vector of a message the signs of its words' instead of a vector of it with the one before; made anew."""
+    connection.execute("DELETE FROM vectors")
+    connection.execute("ALTER TABLE vectors RENAME COLUMN pair TO words")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("sessions-messages-turns", _create),
     (f"text-cut-{CUT_VERSION}", recut),
     ("vectors", _add_vectors),
+    ("vectors-of-words", _keep_words),
 )

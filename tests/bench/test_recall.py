@@ -95,3 +95,19 @@ def test_a_large_store_keeps_the_questions_and_buries_their_evidence(tmp_path: P
     assert scores["ours"]["overall"]["questions"] == 1
     assert scores["ours"]["overall"]["recall@20"] == 1.0
     assert scores["whole-conversation"]["tokens_at_10"] > 200 * 5
+
+
+def test_the_benchmark_tells_what_is_given_unasked(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        str(ROOT / "bench" / "recall.py"),
+        "--unasked",
+        "--data",
+        str(conversation(tmp_path)),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    figures = json.loads(done.stdout)["words"]
+    assert figures["recall_unasked"] == figures["recall_of_ten"] == 1.0
+    assert 0 < figures["answerable_tokens"] < 1
+    assert 0 <= figures["small_talk_tokens"] <= 1

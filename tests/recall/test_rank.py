@@ -4,7 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core.recall.query import analyse
-from hermes_core.recall.rank import Candidate, TermHits, count_tokens, rank, score_places
+from hermes_core.recall.rank import (
+    MOST_TOLD,
+    Candidate,
+    TermHits,
+    count_tokens,
+    rank,
+    score_places,
+    worth_telling,
+)
 
 DAY = 86_400.0
 
@@ -89,6 +97,43 @@ def test_what_does_not_fit_the_budget_is_passed_over_for_what_does() -> None:
     long, short = Candidate(1, "word " * 100, 9.0), Candidate(2, "word", 1.0)
 
     assert ranked("word", long, short, budget=20) == [2]
+
+
+def told(question: str, *candidates: Candidate) -> list[int]:
+    analysis = analyse(question)
+    return [
+        r.candidate.id for r in worth_telling(analysis, rank(analysis, candidates, limit=len(candidates)))
+    ]
+
+
+def chatter(count: int, speaker: str = "") -> list[Candidate]:
+    return [Candidate(100 + n, "Nice weather today, is it not", 0.0, speaker) for n in range(count)]
+
+
+def test_of_one_that_stands_out_nothing_else_is_told() -> None:
+    assert told("the key", Candidate(1, "The key is in the box", 9.0), *chatter(200)) == [1]
+
+
+def test_nothing_is_told_when_nothing_stands_out() -> None:
+    assert told("hello there", *chatter(200)) == []
+
+
+def test_a_long_message_must_be_likelier_than_a_short_one_to_be_told() -> None:
+    short, long = Candidate(1, "In the box", 5.0), Candidate(2, "In the box " * 400, 5.0)
+
+    assert told("the key", short, long, *chatter(150)) == [1]
+
+
+def test_no_more_is_told_than_a_turn_bears() -> None:
+    assert len(told("key", *(Candidate(n, "box", 5.0) for n in range(40)))) == MOST_TOLD
+
+
+def test_less_is_told_when_the_question_may_name_the_wrong_person() -> None:
+    hers = [Candidate(n, "I painted a sunrise", 6.0, "Ann") for n in range(1, 6)]
+    others = chatter(100, "Bob")
+
+    assert len(told("What did Ann paint?", *hers, *others)) == 5
+    assert told("What did Bob paint?", *hers, *others) == []
 
 
 def test_tokens_are_counted_by_script() -> None:

@@ -78,6 +78,27 @@ def test_a_message_is_found_that_shares_no_word_with_the_question(
     assert filled(opened()).search(question)[0].text == TALK[wanted]
 
 
+def test_a_word_near_one_of_the_message_before_counts_for_the_answer(
+    opened: Callable[[], SessionDB],
+) -> None:
+    db = filled(opened())
+    meaning, ids = meaning_of(db), list(range(1, 2 * len(TALK) + 1))
+    likeness = meaning.likeness("new dog in the family?")
+    assert likeness is not None
+    near = meaning.closeness(likeness.asked, ids)
+    assert sorted(near, key=lambda one: -near[one])[:2] == [1, 2]
+    assert meaning.closeness(likeness.asked, []) == {}
+
+
+def test_names_and_words_that_tell_nothing_are_not_compared(opened: Callable[[], SessionDB]) -> None:
+    meaning = meaning_of(filled(opened()))
+    without, with_name = meaning.likeness("Did Ann?", ["Ann"]), meaning.likeness("Did Ann?")
+    assert without is not None
+    assert with_name is not None
+    assert (len(without.asked), len(with_name.asked)) == (0, 1)
+    assert meaning.closeness(without.asked, [1, 2]) == {}
+
+
 def test_without_the_switch_nothing_is_made_and_no_thread_runs(tmp_path: Path) -> None:
     before = threading.active_count()
     db = SessionDB(tmp_path / "state.db")
@@ -121,7 +142,7 @@ def test_what_was_taken_back_is_not_found_by_meaning(opened: Callable[[], Sessio
 def test_vectors_of_another_model_are_made_anew(opened: Callable[[], SessionDB]) -> None:
     db = filled(opened())
     with sqlite3.connect(db.path) as connection:
-        connection.execute("UPDATE vectors SET model = 'older', own = x'00', pair = x'00'")
+        connection.execute("UPDATE vectors SET model = 'older', own = x'00', words = x'00'")
         connection.execute("DELETE FROM state_meta WHERE key LIKE 'meaning:%'")
     db.close()
     again = opened()

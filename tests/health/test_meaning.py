@@ -1,0 +1,44 @@
+"""What status and doctor say of search by meaning."""
+
+from __future__ import annotations
+
+import pytest
+
+from hermes_core import open_memory
+from hermes_core.config import set_value
+from hermes_core.config_keys import SEMANTIC
+from hermes_core.health.meaning import examine_meaning, state
+from hermes_core.home import HermesHome
+from hermes_core.recall import dense
+
+
+def test_it_is_off_when_the_settings_say_so(hermes_home: HermesHome) -> None:
+    set_value(hermes_home, "recall.semantic", "off")
+    with open_memory(hermes_home) as memory:
+        assert state(memory) == "off"
+        assert [finding.state for finding in examine_meaning(memory)] == ["ok"]
+
+
+def test_without_the_extra_it_is_not_installed(
+    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SEMANTIC, "auto")
+    monkeypatch.setattr(dense, "installed", lambda: False)
+    with open_memory(hermes_home) as memory:
+        assert state(memory) == "not installed"
+
+
+@pytest.mark.skipif(not dense.installed(), reason="needs the extra [semantic]")
+def test_messages_that_wait_for_their_vectors_are_counted(
+    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SEMANTIC, "auto")
+    with open_memory(hermes_home) as memory:
+        meaning = memory.sessions.meaning
+        assert meaning is not None
+        monkeypatch.setattr(meaning, "wake", lambda: None)
+        memory.sessions.create_session("s1")
+        memory.sessions.append_message("s1", "user", "We adopted a puppy.")
+        assert state(memory) == "on, 1 messages wait"
+        meaning.build()
+        assert state(memory) == "on"
