@@ -78,6 +78,10 @@ def test_a_message_is_found_that_shares_no_word_with_the_question(
     assert filled(opened()).search(question)[0].text == TALK[wanted]
 
 
+def test_what_nobody_spoke_of_is_not_found_by_meaning(opened: Callable[[], SessionDB]) -> None:
+    assert filled(opened()).search("asdfghjkl") == []
+
+
 def test_a_word_near_one_of_the_message_before_counts_for_the_answer(
     opened: Callable[[], SessionDB],
 ) -> None:
@@ -92,10 +96,10 @@ def test_a_word_near_one_of_the_message_before_counts_for_the_answer(
 
 def test_names_and_words_that_tell_nothing_are_not_compared(opened: Callable[[], SessionDB]) -> None:
     meaning = meaning_of(filled(opened()))
-    without, with_name = meaning.likeness("Did Ann?", ["Ann"]), meaning.likeness("Did Ann?")
+    without, with_name = meaning.likeness("Did Ann fly?", ["Ann", "fly"]), meaning.likeness("Did Ann fly?")
     assert without is not None
     assert with_name is not None
-    assert (len(without.asked), len(with_name.asked)) == (0, 1)
+    assert (len(without.asked), len(with_name.asked)) == (0, 2)
     assert meaning.closeness(without.asked, [1, 2]) == {}
 
 
