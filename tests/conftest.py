@@ -5,6 +5,7 @@ Other fixtures live in `hermes_core.testing.pytest_plugin`, where authors get th
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +20,13 @@ from hermes_core.loader.hermes_modules import HOST_NAMES, HostModules, install_h
 
 # No test pays for a model, nor for its thread, but those of search by meaning.
 os.environ["HERMES_SEMANTIC"] = "off"
+
+
+def pytest_collection_finish() -> None:
+    """Take thousands of collected tests out of the sight of the collector, which some checks call in each test."""
+    gc.collect()
+    gc.freeze()
+
 
 LOCKBOX = '''
 from pathlib import Path
