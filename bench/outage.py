@@ -39,6 +39,7 @@ from rich.table import Table
 
 from hermes_core import HermesHome, MemoryManager, Query, Session, Turn, load_provider
 from hermes_core.testing import StandIn
+from hermes_core.testing.contract.run import Skipping
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -164,19 +165,6 @@ BACKENDS: dict[str, Callable[[], AbstractContextManager[Backend]]] = {
     one.__name__: one
     for one in (honcho, mem0, byterover, openviking, hindsight, retaindb, supermemory, holographic)
 }
-
-
-class Skipping:
-    """A monotonic clock that can be told to skip ahead."""
-
-    def __init__(self) -> None:
-        self._ahead = 0.0
-
-    def __call__(self) -> float:
-        return time.monotonic() + self._ahead
-
-    def skip(self, seconds: float) -> None:
-        self._ahead += seconds
 
 
 class Commit:
