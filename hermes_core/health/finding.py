@@ -69,6 +69,11 @@ def failed(what: str, detail: str, remedy: str = "") -> Finding:
     return Finding(what, "failed", detail, remedy)
 
 
+def backend_cure(name: str) -> str:
+    """What to do about a provider that was told all it asks for and does not work."""
+    return f"start the backend if it is down, or correct key and address: hermes memory setup {name}"
+
+
 def guarded(what: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
     """What `look` finds; when it can't be looked at, that is the finding."""
     found: list[Finding] = []

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from hermes_core.contract.values import Field
 from hermes_core.credentials import Credentials
 from hermes_core.errors import ConfigError
-from hermes_core.health.finding import Finding, failed
+from hermes_core.health.finding import Finding, backend_cure, failed
 from hermes_core.health.opening import Opened
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import Settings, load_settings
@@ -151,6 +151,8 @@ def _condition(what: str, health: ProviderHealth, entry: ProviderEntry | None, m
     remedy = f"hermes memory setup {memory.selected}"
     if health.breakers and health.state == "degraded":
         remedy = "see that its backend runs and can be reached; hermes logs shows what it answered"
+    elif health.state == "failed" and health.reason.startswith("initialize"):
+        remedy = backend_cure(memory.selected)
     return failed(what, f"{health.state}: {health.reason}", remedy)
 
 

@@ -15,7 +15,7 @@ from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Check, Session
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import MemoryTool
-from hermes_core.health.finding import Finding, failed, guarded
+from hermes_core.health.finding import Finding, backend_cure, failed, guarded
 from hermes_core.health.provider import health_of
 from hermes_core.home import HermesHome
 from hermes_core.manager.call import Outcome
@@ -73,7 +73,7 @@ def try_turn(memory: Memory) -> Iterator[Finding]:
             yield failed(
                 f"recall of {part.provider}",
                 f"{part.state}: {part.reason}",
-                f"start the backend if it is down, or correct key and address: hermes memory setup {part.provider}",
+                backend_cure(part.provider),
             )
 
 
@@ -101,13 +101,7 @@ def _findings(name: str, outcome: Outcome) -> list[Finding]:
         return [_checked(what, line) for line in lines] or [Finding(what, "note", "it tested nothing")]
     if outcome.status == "skipped" and not outcome.error:
         return [Finding(what, "note", "it brings none, so only its start and recall are tried")]
-    return [
-        failed(
-            what,
-            f"{outcome.status}: {outcome.error}",
-            f"start the backend if it is down, or correct key and address: hermes memory setup {name}",
-        )
-    ]
+    return [failed(what, f"{outcome.status}: {outcome.error}", backend_cure(name))]
 
 
 def _checked(what: str, line: Check) -> Finding:

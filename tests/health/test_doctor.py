@@ -93,6 +93,7 @@ def test_a_refused_key_is_named_with_its_cure(hermes_home: HermesHome, install_p
     set_up(hermes_home, install_plugin, "wrong-key-0123456789")
     told = failures(examine(hermes_home))
     assert "refuses the key; make a new one" in told["provider lockbox"]
+    assert "correct key and address: hermes memory setup lockbox" in told["provider lockbox"]
 
 
 def test_a_server_that_is_down_is_named_with_its_cure(
