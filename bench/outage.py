@@ -416,12 +416,12 @@ def main() -> int:
         for row in measure(name, given.ways, given.turns, given.disk):
             rows.append(row.figures())
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    if given.plot:
-        plot(rows, given.plot)
     if given.json:
         print(json.dumps(rows, indent=2))
     else:
         show(rows)
+    if given.plot:
+        plot(rows, given.plot)
     return 0
 
 

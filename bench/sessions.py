@@ -426,12 +426,12 @@ def main() -> None:
     if options.disk:
         with tempfile.TemporaryDirectory(dir=options.disk) as folder:
             found["disk"] = on_disk(Path(folder))
-    if options.plot:
-        plot(found, options.plot)
     if options.json:
         print(json.dumps(found, indent=2))
     else:
         report(found)
+    if options.plot:
+        plot(found, options.plot)
 
 
 if __name__ == "__main__":
