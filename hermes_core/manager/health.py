@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import math
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -105,8 +105,10 @@ _MEASURED = 200
 class _Tally:
     """The calls of one hook."""
 
+    __slots__ = ("calls", "failed", "last_success", "late", "took")
+
     def __init__(self) -> None:
-        self.calls = 0
+        self.calls = self.late = self.failed = 0
         self.last_success: float | None = None
         self.took: deque[float] = deque(maxlen=_MEASURED)
 
@@ -123,15 +125,26 @@ class Vitals:
     def __init__(self, name: str, terms: Terms) -> None:
         self.name = name
         self.breakers: dict[Kind, Breaker] = {"read": Breaker(terms.clock), "write": Breaker(terms.clock)}
-        self.calls = self.late = self.failed = 0
         self.last_error = ""
-        self.last_success: float | None = None
         self._recall_failed_at: float | None = None
         self._terms = terms
         self._lock = threading.Lock()
-        self._tallies: dict[str, _Tally] = {}
-        self._unreported = False
+        self._tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
+        self._told = 0
         self._reported = terms.clock()
+
+    def totals(self) -> dict[str, Any]:
+        """`calls`, `late`, `failed` and `last_success` of all hooks together, as `ProviderHealth` has them."""
+        with self._lock:
+            tallies = [*self._tallies.values()]
+            return {
+                "calls": sum(tally.calls for tally in tallies),
+                "late": sum(tally.late for tally in tallies),
+                "failed": sum(tally.failed for tally in tallies),
+                "last_success": max(
+                    (t.last_success for t in tallies if t.last_success is not None), default=None
+                ),
+            }
 
     @property
     def hooks(self) -> dict[str, HookHealth]:
@@ -148,7 +161,8 @@ class Vitals:
     def report(self) -> None:
         """Tell the listeners how the hooks have been doing, if any but those of a start was called since the last time."""
         with self._lock:
-            due, self._unreported = self._unreported, False
+            calls = sum(tally.calls for name, tally in self._tallies.items() if name not in START_HOOKS)
+            due, self._told = calls != self._told, calls
             self._reported = self._terms.clock()
         if due:
             hooks = {name: dataclasses.asdict(one) for name, one in self.hooks.items()}
@@ -156,60 +170,54 @@ class Vitals:
 
     def settle(self, hook: str, outcome: Outcome, breaker: Breaker | None) -> None:
         """Take note of how a call ended: counters, breaker, log and events. Once a call."""
-        self._count(hook, outcome)
+        if outcome.status in ("ok", "late", "failed"):
+            self._count(hook, outcome)
+        well = outcome.ok and _tells(hook, outcome)
         if hook == "prefetch":
-            self._suspect(outcome)
+            self._suspect(outcome, well)
         if breaker is not None:
-            self._judge(hook, outcome, breaker)
+            self._judge(hook, outcome, breaker, well)
         if outcome.status in ("late", "failed"):
-            log.warning(
-                "%s: %s %s: %s",
-                self.name,
-                hook,
-                outcome.status,
-                outcome.error,
-                extra={"event": "provider.call"},
-            )
-            if outcome.trace:
-                log.debug("%s: %s\n%s", self.name, hook, outcome.trace)
-            data = {"provider": self.name, "hook": hook, "status": outcome.status, "error": outcome.error}
-            self._terms.emit("provider.call", data)
+            self._complain(hook, outcome)
         if self._terms.clock() - self._reported >= REPORT_EVERY:
             self.report()
 
     def _count(self, hook: str, outcome: Outcome) -> None:
-        if outcome.status not in ("ok", "late", "failed"):
-            return
         with self._lock:
-            tally = self._tallies.get(hook)
-            if tally is None:
-                tally = self._tallies[hook] = _Tally()
+            tally = self._tallies[hook]
             tally.calls += 1
-            self.calls += 1
-            self._unreported = self._unreported or hook not in START_HOOKS
             if outcome.ok:
-                self.last_success = tally.last_success = self._terms.wall()
+                tally.last_success = self._terms.wall()
                 tally.took.append(outcome.elapsed)
             else:
-                self.late += outcome.status == "late"
-                self.failed += outcome.status == "failed"
+                tally.late += outcome.status == "late"
+                tally.failed += outcome.status == "failed"
                 self.last_error = f"{hook}: {outcome.error}"
 
-    def _suspect(self, outcome: Outcome) -> None:
+    def _complain(self, hook: str, outcome: Outcome) -> None:
+        log.warning(
+            "%s: %s %s: %s", self.name, hook, outcome.status, outcome.error, extra={"event": "provider.call"}
+        )
+        if outcome.trace:
+            log.debug("%s: %s\n%s", self.name, hook, outcome.trace)
+        data = {"provider": self.name, "hook": hook, "status": outcome.status, "error": outcome.error}
+        self._terms.emit("provider.call", data)
+
+    def _suspect(self, outcome: Outcome, well: bool) -> None:
         if outcome.counts:
             self._recall_failed_at = self._terms.clock()
-        elif outcome.status == "failed" or (outcome.ok and _tells("prefetch", outcome)):
+        elif well or outcome.status == "failed":
             self._recall_failed_at = None
 
-    def _judge(self, hook: str, outcome: Outcome, breaker: Breaker) -> None:
+    def _judge(self, hook: str, outcome: Outcome, breaker: Breaker, well: bool) -> None:
         before = breaker.state
-        if outcome.ok and not _tells(hook, outcome):
-            if hook not in NO_PROBE:
-                breaker.withdrawn()
-        elif outcome.ok:
+        if well:
             breaker.success()
             if before == "closed":
                 return
+        elif outcome.ok:
+            if hook not in NO_PROBE:
+                breaker.withdrawn()
         elif outcome.counts:
             breaker.failure(at_once=hook == "prefetch" and outcome.elapsed >= LONG_WAIT)
         elif outcome.status == "skipped":

@@ -343,6 +343,9 @@ class Instance:
             if breaker.state != "closed":
                 last = self.vitals.last_error or "no error recorded"
                 return "degraded", f"{kind} breaker {breaker.state}, last error: {last}"
+        if self.vitals.suspect:
+            last = self.vitals.last_error
+            return "degraded", f"no turn waits for its recall, because the last one failed: {last}"
         return "active", ""
 
     def _construct(self) -> object:

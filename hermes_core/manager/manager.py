@@ -388,12 +388,9 @@ class MemoryManager:
             reason,
             breakers={kind: breaker.state for kind, breaker in vitals.breakers.items()},
             last_error=vitals.last_error,
-            last_success=vitals.last_success,
-            calls=vitals.calls,
-            late=vitals.late,
-            failed=vitals.failed,
             warnings=tuple(held.warnings),
             hooks=vitals.hooks,
+            **vitals.totals(),
         )
         return self._writes.with_backlog(held, health)
 

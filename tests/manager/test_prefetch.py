@@ -223,9 +223,15 @@ def test_a_recall_that_failed_is_asked_for_but_not_waited_for_until_one_works(
         result = manager.prefetch_all(Query("mate"), A)
         assert (part(result).origin, part(result).state) == ("none", "degraded")
         assert "not waited for" in part(result).reason
+        health = manager.health()[0]
+        assert (health.state, health.reason) == (
+            "degraded",
+            "no turn waits for its recall, because the last one failed: prefetch: OSError: unreachable",
+        )
     provider.results.clear()
     gate.set()
     assert warmed(manager, A)
+    assert manager.health()[0].state == "active"
     assert [call["query"].text for call in provider.of("prefetch")] == ["tea", "mate"]
     assert part(manager.prefetch_all(Query("coffee"), A)).origin == "fresh"
 
