@@ -32,7 +32,8 @@ from hermes_core.contract.values import (
 from hermes_core.errors import HermesError, ProviderUnavailable
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings, save_settings
-from hermes_core.loader.load import Failure, Loaded, attempt, load_provider
+from hermes_core.loader.foreign import Failure, attempt
+from hermes_core.loader.load import Loaded, load_provider
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import account_of
 

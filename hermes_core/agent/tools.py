@@ -15,7 +15,7 @@ from hermes_core.agent.answer import ToolRequest
 from hermes_core.agent.cancel import Cancel, interruptible
 from hermes_core.contract.values import Session
 from hermes_core.errors import ConfigError
-from hermes_core.manager.call import attempt
+from hermes_core.manager.attempt import attempt
 from hermes_core.safety.fence import sanitize_context
 
 MALFORMED = "malformed_arguments"

@@ -11,7 +11,8 @@ from hermes_core.errors import ProviderError, ProviderNotFound, ProviderUnavaila
 from hermes_core.home import HermesHome
 from hermes_core.loader.discover import discover, select
 from hermes_core.loader.entry import BUNDLED, Found, LoadControl, ProviderEntry
-from hermes_core.loader.load import Failure, attempt, load_provider
+from hermes_core.loader.foreign import Failure, attempt
+from hermes_core.loader.load import load_provider
 
 __all__ = ["LoadControl", "ProviderEntry", "discover_providers"]
 

@@ -32,12 +32,12 @@ from hermes_core.contract.values import (
 from hermes_core.errors import SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.loader import hermes_modules
+from hermes_core.loader.foreign import Failure, attempt
 from hermes_core.loader.hermes_calls import as_text, call_as_taken, defines, shape, tool_schema
 from hermes_core.loader.hermes_commands import commands_of_module
 from hermes_core.loader.hermes_home import call_in, environment_of, hold_environment, release_environment
 from hermes_core.loader.hermes_hooks import HostHooks
 from hermes_core.loader.hermes_settings import settings_of
-from hermes_core.loader.load import Failure, attempt
 from hermes_core.loader.registration import HostCommand, RegisteredTool, Registrations
 
 logger = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from types import ModuleType
 
 from hermes_core.errors import ProviderError
 from hermes_core.home import HermesHome
+from hermes_core.loader.foreign import Failure, attempt
 from hermes_core.loader.hermes_home import environment_of
-from hermes_core.loader.load import Failure, attempt
 from hermes_core.loader.registration import HostCommand
 
 logger = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.contract.values import Query, Session, SessionSwitch, Turn
+from hermes_core.loader.foreign import Failure, attempt
 from hermes_core.loader.hermes_calls import as_text, call_as_taken
 from hermes_core.loader.hermes_home import call_in
-from hermes_core.loader.load import Failure, attempt
 from hermes_core.loader.registration import MOMENTS
 
 logger = logging.getLogger(__name__)

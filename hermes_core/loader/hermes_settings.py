@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hermes_core.contract.values import Field
+from hermes_core.loader.foreign import Failure, attempt
 from hermes_core.loader.hermes_calls import as_text, defines
-from hermes_core.loader.load import Failure, attempt
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 import pluggy
 
@@ -35,15 +35,14 @@ from hermes_core.errors import (
 from hermes_core.home import HermesHome
 from hermes_core.loader.discover import discover, select
 from hermes_core.loader.entry import Found, LoadControl, ProviderEntry, normalised, owner_of
+from hermes_core.loader.foreign import Failure, Result, attempt
 from hermes_core.loader.patience import Unfinished, within
 from hermes_core.loader.reasons import import_error, not_found, still_loading
 from hermes_core.loader.registration import Registrations
 
-__all__ = ["Failure", "LoadControl", "Loaded", "attempt", "load_provider"]
+__all__ = ["LoadControl", "Loaded", "load_provider"]
 
 logger = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
 
 LOAD_DEADLINE = 30.0
 """Seconds that a provider's import and constructor may take. A cold start of a large SDK takes ten."""
@@ -67,30 +66,8 @@ class Loaded:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """What foreign code raised."""
-
-    error: BaseException
-
-    def __str__(self) -> str:
-        text = str(self.error).strip().splitlines()
-        return f"{type(self.error).__name__}: {text[0]}" if text else type(self.error).__name__
-
-
 class _OtherName(ProviderNotFound):
     """A place whose source text looked as if it had the name, and that has another."""
-
-
-def attempt(action: Callable[[], Result]) -> Result | Failure:
-    """Run foreign code; whatever it raises is a value. Also SystemExit; only the person's interrupt goes through."""
-    try:
-        return action()
-    except KeyboardInterrupt:
-        raise
-    except BaseException as exc:  # the border to code that we did not write
-        logger.debug("a provider's code raised", exc_info=True)
-        return Failure(exc)
 
 
 def load_provider(

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from functools import partial
 
 from hermes_core.loader.entry import LoadControl, normalised
-from hermes_core.loader.load import LOAD_DEADLINE, Failure, bounded
+from hermes_core.loader.foreign import Failure
+from hermes_core.loader.load import LOAD_DEADLINE, bounded
 from hermes_core.loader.patience import Unfinished
 
 log = logging.getLogger(__name__)

@@ -1,25 +1,19 @@
-"""One guarded call of one hook of one provider. Whatever the provider does, an `Outcome` comes back.
-
-This is the only place of the manager that catches what it does not know.
-"""
+"""One guarded call of one hook of one provider. Whatever the provider does, an `Outcome` comes back."""
 
 from __future__ import annotations
 
-import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from hermes_core.errors import BackendRefused, BackendUnavailable, HermesError, ProviderInvalid
+from hermes_core.manager.attempt import attempt
+from hermes_core.manager.coroutines import CoroutineLate, Coroutines
 from hermes_core.manager.results import checked
 
-if TYPE_CHECKING:
-    from hermes_core.manager.coroutines import Coroutines
-
 Status = Literal["ok", "late", "failed", "open", "skipped"]
-Value = TypeVar("Value")
 
 WRONG_THREAD = (
     "a SQLite connection was opened on one lane and used on the other; "
@@ -54,10 +48,6 @@ class Outcome(NamedTuple):
         return self.status == "ok"
 
 
-class CoroutineLate(Exception):
-    """A coroutine passed its deadline and was cancelled."""
-
-
 @dataclass(frozen=True, slots=True)
 class Hook:
     """One hook as one provider implements it: the bound function and the arguments that it names."""
@@ -65,17 +55,6 @@ class Hook:
     name: str
     function: Callable[..., Any]
     argnames: tuple[str, ...]
-
-
-def attempt(function: Callable[[], Value]) -> tuple[Value | None, BaseException | None]:
-    """Run foreign code: its value, or what it raised, also SystemExit. Ctrl-C of the person passes through."""
-    try:
-        return function(), None
-    except BaseException as exc:
-        # Only the main thread receives the person's Ctrl-C; elsewhere the provider itself raised it.
-        if isinstance(exc, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise
-        return None, exc
 
 
 def guarded(

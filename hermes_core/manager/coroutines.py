@@ -7,10 +7,14 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from hermes_core.manager.call import CoroutineLate, attempt
+from hermes_core.manager.attempt import attempt
 
 if TYPE_CHECKING:
     import asyncio
+
+
+class CoroutineLate(Exception):
+    """A coroutine passed its deadline and was cancelled."""
 
 
 class Coroutines:

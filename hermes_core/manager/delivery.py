@@ -28,7 +28,8 @@ from urllib.parse import quote
 from filelock import FileLock, Timeout
 
 from hermes_core.errors import HermesError, OutboxError
-from hermes_core.manager.call import Outcome, attempt, describe
+from hermes_core.manager.attempt import attempt
+from hermes_core.manager.call import Outcome, describe
 from hermes_core.manager.health import Terms
 from hermes_core.manager.held import Held
 from hermes_core.manager.instance import Flight

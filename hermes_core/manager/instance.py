@@ -11,8 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Capabilities, Session
+from hermes_core.manager.attempt import attempt
 from hermes_core.manager.breaker import Breaker
-from hermes_core.manager.call import Hook, Outcome, attempt, describe, guarded
+from hermes_core.manager.call import Hook, Outcome, describe, guarded
 from hermes_core.manager.coroutines import Coroutines
 from hermes_core.manager.health import NO_PROBE, State, Terms, Vitals
 from hermes_core.manager.lanes import Job, Lane

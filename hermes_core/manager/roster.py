@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from hermes_core.contract.values import BUILTIN_NAME
-from hermes_core.manager.call import attempt, describe
+from hermes_core.manager.attempt import attempt
+from hermes_core.manager.call import describe
 from hermes_core.manager.health import ProviderHealth, State, Terms
 from hermes_core.manager.held import Held
 from hermes_core.manager.registry import Registry

@@ -35,7 +35,7 @@ TOGETHER = {("contract", "errors"), ("safety", "errors"), ("recall", "errors"), 
 # They see public names only, and are seen by nobody.
 APART = {"testing"}
 
-BROAD = {"manager/call.py", "loader/load.py", "sessions/summaries.py"}
+BROAD = {"manager/attempt.py", "loader/foreign.py", "sessions/summaries.py"}
 POSIX_ONLY = {"fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslog", "readline", "curses"}
 OF_THE_MANAGER = {"threading", "atexit", "multiprocessing", "concurrent", "_thread"}
 FOR_PROVIDERS = ("hermes_core.kit", "hermes_core.recall")
