@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,19 @@ def test_imports_go_one_way(path: Path) -> None:
 def test_every_room_has_its_place_in_the_order() -> None:
     rooms = {room_of(path) for path in MODULES} - APART - {"__init__"}
     assert rooms <= STEP_OF.keys()
+
+
+def module_of(path: Path) -> str:
+    """The dotted name by which a file of the core or of a provider is imported."""
+    root = ROOT if CORE in path.parents else ROOT / "plugins" / path.relative_to(ROOT).parts[1]
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Also not by an import in a function or for types alone: a reader goes through the files in one direction."""
+    files = {module_of(path): path for path in MODULES + PROVIDERS if path.stem != "__init__"}
+    graph = {module: set(imports(path)) & files.keys() for module, path in files.items()}
+    TopologicalSorter(graph).prepare()  # raises CycleError with the files of the circle
 
 
 def test_nobody_names_a_provider_package() -> None:

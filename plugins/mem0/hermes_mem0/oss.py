@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, ConfigError, Settings
 from hermes_core.kit.http import strange_answer
-from hermes_mem0.client import ID, PATIENCE, Note, above, note, notes, sdk, translated
+from hermes_mem0.backend import ID, PATIENCE, Note, above, note, notes, sdk, translated
 from hermes_mem0.settings import MODEL_KEY
 
 MODELS = {

@@ -36,7 +36,8 @@ from hermes_core.kit import (
     storable,
     tool,
 )
-from hermes_mem0.client import ID, MOST, Backend, Note, connect
+from hermes_mem0.backend import ID, MOST, Backend, Note
+from hermes_mem0.client import connect
 from hermes_mem0.settings import NAME, SETTINGS, availability, mode_of, user_of
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hermes_mem0.client import PATIENCE, Backend, Platform, Server, translated
+from hermes_mem0.backend import PATIENCE, Backend, translated
+from hermes_mem0.client import Platform, Server
 from hermes_mem0.settings import NAME, SETTINGS
 
 from hermes_core import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable, HermesError
@@ -250,7 +251,7 @@ def test_a_server_without_keys_is_sent_none() -> None:
 
 @pytest.mark.parametrize("score", [0.19, 0.2, None])
 def test_what_scores_below_the_floor_is_left_out_and_what_has_no_score_is_not(score: float | None) -> None:
-    from hermes_mem0.client import above, note
+    from hermes_mem0.backend import above, note
 
     found = above(0.2, [note({"id": "1", "memory": "x", "score": score})])
     assert len(found) == (0 if score == 0.19 else 1)
@@ -258,7 +259,7 @@ def test_what_scores_below_the_floor_is_left_out_and_what_has_no_score_is_not(sc
 
 @pytest.mark.parametrize("answer", [None, "no", {"message": "ok"}, {"results": [{"memory": "x"}]}, [7]])
 def test_an_answer_of_another_form_is_no_empty_one(answer: Any) -> None:
-    from hermes_mem0.client import notes
+    from hermes_mem0.backend import notes
 
     with pytest.raises(BackendUnavailable, match="something else than its API"):
         notes(answer)

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from hermes_core.kit import BackendNotFound
 from hermes_core.kit.http import Api, strange_answer
-from hermes_supermemory.client import Document, Found
 from hermes_supermemory.settings import KEY
+from hermes_supermemory.values import Document, Found
 
 MATCHES = 5
 

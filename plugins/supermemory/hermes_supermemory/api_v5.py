@@ -15,8 +15,8 @@ from supermemory.core.parse_error import ParsingError
 
 from hermes_core.kit import BackendAuthError, BackendNotFound, BackendUnavailable
 from hermes_core.kit.http import backend_error, detail_of, strange_answer
-from hermes_supermemory.client import Document, Found
 from hermes_supermemory.settings import KEY
+from hermes_supermemory.values import Document, Found
 
 MODES: dict[str, Any] = {"documents": "chunks"}
 MATCHES = 5

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from hermes_core.kit import BackendNotFound, BackendUnavailable, clip, storable
 from hermes_supermemory.settings import HOSTED
+from hermes_supermemory.values import Document, Found
 
 LONGEST_QUERY = 2_000
 LONGEST_CONTEXT = 1_500
@@ -19,27 +20,6 @@ STILL_READING = 5.0
 """Seconds after which a document is asked for again that is not read yet."""
 
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A memory, or a passage of a document, that was found. `score` is the fit to the query from 0 to 1."""
-
-    id: str
-    text: str
-    score: float = 0.0
-    when: str = ""
-    session: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """What was sent under one id. `content` is empty while the server is still reading it."""
-
-    id: str
-    content: str = ""
-    status: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Dialect(Protocol):

@@ -32,9 +32,10 @@ from hermes_core.kit import (
     utc_time,
 )
 from hermes_core.recall.rank import count_tokens
-from hermes_supermemory.client import LONGEST_MESSAGE, Client, Found
+from hermes_supermemory.client import LONGEST_MESSAGE, Client
 from hermes_supermemory.settings import KEY, NAME, SETTINGS, container_of, guidance
 from hermes_supermemory.tools import ALIASES, Tools
+from hermes_supermemory.values import Found
 
 RECALL_TIMEOUT = 4.0
 """Seconds that recall before a turn may take, both calls together; the host waits for five."""

@@ -19,8 +19,9 @@ from hermes_core.kit import (
     storable,
     tool,
 )
-from hermes_supermemory.client import LONGEST_MESSAGE, Client, Found
+from hermes_supermemory.client import LONGEST_MESSAGE, Client
 from hermes_supermemory.settings import container_of, custom_tags, guidance, primary_tag
+from hermes_supermemory.values import Found
 
 TOOL_FLOOR = 0.3
 """Fit of a search that the model asks for; the vendor's own default."""

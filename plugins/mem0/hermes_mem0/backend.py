@@ -1,0 +1,178 @@
+"""What the three ways to Mem0 have in common: their calls, what they answer, and the errors of the package mem0."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from hermes_core import HermesError
+from hermes_core.kit import (
+    BackendAuthError,
+    BackendNotFound,
+    BackendRefused,
+    BackendUnavailable,
+    Settings,
+    clip,
+    fold_space,
+    import_with,
+)
+from hermes_core.kit.http import LONGEST_DETAIL, backend_error, detail_of, strange_answer
+
+ID = "hermes_id"
+"""Metadata key of the turn, delegation or entry that a memory comes from: what a second delivery is known by."""
+
+MOST = 1000
+"""Memories that one listing asks for at most; the cloud gives them in pages of 100."""
+
+PATIENCE = 50.0
+"""Seconds for a write: a server of one's own asks its language model before it answers. Below the hook's 60."""
+
+_MEANS: dict[str, type[HermesError]] = {
+    "AuthenticationError": BackendAuthError,
+    "MemoryNotFoundError": BackendNotFound,
+    "ValidationError": BackendRefused,
+    "MemoryQuotaExceededError": BackendRefused,
+    "ConfigurationError": BackendRefused,
+    "DependencyError": BackendRefused,
+    "ImportError": BackendRefused,
+    "ValueError": BackendRefused,
+}
+"""What an error without an HTTP status means, by the name of its class or a base of it; any other: try again later."""
+
+
+# Without a handler of its own, what the SDK has to say would be printed on the person's terminal.
+logging.getLogger("mem0").addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One memory. `key` is what `ID` holds, `when` an ISO time; `score` is None where nothing was asked for."""
+
+    id: str
+    text: str
+    user: str = ""
+    score: float | None = None
+    key: str = ""
+    session: str = ""
+    when: str = ""
+
+
+class Backend(Protocol):
+    """What the provider asks of Mem0. Raises `BackendUnavailable`, `BackendAuthError`, `BackendRefused` and its
+    `BackendNotFound`; every call is one try within a bounded time."""
+
+    place: str
+
+    def add(
+        self, messages: Sequence[Mapping[str, str]], user: str, metadata: Mapping[str, str], *, infer: bool
+    ) -> list[str]:
+        """Store what was said, or the facts in it; the ids, [] when Mem0 does the work later."""
+        ...
+
+    def search(self, query: str, user: str, limit: int, floor: float, *, rerank: bool = False) -> list[Note]:
+        """Memories of `user` that fit, best first, none that scores below `floor`."""
+        ...
+
+    def listed(self, user: str, limit: int) -> list[Note]:
+        """Memories of `user`, as Mem0 orders them."""
+        ...
+
+    def stored(self, user: str, key: str, text: str) -> list[Note]:
+        """Memories that came from `key`. `text` is what was said, for a backend that can only be searched."""
+        ...
+
+    def get(self, memory_id: str) -> Note:
+        """One memory. Raises `BackendNotFound`."""
+        ...
+
+    def update(self, memory_id: str, text: str) -> None:
+        """Give a memory another text."""
+        ...
+
+    def delete(self, memory_id: str) -> None:
+        """Forget one memory. Raises `BackendNotFound`."""
+        ...
+
+    def close(self) -> None:
+        """Close connections and files."""
+        ...
+
+
+def sdk(options: Settings, home: Path) -> Any:
+    """The package mem0. It reads the environment when it is imported, and would write to ~/.mem0 and call home."""
+    told = {"MEM0_TELEMETRY": str(bool(options.telemetry)), "MEM0_DIR": str(home / "mem0")}
+    return import_with("mem0", told)
+
+
+def notes(answer: Any) -> list[Note]:
+    """The memories of an answer: a list, or one under "results"."""
+    found = answer.get("results") if isinstance(answer, Mapping) else answer
+    if not isinstance(found, list):
+        raise strange_answer("Mem0", answer)
+    return [note(one) for one in found]
+
+
+def note(item: Any) -> Note:
+    """One memory as all three backends write it."""
+    if not isinstance(item, Mapping) or not item.get("id"):
+        raise strange_answer("Mem0", item)
+    about = item.get("metadata")
+    about = about if isinstance(about, Mapping) else {}
+    score = item.get("score")
+    return Note(
+        str(item["id"]),
+        str(item.get("memory") or ""),
+        str(item.get("user_id") or ""),
+        float(score) if isinstance(score, int | float) else None,
+        str(about.get(ID) or ""),
+        str(about.get("session") or ""),
+        str(item.get("updated_at") or item.get("created_at") or ""),
+    )
+
+
+def above(floor: float, found: Sequence[Note]) -> list[Note]:
+    """Those that score `floor` at least, or that have no score."""
+    return [one for one in found if one.text and (one.score is None or one.score >= floor)]
+
+
+def translated(error: BaseException, backend: str, key: str = "") -> HermesError:
+    """An error of the SDK, or of what it stands on, in the host's words: by the HTTP status behind it, else by its class.
+
+    Mem0 hides the answer of the service that it asked behind errors of its own, and in places behind a ValueError.
+    """
+    said = clip(fold_space(str(error)), LONGEST_DETAIL)
+    link: BaseException | None = error
+    while link is not None:
+        answer = getattr(link, "response", None)
+        status = getattr(link if answer is None else answer, "status_code", None)
+        if isinstance(status, int) and status > 0:
+            said = said if answer is None else detail_of(answer.text)
+            wish = None if answer is None else answer.headers.get("Retry-After")
+            return backend_error(status, _asked(link, backend), detail=said, key=key, retry_after=wish)
+        if _address(link):
+            return backend_error(None, _asked(link, backend), detail=said)
+        link = link.__cause__ or link.__context__
+    if isinstance(error, json.JSONDecodeError):
+        return strange_answer(backend, said)
+    if isinstance(error, ValueError) and "not found" in said:
+        return BackendNotFound(said)
+    names = [one.__name__ for one in type(error).__mro__]
+    meant = next((_MEANS[name] for name in names if name in _MEANS), BackendUnavailable)
+    return meant(f"{backend}: {said}")
+
+
+def _asked(error: BaseException, backend: str) -> str:
+    """Who was asked: `backend`, or a model's server that it asked in turn."""
+    address = _address(error)
+    return backend if address in backend else f"the model server at {address!r}"
+
+
+def _address(error: BaseException) -> str:
+    """The address that an HTTP client's error is about, "" for any other error."""
+    request = vars(error).get("request") or vars(error).get("_request")
+    url = getattr(request, "url", None)
+    return f"{url.scheme}://{url.netloc.decode()}" if url is not None else ""

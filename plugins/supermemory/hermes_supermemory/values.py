@@ -1,0 +1,28 @@
+"""What Supermemory holds, alike in both of its APIs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A memory, or a passage of a document, that was found. `score` is the fit to the query from 0 to 1."""
+
+    id: str
+    text: str
+    score: float = 0.0
+    when: str = ""
+    session: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What was sent under one id. `content` is empty while the server is still reading it."""
+
+    id: str
+    content: str = ""
+    status: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
