@@ -24,7 +24,7 @@ from hermes_core.recalled import Recalled
 from hermes_core.storage.files import ensure_folder
 
 REMEMBERED = "Nadia can't eat cashews or pistachios."
-QUESTION = "Which nuts must I leave out when I cook for Nadia?"
+QUESTION = "Which nuts is Nadia allergic to?"
 
 MARK = ".hermes-demo"
 """A file in a home that a demo made: a later one may go on in it, and in no other."""
