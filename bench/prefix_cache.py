@@ -13,11 +13,10 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -162,8 +161,18 @@ def session(recall: int) -> list[Sent]:
 
 def shares(sent: Sequence[Sent], design: str) -> list[float]:
     """For each request but the first, the share of it that repeats the one before."""
+    return [again / whole for again, whole in compared(sent, design)]
+
+
+def read_anew(sent: Sequence[Sent], design: str) -> list[float]:
+    """Tokens, up to each request, that did not repeat the one before: what a server reads and bills in full."""
+    return list(accumulate((whole - again) / _CHARS for again, whole in compared(sent, design)))
+
+
+def compared(sent: Sequence[Sent], design: str) -> list[tuple[int, int]]:
+    """For each request but the first, the characters that repeat the one before, and all of its characters."""
     texts = [one.text(design) for one in sent]
-    return [repeated(before, now) / len(now) for before, now in pairwise(texts)]
+    return [(repeated(before, now), len(now)) for before, now in pairwise(texts)]
 
 
 def repeated(before: str, now: str) -> int:
@@ -178,57 +187,71 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--plot", type=Path, help="write a picture of the shares over the session")
+    parser.add_argument(
+        "--plot", type=Path, help="draw what is read anew over the session (needs matplotlib)"
+    )
     options = parser.parse_args()
-    found = {
-        recall: {design: shares(sent, design) for design in DESIGNS}
-        for recall in RECALLS
-        for sent in [session(recall)]
-    }
-    if options.plot:
-        plot(found, options.plot)
+    sessions = {recall: session(recall) for recall in RECALLS}
     if options.json:
-        means = {
-            str(recall): {design: round(fmean(values), 4) for design, values in rows.items()}
-            for recall, rows in found.items()
+        print_json(sessions)
+    else:
+        show(sessions)
+    if options.plot:
+        plot(sessions, options.plot)
+    return 0
+
+
+def print_json(sessions: Mapping[int, Sequence[Sent]]) -> None:
+    """The results for programs."""
+    found = {
+        str(recall): {
+            design: {
+                "mean": round(fmean(shares(sent, design)), 4),
+                "lowest": round(min(shares(sent, design)), 4),
+                "tokens_read_anew": round(read_anew(sent, design)[-1]),
+            }
+            for design in DESIGNS
         }
-        sys.stdout.write(
-            json.dumps(
-                {"turns": TURNS, "requests": REQUESTS, "prompt": PROMPT, "turn": TURN, "mean": means},
-                indent=2,
-            )
-            + "\n"
-        )
-        return 0
-    table = Table("design", *(f"recall {recall}: mean, lowest" for recall in RECALLS), box=None)
-    for design in DESIGNS:
-        table.add_row(
-            design, *(f"{fmean(found[r][design]):.3f}, {min(found[r][design]):.3f}" for r in RECALLS)
-        )
+        for recall, sent in sessions.items()
+    }
+    given = {"turns": TURNS, "requests": REQUESTS, "prompt": PROMPT, "turn": TURN}
+    print(json.dumps({**given, "recall": found}, indent=2))
+
+
+def show(sessions: Mapping[int, Sequence[Sent]]) -> None:
+    """The results for people."""
     console = Console()
     console.print(
         f"{TURNS} turns of {REQUESTS} requests, prompt {PROMPT} tokens, {TURN} new tokens a turn,"
         f" a memory write every {WRITE_EVERY} turns; share of each request that repeats the one before"
     )
-    console.print(table)
-    return 0
+    for recall, sent in sessions.items():
+        table = Table(f"recall of {recall} tokens a turn", "mean share", "lowest", "tokens read anew")
+        for design in DESIGNS:
+            found = shares(sent, design)
+            table.add_row(
+                design, f"{fmean(found):.3f}", f"{min(found):.3f}", f"{read_anew(sent, design)[-1]:,.0f}"
+            )
+        console.print(table)
 
 
-def plot(found: dict[int, dict[str, list[float]]], path: Path) -> None:
-    """Shares over the session, a picture for each amount of recall."""
+def plot(sessions: Mapping[int, Sequence[Sent]], path: Path) -> None:
+    """Tokens read anew over the session, a picture for each amount of recall."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(RECALLS), sharey=True, figsize=(11, 4))
-    for axis, recall in zip(axes, RECALLS, strict=True):
-        for design, values in found[recall].items():
-            axis.plot(range(1, len(values) + 1), values, label=design, linewidth=1)
+    figure, axes = pyplot.subplots(1, len(sessions), sharey=True, figsize=(10, 3.6))
+    for axis, (recall, sent) in zip(axes, sessions.items(), strict=True):
+        for design in DESIGNS:
+            thousands = [tokens / 1000 for tokens in read_anew(sent, design)]
+            axis.plot(range(1, len(thousands) + 1), thousands, label=design)
         axis.set_title(f"recall of {recall} tokens a turn")
         axis.set_xlabel("request")
-    axes[0].set_ylabel("share repeated")
-    axes[0].legend(loc="lower right")
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("thousands of tokens read anew")
+    axes[0].legend(loc="upper left")
     figure.tight_layout()
     figure.savefig(path)
 
