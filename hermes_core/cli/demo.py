@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from hermes_core.cli import Failure
-from hermes_core.cli.importing import import_with_progress
+from hermes_core.cli.importing import build_with_progress, import_with_progress
 from hermes_core.cli.output import console, moment, print_table, warn
 from hermes_core.config import set_value
 from hermes_core.home import HermesHome
@@ -75,6 +75,7 @@ def _bring_in(memory: Memory) -> None:
     done = import_with_progress(
         memory, ((session, session.turns) for session in sessions), sum(len(one.turns) for one in sessions)
     )
+    build_with_progress(memory)
     memory.flush(timeout=60)
     console().rule("[bold]1. A conversation comes in[/bold]", align="left")
     console().print(

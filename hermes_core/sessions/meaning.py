@@ -46,6 +46,11 @@ alone. The nearest of five conversations of LoCoMo is at 0.33 at least for each 
 for random letters and matters of other fields. Few messages are further off: a loose paraphrase in a store of ten is at 0.3.
 """
 
+READ = 0.9
+"""Share of the messages that must have a vector before any vector counts. One that has none can't win against the best of
+those that have: recall@10 is 83.2 when the newest twentieth has none and 74.6 when half have none, 80.4 by words alone.
+"""
+
 DONE = "meaning:"
 """With the name of a model: the key in state_meta of the last message that was looked at."""
 
@@ -230,11 +235,13 @@ class Meaning:
     # ---------------------------------------------------------------- comparing
 
     def likeness(self, question: str, names: Collection[str] = ()) -> Likeness | None:
-        """How like `question` all messages are, its words without these `names`; None when none is near it or has a
-        vector, or the model can't be run.
+        """How like `question` all messages are, its words without these `names`; None when none is near it, too many
+        have no vector yet, or the model can't be run.
         """
         if self._behind():
             self.wake()
+            if self._done() < READ * self._last():
+                return None
         with self._lock:
             self._loaded = _grown(self._database, self._loaded)
             matrix = self._loaded
@@ -285,6 +292,11 @@ class Meaning:
             self._failed(exc)
             return False
         return True
+
+    def _last(self) -> int:
+        """Id of the newest message, which is about how many there are."""
+        (last,) = self._database.execute("SELECT max(id) FROM messages").fetchone()
+        return int(last or 0)
 
     def _behind(self) -> bool:
         return bool(self._database.execute(_MISSING, (self._done(), 1)).fetchall())

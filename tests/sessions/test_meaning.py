@@ -78,6 +78,22 @@ def test_a_message_is_found_that_shares_no_word_with_the_question(
     assert filled(opened()).search(question)[0].text == TALK[wanted]
 
 
+def test_while_most_messages_are_unread_all_are_searched_by_words(
+    opened: Callable[[], SessionDB], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = opened()
+    monkeypatch.setattr(meaning_of(db), "wake", lambda: None)
+    filled(db)
+    db.create_session("later")
+    for number in range(len(TALK)):
+        db.append_message("later", "user", f"Something else altogether, number {number}")
+    assert db.search("a depressed mood") == []
+    meaning_of(db).build()
+    assert db.search("a depressed mood")[0].text == TALK[3]
+    db.append_message("later", "user", "One more")
+    assert db.search("a depressed mood")[0].text == TALK[3]
+
+
 def test_what_nobody_spoke_of_is_not_found_by_meaning(opened: Callable[[], SessionDB]) -> None:
     assert filled(opened()).search("asdfghjkl") == []
 
