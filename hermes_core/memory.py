@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from hermes_core.config import Config, load_config
 from hermes_core.contract.values import (
@@ -34,7 +34,7 @@ from hermes_core.contract.values import (
 from hermes_core.curated.provider import CuratedProvider
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, MemoryTool
-from hermes_core.errors import HermesError, OutboxError, ProviderError, ProviderUnavailable, StorageError
+from hermes_core.errors import OutboxError, ProviderError, ProviderUnavailable, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings
 from hermes_core.kit.text import is_trivial
@@ -54,6 +54,8 @@ from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SessionSearchTool, owner_of
 
 log = logging.getLogger(__name__)
+
+Read = TypeVar("Read")
 
 SESSIONS_LABEL = "sessions"
 """Label of past sessions in the fence, when `recall.sessions` is `auto`."""
@@ -132,6 +134,7 @@ class Memory:
         chosen = config.memory.provider if provider is None else provider
         self._selected = chosen if isinstance(chosen, str) else str(getattr(chosen, "name", ""))
         self._external = self._refused = ""
+        self._unread: dict[str, str] = {}
         self._load_error: ProviderError | None = None
         self._notes: tuple[str, ...] = ()
         self.provider_fields: tuple[Field, ...] = ()
@@ -248,13 +251,14 @@ class Memory:
     def begin_turn(self, text: str, session: Session, *, recent: Sequence[Message] = ()) -> TurnRecall:
         """Recall for the person's message, once a turn; waits for a provider no longer than its deadline."""
         query = self._query(text, recent)
-        self.manager.on_turn_start(self.sessions.turn_count(session.id) + 1, text, session)
+        number = self._read("past sessions", lambda: self.sessions.turn_count(session.id), 0) + 1
+        self.manager.on_turn_start(number, text, session)
         recall = self.manager.prefetch_all(query, session)
         told = Told(
             (self.manager.frozen_system_prompt(session), *(message.get("content", "") for message in recent))
         )
         recall = told.without_repeats(recall)
-        past = Recall(self._past(query, session, told)).render()
+        past = Recall(self._read("past sessions", lambda: self._past(query, session, told), ())).render()
         contexts = (*recall.contexts, *([(SESSIONS_LABEL, past)] if past else []))
         return TurnRecall(recall, contexts, tuple(self.problems(session)))
 
@@ -321,13 +325,7 @@ class Memory:
             *self._provider_results(query, here, limit),
         ]
         if self.config.sessions.search_enabled:
-            hits = self.sessions.search(text, limit=limit, user=owner_of(here) or None)
-            given = {item.message_id: item for item in self._past(query, here, Told())}
-            results += [
-                recalled("sessions", hit.message_id in given, given.pop(hit.message_id, found_item(hit)))
-                for hit in hits
-            ]
-            results += [recalled("sessions", True, item) for item in given.values()]
+            results += self._read("past sessions", lambda: self._session_results(query, here, limit), [])
         tokens = sum(count_tokens(result.text) for result in results if result.injected)
         elapsed = (time.perf_counter() - began) * 1000
         return RecallReport(text, tuple(results), tokens, round(elapsed, 3), tuple(self.problems(here)))
@@ -341,6 +339,7 @@ class Memory:
         """What is configured and does not work for who speaks, a sentence each; empty when all is well."""
         found = [str(self._load_error)] if self._load_error else []
         found += [*self._observer_problems, *filter(None, [self._refused])]
+        found += dict.fromkeys(self._unread.values())
         if self.sessions.meaning is not None:
             found += filter(None, [self.sessions.meaning.fault])
         found += [str(conflict) for conflict in self.curated.of(session).problems().values()]
@@ -359,10 +358,7 @@ class Memory:
     def close(self, timeout: float = 15.0) -> None:
         """Shut the providers down and close the databases. What was not sent stays in the outbox."""
         if self._external and not self.manager.closed:
-            try:
-                self._recover()
-            except HermesError as exc:
-                log.warning("turns that may not be on their way yet are left to the next start: %s", exc)
+            self._read("past sessions", self._recover, None)
         self.manager.shutdown_all(timeout)
         self.curated.close()
         self.sessions.close()
@@ -407,8 +403,19 @@ class Memory:
         """Hand the provider to the manager, with the writes that a crash kept from it."""
         self._external = name
         if self.manager.add_provider(source, name=name, fingerprint=fingerprint):
-            self._recover()
-            self.curated.mirror_missing()
+            self._read("past sessions", self._recover, None)
+            self._read("changes to hand on", self.curated.mirror_missing, 0)
+
+    def _read(self, what: str, read: Callable[[], Read], without: Read) -> Read:
+        """What a database of ours holds, or `without` it where that can't be read, and `problems` says so."""
+        try:
+            found = read()
+        except (OutboxError, StorageError) as exc:
+            log.error("%s: %s", what, exc)
+            self._unread[what] = str(exc)
+            return without
+        self._unread.pop(what, None)
+        return found
 
     def _recover(self) -> None:
         """Hand the provider those turns that were stored and, through a kill in between, not put in the outbox.
@@ -472,6 +479,15 @@ class Memory:
             for entry in curated.entries(target)
             if entry not in hidden
         ]
+
+    def _session_results(self, query: Query, session: Session, limit: int) -> list[Recalled]:
+        hits = self.sessions.search(query.text, limit=limit, user=owner_of(session) or None)
+        given = {item.message_id: item for item in self._past(query, session, Told())}
+        found = [
+            recalled("sessions", hit.message_id in given, given.pop(hit.message_id, found_item(hit)))
+            for hit in hits
+        ]
+        return found + [recalled("sessions", True, item) for item in given.values()]
 
     def _provider_results(self, query: Query, session: Session, limit: int) -> list[Recalled]:
         found: list[Recalled] = []

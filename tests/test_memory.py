@@ -252,6 +252,40 @@ def test_a_full_outbox_fails_no_turn_and_is_a_problem_until_a_write_is_accepted(
     assert {turn.user for turn in provider.turns} == {"while it is full", "when there is room"}
 
 
+@pytest.mark.parametrize("name", ["state_db", "journal_db"])
+def test_a_damaged_database_costs_a_turn_only_what_lies_in_it(hermes_home: HermesHome, name: str) -> None:
+    turns: list[Turn] = []
+    with open_memory(hermes_home, provider=Elephant(turns)) as memory:
+        memory.change_memory("add", content="Likes tea")
+        session = memory.start_session()
+        say(memory, session, "my dog is called Biscuit")
+        memory.flush()
+    damaged = getattr(hermes_home, name)
+    damaged.write_bytes(b"garbage" * 1000)
+    set_value(hermes_home, "recall.sessions", "auto")
+    with open_memory(hermes_home, provider=Elephant(turns)) as memory:
+        found = {result.text for result in memory.recall("what is my dog called?").results}
+        turn = memory.begin_turn("what is my dog called?", session)
+
+        assert {"Likes tea", "my dog is called Biscuit"} <= found
+        assert "my dog is called Biscuit" in turn.context
+        assert [problem for problem in turn.problems if str(damaged) in problem] == memory.problems()
+        assert len(memory.problems()) == 1
+
+
+def test_a_store_that_can_be_read_again_is_no_problem_any_more(hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home, provider=Elephant()) as memory:
+        session = memory.start_session()
+        say(memory, session, "my dog is called Biscuit")
+    whole = hermes_home.state_db.read_bytes()
+    hermes_home.state_db.write_bytes(b"garbage" * 1000)
+    with open_memory(hermes_home, provider=Elephant()) as memory:
+        assert "hermes sessions repair" in memory.problems()[0]
+        hermes_home.state_db.write_bytes(whole)
+        assert memory.recall("what is my dog called?").problems == ()
+        assert memory.begin_turn("what is my dog called?", session).problems == ()
+
+
 def test_a_tool_may_be_called_before_any_session_was_started(hermes_home: HermesHome) -> None:
     with open_memory(hermes_home, provider=RecordingProvider()) as memory:
         nobody = memory.local_session

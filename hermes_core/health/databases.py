@@ -53,6 +53,8 @@ def _examine(path: Path, what: str, home: HermesHome) -> Iterator[Finding]:
     try:
         mode = _probe(path)
         damage = _damage(path)
+        if path == home.state_db and not damage:
+            _count(path)
     except HermesError as exc:
         yield _fault(what, path, exc)
         return
@@ -82,6 +84,12 @@ def _index(path: Path, damage: list[str]) -> Iterator[Finding]:
         )
     finally:
         db.close()
+
+
+def _count(path: Path) -> None:
+    """Open the store as its own room does, which knows what it held. Raises `StorageError`."""
+    with contextlib.closing(SessionDB(path)) as db:
+        db.counts()
 
 
 def _rebuild(path: Path) -> str:

@@ -11,13 +11,12 @@ from hermes_core.health.databases import examine_databases
 from hermes_core.health.files import examine_files
 from hermes_core.health.finding import Finding, failed, guarded
 from hermes_core.health.meaning import examine_meaning
-from hermes_core.health.opening import opened
 from hermes_core.health.packages import examine_packages
 from hermes_core.health.provider import examine_catalog, examine_outbox, examine_provider
 from hermes_core.health.record import examine_hooks
 from hermes_core.health.roundtrip import started, try_everything
 from hermes_core.home import HermesHome
-from hermes_core.memory import Memory
+from hermes_core.memory import Memory, open_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +63,8 @@ def _at_rest(home: HermesHome, fix: bool) -> list[Finding]:
 
 def _open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
     """What an open memory says, and what a real turn shows."""
-    with opened(home) as found:
-        memory = found.memory
-        if skip_writes or found.without_provider:
+    with open_memory(home) as memory:
+        if skip_writes:
             tried = [Finding("a turn", "note", "not tried, because of what failed", "repair that first")]
             started(memory.manager, memory.local_session)
         else:
@@ -74,9 +72,9 @@ def _open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
         entries = memory.providers()
         return [
             *guarded("built-in memory", lambda: _curated(memory)),
-            *guarded("provider", lambda: examine_provider(found, entries)),
+            *guarded("provider", lambda: examine_provider(memory, entries)),
             *guarded("hooks", lambda: examine_hooks(memory)),
-            *guarded("plugins", lambda: examine_catalog(entries, found.selected)),
+            *guarded("plugins", lambda: examine_catalog(entries, memory.selected)),
             *guarded("packages", examine_packages),
             *guarded("outbox", lambda: examine_outbox(memory)),
             *guarded("search by meaning", lambda: examine_meaning(memory)),

@@ -12,7 +12,6 @@ from hermes_core.contract.values import Field
 from hermes_core.credentials import Credentials
 from hermes_core.errors import ConfigError
 from hermes_core.health.finding import Finding, backend_cure, failed
-from hermes_core.health.opening import Opened
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import Settings, load_settings
 from hermes_core.loader.entry import ProviderEntry
@@ -121,16 +120,13 @@ def last_error(home: HermesHome, provider: str) -> LastError | None:
     return None
 
 
-def examine_provider(opened: Opened, entries: Sequence[ProviderEntry]) -> Iterator[Finding]:
+def examine_provider(memory: Memory, entries: Sequence[ProviderEntry]) -> Iterator[Finding]:
     """The selected provider and its settings."""
-    memory, name = opened.memory, opened.selected
+    name = memory.selected
     if not name:
         yield Finding("provider", "ok", "built-in memory only")
         return
     what = f"provider {name}"
-    if opened.without_provider:
-        yield failed(what, f"it is not started: {opened.without_provider}", "repair that first")
-        return
     entry = next((e for e in entries if e.name.casefold() == name.casefold() and e.state != "shadowed"), None)
     health = health_of(memory)
     if health is None:

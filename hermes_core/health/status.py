@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_core.config import MemoryConfig, load_config
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.store import TARGETS, MemoryStore
 from hermes_core.errors import ConfigError, StorageError
@@ -14,7 +13,6 @@ from hermes_core.health import meaning
 from hermes_core.health.databases import unusable
 from hermes_core.health.files import examine_files
 from hermes_core.health.finding import Finding, guarded, told
-from hermes_core.health.opening import Opened, opened
 from hermes_core.health.packages import examine_packages
 from hermes_core.health.provider import (
     LastError,
@@ -31,7 +29,7 @@ from hermes_core.health.roundtrip import started
 from hermes_core.home import HermesHome
 from hermes_core.loader.entry import ProviderEntry
 from hermes_core.manager.health import ProviderHealth
-from hermes_core.memory import Memory
+from hermes_core.memory import Memory, open_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,71 +96,43 @@ class Status:
 
 def status_of(home: HermesHome) -> Status:
     """The status of a home. Raises `ConfigError` for a config.yaml that can't be read; all else is told in the value."""
-    config = load_config(home).memory
     broken = [
         *(one for one in guarded("files", lambda: examine_files(home)) if one.state in ("warning", "failed")),
         *unusable(home),
     ]
-    try:
-        with opened(home) as found:
-            started(found.memory.manager, found.memory.local_session)
-            return _status(found, broken)
-    except StorageError as exc:
-        untold = [told("memory", exc)] if not any(one.detail == exc.message for one in broken) else []
-        return _unopened(home, config, [*broken, *untold], exc.message)
+    with open_memory(home) as memory:
+        started(memory.manager, memory.local_session)
+        return _status(memory, broken)
 
 
-def _unopened(home: HermesHome, config: MemoryConfig, broken: list[Finding], reason: str) -> Status:
-    """What can be said when not even the sessions can be opened: the notes, and which provider would run."""
-    curated = MemoryStore(
-        home,
-        memory_char_limit=config.memory_char_limit,
-        user_char_limit=config.user_char_limit,
-        memory_enabled=config.memory_enabled,
-        user_profile_enabled=config.user_profile_enabled,
-    )
-    try:
-        stores = {target: _store(curated, target) for target in TARGETS}
-    finally:
-        curated.close()
-    return Status(
-        str(home.path),
-        home.profile,
-        stores,
-        config.provider,
-        ProviderStatus(config.provider, "not started", reason) if config.provider else None,
-        OutboxStatus(None, None),
-        problems=_sentences(broken, failed=True),
-    )
-
-
-def _status(found: Opened, broken: list[Finding]) -> Status:
-    memory = found.memory
+def _status(memory: Memory, broken: list[Finding]) -> Status:
     entries = memory.providers()
     unusable_names = {one.what for one in broken if one.failed}
     findings = [
         *broken,
-        *guarded("provider", lambda: examine_provider(found, entries)),
+        *guarded("provider", lambda: examine_provider(memory, entries)),
         *guarded("provider", lambda: _last_call(memory)),
-        *guarded("plugins", lambda: examine_catalog(entries, found.selected)),
+        *guarded("plugins", lambda: examine_catalog(entries, memory.selected)),
         *guarded("packages", examine_packages),
     ]
     outbox = OutboxStatus(None, None)
     if "outbox.db" not in unusable_names:
         findings += guarded("outbox", lambda: examine_outbox(memory))
         outbox = _outbox(memory)
-    problems = memory.problems()
-    untold = [one for one in findings if not any(one.detail in text for text in problems)]
     sessions: dict[str, Any] = {"search_enabled": memory.config.sessions.search_enabled}
     if "state.db" not in unusable_names:
-        sessions |= memory.sessions.counts()
-        sessions["by_meaning"] = meaning.state(memory)
+        try:
+            sessions |= {**memory.sessions.counts(), "by_meaning": meaning.state(memory)}
+        except StorageError as exc:
+            findings.append(told("state.db", exc))
+    problems = memory.problems()
+    untold = [one for one in findings if not any(one.detail in text for text in problems)]
     return Status(
         str(memory.home.path),
         memory.home.profile,
         {target: _store(memory.curated, target) for target in TARGETS},
-        found.selected,
-        _provider(found, entries),
+        memory.selected,
+        _provider(memory, entries),
         outbox,
         sessions,
         memory.manager.health(),
@@ -173,16 +143,12 @@ def _status(found: Opened, broken: list[Finding]) -> Status:
     )
 
 
-def _provider(found: Opened, entries: list[ProviderEntry]) -> ProviderStatus | None:
-    memory = found.memory
-    if not found.selected:
+def _provider(memory: Memory, entries: list[ProviderEntry]) -> ProviderStatus | None:
+    if not memory.selected:
         return None
     health = health_of(memory)
-    name = health.name if health else found.selected
+    name = health.name if health else memory.selected
     entry = next((e for e in entries if e.name.casefold() == name.casefold() and e.state != "shadowed"), None)
-    if found.without_provider:
-        installed = entry.installed if entry else False
-        return ProviderStatus(name, "not started", found.without_provider, installed=installed)
     try:
         lines = setting_lines(memory.provider_fields, memory.home, name)
     except ConfigError:

@@ -29,7 +29,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.errors import ConfigError, HermesError
+from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
 from hermes_core.manager.call import Outcome
 from hermes_core.manager.health import ProviderHealth, Terms
@@ -327,7 +327,7 @@ class MemoryManager:
         until = time.monotonic() + timeout
         try:
             self._writes.flush(timeout / 5)
-        except (HermesError, sqlite3.Error) as exc:
+        except sqlite3.Error as exc:
             log.error("the outbox can't be read at the end: %s", exc)
         self._writes.stop(timeout / 15)
         instances = [instance for held in reversed([*self._roster]) for instance in held.close()]

@@ -109,7 +109,11 @@ class Writes:
         until = time.monotonic() + timeout
         if not self.outbox.path.exists():
             return True
-        sent = [self._drainer(held).flush(until - time.monotonic()) for held in self._durable()]
+        try:
+            sent = [self._drainer(held).flush(until - time.monotonic()) for held in self._durable()]
+        except HermesError as exc:
+            log.error("nothing can be sent: %s", exc)
+            return False
         return all(sent)
 
     def stop(self, timeout: float) -> None:

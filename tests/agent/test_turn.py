@@ -148,9 +148,11 @@ def test_a_turn_without_an_answer_reaches_no_provider_and_says_why(stage: Stage,
 def test_a_store_that_breaks_in_the_middle_fails_no_turn(stage: Stage) -> None:
     agent = stage.agent()
     agent.run_turn("Hello.")
+    stage.provider.results["prefetch"] = "The dog is called Biscuit."
     stage.memory.sessions.close()
     result = agent.run_turn("Still there?")
     assert (result.outcome, result.text) == ("answered", "Yes.")
+    assert "Biscuit" in stage.asked()[-1][-1]["content"], "what a provider recalls does not hang on the store"
     assert any("was closed" in problem for problem in result.problems)
     assert [m["content"] for m in agent.history][-2:] == ["Still there?", "Yes."]
     agent.close()

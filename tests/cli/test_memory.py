@@ -293,3 +293,17 @@ def test_an_outbox_that_can_not_be_read_is_not_called_empty(
     (hermes_home.path / "outbox.db").write_bytes(b"no database" * 500)
     assert data("memory", "status", code=3)["outbox"]["waiting"] is None
     assert re.search(r"outbox +can't be read", hermes("memory", "status", code=3).stdout)
+
+
+def test_a_change_that_the_damaged_outbox_kept_from_the_provider_was_made_all_the_same(
+    hermes: Any, hermes_home: HermesHome, notes: Path
+) -> None:
+    source = notes / "__init__.py"
+    source.write_text(source.read_text() + "\n    def on_memory_write(self, write):\n        pass\n")
+    set_value(hermes_home, "memory.provider", "notes")
+    hermes_home.outbox_db.write_bytes(b"garbage" * 1000)
+    added = hermes("memory", "add", "Likes tea", code=3)
+    assert "Entry added." in added.stdout
+    assert "was not told yet" in added.stdout
+    assert f"{str(hermes_home.outbox_db)!r} is damaged" in added.stderr
+    assert "Likes tea" in hermes("memory", "show").stdout

@@ -61,6 +61,23 @@ def test_past_sessions_are_given_unasked_when_config_says_so(
     assert all(result["injected"] for result in data("recall", "cat")["results"])
 
 
+def test_a_damaged_store_is_named_with_its_cure_and_the_rest_answers(
+    hermes: Any, hermes_home: HermesHome, notes: Path, chat: Path
+) -> None:
+    set_value(hermes_home, "memory.provider", "notes")
+    hermes("import", chat)
+    hermes("memory", "add", "Likes tea")
+    hermes_home.state_db.write_bytes(b"garbage" * 1000)
+    asked = "What is my cat called?"
+    batch = json.dumps({"query": asked})
+    for answer in (hermes("recall", asked, code=3), hermes("recall", "--batch", typed=batch, code=3)):
+        assert "Likes tea" in answer.stdout
+        assert f"noted: {asked}" in answer.stdout
+        assert f"{str(hermes_home.state_db)!r} is damaged" in answer.stderr
+        assert "`hermes sessions repair`" in answer.stderr
+    assert "Entry added" in hermes("memory", "add", "Likes rain", code=3).stdout
+
+
 def test_k_bounds_the_results_of_a_source(hermes: Any, data: Any, chat: Path) -> None:
     hermes("import", chat)
     assert len(data("recall", "-k", "1", "cat")["results"]) == 1

@@ -63,6 +63,15 @@ def test_a_damaged_file_is_named_with_the_rescue_and_left_alone(stored: HermesHo
     assert path.read_bytes() == before
 
 
+def test_a_store_that_was_emptied_is_to_be_rescued_not_indexed_anew(stored: HermesHome) -> None:
+    stored.state_db.write_bytes(b"")
+    found = look(stored)
+    assert found["state.db"].failed
+    assert "hermes sessions repair" in found["state.db"].remedy
+    assert "search index" not in found
+    assert found["outbox.db"].state == "ok"
+
+
 def test_a_page_that_was_overwritten_is_found(stored: HermesHome) -> None:
     with stored.state_db.open("r+b") as file:
         file.seek(4096 * 3)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hermes_core import MemoryProvider, MemoryWrite, SessionDB, open_memory
+from hermes_core import MemoryProvider, MemoryWrite, open_memory
 from hermes_core.cli import main
 from hermes_core.config import set_value
 from hermes_core.credentials import Credentials
@@ -121,17 +121,30 @@ def test_a_plugin_that_breaks_on_import_is_named(
     assert "not_there_at_all" in problems(status_of(hermes_home))
 
 
-def test_a_damaged_store_hides_neither_provider_nor_notes(lockbox: HermesHome) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: b"garbage" * 1000,
+        lambda data: data[:8192] + b"\xde" * 16384 + data[24576:],
+    ],
+    ids=["empty", "garbage", "pages"],
+)
+def test_a_damaged_store_hides_neither_provider_nor_notes(
+    lockbox: HermesHome, damage: Callable[[bytes], bytes]
+) -> None:
     with open_memory(lockbox, provider="") as memory:
         memory.change_memory("add", content="likes tea")
+        memory.end_turn(memory.start_session(), "where is the tent?", "in the garage")
     Credentials(lockbox).set("LOCKBOX_API_KEY", KEY)
-    SessionDB(lockbox.state_db).close()
-    lockbox.state_db.write_bytes(b"garbage" * 1000)
+    lockbox.state_db.write_bytes(damage(lockbox.state_db.read_bytes()))
     status = status_of(lockbox)
     assert status.selected
-    assert (status.selected.name, status.selected.state) == ("lockbox", "not started")
+    assert (status.selected.name, status.selected.state) == ("lockbox", "active")
     assert status.builtin["memory"].entries == 1
+    assert status.outbox.waiting == 0
     assert "hermes sessions repair" in problems(status)
+    assert len(status.problems) == 1
 
 
 def test_a_config_that_cant_be_read_is_one_line_with_the_place(hermes_home: HermesHome) -> None:
@@ -259,19 +272,3 @@ def test_a_provider_whose_last_call_failed_is_no_working_one_until_a_call_or_sel
     Credentials(lockbox).set("LOCKBOX_API_KEY", KEY)
     assert CliRunner().invoke(main, ["doctor"]).exit_code == 0
     assert status_of(lockbox).problems == ()
-
-
-def test_a_store_that_cant_even_be_opened_hides_neither_notes_nor_which_provider_is_chosen(
-    lockbox: HermesHome,
-) -> None:
-    with open_memory(lockbox, provider="") as memory:
-        memory.change_memory("add", content="likes tea")
-        memory.end_turn(memory.start_session(), "where is the tent?", "in the garage")
-    damaged = bytearray(lockbox.state_db.read_bytes())
-    damaged[8192:24576] = b"\xde" * 16384
-    lockbox.state_db.write_bytes(damaged)
-    status = status_of(lockbox)
-    assert status.selected
-    assert (status.selected.name, status.selected.state) == ("lockbox", "not started")
-    assert status.builtin["memory"].entries == 1
-    assert "hermes sessions repair" in problems(status)

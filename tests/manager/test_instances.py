@@ -176,6 +176,7 @@ def test_a_damaged_outbox_is_shown_and_stops_neither_start_nor_turn_nor_end(
         manager.sync_all(make_turn(), A)
     assert manager.health()[0].state == "failed"
     assert "its writes can't be stored" in manager.health()[0].reason
+    assert not manager.flush(1.0)
     manager.shutdown_all()
 
 

@@ -89,6 +89,21 @@ def test_recalled_text_can_not_pass_as_a_fence(surface: Surface, memory: Memory)
     assert "memory-context" not in surface.call("recall", {"query": "tea"}).text
 
 
+def test_a_damaged_session_store_costs_a_client_only_past_sessions(hermes_home: HermesHome) -> None:
+    hermes_home.path.mkdir()
+    hermes_home.state_db.write_bytes(b"garbage" * 1000)
+    with open_memory(hermes_home, provider=Clashing()) as memory:
+        surface = Surface(memory, memory.local_session)
+        assert not surface.call("memory", {"action": "add", "content": "Likes tea"}).failed
+        recalled = json.loads(surface.call("recall", {"query": "tea"}).text)
+        searched = surface.call("session_search", {"query": "tea"})
+        assert [result["text"] for result in recalled["results"]] == ["Likes tea"]
+        assert "hermes sessions repair" in recalled["problems"][0]
+        assert searched.failed
+        assert "session database not available" in searched.text
+        assert "hermes sessions repair" in searched.text
+
+
 def test_a_store_that_is_switched_off_is_in_no_answer(hermes_home: HermesHome) -> None:
     hermes_home.path.mkdir(parents=True)
     hermes_home.config_yaml.write_text("memory:\n  user_profile_enabled: false\n")
