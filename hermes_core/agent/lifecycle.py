@@ -16,7 +16,7 @@ from typing import Literal
 
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel
-from hermes_core.agent.compression import Compressed, Compressor
+from hermes_core.agent.compression import Compressor
 from hermes_core.agent.sessions import as_text, compressions, store_message
 from hermes_core.contract.values import EndReason, Session, SessionSwitch, SwitchReason
 from hermes_core.errors import HermesError
@@ -90,7 +90,6 @@ class Passage:
     rewind_to: int | None = None
     cancel: Cancel = field(default_factory=Cancel)
     memory_context: str = ""
-    compressed: Compressed | None = None
     taken_back: tuple[str, ...] = ()
     stopped: bool = False
 
@@ -260,7 +259,6 @@ def _flush(life: Life, passage: Passage) -> None:
 def _summarise(life: Life, passage: Passage) -> None:
     """Without a summary nothing moves: the middle leaves the prompt of this agent only and stays in state.db."""
     found = life.compressor.compress(life.history, passage.memory_context, passage.cancel)
-    passage.compressed = found
     if found is None:
         passage.stopped = True
     elif found.failure:

@@ -1,4 +1,4 @@
-"""What is asked: a question as a person types it, read into terms, phrases, operators, dates and its shape.
+"""What is asked: a question as a person types it, read into terms, operators, dates and its shape.
 
 No text is ever an error. AND, OR and NOT count in capitals only, quotes when they come in pairs, `*` at the end of a
 word; all other punctuation separates words.
@@ -82,7 +82,6 @@ class Analysis:
 
     text: str
     terms: tuple[Term, ...] = ()
-    phrases: tuple[str, ...] = ()
     condition: Expression | None = None
     names: frozenset[str] = frozenset()
     dates: tuple[When, ...] = ()
@@ -107,7 +106,6 @@ def analyse(
         terms=tuple(
             _terms(undated, named) or _terms(text, frozenset()) or _terms(text, frozenset(), every=True)
         ),
-        phrases=tuple(quoted(text)),
         condition=condition,
         names=named,
         dates=dates,
@@ -140,15 +138,6 @@ def _is_named(name: str, asked: str, said: Collection[str]) -> bool:
     if dense_runs(first):
         return first in asked
     return bool(first) and (first in said or (" " in name and name in asked))
-
-
-def quoted(text: str) -> list[str]:
-    """The phrases that stand in double quotes.
-
-    >>> quoted('who said "we ship on Friday"?')
-    ['we ship on Friday']
-    """
-    return [m[1] or m[2] for m in _PIECE.finditer(text) if (m[1] or m[2] or "").strip()]
 
 
 def _terms(text: str, named: frozenset[str], every: bool = False) -> list[Term]:
