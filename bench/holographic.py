@@ -40,6 +40,7 @@ import holographic_words
 import recall
 from holographic_facts import AGREEING, PLANTED, Event, events, pairs, people, typo
 from holographic_systems import Letters, Ours, Peer, System, Vectors
+from plots import draw
 from rich.console import Console
 from rich.table import Table
 
@@ -268,7 +269,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if min(options.facts) < TIMED_ADDS:
         parser.error(f"--facts: {TIMED_ADDS} at least")
-    console = Console(stderr=options.json, width=None if sys.stdout.isatty() else 220)
     scores: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         scores += run(Ours(Path(folder)), options.facts)
@@ -279,11 +279,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
     trusts = [trust(ratings) for ratings in (3, 10, 30)]
     told = holographic_words.scores(options.data, Console(stderr=True)) if options.data is not None else []
-    if options.plot is not None:
-        plot(scores, options.plot)
     if options.json:
         print(json.dumps([*scores, *trusts, *told], indent=2))
-        return 0
+    else:
+        _show(scores, trusts, told)
+    if options.plot is not None:
+        draw(plot, scores, options.plot)
+    return 0
+
+
+def _show(
+    scores: Sequence[dict[str, Any]], trusts: Sequence[dict[str, Any]], told: Sequence[dict[str, Any]]
+) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 220)
     console.print(table(scores))
     for one in trusts:
         console.print(
@@ -294,7 +302,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if told:
         console.print(recall.table(told, 10))
         console.print(recall.category_table(told, 10))
-    return 0
 
 
 if __name__ == "__main__":

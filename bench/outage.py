@@ -34,6 +34,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from plots import draw
 from rich.console import Console
 from rich.table import Table
 
@@ -421,7 +422,7 @@ def main() -> int:
     else:
         show(rows)
     if given.plot:
-        plot(rows, given.plot)
+        draw(plot, rows, given.plot)
     return 0
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from plots import draw
 from rich.console import Console
 from rich.table import Table
 
@@ -197,7 +198,7 @@ def main() -> int:
     else:
         show(sessions)
     if options.plot:
-        plot(sessions, options.plot)
+        draw(plot, sessions, options.plot)
     return 0
 
 

@@ -27,6 +27,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from plots import draw
 from recall_large import mixed
 from recall_parts import ablate, unasked
 from recall_peers import Peer
@@ -134,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(table(scores, options.k))
         console.print(category_table(scores, options.k))
     if options.plot:
-        plot(scores, options.k, options.plot)
+        draw(plot, scores, options.k, options.plot)
     return 0
 
 

@@ -36,6 +36,7 @@ from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.tool import SessionSearchTool
 
 sys.path.insert(0, str(Path(__file__).parent))
+from plots import draw
 from sessions_corpus import NATURAL, QUERIES, Corpus, conversations, queries
 from sessions_peer import Peer
 
@@ -431,7 +432,7 @@ def main() -> None:
     else:
         report(found)
     if options.plot:
-        plot(found, options.plot)
+        draw(plot, found, options.plot)
 
 
 if __name__ == "__main__":
