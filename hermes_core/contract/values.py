@@ -288,6 +288,8 @@ class Event:
 class Field:
     """One setting of a provider, declared once: drives setup, status, docs and validation.
 
+    A number out of its range is refused; with `clamp`, for a setting that people bring from where it was clamped, the
+    nearest in range is used and a warning says so.
     `env` names the environment variable (and `.env` key) that may carry it; a `secret` lives nowhere else. `identity`
     marks what says whose data it is (url, account, bank): rows recorded under another value are not sent. `when` maps
     other settings to the value they must have for this one to be asked. A `dict` or `list` is JSON, also where a person
@@ -314,3 +316,4 @@ class Field:
     aliases: Sequence[str] = ()
     extras: Mapping[str, str] = field(default_factory=dict)
     default_from: tuple[str, Mapping[str, str | int | float | bool]] | None = None
+    clamp: bool = False

@@ -132,15 +132,18 @@ def load_settings(
     path = _file_of(home, name, fields)
     stored = _of_this_host(_read_file(path), home)
     warnings = [*_unknown(stored, fields, path), *_misplaced_secrets(stored, fields, path)]
-    for warning in warnings:
-        log.warning("%s", warning)
     ask = get_secret or _variables(home, environ)
     values: dict[str, Any] = {}
     sources: dict[str, Source] = {}
     for field in fields:
         source, raw, where = _pick(field, overrides or {}, ask, stored, path)
+        if raw is not None and field.clamp:
+            raw, clamped = _clamped(field, raw, where)
+            warnings += clamped
         values[field.name] = None if raw is None else _convert(field, raw, where)
         sources[field.name] = source
+    for warning in warnings:
+        log.warning("%s", warning)
     return Settings(name, fields, values, sources, warnings)
 
 
@@ -317,21 +320,48 @@ def _did_you_mean(key: str, names: Sequence[str] | Mapping[str, Any]) -> str:
 
 def _convert(field: Field, raw: Any, where: str) -> Any:
     """The value in the field's type. Raises `ConfigError` with the place, the key and what to write."""
-    shown = "***" if field.secret else repr(raw)
-    try:
-        value = _CONVERTERS[field.type](raw)
-    except (ValueError, TypeError, OverflowError) as exc:
-        noun = _NOUNS[field.type]
-        raise ConfigError(f"{field.name!r} in {where} is {shown}", f"write {noun}") from exc
+    value = _typed(field, raw, where)
     if field.choices and str(value) not in field.choices:
         options = ", ".join(map(repr, field.choices))
-        raise ConfigError(f"{field.name!r} in {where} is {shown}", f"write one of {options}")
-    low, high = field.minimum, field.maximum
-    if (low is not None and value < low) or (high is not None and value > high):
-        bounds = f"from {low:g}" if low is not None else ""
-        bounds += f" up to {high:g}" if high is not None else ""
-        raise ConfigError(f"{field.name!r} in {where} is {shown}", f"write a number {bounds.strip()}")
+        raise ConfigError(f"{field.name!r} in {where} is {_told(field, raw)}", f"write one of {options}")
+    if _nearest(field, value) != value:
+        raise ConfigError(f"{field.name!r} in {where} is {_told(field, raw)}", _range(field))
     return value
+
+
+def _typed(field: Field, raw: Any, where: str) -> Any:
+    try:
+        return _CONVERTERS[field.type](raw)
+    except (ValueError, TypeError, OverflowError) as exc:
+        raise ConfigError(
+            f"{field.name!r} in {where} is {_told(field, raw)}", f"write {_NOUNS[field.type]}"
+        ) from exc
+
+
+def _clamped(field: Field, raw: Any, where: str) -> tuple[Any, list[str]]:
+    """The value in its range, and a warning when it was not."""
+    value = _typed(field, raw, where)
+    nearest = _nearest(field, value)
+    if nearest == value:
+        return value, []
+    return nearest, [f"{field.name!r} in {where} is {raw!r}, so {nearest:g} is used; {_range(field)}"]
+
+
+def _nearest(field: Field, value: Any) -> Any:
+    """The value, or the end of its range that it is beyond."""
+    for bound, beyond in ((field.minimum, -1), (field.maximum, 1)):
+        if bound is not None and (value - bound) * beyond > 0:
+            return field.type(bound)  # type: ignore[call-overload]
+    return value
+
+
+def _range(field: Field) -> str:
+    bounds = (("from", field.minimum), ("up to", field.maximum))
+    return " ".join(["write a number", *(f"{word} {bound:g}" for word, bound in bounds if bound is not None)])
+
+
+def _told(field: Field, raw: Any) -> str:
+    return "***" if field.secret else repr(raw)
 
 
 def _to_str(raw: Any) -> str:

@@ -87,6 +87,19 @@ def test_a_wrong_value_is_named_with_its_file(lockbox: HermesHome) -> None:
     assert "from 1 up to 50" in problems(status_of(lockbox))
 
 
+def test_a_clamped_number_is_a_warning_of_a_provider_that_works(lockbox: HermesHome) -> None:
+    source = lockbox.plugins / "lockbox" / "__init__.py"
+    source.write_text(source.read_text().replace("maximum=50)", "maximum=50, clamp=True)"))
+    Credentials(lockbox).set("LOCKBOX_API_KEY", KEY)
+    lockbox.provider_json("lockbox").write_text('{"limit": 500}')
+    status = status_of(lockbox)
+    assert status.selected
+    assert status.selected.state == "active"
+    assert [line.value for line in status.selected.settings if line.name == "limit"] == ["50"]
+    assert any("is 500, so 50 is used" in warning for warning in status.warnings)
+    assert status.problems == ()
+
+
 def test_a_refused_key_is_named_with_the_remedy_of_the_provider(lockbox: HermesHome) -> None:
     Credentials(lockbox).set("LOCKBOX_API_KEY", "wrong-key-0123456789")
     status = status_of(lockbox)

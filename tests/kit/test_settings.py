@@ -85,6 +85,20 @@ def test_a_wrong_value_names_file_key_and_what_to_write(tmp_path: Path, stored: 
     assert all(part in str(caught.value) for part in (str(path), repr(key), repr(value), "write"))
 
 
+@pytest.mark.parametrize(("raw", "kept"), [(50, 20), ("0", 1), (20, 20)])
+def test_a_number_that_used_to_be_clamped_still_is_and_a_warning_says_so(
+    tmp_path: Path, raw: object, kept: int
+) -> None:
+    fields = (Field("results", int, 10, minimum=1, maximum=20, clamp=True),)
+    path = write(tmp_path, {"results": raw})
+    settings = load_settings(fields, tmp_path, "demo", {})
+    assert settings.results == kept
+    told = [f"'results' in {path} is {raw!r}, so {kept} is used; write a number from 1 up to 20"]
+    assert list(settings.warnings) == (told if raw != kept else [])
+    with pytest.raises(ConfigError, match="from 1 up to 20"):
+        save_settings(fields, tmp_path, "demo", {"results": 50})
+
+
 def test_numbers_that_a_wizard_stored_as_text_are_read(tmp_path: Path) -> None:
     write(tmp_path, {"limit": "20", "weight": "0.25"})
     assert (load(tmp_path).limit, load(tmp_path).weight) == (20, 0.25)

@@ -39,7 +39,7 @@ SETTINGS = (
     Field(
         "auto_extract", bool, False, "Keep what you state about yourself and the project when a session ends."
     ),
-    Field("default_trust", float, 0.5, "Trust of a new fact.", minimum=0.0, maximum=1.0),
+    Field("default_trust", float, 0.5, "Trust of a new fact.", minimum=0.0, maximum=1.0, clamp=True),
     Field("min_trust_threshold", float, 0.3, "Facts below it are not recalled.", minimum=0.0, maximum=1.0),
     Field("hrr_dim", int, 1024, "Dimensions of a vector, also its bytes.", minimum=128, maximum=16384),
     Field("hrr_weight", float, 0.1, "Share of the vectors in a search's score.", minimum=0.0, maximum=1.0),

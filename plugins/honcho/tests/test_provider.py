@@ -352,6 +352,19 @@ def test_it_says_what_is_missing(home: HermesHome, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
+    ("name", "given", "used"),
+    [("dialecticDepth", 5, 3), ("firstTurnBaseWait", -1, 0.0), ("timeout", 120, 50.0)],
+)
+def test_numbers_that_hermes_agent_takes_cost_no_provider(
+    home: HermesHome, name: str, given: int, used: float
+) -> None:
+    assert availability(home, baseUrl="http://localhost:8000", **{name: given}).ok
+    settings = load_settings(SETTINGS, home.path, "honcho")
+    assert getattr(settings, name) == used
+    assert [f"so {used:g} is used" in warning for warning in settings.warnings] == [True]
+
+
+@pytest.mark.parametrize(
     ("settings", "says"),
     [
         ({"writeFrequency": "sometimes"}, "'writeFrequency' is 'sometimes'"),

@@ -25,7 +25,15 @@ def _recall(
     """A setting of recall, which a variable of last year may carry too."""
     env = f"OPENVIKING_RECALL_{name.upper()}"
     return Field(
-        f"recall_{name}", type(default), default, text, env=env, minimum=low, maximum=high, advanced=True
+        f"recall_{name}",
+        type(default),
+        default,
+        text,
+        env=env,
+        minimum=low,
+        maximum=high,
+        clamp=True,
+        advanced=True,
     )
 
 

@@ -52,6 +52,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("OPENVIKING_RECALL_FULL_READ_LIMIT", "0", "recall_full_read_limit", 0),
         ("OPENVIKING_RECALL_PREFER_ABSTRACT", "true", "recall_prefer_abstract", True),
         ("OPENVIKING_RECALL_RESOURCES", "1", "recall_resources", True),
+        ("OPENVIKING_RECALL_LIMIT", "500", "recall_limit", 100),
+        ("OPENVIKING_RECALL_SCORE_THRESHOLD", "-1", "recall_score_threshold", 0.0),
+        ("OPENVIKING_RECALL_TIMEOUT_SECONDS", "0", "recall_timeout_seconds", 0.25),
     ],
 )
 def test_the_variables_that_people_have_are_read(

@@ -74,6 +74,7 @@ SETTINGS = (
         "Memories that a turn is given at most.",
         minimum=1,
         maximum=20,
+        clamp=True,
         advanced=True,
     ),
     Field(
@@ -92,6 +93,7 @@ SETTINGS = (
         "The person's profile comes with the first turn and every so many turns.",
         minimum=1,
         maximum=500,
+        clamp=True,
         advanced=True,
     ),
     Field(
@@ -102,7 +104,14 @@ SETTINGS = (
         advanced=True,
     ),
     Field(
-        "api_timeout", float, 5.0, "Seconds to wait for an answer.", minimum=0.5, maximum=15.0, advanced=True
+        "api_timeout",
+        float,
+        5.0,
+        "Seconds to wait for an answer.",
+        minimum=0.5,
+        maximum=15.0,
+        clamp=True,
+        advanced=True,
     ),
     Field(
         "enable_custom_container_tags",

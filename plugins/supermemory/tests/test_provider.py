@@ -82,6 +82,18 @@ def test_a_list_of_containers_is_read_as_people_have_it(tmp_path: Path) -> None:
     assert custom_tags(settings(tmp_path, custom_containers=["work"])) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "used"),
+    [("max_recall_results", 50, 20), ("profile_frequency", 0, 1), ("api_timeout", 60, 15.0)],
+)
+def test_numbers_that_hermes_agent_clamps_are_clamped_with_a_warning(
+    tmp_path: Path, name: str, given: int, used: float
+) -> None:
+    options = settings(tmp_path, **{name: given})
+    assert getattr(options, name) == used
+    assert [f"so {used:g} is used" in warning for warning in options.warnings] == [True]
+
+
 def test_two_profiles_of_one_account_share_nothing(agent: Agent) -> None:
     mel, bob = (agent.session(name, identity=name) for name in ("mel", "bob"))
     agent.provider.sync_turn(turn(FACT), mel)
