@@ -353,6 +353,7 @@ def _say(ctx: click.Context, result: dict[str, Any], problems: list[str], as_jso
             result.get("warning", ""),
         ]
         click.echo(printable(" ".join(filter(None, noted))))
+    warn(filter(None, [result.get("caution")]))
     finish(ctx, problems, failed=failed)
 
 

@@ -8,9 +8,10 @@ from typing import Any
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.breaker import RetryBreaker
 from hermes_core.curated.document import Usage, measure
-from hermes_core.curated.edits import PREVIEW, Edit, Refusal, clip
+from hermes_core.curated.edits import PREVIEW, Edit, Refusal, clip, handle
 from hermes_core.curated.snapshot import Scan, flag
 from hermes_core.errors import MemoryConflict
+from hermes_core.safety.redact import secrets_in
 
 Result = dict[str, Any]
 Read = Callable[[MemoryTarget], tuple[str, ...]]
@@ -47,6 +48,27 @@ def saved(target: MemoryTarget, action: str, edit: Edit, limit: int, asked: int)
         "message": table.get(action, "Nothing to change.").format(count=count),
         "note": _DONE,
     }
+
+
+def caution(target: MemoryTarget, edit: Edit) -> Result:
+    """What a person should know of a secret that came into the file, or that went and is in the history still."""
+    for change in edit.changes:
+        if kinds := ", ".join(secrets_in(change.content)):
+            name = handle(change.content)
+            return {
+                "caution": (
+                    f"This holds what looks like a secret ({kinds}), and {target.upper()}.md is plain text that goes into "
+                    f"every system prompt. Keep it in .env and remove the entry (old_text {name!r}: `hermes memory remove "
+                    f"--target {target} {name}`), then forget the history, which keeps it: `hermes memory prune`."
+                )
+            }
+    if kinds := ", ".join(kind for change in edit.changes for kind in secrets_in(change.previous)):
+        return {
+            "caution": (
+                f"What went looks like a secret ({kinds}): the history keeps it for undo until `hermes memory prune`."
+            )
+        }
+    return {}
 
 
 def handed_on(target: MemoryTarget, count: int) -> Result:

@@ -335,6 +335,7 @@ class MemoryStore:
         return (
             result
             | self._answers.previous(target, edit)
+            | results.caution(target, edit)
             | ({"notice": opened.notice} if opened.notice else {})
         )
 

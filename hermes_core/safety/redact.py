@@ -7,6 +7,7 @@ says nothing about itself stays: hashes, UUIDs, commit ids. Redacting twice is r
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -133,6 +134,8 @@ _SHORT_WORDS = r"\s*+(?:\S{1,14}+\s++)*+\S{0,14}+\Z"
 
 _REMEMBERED_LENGTH = 4096
 
+_MARK = re.compile(r"\[redacted:(\w+)\]")
+
 
 def redact(text: str) -> str:
     """`text` with every secret replaced by `[redacted:KIND]`.
@@ -141,6 +144,15 @@ def redact(text: str) -> str:
     'postgres://app:[redacted:password]@db/x uses key [redacted:github]'
     """
     return _remembered(text) if len(text) <= _REMEMBERED_LENGTH else _redact(text)
+
+
+def secrets_in(text: str) -> tuple[str, ...]:
+    """The kinds of the secrets that `redact` finds, each once.
+
+    >>> secrets_in("ssh with pwd='hunter22', not with [redacted:openai]")
+    ('password',)
+    """
+    return tuple(Counter(_MARK.findall(redact(text))) - Counter(_MARK.findall(text)))
 
 
 def _redact(text: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from hermes_core import HermesHome
+from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import OutboxFull
 
@@ -63,3 +65,35 @@ def test_a_prune_keeps_what_the_provider_was_not_told_yet(make_store: MakeStore)
 
 def test_pruning_nothing_is_fine(store: MemoryStore) -> None:
     assert store.prune() == 0
+
+
+KEY = "sk-" + "proj-" + "a1B2c3D4" * 5
+
+
+def test_a_key_that_is_kept_in_plain_text_is_said_with_the_way_to_take_it_out(
+    store: MemoryStore, hermes_home: HermesHome
+) -> None:
+    result = store.add("user", f"The key of the shop is {KEY}")
+    assert result["success"]
+    assert "what looks like a secret (openai)" in result["caution"]
+    assert "USER.md" in result["caution"]
+    assert KEY not in result["caution"]
+    (handle,) = re.findall(r"entry:[0-9a-f]{8}(?=`)", result["caution"])
+    gone = store.remove("user", handle)
+    assert "the history keeps it" in gone["caution"]
+    assert "`hermes memory prune`" in gone["caution"]
+    store.prune()
+    assert holding(hermes_home, KEY) == []
+
+
+def test_a_key_that_comes_back_or_makes_way_is_said_too(store: MemoryStore) -> None:
+    store.add("memory", f"Uses {KEY}")
+    assert "the history keeps it" in store.replace("memory", "Uses", "Uses the vault")["caution"]
+    assert "what looks like a secret" in store.undo()["caution"]
+    batch = [Operation("add", "Likes tea"), Operation("add", "token: 'abcd1234efgh5678'")]
+    assert "(token)" in store.apply_batch("memory", batch)["caution"]
+
+
+def test_what_holds_no_secret_needs_no_caution(store: MemoryStore) -> None:
+    assert "caution" not in store.add("memory", "Rotates API keys monthly; [redacted:openai] is in .env")
+    assert "caution" not in store.remove("memory", "Rotates")
