@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +20,9 @@ __all__ = ["console", "finish", "json_option", "moment", "print_json", "print_ta
 
 _NO_LIMIT = 100_000
 """Characters in a line of a table that goes to a file or a pipe: no cell is broken there."""
+
+_NARROW = 60
+"""Columns of a terminal below which the cells of a table would be a few letters wide."""
 
 
 def console() -> Console:
@@ -40,17 +44,42 @@ def finish(ctx: click.Context, problems: Sequence[str], *, failed: bool = False)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
-    """A table of texts; stored text is shown literally, never read as markup, and never cut."""
+    """A table of texts; stored text is shown literally, never read as markup, and never cut.
+
+    A terminal too narrow for columns is shown each row as lines of their own.
+    """
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
+    out = console()
+    if not cells:
+        out.print(empty)
+    elif out.is_terminal and out.width < _NARROW:
+        for row in cells:
+            _print_record(out, columns, row)
+    else:
+        if not out.is_terminal:
+            out.width = _NO_LIMIT
+        out.print(_table(title, columns, cells))
+
+
+def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in columns:
         # The first column is what a person gives to the next command.
         table.add_column(column, overflow="fold", no_wrap=column == columns[0])
     for row in rows:
-        table.add_row(*(Text(printable(str(cell))) for cell in row))
-    out = console()
-    if not out.is_terminal:
-        out.width = _NO_LIMIT
-    out.print(table if table.row_count else empty)
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _print_record(out: Console, columns: Sequence[str], row: Sequence[str]) -> None:
+    """What a row is about, and below it each of its other cells that says something, with its column."""
+    if row[0]:
+        out.print(Text(row[0], style="bold", overflow="fold"))
+    for column, cell in zip(columns[1:], row[1:], strict=True):
+        if cell:
+            text = Text(f"{column}: {cell}", overflow="fold")
+            for indent, line in enumerate(text.wrap(out, max(out.width - 4, 10))):
+                out.print(Padding(line, (0, 0, 0, 4 if indent else 2), expand=False))
 
 
 def moment(seconds: float | None) -> str:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from hermes_core import HermesHome
-from hermes_core.cli import Failure, main
+from hermes_core.cli import Failure, main, output
 from hermes_core.config import set_value
 
 DRIVES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -132,3 +133,44 @@ def test_output_that_can_not_be_written_is_one_clear_line(
     monkeypatch.setattr("sys.stdout", Full())
     with pytest.raises(Failure, match="No space left on device; check the disk"):
         main(["memory", "show"], standalone_mode=False)
+
+
+ROWS = [
+    (
+        "jsonl-s2-444008db5a4784d1",
+        "jsonl",
+        "",
+        "My sister [bold]Anna[/bold] lives in Lisbon, and has for years",
+    ),
+    ("", "cli", 3, NASTY),
+]
+COLUMNS = ("session", "source", "messages", "about")
+
+
+def printed(monkeypatch: pytest.MonkeyPatch, width: int, rows: list[Any]) -> list[str]:
+    """The lines of a table on a terminal of this width, without colours."""
+    shown = io.StringIO()
+    terminal = Console(file=shown, force_terminal=True, no_color=True, width=width, highlight=False)
+    monkeypatch.setattr(output, "console", lambda: terminal)
+    output.print_table("", COLUMNS, rows, "No session.")
+    assert not DRIVES.search(re.sub("\x1b\\[[0-9]*m", "", shown.getvalue()).replace("\n", ""))
+    return re.sub("\x1b\\[[0-9]*m", "", shown.getvalue()).splitlines()
+
+
+def test_a_narrow_terminal_is_shown_records_of_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = printed(monkeypatch, 40, ROWS)
+    assert all(len(line) <= 40 for line in lines)
+    assert [line.rstrip() for line in lines][:5] == [
+        "jsonl-s2-444008db5a4784d1",
+        "  source: jsonl",
+        "  about: My sister [bold]Anna[/bold]",
+        "    lives in Lisbon, and has for years",
+        "  source: cli",
+    ]
+    assert printed(monkeypatch, 40, []) == ["No session."]
+
+
+def test_a_wide_terminal_is_shown_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    heading, first, *_ = printed(monkeypatch, 100, ROWS)
+    assert heading.split() == list(COLUMNS)
+    assert first.startswith("jsonl-s2-444008db5a4784d1  jsonl")
