@@ -101,7 +101,7 @@ def rebuild(ctx: click.Context, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def vacuum(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
-    """Give the space of deleted messages back to the disk. Needs as much free space as the store has."""
+    """Take deleted messages out of the file and give their space back. Needs as much free space as the store has."""
     with _store(ctx) as db:
         result = db.vacuum(dry_run=dry_run)
     if as_json:
@@ -173,7 +173,7 @@ def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, yes: bool, as_j
     elif dry_run:
         _show(memory.sessions, doomed)
     else:
-        freed = "; hermes sessions vacuum frees the space" if doomed else ""
+        freed = "; the file holds their text until hermes sessions vacuum" if doomed else ""
         click.echo(f"{len(doomed)} session(s) deleted{freed}")
 
 

@@ -123,3 +123,22 @@ def test_vacuum_gives_space_back(home: HermesHome) -> None:
     assert did["after"] <= could["after"]
     assert home.state_db.stat().st_size == did["after"]
     assert len(ids(home)) == 4
+
+
+def test_what_was_deleted_is_said_to_be_in_the_file_until_a_vacuum_and_is_gone_after_it(
+    home: HermesHome,
+) -> None:
+    with open_memory(home, provider="") as memory:
+        memory.sessions.create_session("private")
+        memory.sessions.append_message("private", "user", "The tortoise Quillfeather eats clover in 奥斯陆。")
+    told = hermes(home, "delete", "private", "--yes").output
+    assert "1 session(s) deleted; the file holds their text until hermes sessions vacuum" in told
+    assert "text until" in hermes(home, "prune", "--before", "2020-01-01", "--yes").output
+
+    def left() -> list[str]:
+        held = b"".join(file.read_bytes() for file in home.path.rglob("*") if file.is_file())
+        return [text for text in ("Quillfeather eats", "uillfeath", "奥斯") if text.encode() in held]
+
+    assert left(), "else there is nothing to say"
+    hermes(home, "vacuum")
+    assert left() == []
