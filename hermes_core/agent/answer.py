@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
 Chat = dict[str, Any]
 """One message in the OpenAI chat form."""
+
+_ID_LENGTH = 9
+"""Of an id that a server left out: Mistral takes ids of nine letters and digits and no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,60 +67,101 @@ class Answer:
 class AnswerBuilder:
     """Puts the chunks of one stream together.
 
-    Servers differ in how they send a tool call: in pieces under one `index` (OpenAI), whole under the same index 0
-    each but with ids of their own (older Ollama), or without an id at all (some llama.cpp templates).
+    Servers differ in how they send a tool call. Its pieces come under one `index` (OpenAI) or without any (Gemini); the
+    id comes with the first piece, with none (some llama.cpp templates), or another one with each (older vLLM); the name
+    once or with each piece; the arguments as text or as an object. Whole calls may all have index 0, with ids of their
+    own (older Ollama).
     """
 
     def __init__(self) -> None:
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self._calls: list[dict[str, Any]] = []
-        self._slots: dict[int, dict[str, Any]] = {}
+        self._calls: list[_Call] = []
+        self._slots: dict[int, _Call] = {}
         self._usage = Usage()
         self.finish = ""
 
     def feed(self, chunk: Any) -> str:
         """Take a chunk of the SDK's; returns the text that it adds."""
-        if getattr(chunk, "usage", None):
-            self._usage = _usage(chunk.usage)
-        if not chunk.choices:
+        usage = _usage(getattr(chunk, "usage", None))
+        self._usage = self._usage if usage == Usage() else usage
+        choices = getattr(chunk, "choices", None)
+        if not choices:
             return ""
-        choice = chunk.choices[0]
-        self.finish = choice.finish_reason or self.finish
-        delta = choice.delta
+        self.finish = choices[0].finish_reason or self.finish
+        delta = choices[0].delta
         if delta is None:
             return ""
         reasoning = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
         if isinstance(reasoning, str):
             self._reasoning.append(reasoning)
         for piece in delta.tool_calls or ():
-            self._add_call(piece)
-        text = delta.content or ""
+            if piece is not None:
+                self._add_call(piece)
+        text = _plain(delta.content) or _plain(getattr(delta, "refusal", None))
         self._text.append(text)
         return text
 
     def answer(self) -> Answer:
-        """The answer as far as it came."""
-        calls = tuple(
-            ToolRequest(call["id"] or f"call_{number}", call["name"], "".join(call["arguments"]) or "{}")
-            for number, call in enumerate(self._calls)
+        """The answer as far as it came; each call has an id that no other has."""
+        calls: dict[str, ToolRequest] = {}
+        for call in self._calls:
+            own = call.id if call.id and call.id not in calls else uuid.uuid4().hex[:_ID_LENGTH]
+            calls[own] = ToolRequest(own, call.name, "".join(call.arguments) or "{}")
+        return Answer(
+            "".join(self._text), tuple(calls.values()), self.finish, "".join(self._reasoning), self._usage
         )
-        return Answer("".join(self._text), calls, self.finish, "".join(self._reasoning), self._usage)
 
     def _add_call(self, piece: Any) -> None:
-        index = piece.index if piece.index is not None else len(self._calls)
-        slot = self._slots.get(index)
-        if slot is None or (piece.id and slot["id"] and piece.id != slot["id"]):
-            slot = {"id": "", "name": "", "arguments": []}
-            self._slots[index] = slot
-            self._calls.append(slot)
-        slot["id"] = slot["id"] or piece.id or ""
+        own = str(piece.id) if piece.id is not None else ""
+        name = (piece.function and piece.function.name) or ""
+        call = self._begun(piece.index, own, name)
+        if call is None:
+            call = _Call()
+            self._calls.append(call)
+        if piece.index is not None:
+            self._slots[piece.index] = call
+        call.id = call.id or own
+        if name != call.name:
+            call.name += name
         if piece.function is not None:
-            slot["name"] += piece.function.name or ""
-            slot["arguments"].append(piece.function.arguments or "")
+            call.arguments.append(_arguments(piece.function.arguments))
+
+    def _begun(self, index: int | None, own: str, name: str) -> _Call | None:
+        """The call that a piece goes on with; None when it begins one, which only a piece with a name does."""
+        if index is not None:
+            call = self._slots.get(index)
+            another = call is not None and name and own and call.id and own != call.id
+        else:
+            call = self._calls[-1] if self._calls else None
+            another = call is not None and name and not (own and own == call.id)
+        return None if another else call
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call as far as it came."""
+
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+
+def _plain(content: Any) -> str:
+    """The text of a piece of content: a text, or parts of which some are text and others thoughts."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
+
+
+def _arguments(given: Any) -> str:
+    if isinstance(given, str):
+        return given
+    return json.dumps(given, ensure_ascii=False) if given is not None else ""
 
 
 def _usage(usage: Any) -> Usage:
     details = getattr(usage, "prompt_tokens_details", None)
     cached = getattr(details, "cached_tokens", None) or 0
-    return Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0, cached)
+    prompt, completion = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
+    return Usage(prompt or 0, completion or 0, cached)

@@ -50,8 +50,9 @@ class Tool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """What the model is told."""
-        return {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        """What the model is told; of a tool without parameters too, since OpenAI refuses an empty schema."""
+        parameters = {"type": "object", "properties": {}, **self.parameters}
+        return {"name": self.name, "description": self.description, "parameters": parameters}
 
 
 class Toolbelt:

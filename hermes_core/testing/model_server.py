@@ -54,6 +54,7 @@ class Reply:
 
     `chunk` is the number of characters a piece, or the pieces' ends; `cut_after` breaks the connection after so many
     pieces, `hold` keeps the stream open before its end until the event is set. Any `status` but 200 is an error.
+    `raw` is a body to be sent as it stands, whatever it is, with `headers` for its type.
     """
 
     text: str = ""
@@ -66,6 +67,7 @@ class Reply:
     hold: threading.Event | None = None
     finish: str = ""
     prompt_tokens: int | None = None
+    raw: str | None = None
 
     def pieces(self) -> list[str]:
         """The text cut as `chunk` says."""
@@ -171,8 +173,9 @@ def _tool_fault(tool: Any) -> str:
     unknown = sorted(set(tool["function"]) - _FUNCTION)
     if unknown:
         return f"unknown field {unknown[0]!r} in a function"
-    if not isinstance(tool["function"].get("parameters", {}), dict):
-        return "parameters must be a JSON schema"
+    parameters = tool["function"].get("parameters", {"type": "object"})
+    if not isinstance(parameters, dict) or parameters.get("type") != "object":
+        return 'parameters must be a JSON schema of type "object"'
     return ""
 
 
@@ -226,6 +229,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         request = json.loads(body)
         reply = self.server.owner.next_reply(request, dict(self.headers.items()))
+        if reply.raw is not None:
+            self._whole(reply.status, reply.raw, {"content-type": "text/event-stream", **reply.headers})
+            return
         if reply.status != 200:
             self._fail(reply)
             return
@@ -240,17 +246,19 @@ class _Handler(BaseHTTPRequestHandler):
             self._fail(Reply(status=404, error=f"no such path {self.path!r}"))
             return
         model = {"id": "scripted", "object": "model", "created": 0, "owned_by": "tests"}
-        self._whole(200, {"object": "list", "data": [model]}, {})
+        self._json(200, {"object": "list", "data": [model]}, {})
 
     def _fail(self, reply: Reply) -> None:
         error = {"error": {"message": reply.error, "type": "scripted"}}
-        self._whole(reply.status, error, reply.headers)
+        self._json(reply.status, error, reply.headers)
 
-    def _whole(self, status: int, data: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-        body = json.dumps(data).encode()
+    def _json(self, status: int, data: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        self._whole(status, json.dumps(data), {**headers, "content-type": "application/json"})
+
+    def _whole(self, status: int, text: str, headers: Mapping[str, str]) -> None:
+        body = text.encode()
         self.send_response(status)
-        own = {"content-type": "application/json", "content-length": str(len(body))}
-        for name, value in {**headers, **own}.items():
+        for name, value in {**headers, "content-length": str(len(body))}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)

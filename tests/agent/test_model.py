@@ -5,12 +5,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hermes_core.agent.answer import AnswerBuilder
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.model import ModelSettings, OpenAIModel
 from hermes_core.errors import ConfigError, ContextOverflow, ModelRefused, ModelUnavailable
@@ -188,35 +186,6 @@ def test_a_model_without_a_name_is_refused_with_what_to_write() -> None:
         OpenAIModel(ModelSettings())
 
 
-def chunk(*calls: dict[str, Any]) -> Any:
-    pieces = [
-        SimpleNamespace(
-            index=call.get("index"),
-            id=call.get("id"),
-            function=SimpleNamespace(name=call.get("name"), arguments=call.get("arguments")),
-        )
-        for call in calls
-    ]
-    delta = SimpleNamespace(content=None, tool_calls=pieces)
-    return SimpleNamespace(usage=None, choices=[SimpleNamespace(delta=delta, finish_reason=None)])
-
-
-def test_calls_that_share_an_index_are_told_apart_by_their_ids() -> None:
-    builder = AnswerBuilder()
-    builder.feed(chunk({"index": 0, "id": "a", "name": "look", "arguments": "{}"}))
-    builder.feed(chunk({"index": 0, "id": "b", "name": "look", "arguments": "{}"}))
-    assert [call.id for call in builder.answer().calls] == ["a", "b"]
-
-
-def test_calls_without_index_and_id_get_ids_of_their_own() -> None:
-    builder = AnswerBuilder()
-    builder.feed(chunk({"name": "look", "arguments": ""}, {"name": "see", "arguments": '{"a":1}'}))
-    assert [(c.id, c.name, c.arguments) for c in builder.answer().calls] == [
-        ("call_0", "look", "{}"),
-        ("call_1", "see", '{"a":1}'),
-    ]
-
-
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
@@ -226,6 +195,7 @@ def test_calls_without_index_and_id_get_ids_of_their_own() -> None:
         ({"messages": [{"role": "robot", "content": "x"}]}, "unknown role"),
         ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, "must follow the call"),
         ({"tools": [TOOL]}, "a tool must be"),
+        ({"tools": [{"type": "function", "function": {**TOOL, "parameters": {}}}]}, 'type "object"'),
     ],
 )
 def test_the_scripted_server_refuses_what_the_api_would(change: dict[str, Any], fault: str) -> None:

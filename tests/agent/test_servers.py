@@ -1,0 +1,145 @@
+"""What servers send that isn't what OpenAI sends, or sends when all goes well: each was seen of one in use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hermes_core.agent.answer import Answer
+from hermes_core.agent.cancel import Cancel
+from hermes_core.agent.model import ModelSettings, OpenAIModel
+from hermes_core.testing.model_server import ModelServer, Reply, Script
+
+HELLO = [{"role": "user", "content": "Hello"}]
+DONE = "data: [DONE]\n\n"
+
+
+def asked(*script: Script, hear: Callable[[str], None] = lambda _: None, **settings: Any) -> Answer:
+    """The answer of a server that says this."""
+    with ModelServer(script) as server:
+        given = {"retries": 0, "pause": 0.001, **settings}
+        model = OpenAIModel(ModelSettings(server.base_url, "scripted", **given))
+        try:
+            return model.complete(HELLO, (), hear=hear, cancel=Cancel())
+        finally:
+            model.close()
+
+
+def events(*chunks: Any, end: str = DONE) -> Reply:
+    """A stream of these chunks; a string stands for itself."""
+    lines = [chunk if isinstance(chunk, str) else f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
+    return Reply(raw="".join(lines) + end)
+
+
+def chunk(delta: Any, finish: str | None = None, **more: Any) -> dict[str, Any]:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return {
+        "id": "1",
+        "object": "chat.completion.chunk",
+        "created": 0,
+        "model": "m",
+        "choices": [choice],
+    } | more
+
+
+def calling(*calls: Any) -> Reply:
+    """A stream in which each of these is a piece of a tool call in a chunk of its own."""
+    return events(*(chunk({"tool_calls": [call]}) for call in calls), chunk({}, "tool_calls"))
+
+
+def called(*pieces: Any) -> list[tuple[str, str]]:
+    """Name and arguments of the calls that these pieces make."""
+    return [(call.name, call.arguments) for call in asked(calling(*pieces)).calls]
+
+
+SEA = '{"at": "sea"}'
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        pytest.param(
+            (
+                {"id": "a", "function": {"name": "look", "arguments": ""}},
+                {"function": {"arguments": SEA[:6]}},
+                {"function": {"arguments": SEA[6:]}},
+            ),
+            id="no-index",
+        ),
+        pytest.param(
+            (
+                {"index": 0, "id": "a", "function": {"name": "look"}},
+                {"index": 0, "id": "b", "function": {"arguments": SEA[:6]}},
+                {"index": 0, "id": "c", "function": {"arguments": SEA[6:]}},
+            ),
+            id="another-id-in-each-piece",
+        ),
+        pytest.param(
+            (
+                {"index": 0, "id": "a", "function": {"name": "look", "arguments": SEA[:6]}},
+                {"index": 0, "id": "a", "function": {"name": "look", "arguments": SEA[6:]}},
+            ),
+            id="the-name-in-each-piece",
+        ),
+        pytest.param(
+            (
+                {"id": "a", "function": {"name": "look", "arguments": SEA[:6]}},
+                {"id": "a", "function": {"name": "look", "arguments": SEA[6:]}},
+            ),
+            id="no-index-and-the-name-in-each-piece",
+        ),
+        pytest.param(
+            ({"index": 0, "id": "a", "function": {"name": "look", "arguments": {"at": "sea"}}},), id="object"
+        ),
+        pytest.param((None, {"index": 0, "function": {"name": "look", "arguments": SEA}}), id="null"),
+    ],
+)
+def test_one_call_is_one_call_however_its_pieces_are_marked(pieces: Any) -> None:
+    assert called(*pieces) == [("look", SEA)]
+
+
+def test_whole_calls_without_an_index_are_told_apart() -> None:
+    look, see = ({"function": {"name": name, "arguments": SEA}} for name in ("look", "see"))
+    assert called(look, see, look) == [("look", SEA), ("see", SEA), ("look", SEA)]
+
+
+def test_each_call_has_an_id_of_its_own_that_is_text() -> None:
+    function = {"name": "look", "arguments": "{}"}
+    pieces = [
+        {"index": n, "id": given, "function": function} for n, given in enumerate(["a", "a", 7, None, ""])
+    ]
+    ids = [call.id for call in asked(calling(*pieces)).calls]
+    assert (ids[0], ids[2]) == ("a", "7")
+    assert len(set(ids)) == 5
+    assert all(isinstance(call, str) and call for call in ids)
+
+
+@pytest.mark.parametrize(
+    "odd", ["data: null\n\n", "data: []\n\n", 'data: "x"\n\n', {}, {"choices": None}, ": alive\n\n"]
+)
+def test_an_event_that_is_no_chunk_is_passed_over(odd: Any) -> None:
+    answer = asked(events(odd, chunk({"content": "Here."}), odd, chunk({}, "stop"), odd))
+    assert (answer.text, answer.finish) == ("Here.", "stop")
+
+
+def test_an_answer_in_parts_is_their_text() -> None:
+    heard: list[str] = []
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]},
+        {"type": "text", "text": "Here."},
+    ]
+    assert asked(events(chunk({"content": parts}, "stop")), hear=heard.append).text == "Here."
+    assert heard == ["Here."]
+
+
+def test_a_refusal_is_what_the_model_says() -> None:
+    assert asked(events(chunk({"content": None, "refusal": "No."}, "stop"))).text == "No."
+
+
+def test_usage_that_lacks_a_figure_counts_as_none() -> None:
+    odd = {"prompt_tokens": 5, "completion_tokens": None, "prompt_tokens_details": {"cached_tokens": None}}
+    usage = asked(events(chunk({"content": "Here."}, "stop", usage=odd), chunk({}, usage={}))).usage
+    assert (usage.prompt, usage.completion, usage.cached) == (5, 0, 0)
