@@ -8,28 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import math
+import json
 import random
 import socket
 import threading
-import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from hermes_core.agent.answer import Answer, AnswerBuilder, Chat
 from hermes_core.agent.cancel import Cancel, relay
-from hermes_core.errors import ConfigError, ContextOverflow, ModelError, ModelRefused, ModelUnavailable
-from hermes_core.safety.redact import redact
+from hermes_core.agent.failures import code_of, failure, pause_of, words
+from hermes_core.errors import ConfigError, ContextOverflow, ModelRefused, ModelUnavailable
 
 MAX_RETRY_AFTER = 120.0
 """Seconds; a server that wants a longer pause is reported instead of waited for."""
 
 MAX_DELAY = 30.0
-_BUSY = frozenset({408, 429})
 _UNKNOWN_FIELD = frozenset({400, 422})
-_OVERFLOW_WORDS = ("context length", "context_length", "context size", "maximum context", "too many tokens")
+_OPTIONAL = ("temperature", "stream_options")
+_FRAMES = frozenset({"content-length", "transfer-encoding"})
 _MESSAGE_FIELDS = ("role", "content", "tool_calls", "tool_call_id")
 
 Hear = Callable[[str], None]
@@ -83,10 +82,15 @@ class OpenAIModel:
     def __init__(self, settings: ModelSettings) -> None:
         if not settings.name:
             raise ConfigError("no model is set", "write `model:` with base_url and name into config.yaml")
-        if not settings.base_url.startswith(("http://", "https://")):
+        if not _is_address(settings.base_url):
             raise ConfigError(
                 f"the model's base_url is {settings.base_url!r}",
                 "write a whole address, as http://localhost:11434/v1",
+            )
+        if not settings.api_key.isascii() or not settings.api_key.isprintable():
+            raise ConfigError(
+                "the model's key has a line break in it, or a letter that no key has",
+                "copy it again into the variable that model.api_key_env names",
             )
         if importlib.util.find_spec("openai") is None:
             raise ConfigError(
@@ -95,7 +99,7 @@ class OpenAIModel:
         self.settings = settings
         self._client: Any = None
         self._opening = threading.Lock()
-        self._takes_temperature = True
+        self._not_taken: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -122,16 +126,17 @@ class OpenAIModel:
     ) -> Answer:
         """Answer a conversation; see `ChatModel`. `tools` are `{"name", "description", "parameters"}`."""
         request = _request(self.settings.name, messages, tools)
-        if temperature is None or not self._takes_temperature:
-            return self._answer(request, hear, cancel)
+        if temperature is not None:
+            request["temperature"] = temperature
+        sent = {name: value for name, value in request.items() if name not in self._not_taken}
         try:
-            return self._answer({**request, "temperature": temperature}, hear, cancel)
+            return self._answer(sent, hear, cancel)
         except ModelRefused as exc:
-            refused = getattr(exc.__cause__, "status_code", None) in _UNKNOWN_FIELD
-            if not refused or isinstance(exc, ContextOverflow):
+            refused = _not_taken(exc, sent)
+            if not refused:
                 raise
-        answer = self._answer(request, hear, cancel)
-        self._takes_temperature = False
+        answer = self._answer({k: v for k, v in sent.items() if k not in refused}, hear, cancel)
+        self._not_taken |= refused
         return answer
 
     def _answer(self, request: dict[str, Any], hear: Hear, cancel: Cancel) -> Answer:
@@ -176,13 +181,17 @@ class OpenAIModel:
             self._open().chat.completions.create(**request) as stream,
             cancel.calling(lambda: _cut(stream.response)),
         ):
+            _check(stream.response, self.settings)
             for chunk in stream:
                 text = builder.feed(chunk)
                 if text:
                     emit(text)
-        if not builder.finish:
-            raise ModelUnavailable(f"the answer of {self.settings.name!r} broke off", "ask again")
-        return builder.answer()
+        answer = builder.answer()
+        if answer.finish or ((answer.text or answer.calls) and _framed(stream.response)):
+            return answer
+        if answer == Answer() and _kind(stream.response) == "text/html":
+            raise _no_stream(stream.response, self.settings)
+        raise ModelUnavailable(f"the answer of {self.settings.name!r} broke off", "ask again")
 
     def _open(self) -> Any:
         import openai  # a third of a second, paid at the first request only
@@ -229,6 +238,14 @@ def _unheard(text: str) -> None:
     del text
 
 
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or half an IPv6 address
+        return False
+
+
 def _request(name: str, messages: Sequence[Chat], tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
     request: dict[str, Any] = {
         "model": name,
@@ -243,6 +260,14 @@ def _request(name: str, messages: Sequence[Chat], tools: Sequence[dict[str, Any]
     return request
 
 
+def _not_taken(exc: ModelRefused, sent: Mapping[str, Any]) -> frozenset[str]:
+    """Fields of a refused request to leave out in another try: those that the refusal names, else the temperature."""
+    if getattr(exc.__cause__, "status_code", None) not in _UNKNOWN_FIELD or isinstance(exc, ContextOverflow):
+        return frozenset()
+    named = {name for name in _OPTIONAL if name in str(exc)} or {"temperature"}
+    return frozenset(named & sent.keys())
+
+
 def _delay(retry_after: float | None, attempt: int, pause: float) -> float:
     """The server's wish, else doubling pauses with up to a quarter taken off, so that clients don't march in step."""
     if retry_after is not None:
@@ -255,51 +280,52 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
     """The SDK's errors as ours; the one place that knows them."""
     import openai
 
+    server = settings.base_url
     try:
         yield
     except openai.APIStatusError as exc:
-        raise _status_error(exc, settings) from exc
+        pause = pause_of(exc.response.headers.get("retry-after"))
+        raise failure(server, exc.status_code, words(exc.body, settings.api_key), pause) from exc
     except openai.APITimeoutError as exc:
         raise ModelUnavailable(
-            f"{settings.base_url!r} did not answer within {settings.timeout:g} s",
-            "try again, or raise model.timeout",
+            f"{server!r} did not answer within {settings.timeout:g} s", "try again, or raise model.timeout"
         ) from exc
     except openai.APIConnectionError as exc:
+        said = words(str(exc.__cause__ or exc), settings.api_key)
         raise ModelUnavailable(
-            f"the connection to {settings.base_url!r} failed: {exc.__cause__ or exc}",
-            "is the server running?",
+            f"the connection to {server!r} failed: {said}", "is the server running?"
         ) from exc
-    except (openai.APIError, ValueError) as exc:
-        raise ModelUnavailable(f"{settings.base_url!r} sent what is no answer: {exc}", "try again") from exc
+    except openai.APIError as exc:
+        raise failure(server, code_of(exc.body), words(exc.body or exc.message, settings.api_key)) from exc
+    except ValueError as exc:
+        raise ModelUnavailable(f"{server!r} sent what is no answer: {exc}", "try again") from exc
 
 
-def _status_error(exc: Any, settings: ModelSettings) -> ModelError:
-    text = str(exc.message).removeprefix(f"Error code: {exc.status_code} - ")
-    said = f"{settings.base_url!r} answered {exc.status_code}: {redact(text[:500])}"
-    if exc.status_code in _BUSY or exc.status_code >= 500:
-        return ModelUnavailable(
-            said, "try again later", _retry_after(exc.response.headers.get("retry-after"))
-        )
-    if exc.status_code in (401, 403):
-        return ModelRefused(said, "check the key that model.api_key_env names")
-    if exc.status_code == 413 or any(word in str(exc.message).lower() for word in _OVERFLOW_WORDS):
-        return ContextOverflow(
-            said, "compress the conversation, or set model.context_length to what the model has"
-        )
-    return ModelRefused(said, "check model.name and model.base_url")
+def _check(response: Any, settings: ModelSettings) -> None:
+    """Raise what a server says that answers 200 and streams nothing."""
+    if _kind(response) != "application/json":
+        return
+    body = json.loads(response.read())
+    error = body.get("error") if isinstance(body, dict) else None
+    if error is not None:
+        raise failure(settings.base_url, code_of(error), words(error, settings.api_key))
+    raise _no_stream(response, settings)
 
 
-def _retry_after(header: str | None) -> float | None:
-    """Seconds that a Retry-After header asks for, a number or a date (RFC 9110, 10.2.3); None when it says nothing."""
-    if not header:
-        return None
-    try:
-        seconds = float(header)
-    except ValueError:
-        with contextlib.suppress(ValueError, TypeError):
-            return parsedate_to_datetime(header).timestamp() - time.time()
-        return None
-    return seconds if math.isfinite(seconds) else None
+def _no_stream(response: Any, settings: ModelSettings) -> ModelRefused:
+    return ModelRefused(
+        f"{settings.base_url!r} answered with {_kind(response)!r}, not with a streamed answer",
+        "is model.base_url the address of an OpenAI-compatible server, with its /v1?",
+    )
+
+
+def _kind(response: Any) -> str:
+    return str(response.headers.get("content-type", "")).partition(";")[0].strip()
+
+
+def _framed(response: Any) -> bool:
+    """Whether a connection that breaks in the midst of this response is told from its end."""
+    return response.http_version == "HTTP/2" or not response.headers.keys().isdisjoint(_FRAMES)
 
 
 def _cut(response: Any) -> None:

@@ -76,6 +76,20 @@ def test_a_temperature_is_sent_until_the_server_takes_none() -> None:
     assert [request.get("temperature") for request in server.requests] == [0.1, 0.1, None, None]
 
 
+def test_a_server_that_does_not_count_usage_when_asked_is_asked_without() -> None:
+    def refusing(request: dict[str, Any]) -> Reply:
+        unknown = "stream_options" in request
+        return (
+            Reply(status=422, error="stream_options: extra inputs are not permitted")
+            if unknown
+            else Reply("Hi")
+        )
+
+    with serving(refusing) as (server, model):
+        assert [ask(model).text for _ in range(2)] == ["Hi", "Hi"]
+    assert ["stream_options" in request for request in server.requests] == [True, False, False]
+
+
 def test_a_refusal_for_another_reason_is_told_and_not_tried_twice() -> None:
     with serving(Reply(status=401)) as (server, model), pytest.raises(ModelRefused, match="401"):
         model.at(0.1).complete(HELLO, (), hear=len, cancel=Cancel())  # type: ignore[arg-type]
@@ -202,6 +216,16 @@ def test_the_scripted_server_refuses_what_the_api_would(change: dict[str, Any], 
     assert fault in request_fault({"model": "m", "messages": HELLO, **change})
 
 
-def test_an_address_that_is_none_is_refused_before_anything_is_asked() -> None:
-    with pytest.raises(ConfigError, match="base_url is 'localhost:11434'"):
-        OpenAIModel(ModelSettings("localhost:11434", "scripted"))
+@pytest.mark.parametrize(
+    "address", ["localhost:11434", "http://", "http://localhost:port/v1", "http://[::1/v1", "ftp://models/v1"]
+)
+def test_an_address_that_is_none_is_refused_before_anything_is_asked(address: str) -> None:
+    with pytest.raises(ConfigError, match="base_url is"):
+        OpenAIModel(ModelSettings(address, "scripted"))
+
+
+@pytest.mark.parametrize("key", ["sk-4711\n", "sk-4711\u2013"])
+def test_a_key_that_can_be_none_is_refused_without_being_printed(key: str) -> None:
+    with pytest.raises(ConfigError, match="api_key_env") as caught:
+        OpenAIModel(ModelSettings("http://localhost/v1", "scripted", key))
+    assert "4711" not in str(caught.value)

@@ -11,6 +11,7 @@ import pytest
 from hermes_core.agent.answer import Answer
 from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.model import ModelSettings, OpenAIModel
+from hermes_core.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable
 from hermes_core.testing.model_server import ModelServer, Reply, Script
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -143,3 +144,98 @@ def test_usage_that_lacks_a_figure_counts_as_none() -> None:
     odd = {"prompt_tokens": 5, "completion_tokens": None, "prompt_tokens_details": {"cached_tokens": None}}
     usage = asked(events(chunk({"content": "Here."}, "stop", usage=odd), chunk({}, usage={}))).usage
     assert (usage.prompt, usage.completion, usage.cached) == (5, 0, 0)
+
+
+def failing(body: Any, status: int = 200, kind: str = "application/json") -> Reply:
+    raw = body if isinstance(body, str) else json.dumps(body)
+    return Reply(raw=raw, status=status, headers={"content-type": kind})
+
+
+def error_of(*script: Script, **settings: Any) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        asked(*script, **settings)
+    return caught.value
+
+
+FULL = "This model's maximum context length is 4096 tokens."
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        events({"error": {"message": FULL, "code": 400}}),
+        failing({"object": "error", "message": FULL, "code": 400}, 400),
+        failing({"error": FULL}, 400),
+        failing({"error": {"message": "Context size has been exceeded.", "code": 500}}, 500),
+        failing({"error": {"message": FULL, "code": 400}}),
+        *(
+            failing({"error": {"message": said}}, 400)
+            for said in (
+                "prompt is too long: 210000 tokens > 200000 maximum",
+                "The input token count (9) exceeds the maximum number of tokens allowed (8).",
+                "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+                "Please reduce the length of the messages or completion.",
+                "Input is too long for requested model.",
+            )
+        ),
+    ],
+)
+def test_a_request_that_is_too_long_is_known_in_every_servers_words(reply: Reply) -> None:
+    assert isinstance(error_of(reply, Reply("never asked again"), retries=1), ContextOverflow)
+
+
+def test_a_limit_of_tokens_a_minute_is_no_limit_of_the_context() -> None:
+    error = error_of(failing({"error": {"message": "Too many tokens, please wait."}}, 429))
+    assert isinstance(error, ModelUnavailable)
+
+
+def test_an_error_within_a_stream_is_tried_again_when_its_code_says_so_and_nothing_was_heard() -> None:
+    busy = events({"error": {"message": "upstream is full", "code": 429}})
+    assert asked(busy, Reply("Here."), retries=1).text == "Here."
+    gone = events({"error": {"message": "no such model", "code": 404}})
+    assert isinstance(error_of(gone, Reply("Here."), retries=1), ModelRefused)
+    late = events(chunk({"content": "Once"}), {"error": {"message": "worker died", "code": 502}})
+    assert "worker died" in str(error_of(late, Reply("Here."), retries=1))
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (
+            failing("<html><head><title>502 Bad Gateway</title></head></html>", 502, "text/html"),
+            "502: 502 Bad Gateway",
+        ),
+        (failing("404 page not found", 404, "text/plain"), "404: 404 page not found"),
+        (failing({"detail": [{"msg": "field required"}]}, 422), "field required"),
+        (failing({"error": "model crashed"}, 500), "model crashed"),
+        (
+            failing({"error": {"message": "Provider error", "metadata": {"raw": "bad schema"}}}, 400),
+            "error: bad schema",
+        ),
+        (failing("", 400), "no reason given"),
+        (failing({"error": {"message": "Insufficient credits"}}, 402), "no credit"),
+        (failing({"error": {"message": "gemma:2b does not support tools"}}, 400), "enabled_toolsets"),
+        (
+            failing({"error": {"message": "No endpoints found that support tool use"}}, 404),
+            "enabled_toolsets",
+        ),
+        (failing({"error": {"message": "no such model"}}), "no such model"),
+        (failing("<!DOCTYPE html><title>Web UI</title>", 200, "text/html; charset=utf-8"), "'text/html'"),
+        (failing({"choices": []}), "not with a streamed answer"),
+    ],
+)
+def test_an_error_says_what_the_server_said_and_what_to_do(reply: Reply, said: str) -> None:
+    assert said in str(error_of(reply))
+    assert "<" not in str(error_of(reply))
+
+
+def test_a_key_that_the_server_repeats_is_not_printed() -> None:
+    error = error_of(
+        failing({"error": {"message": "Incorrect API key: hunter2-4711"}}, 401), api_key="hunter2-4711"
+    )
+    assert "hunter2" not in str(error)
+
+
+def test_an_answer_whose_server_gives_no_reason_for_its_end_is_whole_where_a_cut_would_be_seen() -> None:
+    assert asked(events(chunk({"content": "Here."}))).text == "Here."
+    assert isinstance(error_of(events(end="")), ModelUnavailable)

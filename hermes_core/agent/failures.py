@@ -1,0 +1,87 @@
+"""What a model's server says when something is wrong, in whatever words and form, as an error of ours.
+
+Pure: statuses and bodies in, errors out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import time
+from email.utils import parsedate_to_datetime
+
+from hermes_core.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable
+from hermes_core.safety.redact import redact
+
+_LONGEST = 500  # characters of a server's words
+_BUSY = frozenset({408, 429})
+_TAGS = re.compile(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>")
+_OVERFLOW = re.compile(
+    r"(?i)context[ _](length|size|window)|maximum (context|prompt length)|too many tokens|(prompt|input) is too long"
+    r"|exceeds? the maximum number of tokens|reduce the length of the (messages|prompt|input)"
+)
+_NO_TOOLS = re.compile(
+    r"(?i)support\w* (\w+ )?tool|tools? (param )?(require|not support)|tool choice requires"
+)
+
+
+def failure(server: str, status: int, said: str, retry_after: float | None = None) -> ModelError:
+    """The error for what a server `said`; `status` is 0 where it broke off an answer without giving one."""
+    told = f"{server!r} {f'answered {status}' if status else 'broke off'}: {said}"
+    if status not in _BUSY and _OVERFLOW.search(said):
+        return ContextOverflow(
+            told, "compress the conversation, or set model.context_length to what the model has"
+        )
+    if not status or status in _BUSY or status >= 500:
+        return ModelUnavailable(told, "try again later", retry_after)
+    return ModelRefused(told, _remedy(status, said))
+
+
+def words(body: object, secret: str = "") -> str:
+    """What the body of an error says, on one line: `{message}`, `{detail}`, a text or a page of HTML; without `secret`.
+
+    >>> words("<html><head><title>502 Bad Gateway</title></head></html>")
+    '502 Bad Gateway'
+    """
+    if isinstance(body, dict):
+        metadata = body.get("metadata")  # OpenRouter's: what the provider behind it said
+        raw = metadata.get("raw") if isinstance(metadata, dict) else None
+        found = body.get("message") or body.get("detail") or body.get("error") or body
+        text = ": ".join(str(part) for part in (found, raw) if part)
+    else:
+        text = str(body or "no reason given")
+    if text.lstrip().startswith("<"):
+        text = _TAGS.sub(" ", text)
+    if secret:
+        text = text.replace(secret, "[key]")
+    return redact(" ".join(text.split())[:_LONGEST])
+
+
+def code_of(body: object) -> int:
+    """The status that stands in the body of an error, as of one in the midst of a stream; 0 for none."""
+    code = str(body.get("code")) if isinstance(body, dict) else ""
+    return int(code) if re.fullmatch("[45][0-9][0-9]", code) else 0
+
+
+def pause_of(header: str | None) -> float | None:
+    """Seconds that a Retry-After header asks for, a number or a date (RFC 9110, 10.2.3); None when it says nothing."""
+    if not header:
+        return None
+    try:
+        seconds = float(header)
+    except ValueError:
+        with contextlib.suppress(ValueError, TypeError):
+            return parsedate_to_datetime(header).timestamp() - time.time()
+        return None
+    return seconds if math.isfinite(seconds) else None
+
+
+def _remedy(status: int, said: str) -> str:
+    if status in (401, 403):
+        return "check the key that model.api_key_env names"
+    if status == 402:
+        return "the account of that key has no credit left"
+    if _NO_TOOLS.search(said):
+        return "choose a model and a server that take tools, or switch tools off with enabled_toolsets"
+    return "check model.name and model.base_url"
