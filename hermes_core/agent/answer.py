@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 Chat = dict[str, Any]
 """One message in the OpenAI chat form."""
 
+_OPEN, _CLOSE = "<think>", "</think>"
 _ID_LENGTH = 9
 """Of an id that a server left out: Mistral takes ids of nine letters and digits and no others."""
 
@@ -79,6 +80,7 @@ class AnswerBuilder:
         self._calls: list[_Call] = []
         self._slots: dict[int, _Call] = {}
         self._usage = Usage()
+        self._thoughts = _Thoughts()
         self.finish = ""
 
     def feed(self, chunk: Any) -> str:
@@ -98,9 +100,11 @@ class AnswerBuilder:
         for piece in delta.tool_calls or ():
             if piece is not None:
                 self._add_call(piece)
-        text = _plain(delta.content) or _plain(getattr(delta, "refusal", None))
-        self._text.append(text)
-        return text
+        return self._add_text(_plain(delta.content) or _plain(getattr(delta, "refusal", None)))
+
+    def end(self) -> str:
+        """The stream is at its end; returns the text that was held back until now."""
+        return self._add_text("", ended=True)
 
     def answer(self) -> Answer:
         """The answer as far as it came; each call has an id that no other has."""
@@ -111,6 +115,12 @@ class AnswerBuilder:
         return Answer(
             "".join(self._text), tuple(calls.values()), self.finish, "".join(self._reasoning), self._usage
         )
+
+    def _add_text(self, text: str, *, ended: bool = False) -> str:
+        said, thought = self._thoughts.end() if ended else self._thoughts.feed(text)
+        self._reasoning.append(thought)
+        self._text.append(said)
+        return said
 
     def _add_call(self, piece: Any) -> None:
         own = str(piece.id) if piece.id is not None else ""
@@ -145,6 +155,44 @@ class _Call:
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+
+
+class _Thoughts:
+    """Tells thoughts from the answer where a server leaves them in the text: between <think> tags, at its beginning."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._state: Literal["before", "within", "behind", "over"] = "before"
+
+    def feed(self, text: str) -> tuple[str, str]:
+        """The text and the thoughts that this piece adds."""
+        if self._state == "over":
+            return text, ""
+        self._held += text
+        begun = self._held.lstrip()
+        if self._state == "before":
+            if len(begun) < len(_OPEN) and _OPEN.startswith(begun):
+                return "", ""
+            if not begun.startswith(_OPEN):
+                self._state = "over"
+                return self._held, ""
+            self._state, self._held = "within", begun.removeprefix(_OPEN)
+        thought = ""
+        if self._state == "within":
+            end = self._held.find(_CLOSE)
+            if end < 0:
+                held = len(_CLOSE) - 1
+                thought, self._held = self._held[:-held], self._held[-held:]
+                return "", thought
+            thought, self._held, self._state = self._held[:end], self._held[end + len(_CLOSE) :], "behind"
+        said, self._held = self._held.lstrip(), ""
+        self._state = "over" if said else "behind"
+        return said, thought
+
+    def end(self) -> tuple[str, str]:
+        """What was held back."""
+        state, self._state = self._state, "over"
+        return ("", self._held) if state == "within" else (self._held if state == "before" else "", "")
 
 
 def _plain(content: Any) -> str:

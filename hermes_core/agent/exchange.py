@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextvars
 import itertools
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,12 +22,19 @@ from hermes_core.agent.prompt import UNANSWERED
 from hermes_core.agent.tools import MALFORMED, Toolbelt, arguments_of
 from hermes_core.contract.values import Session
 from hermes_core.errors import ModelError
+from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.scrubber import StreamingContextScrubber
 
 LAST_WORD = "You have used all tool calls of this turn. Answer now with what you have; call no tool."
 
 MAX_AT_ONCE = 8
 """Calls of one answer that run side by side."""
+
+_NO_NAME = re.compile("[^a-zA-Z0-9_-]+")
+_CUT_SHORT = {
+    "length": "its server's limit of tokens was reached",
+    "content_filter": "its server's content filter stopped it",
+}
 
 Keep = Callable[[Chat], None]
 Called = Callable[[ToolRequest, str], None]
@@ -55,6 +63,7 @@ class Exchange:
     hear: Hear = unheard
     called: Called = untold
     usage: Usage = field(default_factory=Usage)
+    finish: str = ""
     calls: int = 0
 
     def run(self, request: list[Chat]) -> str:
@@ -64,14 +73,25 @@ class Exchange:
         """
         for _ in range(self.limit):
             answer, text = self._ask(request)
-            answer = _sendable(answer)
-            self._add(request, answer.message(text))
+            answer = self._sendable(answer)
+            if text.strip() or answer.calls:  # some servers refuse a conversation that holds an empty message
+                self._add(request, answer.message(text))
             if not answer.calls:
                 return text
             self._run_tools(request, answer)
         _, text = self._ask([*request, {"role": "user", "content": LAST_WORD}])
-        self._add(request, {"role": "assistant", "content": text})
+        if text.strip():
+            self._add(request, {"role": "assistant", "content": text})
         return text
+
+    def faults(self, answer: str) -> list[str]:
+        """What is to be said of this answer, the last one: why there is none, or not all of it."""
+        cut = _CUT_SHORT.get(self.finish, "")
+        if answer.strip():
+            return [f"the answer is not whole: {cut}"] if cut else []
+        if self.finish == "tool_calls":
+            cut = f"it was still calling tools after {self.limit} requests (agent.max_iterations)"
+        return [f"the model gave no answer{': ' if cut else ''}{cut}"]
 
     def _ask(self, request: list[Chat]) -> tuple[Answer, str]:
         """The answer, and its text as the person saw it: without recalled text that the model repeats."""
@@ -95,6 +115,7 @@ class Exchange:
             shown.append(rest)
             self.hear(rest)
         self.usage += answer.usage
+        self.finish = answer.finish
         return answer, "".join(shown)
 
     def _run_tools(self, request: list[Chat], answer: Answer) -> None:
@@ -143,6 +164,21 @@ class Exchange:
                 raise Cancelled
             yield result
 
+    def _sendable(self, answer: Answer) -> Answer:
+        """The answer with calls that every server takes back: names in its letters, arguments that are JSON objects.
+
+        Chat templates parse the arguments again. What the model copied of recalled text is left out, of its thoughts too.
+        """
+        calls = []
+        for call in answer.calls:
+            found = arguments_of(call)
+            cut = "cut off at the limit of tokens: " if answer.finish == "length" else ""
+            kept = {MALFORMED: cut + call.arguments[:2000]} if isinstance(found, str) else found
+            name = call.name if call.name in self.belt else _NO_NAME.sub("_", call.name.strip())[:64]
+            arguments = json.dumps(kept, ensure_ascii=False)
+            calls.append(replace(call, name=name or "unnamed", arguments=arguments))
+        return replace(answer, calls=tuple(calls), reasoning=sanitize_context(answer.reasoning))
+
     def _add(self, request: list[Chat], message: Chat) -> None:
         request.append(message)
         self.keep(message)
@@ -150,13 +186,3 @@ class Exchange:
 
 def _result(call: ToolRequest, text: str) -> Chat:
     return {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text}
-
-
-def _sendable(answer: Answer) -> Answer:
-    """The answer with arguments that are JSON objects, free of recalled text: chat templates parse them again."""
-    calls = []
-    for call in answer.calls:
-        found = arguments_of(call)
-        kept = {MALFORMED: call.arguments[:2000]} if isinstance(found, str) else found
-        calls.append(replace(call, arguments=json.dumps(kept, ensure_ascii=False)))
-    return replace(answer, calls=tuple(calls))

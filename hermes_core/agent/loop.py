@@ -322,8 +322,7 @@ class Agent:
             self._keep(turn, {"role": "user", "content": turn.content})
             turn.answer = exchange.run(self._request(turn))
             turn.outcome = "answered" if turn.answer.strip() else "failed"
-            if turn.outcome == "failed":
-                self._life.problems.append("the model gave no answer")
+            self._life.problems += exchange.faults(turn.answer)
         except Cancelled:
             turn.outcome = "interrupted"
         except KeyboardInterrupt:
@@ -356,7 +355,7 @@ class Agent:
         """Prompt, history and the person's message, with what was recalled in this copy of it only."""
         content = turn.recall.inject(turn.content) if turn.recall is not None else turn.content
         system = {"role": "system", "content": self.prompt}
-        return [system, *mended(self._life.history), {"role": "user", "content": content}]
+        return [system, *mended([*self._life.history, {"role": "user", "content": content}])]
 
     def _keep(self, turn: Turn, message: Chat) -> None:
         """Store a message at once: what was seen survives an interrupt and a crash."""

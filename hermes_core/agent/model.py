@@ -21,6 +21,7 @@ from hermes_core.agent.answer import Answer, AnswerBuilder, Chat
 from hermes_core.agent.cancel import Cancel, relay
 from hermes_core.agent.failures import code_of, failure, pause_of, words
 from hermes_core.errors import ConfigError, ContextOverflow, ModelRefused, ModelUnavailable
+from hermes_core.sessions.records import storable
 
 MAX_RETRY_AFTER = 120.0
 """Seconds; a server that wants a longer pause is reported instead of waited for."""
@@ -186,6 +187,9 @@ class OpenAIModel:
                 text = builder.feed(chunk)
                 if text:
                     emit(text)
+        rest = builder.end()
+        if rest:
+            emit(rest)
         answer = builder.answer()
         if answer.finish or ((answer.text or answer.calls) and _framed(stream.response)):
             return answer
@@ -250,7 +254,8 @@ def _request(name: str, messages: Sequence[Chat], tools: Sequence[dict[str, Any]
     request: dict[str, Any] = {
         "model": name,
         "messages": [
-            {key: message[key] for key in _MESSAGE_FIELDS if key in message} for message in messages
+            {key: _sendable(message[key]) for key in _MESSAGE_FIELDS if key in message}
+            for message in messages
         ],
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -258,6 +263,17 @@ def _request(name: str, messages: Sequence[Chat], tools: Sequence[dict[str, Any]
     if tools:
         request["tools"] = [{"type": "function", "function": dict(tool)} for tool in tools]
     return request
+
+
+def _sendable(value: Any) -> Any:
+    """JSON data with texts that UTF-8 can spell: half a surrogate pair, as in a file's name, would end each request."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, list | tuple):
+        return [_sendable(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _sendable(item) for key, item in value.items()}
+    return value
 
 
 def _not_taken(exc: ModelRefused, sent: Mapping[str, Any]) -> frozenset[str]:

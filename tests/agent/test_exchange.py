@@ -93,6 +93,34 @@ def test_a_model_that_never_stops_calling_gets_a_last_word() -> None:
     assert LAST_WORD not in [m["content"] for m in run.kept]
 
 
+def test_an_answer_without_a_word_is_not_kept_and_the_reason_is_told() -> None:
+    with running(*[Reply(calls=[("look", {})])] * 6) as run:
+        assert run.go() == ""
+        assert "still calling tools after 5 requests" in run.exchange.faults("")[0]
+    assert run.kept[-1]["role"] == "tool"
+    with running(Reply(" ", finish="length")) as run:
+        assert run.exchange.faults(run.go()) == [
+            "the model gave no answer: its server's limit of tokens was reached"
+        ]
+    assert run.kept == []
+
+
+def test_a_call_that_was_cut_off_says_so_to_the_model() -> None:
+    with running(Reply(calls=[("look", '{"at": "se')], finish="length"), Reply("Sorry.")) as run:
+        run.go()
+    assert "cut off at the limit of tokens" in run.kept[1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"), [(" look\n", "look"), ("functions.fly", "functions_fly"), ("", "unnamed")]
+)
+def test_a_name_that_no_server_takes_back_is_not_sent_back(name: str, sent: str) -> None:
+    with running(Reply(calls=[(name, {})]), Reply("Sorry.")) as run:
+        run.go()
+    assert run.server.requests[1]["messages"][1]["tool_calls"][0]["function"]["name"] == sent
+    assert ("error" in json.loads(run.kept[1]["content"])) is (sent != "look")
+
+
 def test_an_interrupted_tool_leaves_a_call_with_a_result() -> None:
     started, release = threading.Event(), threading.Event()
 
@@ -208,6 +236,12 @@ def test_a_fence_in_the_arguments_of_a_call_is_neither_run_nor_kept() -> None:
     assert "4711" not in json.dumps(run.kept)
 
 
+def test_a_fence_in_the_models_thoughts_is_not_kept() -> None:
+    with running(Reply(f"<think>So {FENCE} then</think>Ok")) as run:
+        assert run.go() == "Ok"
+    assert run.kept[0]["reasoning"].split() == ["So", "then"]
+
+
 def test_the_todo_list_belongs_to_its_session() -> None:
     belt = Toolbelt([todo_tool()])
     new = json.dumps({"todos": [{"content": "eat", "status": "odd"}, "no"]})
@@ -247,15 +281,27 @@ CHATS = st.lists(
 
 
 @given(CHATS)
-def test_whatever_a_crash_left_every_call_has_one_answer(messages: list[Chat]) -> None:
+def test_whatever_a_crash_left_every_call_has_one_answer_and_each_speaker_one_message(
+    messages: list[Chat],
+) -> None:
     waiting: list[str] = []
+    before = ""
     for message in mended(messages):
         if message["role"] == "tool":
             waiting.remove(message["tool_call_id"])
         else:
             assert waiting == []
+            assert message["role"] != before
             waiting = [call["id"] for call in message.get("tool_calls", ())]
+        before = message["role"]
     assert waiting == []
+
+
+def test_two_messages_of_a_person_become_one_with_all_that_was_said() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "x"}}
+    asked = [{"role": "user", "content": text} for text in ("One", "", "two", [picture])]
+    assert mended(asked[:3]) == [{"role": "user", "content": "One\n\ntwo"}]
+    assert mended(asked)[0]["content"] == [{"type": "text", "text": "One\n\ntwo"}, picture]
 
 
 def test_the_prompt_stands_in_its_order() -> None:

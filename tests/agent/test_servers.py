@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hermes_core.agent.answer import Answer
+from hermes_core.agent.answer import Answer, AnswerBuilder
 from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.model import ModelSettings, OpenAIModel
 from hermes_core.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable
@@ -239,3 +240,46 @@ def test_a_key_that_the_server_repeats_is_not_printed() -> None:
 def test_an_answer_whose_server_gives_no_reason_for_its_end_is_whole_where_a_cut_would_be_seen() -> None:
     assert asked(events(chunk({"content": "Here."}))).text == "Here."
     assert isinstance(error_of(events(end="")), ModelUnavailable)
+
+
+THINKING = "\n<think>\nTea <b>or</b> coffee?\n</think>\n\nTea. <think> is a tag."
+
+
+@pytest.mark.parametrize("size", range(1, 12))
+def test_thoughts_that_a_server_leaves_in_the_text_are_not_part_of_the_answer(size: int) -> None:
+    builder = AnswerBuilder()
+    heard = [builder.feed(SimpleNamespace(choices=[piece])) for piece in pieces_of(THINKING, size)] + [
+        builder.end()
+    ]
+    answer = builder.answer()
+    assert answer.text == "".join(heard) == "Tea. <think> is a tag."
+    assert answer.reasoning == "\nTea <b>or</b> coffee?\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("<thi", "<thi"), (" <b>", " <b>"), ("<think>Hm", ""), ("\n", "\n")]
+)
+def test_a_text_that_ends_where_thoughts_might_begin_is_whole(text: str, said: str) -> None:
+    heard: list[str] = []
+    answer = asked(
+        events(*(chunk({"content": letter}) for letter in text), chunk({}, "stop")), hear=heard.append
+    )
+    assert answer.text == "".join(heard) == said
+
+
+def pieces_of(text: str, size: int) -> list[Any]:
+    return [
+        SimpleNamespace(
+            finish_reason=None, delta=SimpleNamespace(content=text[at : at + size], tool_calls=None)
+        )
+        for at in range(0, len(text), size)
+    ]
+
+
+def test_half_a_surrogate_pair_does_not_end_the_conversation() -> None:
+    with ModelServer([Reply("Hi")]) as server:
+        model = OpenAIModel(ModelSettings(server.base_url, "scripted", retries=0))
+        said = [{"role": "user", "content": "file \udcff, \ud83d\ude00"}]
+        model.complete(said, (), hear=lambda _: None, cancel=Cancel())
+        model.close()
+    assert server.requests[0]["messages"][0]["content"] == "file \ufffd, 😀"

@@ -145,6 +145,24 @@ def test_a_turn_without_an_answer_reaches_no_provider_and_says_why(stage: Stage,
     assert stage.told(durable=True) == []
 
 
+def test_a_turn_after_one_without_an_answer_asks_in_one_message(stage: Stage) -> None:
+    agent = stage.agent()
+    stage.script(Reply(""), Reply("Yes."))
+    agent.run_turn("Are you there?")
+    assert agent.run_turn("Hello?").outcome == "answered"
+    assert [m["role"] for m in stage.asked()[1]] == ["system", "user"]
+    assert stage.asked()[1][1]["content"].startswith("Are you there?\n\nHello?")
+    assert [m["content"] for m in agent.history] == ["Are you there?", "Hello?", "Yes."]
+
+
+@pytest.mark.parametrize(("finish", "said"), [("length", "limit of tokens"), ("content_filter", "filter")])
+def test_an_answer_that_is_not_whole_is_one_and_says_so(stage: Stage, finish: str, said: str) -> None:
+    stage.script(Reply("It was a dark and", finish=finish))
+    result = stage.agent().run_turn("A story.")
+    assert (result.outcome, result.text) == ("answered", "It was a dark and")
+    assert said in result.problems[0]
+
+
 def test_a_store_that_breaks_in_the_middle_fails_no_turn(stage: Stage) -> None:
     agent = stage.agent()
     agent.run_turn("Hello.")
