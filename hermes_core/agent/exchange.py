@@ -52,7 +52,10 @@ def untold(request: ToolRequest, result: str) -> None:
 
 @dataclass(slots=True)
 class Exchange:
-    """Where an exchange goes: `keep` gets each new message, `hear` the text as it comes, `called` each tool's result."""
+    """Where an exchange goes: `keep` gets each new message, `hear` the text as it comes, `called` each tool's result.
+
+    `usage` is of all its requests, `prompt_tokens` the size of the last one as the server counted it, 0 where it did not.
+    """
 
     model: ChatModel
     belt: Toolbelt
@@ -63,6 +66,7 @@ class Exchange:
     hear: Hear = unheard
     called: Called = untold
     usage: Usage = field(default_factory=Usage)
+    prompt_tokens: int = 0
     finish: str = ""
     calls: int = 0
 
@@ -115,6 +119,7 @@ class Exchange:
             shown.append(rest)
             self.hear(rest)
         self.usage += answer.usage
+        self.prompt_tokens = answer.usage.prompt
         self.finish = answer.finish
         return answer, "".join(shown)
 

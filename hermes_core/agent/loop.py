@@ -35,7 +35,7 @@ from hermes_core.agent.tools import Tool, Toolbelt
 from hermes_core.agent.toolsets import memory_tools, skill_tools, todo_tool
 from hermes_core.agent.turn import Said, Turn, TurnResult, title_of
 from hermes_core.contract.values import Delegation, Message, Session
-from hermes_core.errors import LockTimeout, ModelError, SessionError
+from hermes_core.errors import ContextOverflow, LockTimeout, ModelError, SessionError
 from hermes_core.manager.manager import RecallResult
 from hermes_core.memory import Memory
 from hermes_core.recall.rank import count_tokens
@@ -330,6 +330,8 @@ class Agent:
             turn.outcome = "interrupted"
         except ModelError as exc:
             self._life.problems.append(str(exc))
+            if isinstance(exc, ContextOverflow):  # whatever we counted: the next turn makes room first
+                exchange.prompt_tokens = self.model.context_length
 
     def _make_room(self, content: Any) -> None:
         """What is due before a turn: the session-end work of a chat that never ends, and compression."""
@@ -337,8 +339,8 @@ class Agent:
             self._cross("cadence", self.session)
         known = [{"role": "system", "content": self.prompt}, *self._life.history]
         asked = tokens_of([{"role": "user", "content": content}], count_tokens)
-        estimate = max(tokens_of(known, count_tokens), self._last_prompt_tokens) + asked
-        if self._limits.exceeded(estimate + count_tokens(str(self.belt.schemas))):
+        counted = tokens_of(known, count_tokens) + count_tokens(str(self.belt.schemas))
+        if self._limits.exceeded(max(counted, self._last_prompt_tokens) + asked):
             self._compress()
 
     def _recall(self, text: str) -> TurnRecall | None:
@@ -367,14 +369,25 @@ class Agent:
 
     def _finish(self, turn: Turn, exchange: Exchange) -> None:
         self._life.history += turn.chat()
-        usage = exchange.usage
-        self._last_prompt_tokens = usage.prompt and tokens_of(self._life.history, count_tokens)
+        self._last_prompt_tokens = exchange.prompt_tokens and exchange.prompt_tokens + count_tokens(
+            turn.answer
+        )
+        self._life.attempt("storing what the turn used", lambda: self._store_usage(exchange.usage))
         if turn.outcome != "answered":
             return
-        self._life.attempt("storing the turn", lambda: self._store(turn, usage))
+        self._life.attempt("storing the turn", lambda: self._store(turn))
         self._count_turn(turn)
 
-    def _store(self, turn: Turn, usage: Usage) -> None:
+    def _store_usage(self, usage: Usage) -> None:
+        if usage != Usage():
+            self.memory.sessions.add_usage(
+                self.session.id,
+                input_tokens=usage.prompt,
+                output_tokens=usage.completion,
+                cache_read_tokens=usage.cached,
+            )
+
+    def _store(self, turn: Turn) -> None:
         sessions = self.memory.sessions
         messages = turn.stored()
         if self._skip_memory:
@@ -384,12 +397,6 @@ class Agent:
             self.memory.end_turn(
                 self.session, turn.text, turn.answer, messages=messages, turn_id=turn.id, warm=warm
             )
-        sessions.add_usage(
-            self.session.id,
-            input_tokens=usage.prompt,
-            output_tokens=usage.completion,
-            cache_read_tokens=usage.cached,
-        )
         stored = sessions.get_session(self.session.id)
         # A title is unique in the store: where several people talk, its number would tell of another's conversation.
         if stored is not None and not stored.title and not stored.user:
@@ -433,6 +440,7 @@ class Agent:
         passage = cross(self._life, Passage(event, self.session, new, **given))
         if self.session.id != before and event != "compress":
             self._reviewer.hydrate(self._life.history)
+        if self.session.id != before or event == "rewind":
             self._last_prompt_tokens = 0
         return passage
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from collections.abc import Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -281,12 +283,29 @@ def test_an_interrupt_stops_a_delegated_task_too(stage: Stage) -> None:
     assert stage.told(durable=True) == []
 
 
-def test_usage_is_added_to_the_session(stage: Stage) -> None:
+def test_usage_is_added_to_the_session_also_of_a_turn_that_failed(stage: Stage) -> None:
     agent = stage.agent()
-    stage.script(Reply("Yes.", prompt_tokens=100))
-    agent.run_turn("One.")
-    result = agent.run_turn("Two.")
-    assert result.usage.prompt == 100
+    stage.script(
+        Reply("Yes.", prompt_tokens=100), Reply(calls=[("todo", {})], prompt_tokens=20), Reply(status=400)
+    )
+    assert agent.run_turn("One.").usage.prompt == 100
+    assert agent.run_turn("Two.").outcome == "failed"
+    with closing(sqlite3.connect(stage.memory.home.state_db)) as database:
+        assert database.execute("SELECT input_tokens FROM sessions").fetchall() == [(120,)]
+
+
+def test_room_is_made_by_the_servers_count_and_after_it_refused_a_request_as_too_long(stage: Stage) -> None:
+    for last in (Reply("Yes.", prompt_tokens=30_000), Reply(status=400, error="maximum context length")):
+        stage.script(Reply("Yes.", prompt_tokens=100))
+        agent = stage.agent(context_length=32_768)
+        for number in range(6):
+            agent.run_turn(f"Message {number}.")
+        before = agent.session.id
+        stage.script(last, Reply("A summary."), Reply("Yes."))
+        agent.run_turn("The last that fits.")
+        assert agent.session.id == before
+        assert agent.run_turn("One more.").outcome == "answered"
+        assert agent.session.parent_id == before
 
 
 def test_a_soul_and_a_context_file_stand_in_the_prompt_and_a_threat_does_not(stage: Stage) -> None:
