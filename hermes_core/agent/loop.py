@@ -173,6 +173,8 @@ class Agent:
 
         The parent's provider hears of it. Raises `Cancelled` when the turn is interrupted.
         """
+        if self._own_cancel and not self._busy.locked():
+            self._cancel.clear()
         child = Agent(
             self.memory,
             self.model,
@@ -470,4 +472,4 @@ class Agent:
     def _own_tools(self) -> list[Tool]:
         remembering = [] if self._skip_memory else [*memory_tools(self.memory), delegate_tool(self.delegate)]
         skills = skill_tools(self._skills) if self._skills is not None else []
-        return [*remembering, *skills, todo_tool(), *self._host_tools]
+        return [*remembering, *skills, todo_tool(lambda: self._life.history), *self._host_tools]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import logging
 import random
 import socket
 import threading
@@ -22,6 +23,8 @@ from hermes_core.agent.cancel import Cancel, relay
 from hermes_core.agent.failures import code_of, failure, pause_of, words
 from hermes_core.errors import ConfigError, ContextOverflow, ModelRefused, ModelUnavailable
 from hermes_core.sessions.records import storable
+
+log = logging.getLogger(__name__)
 
 MAX_RETRY_AFTER = 120.0
 """Seconds; a server that wants a longer pause is reported instead of waited for."""
@@ -155,6 +158,7 @@ class OpenAIModel:
                 delay = _delay(exc.retry_after, attempt, self.settings.pause)
                 if heard or attempt == self.settings.retries or delay > MAX_RETRY_AFTER:
                     raise
+                log.warning("%s; asking again in %.1f s", exc, delay)
                 cancel.wait(delay)
         raise AssertionError("unreachable")
 

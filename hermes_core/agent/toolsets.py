@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from hermes_core.agent.answer import Chat
+from hermes_core.agent.compression import text_of
 from hermes_core.agent.tools import Tool
 from hermes_core.contract.values import Session
 from hermes_core.memory import Memory
@@ -43,17 +46,31 @@ def _call_memory(memory: Memory, name: str, arguments: Mapping[str, Any], sessio
     return memory.call_tool(name, arguments, session)
 
 
-def todo_tool() -> Tool:
-    """A list of steps that the model keeps for itself during a session."""
+def todo_tool(history: Callable[[], Sequence[Chat]] = tuple) -> Tool:
+    """A list of steps that the model keeps for itself during a session, also behind a compression.
+
+    `history` is the conversation so far, in which an agent that goes on with it finds the list.
+    """
     steps: dict[str, list[dict[str, str]]] = {}
 
     def run(arguments: Mapping[str, Any], session: Session) -> str:
         given = arguments.get("todos")
         if isinstance(given, list):
             steps[session.id] = [_step(item) for item in given if isinstance(item, dict)]
-        return json.dumps({"todos": steps.get(session.id, [])}, ensure_ascii=False)
+        elif session.id not in steps:
+            steps[session.id] = steps.get(session.parent_id) or _last_steps(history())
+        return json.dumps({"todos": steps[session.id]}, ensure_ascii=False)
 
     return Tool("todo", _TODO_DESCRIPTION, _TODO_PARAMETERS, run, "todo", quick=True)
+
+
+def _last_steps(history: Sequence[Chat]) -> list[dict[str, str]]:
+    for message in reversed(history):
+        if message["role"] == "tool" and message.get("name") == "todo":
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                found = json.loads(text_of(message.get("content")))["todos"]
+                return [_step(item) for item in found if isinstance(item, dict)]
+    return []
 
 
 _TODO_STATES = ("pending", "in_progress", "completed", "cancelled")

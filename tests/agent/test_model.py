@@ -97,10 +97,11 @@ def test_a_refusal_for_another_reason_is_told_and_not_tried_twice() -> None:
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_a_busy_server_is_asked_again(status: int) -> None:
+def test_a_busy_server_is_asked_again_and_the_log_says_so(status: int, caplog: Any) -> None:
     with serving(Reply(status=status), Reply(status=status), Reply("Here.")) as (server, model):
         assert ask(model).text == "Here."
     assert len(server.requests) == 3
+    assert caplog.text.count("asking again in 0.0 s") == 2
 
 
 def test_a_server_that_stays_busy_is_reported_after_the_last_try() -> None:

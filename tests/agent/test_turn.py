@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_core.agent.answer import ToolRequest
+from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.tools import Tool
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Recall, Session
@@ -281,6 +283,31 @@ def test_an_interrupt_stops_a_delegated_task_too(stage: Stage) -> None:
     assert agent.run_turn("Go.").outcome == "interrupted"
     hold.set()
     assert stage.told(durable=True) == []
+
+
+def test_a_task_can_be_given_away_after_an_interrupt(stage: Stage) -> None:
+    agent = stage.agent()
+    agent.run_turn("Hello.")
+    agent.interrupt()
+    assert agent.delegate("Count the stars.") == "Yes."
+
+
+def test_the_list_of_steps_goes_on_after_a_compression_and_with_another_agent(stage: Stage) -> None:
+    steps = [{"content": "eat", "status": "pending"}]
+    agent = stage.agent()
+    for number in range(6):
+        agent.run_turn(f"Message {number}.")
+    stage.script(Reply(calls=[("todo", {"todos": steps})]), Reply("Noted."))
+    agent.run_turn("Plan.")
+    another = stage.agent(session_id=agent.session.id)
+    assert agent.compress()
+    for each in (agent, another):
+        told = each.belt.call(ToolRequest("1", "todo", "{}"), each.session, Cancel())
+        assert json.loads(told) == {"todos": steps}
+    agent.new()
+    assert json.loads(agent.belt.call(ToolRequest("1", "todo", "{}"), agent.session, Cancel())) == {
+        "todos": []
+    }
 
 
 def test_usage_is_added_to_the_session_also_of_a_turn_that_failed(stage: Stage) -> None:
