@@ -24,6 +24,7 @@ from hermes_core.config_keys import (
     KEYS,
     LOAD_PROVIDERS,
     SEMANTIC,
+    TOOLSETS,
     Config,
     Key,
     MemoryConfig,
@@ -156,6 +157,9 @@ class _Reading:
                 self._warn_unknown(prefix + key, at, siblings, certain=certain)
                 continue
             value = self._value(known, at, node)
+            if name == "enabled_toolsets":
+                for toolset in {*(value or ())}.difference(TOOLSETS):
+                    self._warn_unknown(toolset, at, TOOLSETS, certain=False, what="toolset")
             if value is not None:
                 found[key] = tuple(value) if isinstance(value, list) else value
         return cls(**found)
@@ -198,12 +202,16 @@ class _Reading:
                 )
             lines[name] = line
 
-    def _warn_unknown(self, name: str, line: int, known: Iterable[str], *, certain: bool) -> None:
+    def _warn_unknown(
+        self, name: str, line: int, known: Iterable[str], *, certain: bool, what: str = "key"
+    ) -> None:
         close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.8)
         if close:
-            self.warnings.append(f"config.yaml line {line}: unknown key {name!r}, did you mean {close[0]!r}?")
+            self.warnings.append(
+                f"config.yaml line {line}: unknown {what} {name!r}, did you mean {close[0]!r}?"
+            )
         elif certain:
-            self.warnings.append(f"config.yaml line {line}: unknown key {name!r} has no effect")
+            self.warnings.append(f"config.yaml line {line}: unknown {what} {name!r} has no effect")
 
 
 @contextlib.contextmanager

@@ -77,7 +77,8 @@ def _key(default: Any, help: str, *, kind: type | None = None, **limits: Any) ->
     return dataclasses.field(default=default, metadata={_METADATA: key})
 
 
-_TOOLSETS = "Of memory, session_search, skills, todo, delegation and the host's own."
+TOOLSETS = ("memory", "session_search", "skills", "todo", "delegation")
+_TOOLSETS = f"Of {', '.join(TOOLSETS)} and the host's own."
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,10 @@ def test_bytes_that_are_no_text_are_refused(home: HermesHome) -> None:
     ("text", "warning"),
     [
         ("memory:\n  providr: x", "line 2: unknown key 'memory.providr', did you mean 'memory.provider'?"),
+        (
+            "enabled_toolsets:\n  cli: [todo, memmory, shell]",
+            "line 2: unknown toolset 'memmory', did you mean 'memory'?",
+        ),
         ("memory:\n  colour: red", "line 2: unknown key 'memory.colour' has no effect"),
         ("memroy:\n  provider: x", "line 1: unknown key 'memroy', did you mean 'memory'?"),
         (
