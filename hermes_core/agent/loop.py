@@ -334,6 +334,8 @@ class Agent:
             self._life.problems.append(str(exc))
             if isinstance(exc, ContextOverflow):  # whatever we counted: the next turn makes room first
                 exchange.prompt_tokens = self.model.context_length
+        finally:  # also when the host's own `hear` or `called` raises
+            self._life.history += turn.chat()
 
     def _make_room(self, content: Any) -> None:
         """What is due before a turn: the session-end work of a chat that never ends, and compression."""
@@ -370,7 +372,6 @@ class Agent:
         )
 
     def _finish(self, turn: Turn, exchange: Exchange) -> None:
-        self._life.history += turn.chat()
         self._last_prompt_tokens = exchange.prompt_tokens and exchange.prompt_tokens + count_tokens(
             turn.answer
         )

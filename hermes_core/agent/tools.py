@@ -6,6 +6,7 @@ are errors for the model to read, and none of them ends the turn.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -21,12 +22,12 @@ from hermes_core.safety.fence import sanitize_context
 MALFORMED = "malformed_arguments"
 """Key under which arguments that were no JSON object go back to the model."""
 
-Run = Callable[[Mapping[str, Any], Session], str]
+Run = Callable[[Mapping[str, Any], Session], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool for the model; `parameters` is a JSON schema, `run` gives the text that the model reads.
+    """A tool for the model; `parameters` is a JSON schema, `run` gives what the model reads: a text, else made JSON.
 
     `toolset` is the name by which config.yaml enables it on a platform. A `quick` tool runs on the turn's own thread;
     any other can be left behind when the person interrupts. One that is `parallel` may run beside others that are, when
@@ -40,6 +41,10 @@ class Tool:
     toolset: str = "host"
     quick: bool = False
     parallel: bool = False
+
+    def __post_init__(self) -> None:
+        if inspect.iscoroutinefunction(self.run):
+            raise ConfigError(f"tool {self.name!r} is async", "give a function that waits for what it awaits")
 
     @classmethod
     def of(cls, schema: Mapping[str, Any], run: Run, toolset: str, *, quick: bool = False) -> Tool:
@@ -100,8 +105,9 @@ class Toolbelt:
             return error(arguments, "send the call again")
         result, failure = _run(tool, arguments, session, cancel)
         if failure is not None:
-            return error(f"tool {tool.name!r} failed: {type(failure).__name__}: {failure}")
-        return _clipped(result if isinstance(result, str) else str(result), self._result_limit)
+            said = _clipped(str(failure), self._result_limit)
+            return error(f"tool {tool.name!r} failed: {type(failure).__name__}: {said}")
+        return _clipped(result, self._result_limit)
 
 
 def error(message: str, remedy: str = "") -> str:
@@ -139,9 +145,13 @@ def _run(
     tool: Tool, arguments: Mapping[str, Any], session: Session, cancel: Cancel
 ) -> tuple[Any, BaseException | None]:
     def work() -> tuple[Any, BaseException | None]:
-        return attempt(lambda: tool.run(arguments, session))
+        return attempt(lambda: _text(tool.run(arguments, session)))
 
     return work() if tool.quick else interruptible(work, cancel, f"agent-tool-{tool.name}")
+
+
+def _text(result: Any) -> str:
+    return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
 
 
 def _guarded(tool: Tool, names: Collection[str], refuse: Callable[[str, Mapping[str, Any]], str]) -> Tool:

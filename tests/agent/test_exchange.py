@@ -257,6 +257,32 @@ def test_a_long_result_is_cut_in_the_middle() -> None:
     assert "410 characters left out" in belt.call(ToolRequest("1", "long", ""), SESSION, Cancel())
 
 
+def test_a_long_error_is_cut_too() -> None:
+    def fail(arguments: Mapping[str, Any], session: Session) -> str:
+        raise ValueError("x" * 500)
+
+    told = Toolbelt([Tool("fail", "", {}, fail)], result_limit=90).call(
+        ToolRequest("1", "fail", ""), SESSION, Cancel()
+    )
+    assert "410 characters left out" in json.loads(told)["error"]
+
+
+def test_a_result_that_is_no_text_is_read_as_json() -> None:
+    belt = Toolbelt([Tool("odd", "", {}, lambda a, s: {"at": SESSION.id, "no": None, "é": {1}})])
+    told = belt.call(ToolRequest("1", "odd", ""), SESSION, Cancel())
+    assert told == '{"at": "s1", "no": null, "é": "{1}"}'
+    belt = Toolbelt([Tool("odd", "", {}, lambda a, s: {(1, 2): 3})])
+    assert "error" in json.loads(belt.call(ToolRequest("1", "odd", ""), SESSION, Cancel()))
+
+
+def test_an_async_tool_is_refused_at_once() -> None:
+    async def later(arguments: Mapping[str, Any], session: Session) -> str:
+        return "late"
+
+    with pytest.raises(ConfigError, match="'later' is async"):
+        Tool("later", "", {}, later)
+
+
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="look"):
         Toolbelt([Tool("look", "", {}, look), Tool("look", "", {}, look)])

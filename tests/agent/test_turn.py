@@ -167,6 +167,17 @@ def test_an_answer_that_is_not_whole_is_one_and_says_so(stage: Stage, finish: st
     assert said in result.problems[0]
 
 
+def test_a_listener_that_raises_is_heard_of_and_the_conversation_keeps_what_was_said(stage: Stage) -> None:
+    def gone(text: str) -> None:
+        raise BrokenPipeError
+
+    agent = stage.agent()
+    with pytest.raises(BrokenPipeError):
+        agent.run_turn("Hello.", hear=gone)
+    assert agent.run_turn("Still there?").outcome == "answered"
+    assert [m["content"] for m in agent.history] == ["Hello.", "Still there?", "Yes."]
+
+
 def test_a_store_that_breaks_in_the_middle_fails_no_turn(stage: Stage) -> None:
     agent = stage.agent()
     agent.run_turn("Hello.")
