@@ -5,6 +5,7 @@ Knows nothing of sessions stored or providers called; turns, reviews, flushes an
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import itertools
 import json
@@ -19,9 +20,9 @@ from hermes_core.agent.answer import Answer, Chat, ToolRequest, Usage
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.model import ChatModel, Hear
 from hermes_core.agent.prompt import UNANSWERED
-from hermes_core.agent.tools import MALFORMED, Toolbelt, arguments_of
+from hermes_core.agent.tools import MALFORMED, Toolbelt, arguments_of, clipped
 from hermes_core.contract.values import Session
-from hermes_core.errors import ModelError
+from hermes_core.errors import ContextOverflow, ModelError
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.scrubber import StreamingContextScrubber
 
@@ -29,6 +30,9 @@ LAST_WORD = "You have used all tool calls of this turn. Answer now with what you
 
 MAX_AT_ONCE = 8
 """Calls of one answer that run side by side."""
+
+SHORT_RESULT = 2000
+"""Characters of a tool's result in a conversation that its server found too long."""
 
 _NO_NAME = re.compile("[^a-zA-Z0-9_-]+")
 _CUT_SHORT = {
@@ -76,14 +80,14 @@ class Exchange:
         Raises `ModelError` and `Cancelled`; what was seen until then has been kept, each call with a result.
         """
         for _ in range(self.limit):
-            answer, text = self._ask(request)
+            answer, text = self._ask_in_room(request)
             answer = self._sendable(answer)
             if text.strip() or answer.calls:  # some servers refuse a conversation that holds an empty message
                 self._add(request, answer.message(text))
             if not answer.calls:
                 return text
             self._run_tools(request, answer)
-        _, text = self._ask([*request, {"role": "user", "content": LAST_WORD}])
+        _, text = self._ask_in_room([*request, {"role": "user", "content": LAST_WORD}])
         if text.strip():
             self._add(request, {"role": "assistant", "content": text})
         return text
@@ -96,6 +100,22 @@ class Exchange:
         if self.finish == "tool_calls":
             cut = f"it was still calling tools after {self.limit} requests (agent.max_iterations)"
         return [f"the model gave no answer{': ' if cut else ''}{cut}"]
+
+    def _ask_in_room(self, request: list[Chat]) -> tuple[Answer, str]:
+        """Ask; where the server finds it too long, again with results of tools cut short: older ones, then all.
+
+        They are cut in `request` alone: what is kept stays whole.
+        """
+        try:
+            return self._ask(request)
+        except ContextOverflow:
+            for spared in (1, 0):
+                shorter = _cut_results(request, spared)
+                if shorter != request:
+                    request[:] = shorter
+                    with contextlib.suppress(ContextOverflow):
+                        return self._ask(request)
+            raise
 
     def _ask(self, request: list[Chat]) -> tuple[Answer, str]:
         """The answer, and its text as the person saw it: without recalled text that the model repeats."""
@@ -187,6 +207,16 @@ class Exchange:
     def _add(self, request: list[Chat], message: Chat) -> None:
         request.append(message)
         self.keep(message)
+
+
+def _cut_results(request: Sequence[Chat], spared: int) -> list[Chat]:
+    """The request with short results of tools, all but the last `spared`."""
+    places = [at for at, message in enumerate(request) if message["role"] == "tool"]
+    chosen = places[: len(places) - spared]
+    return [
+        {**message, "content": clipped(message["content"], SHORT_RESULT)} if at in chosen else message
+        for at, message in enumerate(request)
+    ]
 
 
 def _result(call: ToolRequest, text: str) -> Chat:

@@ -105,9 +105,9 @@ class Toolbelt:
             return error(arguments, "send the call again")
         result, failure = _run(tool, arguments, session, cancel)
         if failure is not None:
-            said = _clipped(str(failure), self._result_limit)
+            said = clipped(str(failure), self._result_limit)
             return error(f"tool {tool.name!r} failed: {type(failure).__name__}: {said}")
-        return _clipped(result, self._result_limit)
+        return clipped(result, self._result_limit)
 
 
 def error(message: str, remedy: str = "") -> str:
@@ -164,7 +164,8 @@ def _guarded(tool: Tool, names: Collection[str], refuse: Callable[[str, Mapping[
     return Tool(tool.name, tool.description, tool.parameters, run, tool.toolset, tool.quick)
 
 
-def _clipped(text: str, limit: int) -> str:
+def clipped(text: str, limit: int) -> str:
+    """A text of about `limit` characters at most, with a note where its middle is left out."""
     if len(text) <= limit:
         return text
     head, tail = limit * 2 // 3, limit // 3

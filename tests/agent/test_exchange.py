@@ -19,7 +19,7 @@ from hermes_core.agent.prompt import UNANSWERED, PromptParts, mended, system_pro
 from hermes_core.agent.tools import Tool, Toolbelt
 from hermes_core.agent.toolsets import todo_tool
 from hermes_core.contract.values import Session
-from hermes_core.errors import ConfigError, ModelUnavailable
+from hermes_core.errors import ConfigError, ContextOverflow, ModelUnavailable
 from hermes_core.safety.fence import build_memory_context_block
 from hermes_core.testing.model_server import ModelServer, Reply, Script
 
@@ -103,6 +103,35 @@ def test_an_answer_without_a_word_is_not_kept_and_the_reason_is_told() -> None:
             "the model gave no answer: its server's limit of tokens was reached"
         ]
     assert run.kept == []
+
+
+def reading(room: int) -> Script:
+    """A model that reads twice and answers, behind a server with room for so many characters."""
+
+    def answer(request: dict[str, Any]) -> Reply:
+        messages = request["messages"]
+        if len(json.dumps(messages)) > room:
+            return Reply(status=400, error="maximum context length is 4096 tokens")
+        read = sum(message["role"] == "tool" for message in messages)
+        return Reply("Read.") if read == 2 else Reply(calls=[("read", {})])
+
+    return answer
+
+
+@pytest.mark.parametrize(("room", "newest"), [(16_000, 9_000), (8_000, 2_000)])
+def test_a_turn_whose_results_are_too_long_goes_on_with_short_ones(room: int, newest: int) -> None:
+    with running(reading(room)) as run:
+        run.exchange.belt = Toolbelt([Tool("read", "", {}, lambda a, s: "x" * 9_000)])
+        assert run.go() == "Read."
+    sent = [len(m["content"]) for m in run.server.requests[-1]["messages"] if m["role"] == "tool"]
+    assert [length // 1000 * 1000 for length in sent] == [2_000, newest]
+    assert [len(m["content"]) for m in run.kept if m["role"] == "tool"] == [9_000, 9_000]
+
+
+def test_a_conversation_that_is_too_long_without_any_result_is_not_asked_twice() -> None:
+    with running(reading(10)) as run, pytest.raises(ContextOverflow):
+        run.go()
+    assert len(run.server.requests) == 1
 
 
 def test_a_call_that_was_cut_off_says_so_to_the_model() -> None:
