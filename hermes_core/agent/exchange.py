@@ -58,7 +58,8 @@ def untold(request: ToolRequest, result: str) -> None:
 class Exchange:
     """Where an exchange goes: `keep` gets each new message, `hear` the text as it comes, `called` each tool's result.
 
-    `usage` is of all its requests, `prompt_tokens` the size of the last one as the server counted it, 0 where it did not.
+    `usage` is of all its requests; of the last one are `prompt_tokens`, its size as the server counted it, 0 where it did
+    not, `finish`, and `shown`, the text that was heard.
     """
 
     model: ChatModel
@@ -73,6 +74,7 @@ class Exchange:
     prompt_tokens: int = 0
     finish: str = ""
     calls: int = 0
+    shown: list[str] = field(default_factory=list)
 
     def run(self, request: list[Chat]) -> str:
         """Extend `request` by what is said and done until the model answers without a call; returns that answer.
@@ -111,7 +113,9 @@ class Exchange:
         except ContextOverflow:
             for spared in (1, 0):
                 shorter = _cut_results(request, spared)
-                if shorter != request:
+                if (
+                    shorter != request and not self.shown
+                ):  # what the person saw the beginning of is not said again
                     request[:] = shorter
                     with contextlib.suppress(ContextOverflow):
                         return self._ask(request)
@@ -120,7 +124,7 @@ class Exchange:
     def _ask(self, request: list[Chat]) -> tuple[Answer, str]:
         """The answer, and its text as the person saw it: without recalled text that the model repeats."""
         scrubber = StreamingContextScrubber()
-        shown: list[str] = []
+        self.shown = shown = []
 
         def hear(text: str) -> None:
             visible = scrubber.feed(text)

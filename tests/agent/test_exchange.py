@@ -134,6 +134,17 @@ def test_a_conversation_that_is_too_long_without_any_result_is_not_asked_twice()
     assert len(run.server.requests) == 1
 
 
+def test_an_answer_that_outgrows_the_context_is_not_begun_again() -> None:
+    begun = {"choices": [{"index": 0, "delta": {"content": "Once"}}]}
+    full = {"error": {"code": 500, "message": "Context size has been exceeded."}}
+    broken = Reply(raw="".join(f"data: {json.dumps(event)}\n\n" for event in (begun, full)))
+    with running(Reply(calls=[("read", {})]), broken, Reply("Twice.")) as run:
+        run.exchange.belt = Toolbelt([Tool("read", "", {}, lambda a, s: "x" * 9_000)])
+        with pytest.raises(ContextOverflow):
+            run.go()
+    assert "".join(run.heard) == "Once"
+
+
 def test_a_call_that_was_cut_off_says_so_to_the_model() -> None:
     with running(Reply(calls=[("look", '{"at": "se')], finish="length"), Reply("Sorry.")) as run:
         run.go()
