@@ -186,7 +186,10 @@ class Reviewer:
             MAX_REQUESTS,
             called=called,
         )
-        request = [{"role": "system", "content": prompt}, *mended(history), {"role": "user", "content": ask}]
+        request = [
+            {"role": "system", "content": prompt},
+            *mended([*history, {"role": "user", "content": ask}]),
+        ]
         try:
             exchange.run(request)
         except (ModelError, Cancelled) as exc:
