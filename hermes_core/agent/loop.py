@@ -335,6 +335,8 @@ class Agent:
             if isinstance(exc, ContextOverflow):  # whatever we counted: the next turn makes room first
                 exchange.prompt_tokens = self.model.context_length
         finally:  # also when the host's own `hear` or `called` raises
+            if not turn.messages:
+                self._keep(turn, {"role": "user", "content": turn.content})
             self._life.history += turn.chat()
 
     def _make_room(self, content: Any) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sqlite3
 import threading
 from collections.abc import Mapping
@@ -16,7 +17,13 @@ from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Recall, Session
 from hermes_core.errors import SessionError
 from hermes_core.safety.fence import build_memory_context_block
-from hermes_core.testing.fakes import REMEMBER_TOOL, SETUP, HangingProvider, RaisingProvider
+from hermes_core.testing.fakes import (
+    REMEMBER_TOOL,
+    SETUP,
+    HangingProvider,
+    RaisingProvider,
+    RecordingProvider,
+)
 from hermes_core.testing.model_server import Reply
 
 if TYPE_CHECKING:
@@ -121,6 +128,29 @@ def test_a_turn_that_is_interrupted_in_the_answer_reaches_no_provider(stage: Sta
     stage.script(Reply("Again."))
     assert agent.run_turn("Go on.").outcome == "answered"
     assert "Once upon a time" in json.dumps(stage.asked()[-1])
+
+
+class Pressed(RecordingProvider):
+    """Has Ctrl-C pressed in the midst of recall."""
+
+    def answer(self, hook: str, **arguments: Any) -> Any:
+        if hook == "prefetch" and self.hooks.count(hook) == 0:
+            main = threading.main_thread().ident or 0
+            # A little later: a signal that comes before the wait has begun is seen when it ends.
+            threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
+        return super().answer(hook, **arguments)
+
+
+def test_ctrl_c_in_recall_leaves_the_question_in_the_conversation(stage: Stage) -> None:
+    provider = Pressed()
+    gate = provider.gates["prefetch"] = threading.Event()
+    agent = stage.agent(stage.open_memory(provider))
+    result = agent.run_turn("What do I drink?")
+    gate.set()
+    assert result.outcome == "interrupted"
+    assert [m["content"] for m in agent.history] == ["What do I drink?"]
+    assert "What do I drink?" in stored(stage, agent.session.id)
+    assert stage.server.requests == []
 
 
 def test_a_turn_that_is_interrupted_in_a_tool_reaches_no_provider(stage: Stage) -> None:
