@@ -39,6 +39,11 @@ _CUT_SHORT = {
     "length": "its server's limit of tokens was reached",
     "content_filter": "its server's content filter stopped it",
 }
+_NO_ANSWER = {
+    **_CUT_SHORT,
+    "iterations": "it went on calling tools (agent.max_iterations)",
+    "tool_calls": "its server announced a tool call and sent none",
+}
 
 Keep = Callable[[Chat], None]
 Called = Callable[[ToolRequest, str], None]
@@ -92,16 +97,17 @@ class Exchange:
         _, text = self._ask_in_room([*request, {"role": "user", "content": LAST_WORD}])
         if text.strip():
             self._add(request, {"role": "assistant", "content": text})
+        else:
+            self.finish = "iterations"
         return text
 
     def faults(self, answer: str) -> list[str]:
         """What is to be said of this answer, the last one: why there is none, or not all of it."""
-        cut = _CUT_SHORT.get(self.finish, "")
         if answer.strip():
+            cut = _CUT_SHORT.get(self.finish)
             return [f"the answer is not whole: {cut}"] if cut else []
-        if self.finish == "tool_calls":
-            cut = f"it was still calling tools after {self.limit} requests (agent.max_iterations)"
-        return [f"the model gave no answer{': ' if cut else ''}{cut}"]
+        reason = _NO_ANSWER.get(self.finish)
+        return [f"the model gave no answer: {reason}" if reason else "the model gave no answer"]
 
     def _ask_in_room(self, request: list[Chat]) -> tuple[Answer, str]:
         """Ask; where the server finds it too long, again with results of tools cut short: older ones, then all.

@@ -29,7 +29,7 @@ _NO_TOOLS = re.compile(
 def failure(server: str, status: int, said: str, retry_after: float | None = None) -> ModelError:
     """The error for what a server `said`; `status` is 0 where it broke off an answer without giving one."""
     told = f"{server!r} {f'answered {status}' if status else 'broke off'}: {said}"
-    if status not in _BUSY and _OVERFLOW.search(said):
+    if status == 413 or (status not in _BUSY and _OVERFLOW.search(said)):
         return ContextOverflow(
             told, "compress the conversation, or set model.context_length to what the model has"
         )

@@ -96,8 +96,10 @@ def test_a_model_that_never_stops_calling_gets_a_last_word() -> None:
 def test_an_answer_without_a_word_is_not_kept_and_the_reason_is_told() -> None:
     with running(*[Reply(calls=[("look", {})])] * 6) as run:
         assert run.go() == ""
-        assert "still calling tools after 5 requests" in run.exchange.faults("")[0]
+        assert "agent.max_iterations" in run.exchange.faults("")[0]
     assert run.kept[-1]["role"] == "tool"
+    with running(Reply(finish="tool_calls")) as run:
+        assert "sent none" in run.exchange.faults(run.go())[0]
     with running(Reply(" ", finish="length")) as run:
         assert run.exchange.faults(run.go()) == [
             "the model gave no answer: its server's limit of tokens was reached"

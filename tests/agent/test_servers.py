@@ -167,6 +167,7 @@ FULL = "This model's maximum context length is 4096 tokens."
         events({"error": {"message": FULL, "code": 400}}),
         failing({"object": "error", "message": FULL, "code": 400}, 400),
         failing({"error": FULL}, 400),
+        failing("<html><title>Payload Too Large</title></html>", 413, "text/html"),
         failing({"error": {"message": "Context size has been exceeded.", "code": 500}}, 500),
         failing({"error": {"message": FULL, "code": 400}}),
         *(
