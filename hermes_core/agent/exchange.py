@@ -119,12 +119,11 @@ class Exchange:
         except ContextOverflow:
             for spared in (1, 0):
                 shorter = _cut_results(request, spared)
-                if (
-                    shorter != request and not self.shown
-                ):  # what the person saw the beginning of is not said again
-                    request[:] = shorter
-                    with contextlib.suppress(ContextOverflow):
-                        return self._ask(request)
+                if self.shown or shorter == request:  # nor is anything said again that the person saw begin
+                    continue
+                request[:] = shorter
+                with contextlib.suppress(ContextOverflow):
+                    return self._ask(request)
             raise
 
     def _ask(self, request: list[Chat]) -> tuple[Answer, str]:

@@ -15,6 +15,7 @@ from hermes_core.errors import ContextOverflow, ModelError, ModelRefused, ModelU
 from hermes_core.safety.redact import redact
 
 _LONGEST = 500  # characters of a server's words
+_PAGE = 20_000  # characters of a page that are looked at
 _BUSY = frozenset({408, 429})
 _TAGS = re.compile(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>")
 _OVERFLOW = re.compile(
@@ -52,7 +53,7 @@ def words(body: object, secret: str = "") -> str:
     else:
         text = str(body or "no reason given")
     if text.lstrip().startswith("<"):
-        text = _TAGS.sub(" ", text)
+        text = _TAGS.sub(" ", text[:_PAGE])
     if secret:
         text = text.replace(secret, "[key]")
     return redact(" ".join(text.split())[:_LONGEST])

@@ -147,7 +147,9 @@ def mended(messages: Sequence[Chat]) -> list[Chat]:
 def _joined(first: Any, second: Any) -> Any:
     if isinstance(first, str) and isinstance(second, str):
         return "\n\n".join(filter(None, (first, second)))
-    parts = ([{"type": "text", "text": one}] if isinstance(one, str) else one for one in (first, second))
+    parts = (
+        [{"type": "text", "text": one}] if one and isinstance(one, str) else one for one in (first, second)
+    )
     return [part for some in parts for part in some]
 
 
