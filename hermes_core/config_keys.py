@@ -218,7 +218,9 @@ class SkillsConfig:
     enabled: bool = _key(
         True, "List skills in the prompt and offer the tools `skill_view` and `skill_manage`."
     )
-    external_dirs: tuple[str, ...] = _key((), "Further folders of skills, for reading only.", kind=list)
+    external_dirs: tuple[str, ...] = _key(
+        (), "Further folders of skills, for reading only; a relative one lies in the home.", kind=list
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -468,9 +468,7 @@ class Agent:
         settings = self.memory.config.skills
         if not settings.enabled:
             return None
-        return SkillStore(
-            self.memory.home.skills, [Path(path).expanduser() for path in settings.external_dirs]
-        )
+        return SkillStore(self.memory.home.skills, settings.external_dirs)
 
     def _own_tools(self) -> list[Tool]:
         remembering = [] if self._skip_memory else [*memory_tools(self.memory), delegate_tool(self.delegate)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from pathlib import Path
 
 import click
 
@@ -80,5 +79,4 @@ def undo(ctx: click.Context, change: int | None) -> None:
 
 def _store(ctx: click.Context) -> SkillStore:
     home = home_of(ctx)
-    folders = load_config(home).skills.external_dirs
-    return SkillStore(home.skills, [Path(folder).expanduser() for folder in folders])
+    return SkillStore(home.skills, load_config(home).skills.external_dirs)

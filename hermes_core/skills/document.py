@@ -15,6 +15,9 @@ MAX_SKILL = 64 * 1024
 
 MAX_DESCRIPTION = 1024
 
+OPERATING_SYSTEMS = {"darwin": "macos", "osx": "macos", "win32": "windows"}
+"""Platforms by the other names that Python and people have for them."""
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 _EXAMPLE = "begin it with `---`, `name: ...`, `description: ...`, `---`"
@@ -46,16 +49,14 @@ def parse(text: str) -> Document:
     body = text[match.end() :].strip()
     if not body:
         raise SkillError("the skill has no text after its front matter", "write the steps")
-    platforms = fields.get("platforms") or ()
-    if isinstance(platforms, str):
-        platforms = [part.strip() for part in platforms.split(",")]
-    if not isinstance(platforms, list | tuple):
-        raise SkillError(f"platforms must be a list, is {platforms!r}", "write `platforms: [linux, macos]`")
+    version = fields.get("version", "")
+    if not isinstance(version, str):
+        raise SkillError("version must be a text", "write `version: 1.0.0`")
     return Document(
         checked_name(fields.get("name")),
         _description(fields.get("description")),
-        str(fields.get("version") or ""),
-        tuple(str(platform).lower() for platform in platforms),
+        version,
+        _platforms(fields.get("platforms", "")),
         body,
     )
 
@@ -63,24 +64,36 @@ def parse(text: str) -> Document:
 def checked_name(name: object, what: str = "name") -> str:
     """A skill's or category's name that is safe as a folder; raises `SkillError` for any other."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise SkillError(f"{what} must be lower-case letters, digits, '-' and '_', is {name!r}", "rename it")
+        given = f", is {name[:80]!r}" if isinstance(name, str) else ""
+        raise SkillError(
+            f"{what} must be lower-case letters, digits, '-' and '_', at most 64{given}", "rename it"
+        )
     return name
 
 
 def _fields(front: str) -> dict[str, Any]:
     try:
-        fields = yaml.safe_load(front)
-    except yaml.YAMLError as exc:
+        # Texts alone: a date that is none, a tag or a number of another notation raise all sorts of errors.
+        fields = yaml.load(front, Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, RecursionError) as exc:
         raise SkillError(f"the front matter can't be read: {' '.join(str(exc).split())}", _EXAMPLE) from exc
     if not isinstance(fields, dict):
         raise SkillError(f"the front matter must hold `name: value` lines, is {front[:40]!r}", _EXAMPLE)
-    return fields
+    return {name: value for name, value in fields.items() if value not in ("null", "~")}
+
+
+def _platforms(value: object) -> tuple[str, ...]:
+    listed = value.split(",") if isinstance(value, str) else value
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        raise SkillError("platforms must be a list of names", "write `platforms: [linux, macos]`")
+    names = (one.strip().lower() for one in listed)
+    return tuple(OPERATING_SYSTEMS.get(name, name) for name in names if name)
 
 
 def _description(value: object) -> str:
     text = " ".join(value.split()) if isinstance(value, str) else ""
     if not text:
-        raise SkillError(f"description must say when to use the skill, is {value!r}", _EXAMPLE)
+        raise SkillError("description must be a text that says when to use the skill", _EXAMPLE)
     if len(text) > MAX_DESCRIPTION:
         raise SkillError(f"description may have {MAX_DESCRIPTION} characters, has {len(text)}", "shorten it")
     return text

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,15 +81,18 @@ class Journal:
 
     def standing(self) -> Change | None:
         """The newest change that no later one took back; only the last change of a file can be taken back."""
-        undone: Counter[str] = Counter()
-        for change in self.changes(CHANGES_KEPT):
-            if change.action == "undo":
-                undone[change.path] += 1
-            elif undone[change.path]:
-                undone[change.path] -= 1
+        standing: list[Change] = []
+        for change in reversed(self.changes(CHANGES_KEPT)):
+            last = next((one for one in reversed(standing) if one.path == change.path), None)
+            if (
+                change.action == "undo"
+                and last
+                and (last.before, last.after) == (change.after, change.before)
+            ):
+                standing.remove(last)
             else:
-                return change
-        return None
+                standing.append(change)
+        return standing[-1] if standing else None
 
     def find(self, change: int) -> Change | None:
         """One change that happened."""

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Protocol
 
 from hermes_core.errors import SkillError
 from hermes_core.safety.scan import first_threat
-from hermes_core.skills.document import MAX_SKILL, Document, checked_name, parse
+from hermes_core.skills.document import MAX_SKILL, OPERATING_SYSTEMS, Document, checked_name, parse
 from hermes_core.skills.journal import Change, Journal
 from hermes_core.storage.files import locked, write_atomic
 
@@ -23,7 +25,12 @@ MAX_LISTED = 200
 """Skills in the prompt's index; the rest is found with `skill_view`."""
 
 _DESCRIPTION_SHOWN = 120
-_OPERATING_SYSTEMS = {"darwin": "macos", "win32": "windows", "linux": "linux"}
+
+DEEPEST = 6
+"""Folders one in another that are looked through, also behind a link."""
+
+MAX_FILE = 4 * MAX_SKILL
+"""Bytes of a file that is read at all: a whole SKILL.md, and any beside it."""
 
 
 class Threat(Protocol):
@@ -52,22 +59,28 @@ class Skill:
         """Its name, unique among those that are listed."""
         return self.document.name
 
+    def is_called(self, name: str) -> bool:
+        """Whether this is its name, or `category/name`."""
+        return name in (self.name, f"{self.category}/{self.name}")
+
 
 class SkillStore:
-    """The skills under `root`, and under the `external` folders for reading. `platform` is linux, macos or windows."""
+    """The skills under `root`, and under the `external` folders for reading; a relative one lies in the home, beside
+    `root`. `platform` is linux, macos or windows.
+    """
 
     def __init__(
         self,
         root: Path,
-        external: Sequence[Path] = (),
+        external: Iterable[str | Path] = (),
         *,
         scan: Scan = first_threat,
         platform: str | None = None,
     ) -> None:
         self._root = root
-        self._external = tuple(external)
+        self._external = tuple(root.parent / Path(folder).expanduser() for folder in external)
         self._scan = scan
-        self._platform = platform or _OPERATING_SYSTEMS.get(sys.platform, sys.platform)
+        self._platform = platform or OPERATING_SYSTEMS.get(sys.platform, sys.platform)
         self._journal = Journal(root / ".journal.db")
 
     def skills(self) -> list[Skill]:
@@ -75,8 +88,8 @@ class SkillStore:
         return self._read()[0]
 
     def problems(self) -> list[str]:
-        """Skills that can't be used, with the reason, a sentence each."""
-        return self._read()[1]
+        """Skills and folders that can't be used, with the reason, a sentence each."""
+        return self._read()[2]
 
     def index(self) -> str:
         """The compact list for the system prompt, "" when there are none."""
@@ -90,25 +103,40 @@ class SkillStore:
     def get(self, name: str) -> Skill:
         """The skill of this name, or of `category/name`; raises `SkillError` with the names that come close."""
         wanted = name.strip().strip("/")
-        found = self.skills()
+        found, hidden, _ = self._read()
         for skill in found:
-            if wanted in (skill.name, f"{skill.category}/{skill.name}"):
+            if skill.is_called(wanted):
                 return skill
+        for skill in hidden:
+            if skill.is_called(wanted):
+                here = f"it is hidden on {self._platform}"
+                raise SkillError(f"skill {wanted!r} is for {', '.join(skill.document.platforms)}", here)
         known = ", ".join(skill.name for skill in found[:MAX_LISTED]) or "none"
         raise SkillError(f"there is no skill {name!r}", f"known skills: {known}")
 
     def view(self, name: str, file: str = "") -> str:
         """The whole text of a skill, or of a file beside it. Raises `SkillError`."""
         skill = self.get(name)
-        path = (skill.folder / (file or FILE)).resolve()
-        if not path.is_relative_to(skill.folder.resolve()):
+        path = skill.folder / (file or FILE)
+        if file and not _within(path, skill.folder):
             raise SkillError(f"{file!r} lies outside the skill", "name a file inside its folder")
         text = _read_text(path)
         if text is None:
             raise SkillError(
                 f"skill {skill.name!r} has no file {file!r}", f"it has: {', '.join(_files(skill))}"
             )
-        return text[:MAX_SKILL]
+        return text
+
+    def view_safely(self, name: str, file: str = "") -> str:
+        """As `view`, for a model: a SKILL.md that the scan finds a threat in is kept from it."""
+        text = self.view(name, file)
+        threat = None if file else self._scan(text)
+        if threat is not None:
+            raise SkillError(
+                f"skill {name!r} is kept from you: {threat.message}",
+                "tell the person, who can read and mend it",
+            )
+        return text
 
     # ------------------------------------------------------------------ changes
 
@@ -116,8 +144,10 @@ class SkillStore:
         """Write a new skill; returns the id of the change. Raises `SkillError` when it is there or can't be taken."""
         checked_name(category, "category")
         path = f"{category}/{checked_name(name)}/{FILE}"
-        if any(skill.name == name for skill in self.skills()):
-            raise SkillError(f"skill {name!r} exists already", "patch it instead")
+        for skill in self.skills():
+            if skill.name == name:
+                instead = "patch it instead" if skill.own else "it is only read: choose another name"
+                raise SkillError(f"skill {name!r} exists already", instead)
         return self._change(path, "create", lambda before: self._new(before, name, content), session_id)
 
     def patch(self, name: str, old_text: str, new_text: str, session_id: str = "") -> int:
@@ -157,11 +187,13 @@ class SkillStore:
     def _change(
         self, path: str, action: str, edit: Callable[[str | None], str | None], session_id: str
     ) -> int:
+        file = self._root / path
+        if not _within(file, self._root):
+            raise SkillError(f"{path!r} leads out of the skills folder, by a link", "choose another category")
         with self._locked():
             before = self._text(path)
             after = edit(before)
             change = self._journal.begin(path, action, before, after, session_id)
-            file = self._root / path
             if after is None:
                 file.unlink(missing_ok=True)
                 if file.parent.is_dir() and not any(file.parent.iterdir()):
@@ -173,7 +205,8 @@ class SkillStore:
 
     def _new(self, before: str | None, name: str, content: str) -> str:
         if before is not None:
-            raise SkillError(f"skill {name!r} exists already", "patch it instead")
+            reason = "can't be used on this platform, or at all"
+            raise SkillError(f"there is a skill {name!r} that {reason}", "choose another name")
         return self._accepted(content, name)
 
     def _patched(self, before: str | None, name: str, old_text: str, new_text: str) -> str:
@@ -202,9 +235,13 @@ class SkillStore:
             raise SkillError(f"skill {name!r} lies in {str(skill.folder)!r}", "it is only read from there")
         return f"{skill.folder.relative_to(self._root).as_posix()}/{FILE}"
 
-    def _read(self) -> tuple[list[Skill], list[str]]:
+    def _read(self) -> tuple[list[Skill], list[Skill], list[str]]:
+        """The skills for this platform, those for others, and what can't be used."""
         found: dict[str, Skill] = {}
-        problems: list[str] = []
+        hidden: list[Skill] = []
+        problems = [
+            f"{folder}: no folder of skills is there" for folder in self._external if not folder.is_dir()
+        ]
         for root, path in self._files():
             try:
                 skill = self._skill(root, path)
@@ -215,20 +252,30 @@ class SkillStore:
                 problems.append(f"{path}: hidden by the skill of that name in {found[skill.name].folder}")
             elif not skill.document.platforms or self._platform in skill.document.platforms:
                 found[skill.name] = skill
-        return sorted(found.values(), key=lambda skill: (skill.category, skill.name)), problems
+            else:
+                hidden.append(skill)
+        return sorted(found.values(), key=lambda skill: (skill.category, skill.name)), hidden, problems
 
     def _skill(self, root: Path, path: Path) -> Skill:
         document = parse(_read_text(path) or "")
-        threat = self._scan(document.description)
-        if threat is not None:
-            raise SkillError(f"its description was refused: {threat.message}", "rewrite it")
         above = path.parent.relative_to(root).parts[:-1]
-        return Skill("/".join(above) or "general", document, path.parent, root == self._root)
+        category = " ".join("/".join(above).split()) or "general"
+        threat = self._scan(f"{category}/{document.name}: {document.description}")
+        if threat is not None:
+            raise SkillError(f"its line in the index was refused: {threat.message}", "rewrite it")
+        return Skill(category, document, path.parent, root == self._root and _within(path, root))
 
     def _files(self) -> Iterator[tuple[Path, Path]]:
         for root in (self._root, *self._external):
-            if root.is_dir():
-                yield from ((root, path) for path in sorted(root.rglob(FILE)))
+            seen: set[str] = set()
+            for folder, inner, names in os.walk(root, followlinks=True):
+                real = os.path.realpath(folder)
+                if real in seen or len(Path(folder).relative_to(root).parts) >= DEEPEST:
+                    inner.clear()
+                inner.sort()
+                if FILE in names and real not in seen:
+                    yield root, Path(folder) / FILE
+                seen.add(real)
 
     def _text(self, path: str) -> str | None:
         return _read_text(self._root / path)
@@ -249,15 +296,32 @@ def _restored(change: Change, now: str | None) -> str | None:
 
 def _read_text(path: Path) -> str | None:
     try:
-        return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+        with open(path, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise SkillError(f"{str(path)!r} is not a regular file", "move it away")
+            data = file.read(MAX_FILE + 1)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
-    except UnicodeDecodeError as exc:
-        raise SkillError(f"{str(path)!r} is not UTF-8 text", "save it as UTF-8") from exc
     except OSError as exc:
         raise SkillError(
             f"can't read {str(path)!r}: {exc.strerror or exc}", "check its owner and mode"
         ) from exc
+    if len(data) > MAX_FILE:
+        raise SkillError(f"{str(path)!r} is larger than {MAX_FILE // 1024} KB", "split it")
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as exc:
+        raise SkillError(f"{str(path)!r} is not UTF-8 text", "save it as UTF-8") from exc
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Not blocking, so that a pipe in the file's place is found out instead of waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _within(path: Path, folder: Path) -> bool:
+    """Whether it lies there once all links are followed."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def _files(skill: Skill) -> list[str]:

@@ -92,7 +92,7 @@ class SkillTools:
         return {
             "success": True,
             "name": name,
-            "content": self._store.view(name, _text(arguments, "file", "")),
+            "content": self._store.view_safely(name, _text(arguments, "file", "")),
         }
 
     def _manage(self, arguments: Mapping[str, Any], session: Session) -> dict[str, Any]:
