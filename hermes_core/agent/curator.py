@@ -18,8 +18,8 @@ from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.model import ChatModel, say
 from hermes_core.contract.values import MemoryTarget, Session
-from hermes_core.curated.document import measure
-from hermes_core.curated.edits import Operation, handle
+from hermes_core.curated.document import entry_fault, measure, tidy
+from hermes_core.curated.edits import Edit, Operation, apply, handle
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import CuratedMemoryError
 
@@ -57,33 +57,43 @@ class Proposal:
     @property
     def after(self) -> tuple[str, ...]:
         """The entries as they would be."""
-        return tuple(entry.text for entry in self.entries)
+        done = apply(self.before, self.operations(), batch=True)
+        return done.entries if isinstance(done, Edit) else self.before
 
     @property
     def changes_anything(self) -> bool:
-        """Whether there is something to apply."""
-        return self.after != self.before
+        """Whether there is something to apply; another order of the same entries is nothing."""
+        return bool(self.operations())
 
     def faults(self) -> list[str]:
         """Why it must not be applied, a sentence each; empty when it is sound."""
-        return [*self._invented(), *self._vanished(), *self._silently_shortened()]
+        return [*self._no_entries(), *self._vanished(), *self._silently_shortened()]
+
+    def require_sound(self) -> None:
+        """Raise `CuratedMemoryError` when it has faults."""
+        if faults := self.faults():
+            raise CuratedMemoryError(f"the proposal was refused: {'; '.join(faults)}", "ask for another")
 
     def diff(self) -> str:
         """What would change, line by line, with the reasons of losses and the contradictions found."""
-        lines = difflib.unified_diff(
-            _lines(self.before), _lines(self.after), "now", "proposed", lineterm="", n=1
-        )
-        reasons = [f"lost: {self.before[index]!r}: {reason}" for index, reason in self.losses.items()]
+        after = self.after
+        lines = difflib.unified_diff(_lines(self.before), _lines(after), "now", "proposed", lineterm="", n=1)
+        lost = {self.before[index]: reason for index, reason in self.losses.items()}
+        reasons = [f"lost: {text!r}: {reason}" for text, reason in lost.items() if text not in after]
         return "\n".join([*lines, *reasons, *(f"contradiction: {text}" for text in self.contradictions)])
 
     def operations(self) -> list[Operation]:
         """The edits that make the new version, in one batch: each fails when its entry was changed meanwhile."""
-        kept = set(self.after)
-        gone = [index for index, text in enumerate(self.before) if text not in kept]
-        edits = []
+        gone = list(range(len(self.before)))
+        made: list[Entry] = []
         for entry in self.entries:
-            if entry.text in self.before:
-                continue
+            same = next((index for index in gone if self.before[index] == entry.text), None)
+            if same is not None:
+                gone.remove(same)
+            elif entry.text not in (*self.before, *(other.text for other in made)):
+                made.append(entry)
+        edits = []
+        for entry in made:
             place = next((index for index in entry.sources if index in gone), None)
             if place is None:
                 edits.append(Operation("add", entry.text))
@@ -92,30 +102,41 @@ class Proposal:
                 edits.append(Operation("replace", entry.text, handle(self.before[place])))
         return [*edits, *(Operation("remove", "", handle(self.before[index])) for index in gone)]
 
-    def _invented(self) -> Iterator[str]:
+    def _no_entries(self) -> Iterator[str]:
         for entry in self.entries:
-            if not entry.text.strip() or not entry.sources:
+            if not entry.text or not entry.sources:
                 yield f"{entry.text!r} was made of no entry"
+            elif fault := entry_fault(entry.text):
+                yield f"{entry.text!r} is no entry: {fault}"
+
+    def _accounted(self) -> set[int]:
+        named = {index for index, reason in self.losses.items() if reason.strip()}
+        return named.union(*(entry.sources for entry in self.entries))
 
     def _vanished(self) -> Iterator[str]:
-        accounted = {index for entry in self.entries for index in entry.sources} | set(self.losses)
+        accounted = self._accounted()
         for index, text in enumerate(self.before):
             if index not in accounted:
-                yield f"{text!r} is neither kept nor named as lost"
+                yield f"{text!r} is neither kept nor named as lost with a reason"
 
     def _silently_shortened(self) -> Iterator[str]:
-        if measure(self.after) >= measure(self.before) * (1 - MAX_SHRINK):
+        after, accounted = self.after, self._accounted()
+        if measure(after) >= measure(self.before) * (1 - MAX_SHRINK):
             return
         for index, text in enumerate(self.before):
-            if text not in self.after and index not in self.losses:
+            if text not in after and index in accounted and not self.losses.get(index, "").strip():
                 yield f"more than {MAX_SHRINK:.0%} would go, and {text!r} is not named as lost"
 
 
 def propose(
     model: ChatModel, store: MemoryStore, target: MemoryTarget, cancel: Cancel | None = None
 ) -> Proposal:
-    """Ask for a tidier version of one file. Raises `ModelError`, and `CuratedMemoryError` for an answer that is none."""
-    before = store.entries(target)
+    """Ask for a tidier version of one file, of all that a model is shown of it.
+
+    Raises `ModelError`, and `CuratedMemoryError` for an answer that is none.
+    """
+    withheld = {flagged.entry for flagged in store.flagged(target)}
+    before = tuple(entry for entry in store.entries(target) if entry not in withheld)
     if not before:
         return Proposal(target, before, (), {})
     answer = say(model, _request(target, before), cancel or Cancel())
@@ -123,33 +144,49 @@ def propose(
 
 
 def accept(store: MemoryStore, proposal: Proposal, session: Session) -> dict[str, Any]:
-    """Apply a proposal as one change; the store's result. Raises `CuratedMemoryError` when it has faults."""
-    faults = proposal.faults()
-    if faults:
-        raise CuratedMemoryError(f"the proposal was refused: {'; '.join(faults)}", "ask for another")
-    return store.apply_batch(proposal.target, proposal.operations(), session=session)
+    """Apply a proposal as one change; the store's result. Raises `CuratedMemoryError` when it may not or can't be."""
+    proposal.require_sound()
+    touched = set(proposal.before) - set(proposal.after)
+    if not touched <= set(store.entries(proposal.target)):
+        raise CuratedMemoryError("the entries were changed since the proposal was made", "ask for another")
+    result = store.apply_batch(proposal.target, proposal.operations(), session=session)
+    if not result["success"]:
+        raise CuratedMemoryError(f"the proposal was refused: {result['error']}", "ask for another")
+    return result
 
 
 def read_proposal(target: MemoryTarget, before: Sequence[str], text: str) -> Proposal:
     """The proposal in a model's answer; raises `CuratedMemoryError` when there is none."""
-    match = re.search(r"\{.*\}", text, re.DOTALL)
+    said = text.rpartition("</think>")[2]
+    match = re.search(r"\{.*\}", said, re.DOTALL)
     try:
-        found: Any = json.loads(match[0] if match else text)
+        found: Any = json.loads(match[0] if match else said)
         entries = tuple(
-            Entry(str(item["text"]).strip(), _indexes(item["from"], before)) for item in found["entries"]
+            Entry(tidy(_text(item["text"])), _indexes(item["from"], before)) for item in found["entries"]
         )
         losses = {
-            index: str(item["reason"])
-            for item in found.get("lost", ())
+            index: _text(item["reason"])
+            for item in found.get("lost") or ()
             for index in _indexes([item["entry"]], before)
         }
-        contradictions = tuple(map(str, found.get("contradictions", ())))
-    except (ValueError, TypeError, KeyError, AttributeError) as exc:
-        raise CuratedMemoryError(f"the model's answer is no proposal: {text[:80]!r}", "ask again") from exc
+        seen = found.get("contradictions") or ()
+        contradictions = (seen,) if isinstance(seen, str) else tuple(map(str, seen))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as exc:
+        raise CuratedMemoryError(
+            f"the model's answer is no proposal: {said.strip()[:80]!r}", "ask again"
+        ) from exc
     return Proposal(target, tuple(before), entries, losses, contradictions)
 
 
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
 def _indexes(numbers: Any, before: Sequence[str]) -> tuple[int, ...]:
+    if not isinstance(numbers, list) or not all(type(number) in (int, str) for number in numbers):
+        raise ValueError(f"{numbers!r} are no numbers of entries")
     found = tuple(int(number) - 1 for number in numbers)
     if any(not 0 <= index < len(before) for index in found):
         raise ValueError(f"there is no entry {numbers!r}")

@@ -84,15 +84,16 @@ class Tidier:
         """Propose and apply; what changed. A file is looked at once, also when the answer was no use."""
         try:
             found = propose(self._model, store, target, cancel)
-            result = accept(store, found, session) if found.changes_anything else {}
+            if found.changes_anything and not found.after:
+                raise CuratedMemoryError("the proposal would leave nothing", "curate by hand")
+            if found.changes_anything:
+                accept(store, found, session)
         except CuratedMemoryError:
             self._note(store, target)
             raise
         self._note(store, target)
         if not found.changes_anything:
             return ""
-        if not result.get("success"):
-            raise CuratedMemoryError(f"the tidier version was not applied: {result.get('error')}")
         return f"{target} (tidied): {len(found.before)} entries are {len(found.after)} now"
 
     def _last(self, store: MemoryStore, target: MemoryTarget) -> tuple[float, str]:

@@ -2,49 +2,82 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import cast
 
 import click
 
 from hermes_core.agent.configured import ConfiguredModels
-from hermes_core.agent.curator import Proposal, accept, propose
+from hermes_core.agent.curator import accept, propose
+from hermes_core.agent.model import ChatModel
 from hermes_core.cli import home_of
-from hermes_core.cli.output import json_option, print_json
-from hermes_core.contract.values import MemoryTarget
-from hermes_core.curated.store import TARGETS
-from hermes_core.errors import CuratedMemoryError
+from hermes_core.cli.output import finish, json_option, print_json, warn
+from hermes_core.cli.speaker import deliver, speaker, user_option
+from hermes_core.contract.values import MemoryTarget, Session
+from hermes_core.curated.store import TARGETS, MemoryStore
+from hermes_core.errors import HermesError
 from hermes_core.kit.text import printable
-from hermes_core.memory import Memory, open_memory
+from hermes_core.memory import open_memory
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of one file; `refused` says why nothing could."""
+
+    target: MemoryTarget
+    entries: list[str] = field(default_factory=list)
+    diff: str = ""
+    applied: bool = False
+    refused: str = ""
 
 
 @click.command()
 @click.option("--target", type=click.Choice(["all", *TARGETS]), default="all", help="Which file.")
 @click.option("--apply", "apply_now", is_flag=True, help="Apply the proposal without asking.")
+@user_option
 @json_option
 @click.pass_context
-def curate(ctx: click.Context, target: str, apply_now: bool, as_json: bool) -> None:
+def curate(ctx: click.Context, target: str, apply_now: bool, user: str, as_json: bool) -> None:
     """Let the model propose a tidier version: duplicates merged, what is stale dropped, contradictions shown.
 
     Nothing is written before you agree, give --apply, or set curator.auto. What was applied can be undone.
     """
     with open_memory(home_of(ctx)) as memory, ConfiguredModels(memory) as models:
-        asked = memory.curated.enabled_targets if target == "all" else (cast(MemoryTarget, target),)
-        model = models.auxiliary or models.model
-        reports = [_curate(memory, propose(model, memory.curated, one), apply_now, as_json) for one in asked]
+        who = speaker(memory, user)
+        enabled = memory.curated.enabled_targets
+        asked = enabled if target == "all" else (cast(MemoryTarget, target),)
+        agreed = apply_now or memory.config.curator.auto
+        model, store = models.auxiliary or models.model, memory.curated.of(who)
+        reports = [Report(one) for one in asked]
+        for report in reports:
+            _curate(report, model, store, who, agreed=agreed, quiet=as_json)
+        if any(report.applied for report in reports):
+            deliver(memory, who)
+        problems = memory.problems(who)
     if as_json:
         print_json(reports[0] if len(reports) == 1 else reports)
+    finish(ctx, problems, failed=any(report.refused for report in reports))
 
 
-def _curate(memory: Memory, found: Proposal, apply_now: bool, as_json: bool) -> dict[str, Any]:
-    if found.changes_anything and found.faults():
-        raise CuratedMemoryError(f"the proposal was refused: {'; '.join(found.faults())}", "try again")
-    if not as_json:
-        click.echo(printable(found.diff()) or f"{found.target}: nothing to tidy")
-    report = {"target": found.target, "entries": list(found.after), "diff": found.diff(), "applied": False}
-    wanted = apply_now or memory.config.curator.auto
-    if not found.changes_anything or not (wanted or (not as_json and click.confirm("apply?", default=False))):
-        return report
-    result = accept(memory.curated, found, memory.local_session)
-    if not result.get("success"):
-        raise CuratedMemoryError(f"the proposal was not applied: {result.get('error')}", "try again")
-    return report | {"applied": True}
+def _curate(
+    report: Report, model: ChatModel, store: MemoryStore, who: Session, *, agreed: bool, quiet: bool
+) -> None:
+    """Propose, show, ask where nobody has agreed yet, and apply."""
+    try:
+        found = propose(model, store, report.target)
+        report.entries, report.diff = list(found.after), found.diff()
+        if not quiet:
+            click.echo(printable(report.diff) or f"{report.target}: nothing to tidy")
+        if not found.changes_anything:
+            return
+        found.require_sound()
+        if agreed or (not quiet and click.confirm("apply?", default=False)):
+            result = accept(store, found, who)
+            report.applied = True
+            if not quiet:
+                click.echo(f"{report.target}: {result['message']} hermes memory undo takes it back.")
+            warn(filter(None, [result.get("warning")]))
+    except HermesError as exc:
+        report.refused = str(exc)
+        if not quiet:
+            click.secho(f"error: {report.target}: {printable(report.refused)}", fg="red", err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -13,8 +12,8 @@ from hermes_core.cli import Failure, home_of
 from hermes_core.cli.curating import curate
 from hermes_core.cli.output import console, finish, json_option, moment, print_json, print_table, warn
 from hermes_core.cli.setup import setup
+from hermes_core.cli.speaker import deliver, speaker, user_option
 from hermes_core.config import set_value
-from hermes_core.contract.values import Session
 from hermes_core.curated.edits import clip
 from hermes_core.curated.journal import Version
 from hermes_core.curated.store import TARGETS
@@ -23,26 +22,14 @@ from hermes_core.health.status import ProviderStatus, Status, StoreStatus, statu
 from hermes_core.kit.text import printable
 from hermes_core.loader.load import load_provider
 from hermes_core.manager.health import ProviderHealth
-from hermes_core.memory import Memory, open_memory
+from hermes_core.memory import open_memory
 from hermes_core.setup.candidate import require_available
-
-DELIVERY_WAIT = 3.0
-"""Seconds that a command waits for the provider to take a change; what it does not take by then, waits in the outbox."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!]) ")
 _OF_THE_TOOL = re.compile(r"\bcurrent_entries into old_text\b|'operations'")
 
-START_WAIT = 15.0
-"""Seconds that it waits before for a provider that starts slowly, as one with a model of its own does."""
-
 target_option = click.option(
     "--target", type=click.Choice(TARGETS), default="memory", show_default=True, help="MEMORY.md or USER.md."
-)
-user_option = click.option(
-    "--user",
-    default="",
-    metavar="PLATFORM:ID",
-    help="Of this user of a gateway, where memory.per_user is on.",
 )
 
 
@@ -62,7 +49,7 @@ memory.add_command(setup)
 def show(ctx: click.Context, user: str, as_json: bool) -> None:
     """Print MEMORY.md and USER.md as the next session's prompt will hold them."""
     with open_memory(home_of(ctx), provider="") as opened:
-        curated = opened.curated.of(_speaker(opened, user))
+        curated = opened.curated.of(speaker(opened, user))
         broken = curated.problems()
         stores = {
             target: curated.entries(target) for target in curated.enabled_targets if target not in broken
@@ -128,7 +115,7 @@ def remove(ctx: click.Context, old_text: str, target: str, user: str, as_json: b
 def history(ctx: click.Context, limit: int, user: str, as_json: bool) -> None:
     """List changes of curated memory, the latest first."""
     with open_memory(home_of(ctx), provider="") as opened:
-        changes = opened.curated.of(_speaker(opened, user)).history(limit=limit)
+        changes = opened.curated.of(speaker(opened, user)).history(limit=limit)
     if as_json:
         print_json(changes)
         return
@@ -144,10 +131,10 @@ def history(ctx: click.Context, limit: int, user: str, as_json: bool) -> None:
 def undo(ctx: click.Context, change: int | None, user: str, as_json: bool) -> None:
     """Undo the latest change, or the one with the id CHANGE."""
     with open_memory(home_of(ctx)) as opened:
-        who = _speaker(opened, user)
+        who = speaker(opened, user)
         opened.manager.initialize_all(who)
         result = opened.curated.of(who).undo(change, session=who)
-        _deliver(opened, who)
+        deliver(opened, who)
         problems = opened.problems()
     _say(ctx, result, problems, as_json)
 
@@ -213,7 +200,7 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
         opened.manager.initialize_all(opened.local_session)
         for name in counts:
             opened.curated.reset(name, session=opened.local_session)
-        _deliver(opened, opened.local_session)
+        deliver(opened, opened.local_session)
         problems = opened.problems()
     click.echo(f"{sum(counts.values())} entries removed; hermes memory undo brings them back")
     finish(ctx, problems)
@@ -232,20 +219,8 @@ def prune(ctx: click.Context, yes: bool, user: str) -> None:
     if not yes:
         click.confirm("Forget all changes? None of them can be undone any more.", abort=True)
     with open_memory(home_of(ctx), provider="") as opened:
-        gone = opened.curated.of(_speaker(opened, user)).prune()
+        gone = opened.curated.of(speaker(opened, user)).prune()
     click.echo(f"{gone} changes and copies are gone")
-
-
-def _speaker(opened: Memory, user: str) -> Session:
-    """The person at this machine, or the user of a gateway that the command names."""
-    if not user:
-        return opened.local_session
-    platform, colon, user_id = user.partition(":")
-    if not (platform and colon and user_id):
-        raise Failure(f"{user!r} names no user; write PLATFORM:ID, as telegram:42")
-    if not opened.config.memory.per_user:
-        raise Failure("all users share one USER.md; set memory.per_user in config.yaml")
-    return dataclasses.replace(opened.local_session, platform=platform, user_id=user_id)
 
 
 def _summary(change: Version) -> str:
@@ -325,17 +300,11 @@ def _change(
     old_text: str = "",
 ) -> None:
     with open_memory(home_of(ctx)) as opened:
-        who = _speaker(opened, user)
+        who = speaker(opened, user)
         result = opened.change_memory(action, target, content, old_text, session=who)
-        _deliver(opened, who)
+        deliver(opened, who)
         problems = opened.problems()
     _say(ctx, result, problems, as_json)
-
-
-def _deliver(opened: Memory, session: Session) -> None:
-    """Let the provider have what changed; what it does not take in time stays in the outbox."""
-    opened.manager.initialize_all(session, wait=START_WAIT)
-    opened.flush(DELIVERY_WAIT)
 
 
 def _say(ctx: click.Context, result: dict[str, Any], problems: list[str], as_json: bool) -> None:
@@ -365,6 +334,3 @@ def _refusal(result: dict[str, Any]) -> str:
     told = " ".join(one for one in _SENTENCE_END.split(told) if not _OF_THE_TOOL.search(one)) or told
     entries = result.get("matches") or result.get("current_entries") or []
     return "\n".join([told, *(f"  {entry}" for entry in entries)])
-
-
-memory.add_command(setup)
