@@ -187,7 +187,10 @@ class AgentConfig:
     )
     cadence_minutes: float = _key(30.0, "Minutes of quiet that must come before that.", minimum=0)
     monitor_minutes: float = _key(
-        0.0, "Minutes between two log lines on this process; 0 for none.", minimum=0
+        0.0,
+        "Minutes between two lines on this process in the log of `hermes chat`; 0 for none.",
+        minimum=0,
+        maximum=10_080,
     )
 
 

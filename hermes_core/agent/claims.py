@@ -26,14 +26,15 @@ class Claim:
         self._session_id = ""
         self._held = contextlib.ExitStack()
 
-    def move(self, session_id: str) -> None:
-        """Hold this session instead of the one before; one that another process is in is left to it."""
+    def move(self, session_id: str) -> bool:
+        """Hold this session instead of the one before; False for one that another process is in, which keeps it."""
         if session_id == self._session_id:
-            return
+            return True
         self.release()
         with contextlib.suppress(LockTimeout):
             self._held.enter_context(locked(self._path(session_id), timeout=0.0))
             self._session_id = session_id
+        return bool(self._session_id)
 
     def release(self) -> None:
         """Leave the session in order."""

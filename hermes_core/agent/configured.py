@@ -10,6 +10,7 @@ from hermes_core.agent.model import ModelSettings, OpenAIModel
 from hermes_core.agent.summaries import TEMPERATURE, summariser
 from hermes_core.config import Config
 from hermes_core.credentials import Credentials
+from hermes_core.errors import ConfigError
 from hermes_core.memory import Memory
 
 
@@ -46,6 +47,9 @@ class ConfiguredModels(AbstractContextManager["ConfiguredModels"]):
     """The two models of a home. Raises `ConfigError` when none is named."""
 
     def __init__(self, memory: Memory) -> None:
+        if not memory.config.model.name:
+            where = str(memory.home.config_yaml)
+            raise ConfigError("no model is set", f"write `model:` with base_url and name into {where!r}")
         credentials = Credentials(memory.home)
         self.model = OpenAIModel(model_settings(memory.config, credentials))
         settings = auxiliary_settings(memory.config, credentials)

@@ -137,6 +137,11 @@ class Agent:
         """The skills of the home, None where they are switched off."""
         return self._skills
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What of memory did not work since the last turn began, a sentence each."""
+        return tuple(self._life.problems)
+
     # -------------------------------------------------------------------- turn
 
     def run_turn(

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,19 +22,21 @@ _STATM = Path("/proc/self/statm")
 class ProcessMonitor:
     """Logs resident memory, garbage collection and threads at the start, every `minutes`, and at the end of the block.
 
-    With `minutes` of 0 it does nothing.
+    With `minutes` of 0 it does nothing. `report` is given the figures in place of Python's log.
     """
 
-    def __init__(self, minutes: float, *, report: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, minutes: float, *, report: Callable[[Mapping[str, str]], object] | None = None
+    ) -> None:
         self._seconds = minutes * 60
-        self._report = report or log.info
+        self._report = report or _log
         self._began = time.monotonic()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agent-monitor", daemon=True)
 
     def __enter__(self) -> Self:
         if self._seconds > 0:
-            self._report(self.line())
+            self._report(self.figures())
             self._thread.start()
         return self
 
@@ -44,24 +46,30 @@ class ProcessMonitor:
         self._ended.set()
         if self._seconds > 0:
             self._thread.join(1.0)
-            self._report(self.line())
+            self._report(self.figures())
 
-    def line(self) -> str:
+    def figures(self) -> dict[str, str]:
         """How it stands now.
 
-        >>> "threads=" in ProcessMonitor(0).line()
-        True
+        >>> list(ProcessMonitor(0).figures())
+        ['rss', 'gc', 'threads', 'uptime']
         """
         resident = resident_bytes()
-        rss = f"{resident / 2**20:.0f}MB" if resident is not None else "unknown"
         uptime = time.monotonic() - self._began
-        return (
-            f"process: rss={rss} gc={gc.get_count()} threads={threading.active_count()} uptime={uptime:.0f}s"
-        )
+        return {
+            "rss": f"{resident / 2**20:.0f}MB" if resident is not None else "unknown",
+            "gc": "/".join(map(str, gc.get_count())),
+            "threads": str(threading.active_count()),
+            "uptime": f"{uptime:.0f}s",
+        }
 
     def _run(self) -> None:
         while not self._ended.wait(self._seconds):
-            self._report(self.line())
+            self._report(self.figures())
+
+
+def _log(figures: Mapping[str, str]) -> None:
+    log.info("process: %s", " ".join(f"{name}={value}" for name, value in figures.items()))
 
 
 def resident_bytes() -> int | None:

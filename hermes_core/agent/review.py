@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 
 MAX_REQUESTS = 16
 
+STOPPED = "stopped"
+"""The failure of a look back that the person's leaving cut short."""
+
 _TEST = (
     "The test for each entry: would a routine turn in a month go wrong without it? If not, leave it out. Most "
     "conversations hold nothing that passes, and then you change nothing. Facts, not orders; no progress of tasks; "
@@ -194,7 +197,7 @@ class Reviewer:
             exchange.run(request)
         except (ModelError, Cancelled) as exc:
             log.info("the %s did not come to its end: %s", kind, exc or "it was stopped")
-            return Review(tuple(changes), str(exc) or "stopped")
+            return Review(tuple(changes), str(exc) or STOPPED)
         return Review(tuple(changes))
 
     def _keeps_notes(self) -> bool:

@@ -69,7 +69,8 @@ class Failure(click.ClickException):
         """Print the one line."""
         from hermes_core.kit.text import printable
 
-        click.secho(f"error: {printable(self.format_message())}", fg="red", err=True, file=file)
+        message = f"error: {printable(self.format_message())}"
+        click.secho(message, fg="red", err=True, file=file, color=self.show_color)
 
 
 class LazyGroup(click.Group):
@@ -156,6 +157,8 @@ class LazyGroup(click.Group):
 def main(ctx: click.Context, home: str | None, profile: str | None, debug: bool) -> None:  # noqa: ARG001  read where the log begins
     """The memory of an AI agent: curated notes, past sessions and one external provider."""
     ctx.obj = {"home": home, "profile": profile}
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        ctx.color = False
 
 
 def home_of(ctx: click.Context) -> HermesHome:

@@ -5,26 +5,29 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
-from hermes_core.agent.answer import ToolRequest
 from hermes_core.agent.claims import Claim
 from hermes_core.agent.configured import ConfiguredModels
 from hermes_core.agent.loop import Agent
 from hermes_core.agent.monitor import ProcessMonitor
-from hermes_core.agent.review import Review
+from hermes_core.agent.review import STOPPED, Review
 from hermes_core.agent.turn import TurnResult
 from hermes_core.cli import DEGRADED, home_of
-from hermes_core.cli.chat_commands import COMMANDS, Chat, Quit, run_command
+from hermes_core.cli.chat_commands import COMMANDS, Chat, Quit, hold, is_command, run_command, where
 from hermes_core.cli.output import json_option, print_json, warn
+from hermes_core.cli.voice import Voice
 from hermes_core.errors import HermesError, SessionError
+from hermes_core.home import HermesHome
 from hermes_core.kit.text import printable
+from hermes_core.logs import LogFile
 from hermes_core.memory import Memory, open_memory
 
 LAST = "last"
@@ -38,7 +41,11 @@ LONG_CLOSE = 1.0
 
 
 @click.command()
-@click.option("-m", "--message", help="Say this one thing, print the answer and leave.")
+@click.option(
+    "-m",
+    "--message",
+    help="Say this one thing, print the answer and leave; `-` reads it from standard input.",
+)
 @click.option("--resume", metavar="ID", help="Go on with a session: its id, its title, or `last`.")
 @click.option("--new", is_flag=True, help="Begin a new session (the default).")
 @click.option("--no-memory", is_flag=True, help="Leave curated memory and the provider out.")
@@ -58,7 +65,7 @@ def chat(
 
     The session is stored and can be resumed. Ctrl-C stops an answer, Ctrl-D leaves.
     """
-    if new and resume:
+    if new and resume is not None:
         raise click.UsageError("give --new or --resume, not both")
     if as_json and message is None:
         raise click.UsageError("--json answers one message: give it with -m")
@@ -67,36 +74,60 @@ def chat(
         leaving = threading.Timer(LONG_CLOSE, _tell_leaving)
         leaving.daemon = True
         stack.callback(leaving.cancel)
-        memory = stack.enter_context(open_memory(home_of(ctx)))
-        stack.callback(memory.close, CLOSE_SECONDS)
-        stack.enter_context(ProcessMonitor(memory.config.agent.monitor_minutes))
-        models = stack.enter_context(ConfiguredModels(memory))
-        claim = Claim(memory.home)
-        stack.callback(claim.release)
-        agent = stack.enter_context(_agent(memory, models, resume, no_memory))
-        claim.move(agent.session.id)
-        for session_id in claim.abandoned():
-            agent.end_crashed(session_id)
-        talk = Chat(agent, claim, show_recall)
-        if message is None:
-            if talk.interactive:
-                stack.callback(leaving.start)
-            _converse(talk)
-        else:
-            ctx.exit(_answer(talk, message, as_json))
+        try:
+            talk = _opened(stack, home_of(ctx), resume, no_memory=no_memory, once=message is not None)
+            talk.show_recall = show_recall
+            if message is not None:
+                ctx.exit(_answer(talk, sys.stdin.read() if message == "-" else message, as_json))
+        except HermesError as exc:
+            if not as_json:
+                raise
+            print_json(_as_data(TurnResult("", "failed", "", "", problems=(str(exc),))))
+            ctx.exit(1)
+        if talk.interactive:
+            stack.callback(leaving.start)
+        _converse(talk)
 
 
-def _agent(memory: Memory, models: ConfiguredModels, resume: str | None, no_memory: bool) -> Agent:
-    session_id = _stored_session(memory, resume) if resume else ""
+def _opened(stack: ExitStack, home: HermesHome, resume: str | None, *, no_memory: bool, once: bool) -> Chat:
+    """The conversation, and what it stands on, until the stack is left."""
+    memory = stack.enter_context(open_memory(home))
+    stack.callback(memory.close, CLOSE_SECONDS)
+    log = LogFile(home)
+    stack.enter_context(
+        ProcessMonitor(
+            memory.config.agent.monitor_minutes, report=lambda figures: log.write("info", "process", figures)
+        )
+    )
+    models = stack.enter_context(ConfiguredModels(memory))
+    claim = Claim(home)
+    stack.callback(claim.release)
+    voice = Voice(tools=not once)
+    agent = stack.enter_context(_agent(memory, models, resume, no_memory, partial(_tell_review, voice, once)))
+    talk = Chat(agent, claim, voice=voice)
+    claim.move(agent.session.id)
+    for session_id in claim.abandoned():
+        agent.end_crashed(session_id)
+    return talk
+
+
+def _agent(
+    memory: Memory,
+    models: ConfiguredModels,
+    resume: str | None,
+    no_memory: bool,
+    reviewed: Callable[[Review], None],
+) -> Agent:
+    session_id = _stored_session(memory, resume) if resume is not None else ""
     return models.agent(
-        memory, session_id=session_id, folder=Path.cwd(), skip_memory=no_memory, reviewed=_tell_review
+        memory, session_id=session_id, folder=Path.cwd(), skip_memory=no_memory, reviewed=reviewed
     )
 
 
 def _stored_session(memory: Memory, wanted: str) -> str:
     if wanted == LAST:
-        listed = memory.sessions.list_sessions(source="cli", limit=1)
-        found = listed[0].session if listed else None
+        listed = memory.sessions.list_sessions(source="cli", user="", limit=50)
+        found = next((entry.session for entry in listed if entry.session.message_count), None)
     else:
         found = memory.sessions.find_session(wanted)
     if found is None:
@@ -106,11 +137,12 @@ def _stored_session(memory: Memory, wanted: str) -> str:
 
 def _answer(talk: Chat, message: str, as_json: bool) -> int:
     """One message, for scripts; the exit code."""
-    result = talk.agent.run_turn(message, hear=(lambda _: None) if as_json else _say)
+    hold(talk)
     if as_json:
+        result = talk.agent.run_turn(_heard(message))
         print_json(_as_data(result))
     else:
-        _tell(talk, result)
+        result = _turn(talk, message)
     if result.outcome != "answered":
         return 1
     return DEGRADED if result.problems else 0
@@ -118,20 +150,36 @@ def _answer(talk: Chat, message: str, as_json: bool) -> int:
 
 def _converse(talk: Chat) -> None:
     warn(talk.agent.memory.problems())
-    click.secho(f"session {talk.agent.session.id[:12]}; /help lists commands, Ctrl-D leaves", dim=True)
+    where(talk)
+    talk.voice.aside("/help lists commands, Ctrl-D leaves")
     for line in _lines(talk):
         try:
-            if line.startswith("/"):
+            if is_command(line):
                 run_command(talk, line)
             else:
-                _tell(talk, talk.agent.run_turn(line, hear=_say, called=_tell_call))
+                _turn(talk, line)
         except Quit:
             return
         except KeyboardInterrupt:
-            click.secho("stopped", dim=True, err=True)
+            talk.voice.aside("stopped")
         except HermesError as exc:
-            click.secho(f"error: {exc}", fg="red", err=True)
+            click.secho(f"error: {printable(str(exc))}", fg="red", err=True)
         talk.claim.move(talk.agent.session.id)
+
+
+def _turn(talk: Chat, message: str) -> TurnResult:
+    """Answer one message to a person."""
+    voice = talk.voice
+    with voice.turn:
+        result = talk.agent.run_turn(_heard(message), hear=voice.say, called=voice.called)
+        voice.end_line()
+        _tell(talk, result)
+    return result
+
+
+def _heard(text: str) -> str:
+    """What was typed or given, where the locale could not read its bytes: as UTF-8."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _lines(talk: Chat) -> Iterator[str]:
@@ -148,6 +196,7 @@ def _typed(talk: Chat) -> Iterator[str]:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.history import FileHistory
+    from prompt_toolkit.patch_stdout import patch_stdout
 
     file = talk.agent.memory.home.path / "chat_history"
     file.touch(mode=0o600)
@@ -155,7 +204,8 @@ def _typed(talk: Chat) -> Iterator[str]:
     session: PromptSession[str] = PromptSession(history=FileHistory(str(file)), completer=completer)
     while True:
         try:
-            line = session.prompt("> ").strip()
+            with patch_stdout(raw=True):
+                line = session.prompt("> ").strip()
         except KeyboardInterrupt:
             continue
         except EOFError:
@@ -164,19 +214,13 @@ def _typed(talk: Chat) -> Iterator[str]:
             yield line
 
 
-def _say(text: str) -> None:
-    click.echo(printable(text), nl=False)
-
-
 def _tell(talk: Chat, result: TurnResult) -> None:
     """What goes with an answer: how it ended, what was recalled, what did not work."""
-    if result.text:
-        click.echo()
     if result.outcome == "interrupted":
-        click.secho("(stopped; no provider hears of this turn)", dim=True, err=True)
+        talk.voice.aside("(stopped; no provider hears of this turn)")
     if talk.show_recall:
         for label, text in result.recall.contexts:
-            click.secho(f"recalled from {label}:\n{printable(text)}", dim=True, err=True)
+            talk.voice.aside(f"recalled from {label}:\n{text}")
     if result.outcome == "failed":
         for problem in result.problems:
             click.secho(f"error: {printable(problem)}", fg="red", err=True)
@@ -188,14 +232,17 @@ def _tell_leaving() -> None:
     click.secho("still ending the session; Ctrl-C cuts it short", dim=True, err=True)
 
 
-def _tell_call(request: ToolRequest, result: str) -> None:
-    del result
-    click.secho(f"[{printable(request.name)}]", dim=True, err=True)
-
-
-def _tell_review(review: Review) -> None:
-    if review.changes:
-        click.secho(f"{printable(str(review))} (undo: /undo-memory)", dim=True, err=True)
+def _tell_review(voice: Voice, once: bool, review: Review) -> None:
+    """What a look back changed, and how to take that back; on its thread, when no answer is coming."""
+    of_memory, of_skills = (
+        ("hermes memory undo", "hermes skills undo") if once else ("/undo-memory", "/undo-skill")
+    )
+    ways = dict.fromkeys(of_skills if change.startswith("skill ") else of_memory for change in review.changes)
+    with voice.turn:
+        if review.changes:
+            voice.aside(f"{review} (undo: {', '.join(ways)})")
+        if review.failure and review.failure != STOPPED:
+            voice.aside(f"looking back at memory failed: {review.failure}")
 
 
 def _as_data(result: TurnResult) -> dict[str, Any]:

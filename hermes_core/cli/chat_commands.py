@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import click
 
 from hermes_core.agent.claims import Claim
 from hermes_core.agent.loop import Agent
-from hermes_core.cli.output import moment, print_table
+from hermes_core.cli.output import moment, print_table, warn
+from hermes_core.cli.voice import Voice
 from hermes_core.errors import SessionError
 from hermes_core.kit.text import printable
 
@@ -27,6 +29,7 @@ class Chat:
     agent: Agent
     claim: Claim
     show_recall: bool = False
+    voice: Voice = field(default_factory=Voice)
 
     @property
     def interactive(self) -> bool:
@@ -34,16 +37,32 @@ class Chat:
         return sys.stdin.isatty()
 
 
+def is_command(line: str) -> bool:
+    """Whether it is `/name` and what follows; a path is something to say.
+
+    >>> is_command("/undo 2"), is_command("/etc/hosts is empty"), is_command("Undo it.")
+    (True, False, False)
+    """
+    return re.match(r"/[^/\s]*(\s|$)", line) is not None
+
+
 def run_command(talk: Chat, line: str) -> None:
-    """Run `/name argument`. Raises `SessionError` for a name that is none, with the one that is close."""
-    name, _, argument = line[1:].partition(" ")
-    command = COMMANDS.get(name)
-    if command is None:
+    """Run `/name argument`, and say what of memory failed in it.
+
+    Raises `SessionError` for a name that is none, with the one that is close.
+    """
+    given, argument = (*line[1:].split(maxsplit=1), "", "")[:2]
+    name = given.lower()
+    if name not in COMMANDS:
         close = difflib.get_close_matches(name, COMMANDS, n=1)
         raise SessionError(
             f"there is no command /{name}", f"did you mean /{close[0]}?" if close else "see /help"
         )
-    command[1](talk, argument.strip())
+    if argument and name not in _TAKE_ONE:
+        raise SessionError(f"/{name} takes nothing, not {argument!r}", "see /help")
+    known = len(talk.agent.problems)
+    COMMANDS[name][1](talk, argument)
+    warn(talk.agent.problems[known:])
 
 
 def _help(talk: Chat, argument: str) -> None:
@@ -54,36 +73,37 @@ def _help(talk: Chat, argument: str) -> None:
 def _new(talk: Chat, argument: str) -> None:
     del argument
     talk.agent.new()
-    _where(talk)
+    where(talk)
 
 
 def _reset(talk: Chat, argument: str) -> None:
     del argument
     talk.agent.reset()
-    _where(talk)
+    where(talk)
 
 
 def _resume(talk: Chat, argument: str) -> None:
     if argument:
         talk.agent.resume(argument)
-        _where(talk)
+        where(talk)
         return
-    listed = talk.agent.memory.sessions.list_sessions(limit=15)
+    sessions = talk.agent.memory.sessions.list_sessions(user="", limit=50)
     rows = [
         (entry.session.id[:12], moment(entry.session.last_active), entry.session.title or entry.preview)
-        for entry in listed
-    ]
-    print_table("", ("id", "last active", "title"), rows, "no sessions yet")
+        for entry in sessions
+        if entry.session.message_count and entry.session.id != talk.agent.session.id
+    ][:15]
+    print_table("", ("id", "last active", "title"), rows, "no other sessions yet")
 
 
 def _branch(talk: Chat, argument: str) -> None:
     del argument
     talk.agent.branch()
-    _where(talk)
+    where(talk)
 
 
 def _undo(talk: Chat, argument: str) -> None:
-    if argument and not argument.isdigit():
+    if not re.fullmatch(r"[1-9][0-9]{0,5}", argument or "1"):
         raise SessionError(
             f"/undo takes a number of turns, not {argument!r}", "without one it takes back the last"
         )
@@ -98,10 +118,18 @@ def _undo_memory(talk: Chat, argument: str) -> None:
     click.secho(result["message"] if result["success"] else result["error"], dim=True)
 
 
+def _undo_skill(talk: Chat, argument: str) -> None:
+    del argument
+    if talk.agent.skills is None:
+        raise SessionError("skills are switched off", "set skills.enabled in config.yaml")
+    taken = talk.agent.skills.undo(session_id=talk.agent.session.id)
+    click.secho(f"taken back: {taken.action} of {printable(taken.path)}", dim=True)
+
+
 def _compress(talk: Chat, argument: str) -> None:
     del argument
     done = talk.agent.compress()
-    click.secho("summarised" if done else "there was nothing to summarise", dim=True)
+    click.secho("summarised" if done else "nothing was summarised", dim=True)
 
 
 def _memory(talk: Chat, argument: str) -> None:
@@ -145,8 +173,19 @@ def _quit(talk: Chat, argument: str) -> None:
     raise Quit
 
 
-def _where(talk: Chat) -> None:
-    click.secho(f"session {talk.agent.session.id[:12]}", dim=True)
+def where(talk: Chat) -> None:
+    """Say which session this is, and take hold of it."""
+    session, said = talk.agent.session, len(talk.agent.history)
+    stored = talk.agent.memory.sessions.get_session(session.id)
+    title = f" {printable(stored.title)!r}, {said} messages" if stored is not None and said else ""
+    click.secho(f"session {session.id[:12]}{title}", dim=True, err=True)
+    hold(talk)
+
+
+def hold(talk: Chat) -> None:
+    """Take hold of the session; say so when another process has it."""
+    if not talk.claim.move(talk.agent.session.id):
+        warn(["this session is open in another process too; what is said there is not seen here"])
 
 
 COMMANDS: Mapping[str, tuple[str, Callable[[Chat, str], None]]] = {
@@ -160,8 +199,11 @@ COMMANDS: Mapping[str, tuple[str, Callable[[Chat, str], None]]] = {
     "memory": ("show MEMORY.md and USER.md", _memory),
     "undo-memory": ("take back the last change of memory", _undo_memory),
     "skills": ("list the skills", _skills),
+    "undo-skill": ("take back the last change of a skill", _undo_skill),
     "recall": ("show or hide what is recalled", _recall),
     "status": ("session, model and provider", _status),
     "quit": ("leave", _quit),
 }
 """What each command does and runs, by its name."""
+
+_TAKE_ONE = frozenset({"resume", "undo"})

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hermes_core.agent.claims import Claim
+from hermes_core.agent.review import STOPPED, Review
 from hermes_core.cli import main
+from hermes_core.cli.chat import _tell_review
+from hermes_core.cli.voice import Voice
+from hermes_core.config import set_value
 from hermes_core.home import HermesHome
+from hermes_core.logs import LogFile
 from hermes_core.memory import open_memory
 from hermes_core.sessions.db import SessionDB
 from hermes_core.testing.model_server import ModelServer, Reply
@@ -80,6 +86,8 @@ def test_the_last_session_goes_on(home: HermesHome, server: ModelServer) -> None
         (("--json",), 2, "give it with -m"),
         (("--new", "--resume", "x"), 2, "not both"),
         (("-m", "x", "--resume", "nothing"), 1, "there is no session 'nothing'"),
+        (("-m", "x", "--resume", ""), 1, "there is no session ''"),
+        (("-m", " "), 1, "write a message"),
     ],
 )
 def test_wrong_use_says_what_to_do(
@@ -93,7 +101,123 @@ def test_wrong_use_says_what_to_do(
 def test_without_a_model_it_says_what_to_write(hermes_home: HermesHome) -> None:
     result = chat("-m", "Hello.")
     assert result.exit_code == 1
-    assert "write `model:`" in result.stderr
+    assert f"write `model:` with base_url and name into {str(hermes_home.config_yaml)!r}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [(("-m", "x", "--resume", "nothing"), "no session 'nothing'"), (("-m", ""), "write a message")],
+)
+def test_json_answers_a_program_also_when_nothing_could_begin(
+    home: HermesHome, arguments: tuple[str, ...], problem: str
+) -> None:
+    result = chat(*arguments, "--json")
+    data = json.loads(result.stdout)
+    assert (result.exit_code, data["outcome"], data["text"]) == (1, "failed", "")
+    assert problem in data["problems"][0]
+
+
+def test_json_answers_a_program_without_a_model(hermes_home: HermesHome) -> None:
+    assert "no model is set" in json.loads(chat("-m", "Hello.", "--json").stdout)["problems"][0]
+
+
+def test_a_message_may_come_from_standard_input(home: HermesHome, server: ModelServer) -> None:
+    assert chat("-m", "-", typed="One line\nand another.\n").exit_code == 0
+    assert server.requests[0]["messages"][-1]["content"] == "One line\nand another.\n"
+
+
+def test_what_the_locale_can_not_read_is_utf_8(home: HermesHome, server: ModelServer) -> None:
+    chat("-m", "käse \xff".encode("latin-1").decode("ascii", "surrogateescape"))
+    chat("-m", "käse".encode().decode("ascii", "surrogateescape"))
+    assert [r["messages"][-1]["content"] for r in server.requests] == ["k\ufffdse \ufffd", "käse"]
+
+
+def test_the_last_session_is_the_last_in_which_something_was_said(home: HermesHome) -> None:
+    chat("-m", "Hello.")
+    chat(typed="")
+    chat("-m", "And now?", "--resume", "last")
+    assert [session.message_count for session in sessions(home)] == [4, 0]
+
+
+def test_a_session_that_is_open_elsewhere_is_said_to_be(home: HermesHome) -> None:
+    session_id = json.loads(chat("-m", "Hello.", "--json").stdout)["session_id"]
+    other = Claim(home)
+    other.move(session_id)
+    assert "open in another process" in chat("-m", "Hello.", "--resume", session_id).stderr
+    assert chat(typed="/resume Hello.\nHello.\n").stderr.count("open in another process") == 1
+    other.release()
+    assert "open in" not in chat("-m", "Hello.", "--resume", session_id).stderr
+
+
+def test_standard_output_holds_answers_alone(home: HermesHome, server: ModelServer) -> None:
+    server._script = [Reply("Let me look.", calls=[("todo", {})]), Reply("Nothing to do.")]
+    result = chat(typed="What is to do?\n")
+    assert result.stdout == "Let me look.\nNothing to do.\n"
+    assert "[todo]" in result.stderr
+    assert "session " in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("/undo 0", "a number of turns, not '0'"),
+        ("/undo ²", "a number of turns, not '²'"),
+        (f"/undo {'9' * 5000}", "a number of turns"),
+        ("/branch mine", "/branch takes nothing, not 'mine'"),
+        ("/", "there is no command /; see /help"),
+        ("/STATUS", "scripted"),
+        ("/undo-skill", "there is nothing to undo"),
+    ],
+)
+def test_a_command_used_badly_says_so_and_the_chat_goes_on(home: HermesHome, line: str, said: str) -> None:
+    result = chat(typed=f"{line}\nHello.\n")
+    assert said in result.output
+    assert result.stdout.endswith("Good morning.\n")
+
+
+def test_a_path_is_something_to_say(home: HermesHome, server: ModelServer) -> None:
+    chat(typed="/etc/hosts is empty\n")
+    assert server.requests[0]["messages"][-1]["content"] == "/etc/hosts is empty"
+
+
+def test_a_summary_that_failed_is_told(home: HermesHome, server: ModelServer) -> None:
+    server._script = [lambda r: Reply(status=500) if "summar" in str(r["messages"][0]) else Reply("Yes.")]
+    result = chat(typed="Hello.\n" * 8 + "/compress\n")
+    assert "nothing was summarised" in result.stdout
+    assert "answered 500" in result.stderr
+
+
+def test_a_skill_is_taken_back(home: HermesHome, server: ModelServer) -> None:
+    brew = "---\nname: brew\ndescription: Make tea.\n---\nBoil water.\n"
+    made = ("skill_manage", {"action": "create", "name": "brew", "category": "home", "content": brew})
+    server._script = [Reply(calls=[made]), Reply("Written down.")]
+    result = chat(typed="Write it down.\n/skills\n/undo-skill\n/skills\n")
+    assert "home/brew" in result.stdout
+    assert "taken back: create of home/brew/SKILL.md" in result.stdout
+    assert result.stdout.endswith("no skills yet\n")
+
+
+@pytest.mark.parametrize(
+    ("once", "review", "told"),
+    [
+        (False, Review(("user (add): Tea.", "skill a (patch)")), "(undo: /undo-memory, /undo-skill)"),
+        (True, Review(("skill a (patch)",)), "skill a (patch) (undo: hermes skills undo)"),
+        (False, Review(failure="no such model"), "looking back at memory failed: no such model"),
+        (False, Review(failure=STOPPED), ""),
+    ],
+)
+def test_a_look_back_is_told_when_the_answer_is_out(
+    capsys: pytest.CaptureFixture[str], once: bool, review: Review, told: str
+) -> None:
+    voice = Voice()
+    back = threading.Thread(target=_tell_review, args=(voice, once, review))
+    with voice.turn:
+        back.start()
+        voice.say("Good morning.")
+        voice.end_line()
+        assert capsys.readouterr().err == ""
+    back.join()
+    assert told in capsys.readouterr().err
 
 
 def test_a_model_that_fails_fails_the_command(home: HermesHome, server: ModelServer) -> None:
@@ -115,7 +239,7 @@ def test_commands_act_on_the_conversation(home: HermesHome) -> None:
     assert result.exit_code == 0
     assert "taken back: More." in result.output
     assert "did you mean /help?" in result.output
-    assert "nothing to summarise" in result.output
+    assert "nothing was summarised" in result.output
     assert {session.end_reason for session in sessions(home)} == {"branch", "new", "close"}
 
 
@@ -214,3 +338,11 @@ def test_importing_the_command_line_imports_no_model_client() -> None:
 def test_a_home_without_chats_opens(home: HermesHome) -> None:
     with open_memory(home) as memory:
         assert memory.sessions.list_sessions() == []
+
+
+def test_the_size_of_the_process_is_in_the_log_of_the_home(home: HermesHome) -> None:
+    set_value(home, "agent.monitor_minutes", 5.0)
+    chat("-m", "Hello.")
+    lines = [line for line in LogFile(home).read() if line["kind"] == "process"]
+    assert len(lines) == 2
+    assert {"rss", "gc", "threads", "uptime"} <= set(lines[0])

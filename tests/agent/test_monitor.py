@@ -1,23 +1,32 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
+
+import pytest
 
 from hermes_core.agent.monitor import ProcessMonitor, resident_bytes
 
 
 def test_a_line_tells_memory_threads_and_uptime_from_start_to_end() -> None:
-    lines: list[str] = []
+    lines: list[Mapping[str, str]] = []
     with ProcessMonitor(60, report=lines.append):
         assert "agent-monitor" in [thread.name for thread in threading.enumerate()]
     assert len(lines) == 2
-    assert all(line.startswith("process: rss=") and "threads=" in line for line in lines)
+    assert all(line["rss"].endswith("MB") and int(line["threads"]) >= 1 for line in lines)
+
+
+def test_a_program_of_ones_own_has_it_in_its_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"), ProcessMonitor(60):
+        pass
+    assert [line.startswith("process: rss=") for line in caplog.messages] == [True, True]
 
 
 def test_it_reports_at_its_pace() -> None:
-    lines: list[str] = []
+    lines: list[object] = []
     enough = threading.Event()
 
-    def report(line: str) -> None:
+    def report(line: object) -> None:
         lines.append(line)
         if len(lines) == 4:
             enough.set()
@@ -27,7 +36,7 @@ def test_it_reports_at_its_pace() -> None:
 
 
 def test_it_is_off_by_default() -> None:
-    lines: list[str] = []
+    lines: list[object] = []
     with ProcessMonitor(0, report=lines.append):
         pass
     assert lines == []

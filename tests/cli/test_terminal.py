@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from hermes_core import HermesHome
@@ -174,3 +175,18 @@ def test_a_wide_terminal_is_shown_a_table(monkeypatch: pytest.MonkeyPatch) -> No
     heading, first, *_ = printed(monkeypatch, 100, ROWS)
     assert heading.split() == list(COLUMNS)
     assert first.startswith("jsonl-s2-444008db5a4784d1  jsonl")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "coloured"),
+    [("NO_COLOR", "1", False), ("TERM", "dumb", False), ("TERM", "xterm", True)],
+)
+def test_colours_are_left_out_where_they_are_not_wanted(
+    hermes_home: HermesHome, name: str, value: str, coloured: bool
+) -> None:
+    (hermes_home.skills / "none").mkdir(parents=True)
+    (hermes_home.skills / "none" / "SKILL.md").write_text("no skill")
+    runner = CliRunner(env={"NO_COLOR": None, name: value})
+    failed = runner.invoke(main, ["skills", "show", "none"], color=True)
+    warned = runner.invoke(main, ["skills", "list"], color=True)
+    assert ("\x1b[" in failed.stderr, "\x1b[" in warned.stderr) == (coloured, coloured)
