@@ -21,16 +21,23 @@ from hermes_core.agent.monitor import ProcessMonitor
 from hermes_core.agent.review import STOPPED, Review
 from hermes_core.agent.turn import TurnResult
 from hermes_core.cli import DEGRADED, home_of
-from hermes_core.cli.chat_commands import COMMANDS, Chat, Quit, hold, is_command, run_command, where
+from hermes_core.cli.chat_commands import (
+    COMMANDS,
+    Chat,
+    Quit,
+    hold,
+    is_command,
+    run_command,
+    stored_session,
+    where,
+)
 from hermes_core.cli.output import json_option, print_json, warn
 from hermes_core.cli.voice import Voice
-from hermes_core.errors import HermesError, SessionError
+from hermes_core.errors import HermesError
 from hermes_core.home import HermesHome
 from hermes_core.kit.text import printable
 from hermes_core.logs import LogFile
 from hermes_core.memory import Memory, open_memory
-
-LAST = "last"
 
 CLOSE_SECONDS = 6.0
 """For the providers at the end; with `agent.flush_seconds` it stays within the 15 that a SIGTERM leaves."""
@@ -118,21 +125,10 @@ def _agent(
     no_memory: bool,
     reviewed: Callable[[Review], None],
 ) -> Agent:
-    session_id = _stored_session(memory, resume) if resume is not None else ""
+    session_id = stored_session(memory, resume) if resume is not None else ""
     return models.agent(
         memory, session_id=session_id, folder=Path.cwd(), skip_memory=no_memory, reviewed=reviewed
     )
-
-
-def _stored_session(memory: Memory, wanted: str) -> str:
-    if wanted == LAST:
-        listed = memory.sessions.list_sessions(source="cli", user="", limit=50)
-        found = next((entry.session for entry in listed if entry.session.message_count), None)
-    else:
-        found = memory.sessions.find_session(wanted)
-    if found is None:
-        raise SessionError(f"there is no session {wanted!r}", "list them with `hermes sessions list`")
-    return found.id
 
 
 def _answer(talk: Chat, message: str, as_json: bool) -> int:

@@ -16,6 +16,9 @@ from hermes_core.cli.output import moment, print_table, warn
 from hermes_core.cli.voice import Voice
 from hermes_core.errors import SessionError
 from hermes_core.kit.text import printable
+from hermes_core.memory import Memory
+
+LAST = "last"
 
 
 class Quit(Exception):
@@ -84,7 +87,7 @@ def _reset(talk: Chat, argument: str) -> None:
 
 def _resume(talk: Chat, argument: str) -> None:
     if argument:
-        talk.agent.resume(argument)
+        talk.agent.resume(stored_session(talk.agent.memory, argument, besides=talk.agent.session.id))
         where(talk)
         return
     sessions = talk.agent.memory.sessions.list_sessions(user="", limit=50)
@@ -173,6 +176,24 @@ def _quit(talk: Chat, argument: str) -> None:
     raise Quit
 
 
+def stored_session(memory: Memory, wanted: str, besides: str = "") -> str:
+    """The id of the session that the person names: its id, its beginning, a title, or `last`, the last with messages.
+
+    Raises `SessionError`.
+    """
+    if wanted == LAST:
+        listed = memory.sessions.list_sessions(source="cli", user="", limit=50)
+        sessions = (entry.session for entry in listed)
+        found = next((one for one in sessions if one.message_count and one.id != besides), None)
+    else:
+        found = memory.sessions.find_session(wanted)
+    if found is None:
+        raise SessionError(f"there is no session {wanted!r}", "list them with `hermes sessions list`")
+    if found.user:
+        raise SessionError(f"session {wanted!r} is {found.user}'s", "`hermes sessions show` shows it")
+    return found.id
+
+
 def where(talk: Chat) -> None:
     """Say which session this is, and take hold of it."""
     session, said = talk.agent.session, len(talk.agent.history)
@@ -192,7 +213,7 @@ COMMANDS: Mapping[str, tuple[str, Callable[[Chat, str], None]]] = {
     "help": ("this list", _help),
     "new": ("end this session and begin another", _new),
     "reset": ("as /new", _reset),
-    "resume": ("go on with a session by id or title; without one, list them", _resume),
+    "resume": ("go on with a session by id or title, or the `last`; without one, list them", _resume),
     "branch": ("go on in a copy of this session", _branch),
     "undo": ("take back the last turn, or the last N", _undo),
     "compress": ("summarise the conversation so far", _compress),

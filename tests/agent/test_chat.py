@@ -139,6 +139,19 @@ def test_the_last_session_is_the_last_in_which_something_was_said(home: HermesHo
     assert [session.message_count for session in sessions(home)] == [4, 0]
 
 
+@pytest.mark.parametrize("how", ["option", "command"])
+def test_a_session_of_a_user_of_a_gateway_is_not_gone_on_with(home: HermesHome, how: str) -> None:
+    with open_memory(home) as memory:
+        memory.start_session("theirs", platform="telegram", user_id="42")
+    result = chat("--resume", "theirs") if how == "option" else chat(typed="/resume theirs\n/status\n")
+    assert "session 'theirs' is telegram:42's" in result.stderr
+
+
+def test_the_command_goes_back_to_the_last_session_as_the_option_does(home: HermesHome) -> None:
+    chat("-m", "Hello.")
+    assert "'Hello.', 2 messages" in chat(typed="Here.\n/resume last\n").stderr
+
+
 def test_a_session_that_is_open_elsewhere_is_said_to_be(home: HermesHome) -> None:
     session_id = json.loads(chat("-m", "Hello.", "--json").stdout)["session_id"]
     other = Claim(home)
