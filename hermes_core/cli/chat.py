@@ -55,7 +55,11 @@ LONG_CLOSE = 1.0
 )
 @click.option("--resume", metavar="ID", help="Go on with a session: its id, its title, or `last`.")
 @click.option("--new", is_flag=True, help="Begin a new session (the default).")
-@click.option("--no-memory", is_flag=True, help="Leave curated memory and the provider out.")
+@click.option(
+    "--no-memory",
+    is_flag=True,
+    help="Leave curated memory and the provider out; a resumed session keeps its prompt.",
+)
 @click.option("--show-recall", is_flag=True, help="Show what was recalled for each message.")
 @json_option
 @click.pass_context
@@ -197,7 +201,9 @@ def _typed(talk: Chat) -> Iterator[str]:
     file = talk.agent.memory.home.path / "chat_history"
     file.touch(mode=0o600)
     completer = WordCompleter([f"/{name}" for name in COMMANDS], sentence=True)
-    session: PromptSession[str] = PromptSession(history=FileHistory(str(file)), completer=completer)
+    session: PromptSession[str] = PromptSession(
+        history=FileHistory(str(file)), completer=completer, enable_suspend=True
+    )
     while True:
         try:
             with patch_stdout(raw=True):

@@ -14,6 +14,7 @@ from hermes_core.agent.claims import Claim
 from hermes_core.agent.loop import Agent
 from hermes_core.cli.output import moment, print_table, warn
 from hermes_core.cli.voice import Voice
+from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import SessionError
 from hermes_core.kit.text import printable
 from hermes_core.memory import Memory
@@ -117,8 +118,15 @@ def _undo(talk: Chat, argument: str) -> None:
 def _undo_memory(talk: Chat, argument: str) -> None:
     del argument
     session = talk.agent.session
-    result = talk.agent.memory.curated.of(session).undo(session=session)
-    click.secho(result["message"] if result["success"] else result["error"], dim=True)
+    curated = talk.agent.memory.curated.of(session)
+    before = _entries(curated)
+    result = curated.undo(session=session)
+    click.secho(printable(result["message"] if result["success"] else result["error"]), dim=True)
+    after = _entries(curated)
+    moved = [f"- {entry}" for entry in before if entry not in after]
+    moved += [f"+ {entry}" for entry in after if entry not in before]
+    for line in moved:
+        click.secho(f"  {printable(line)}", dim=True)
 
 
 def _undo_skill(talk: Chat, argument: str) -> None:
@@ -140,6 +148,12 @@ def _memory(talk: Chat, argument: str) -> None:
     curated = talk.agent.memory.curated.of(talk.agent.session)
     rows = [(target, entry) for target in curated.enabled_targets for entry in curated.entries(target)]
     print_table("", ("file", "entry"), rows, "nothing is kept yet")
+
+
+def _entries(curated: MemoryStore) -> list[str]:
+    """All of it, with what can't be read left out."""
+    readable = (target for target in curated.enabled_targets if target not in curated.problems())
+    return [f"{target}: {entry}" for target in readable for entry in curated.entries(target)]
 
 
 def _skills(talk: Chat, argument: str) -> None:

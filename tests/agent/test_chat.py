@@ -265,6 +265,12 @@ def test_commands_say_what_they_did_not_do(home: HermesHome) -> None:
     assert "Good morning.\n" in result.output
 
 
+def test_what_is_taken_back_of_memory_is_shown(home: HermesHome, server: ModelServer) -> None:
+    add = ("memory", {"action": "add", "target": "user", "content": "Lives in Oslo."})
+    server._script = [Reply(calls=[add]), Reply("Noted.")]
+    assert "- user: Lives in Oslo." in chat(typed="I live in Oslo.\n/undo-memory\n").stdout
+
+
 def test_memory_that_a_chat_saved_is_in_the_next_ones_prompt(home: HermesHome, server: ModelServer) -> None:
     add = ("memory", {"action": "add", "target": "user", "content": "Lives in Oslo."})
     server._script = [Reply(calls=[add]), Reply("Noted.")]
