@@ -81,7 +81,7 @@ def chat(
     if as_json and message is None:
         raise click.UsageError("--json answers one message: give it with -m")
     with ExitStack() as stack:
-        stack.enter_context(_ended_by_sigterm())
+        stack.enter_context(_ended_by_signals())
         leaving = threading.Timer(LONG_CLOSE, _tell_leaving)
         leaving.daemon = True
         stack.callback(leaving.cancel)
@@ -265,15 +265,22 @@ def _as_data(result: TurnResult) -> dict[str, Any]:
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM leave through every `with` block, so that the session is ended and providers are shut down."""
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM, and SIGHUP of a window that is closed, leave through every `with` block, so that the session is
+    ended and providers are shut down. One that is ignored, as under `nohup`, stays so.
+    """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         del frame
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    numbers = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, leave)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -314,8 +314,10 @@ def end(child: subprocess.Popen[str], number: int) -> int:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_sigterm_ends_the_session_in_order(home: HermesHome) -> None:
-    assert end(started(home), signal.SIGTERM) == 128 + signal.SIGTERM
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_sigterm_or_a_closed_window_ends_the_session_in_order(home: HermesHome, name: str) -> None:
+    number = getattr(signal, name)
+    assert end(started(home), number) == 128 + number
     assert sessions(home)[0].end_reason == "close"
 
 
