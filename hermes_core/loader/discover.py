@@ -40,6 +40,9 @@ EXPORTED = "exported_for"
 _PLUGIN_GROUP = "hermes_agent.plugins"
 _REGISTERS = re.compile(r"MemoryProvider|memory_provider|\bregister\b")
 _NATIVE = re.compile(r"^\s*(?:from|import)\s+hermes_core\b", re.MULTILINE)
+_BORROWS = re.compile(
+    r"^\s*from\s+(\w+)[\w.]*\s+import\s.*?\b(?:register|(?!MemoryProvider\b)\w+Provider)\b", re.MULTILINE
+)
 _BROKEN_METADATA = (OSError, ValueError, TypeError, KeyError, AttributeError)
 
 
@@ -131,14 +134,21 @@ def _from_entry_points(points: Iterable[importlib.metadata.EntryPoint]) -> Itera
     seen: set[tuple[str, str, str, str]] = set()
     known = [_described(point) for point in points if point.group in GROUPS]
     ours = {normalised(found.distribution) for found in known if found.kind == "native"} - {""}
+    named = {(normalised(found.distribution), found.name) for found in known if found.source != _PLUGIN_GROUP}
     for found in known:
         if found.kind != "native" and normalised(found.distribution) in ours:
             continue  # how the same package enters another host
         key = (normalised(found.distribution), found.source, found.name, found.value)
         if key not in seen:
             seen.add(key)
-            if found.source != _PLUGIN_GROUP or _may_register(found):
+            if found.source != _PLUGIN_GROUP or (_may_register(found) and not _companion(found, named)):
                 yield found
+
+
+def _companion(found: Found, named: set[tuple[str, str]]) -> bool:
+    """Whether a general plugin only goes along with the provider that its distribution names in another group."""
+    names = {name for owner, name in named if owner == normalised(found.distribution) != ""}
+    return bool(names) and found.name not in names
 
 
 def _described(point: importlib.metadata.EntryPoint) -> Found:
@@ -260,10 +270,18 @@ def _tools(manifest: dict[str, Any]) -> tuple[ExternalTool, ...]:
 
 
 def _sources(found: Found) -> Iterator[str]:
-    """Source texts of a provider, without its tests."""
+    """Source texts of a provider, and of the installed packages that a plugin folder only imports it from."""
     if found.path is None:
         return
-    files = sorted(found.path.rglob("*.py")) if found.path.is_dir() else [found.path]
+    yield from _texts(found.path)
+    borrowed = set(_BORROWS.findall(_read(found.path / "__init__.py"))) if found.is_folder else ()
+    for path in filter(None, map(_module_path, sorted(borrowed))):
+        yield from _texts(path)
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """Python sources below a folder, or of one file, without tests."""
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
     for file in files:
         if "tests" not in file.parts and file.suffix == ".py":
             yield _read(file)

@@ -69,7 +69,8 @@ def not_found(name: str, found: Sequence[Found]) -> ProviderError:
         )
     if owner_of(name):
         return ProviderNotFound(f"{name!r} is the curated memory itself", "it is always on; name another one")
-    close = get_close_matches(name, {place.name for place in found} | set(BUNDLED), n=1)
+    close = [place.name for place in found if normalised(place.distribution) == normalised(name)]
+    close = close or get_close_matches(name, {place.name for place in found} | set(BUNDLED), n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return ProviderNotFound(
         f"no provider called {name!r} is installed", f"{hint}see 'hermes providers --all' for those that are"

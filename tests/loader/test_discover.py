@@ -122,6 +122,19 @@ def test_a_general_plugin_is_listed_only_when_its_source_speaks_of_memory(site: 
     assert [f for f in discover(site.home) if f.name == "lamp"] == []
 
 
+def test_a_general_plugin_beside_the_provider_of_its_package_is_no_second_provider(site: Site) -> None:
+    site.module("duckling.provider", DUCK + REGISTER)
+    site.module("duckling.companion", "def register(ctx): ctx.register_tool('memory_provider')")
+    groups = {
+        "hermes_agent.memory_providers": {"duckling-memory": "duckling.provider"},
+        "hermes_agent.plugins": {"duck": "duckling.companion"},
+    }
+    site.distribution("duckling", groups)
+    found = [f for f in discover(site.home) if f.distribution == "duckling"]
+    assert [f.name for f in found] == ["duckling-memory"]
+    assert select(found, "duck") == found
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -135,6 +148,21 @@ def test_a_provider_is_selected_by_the_name_that_it_gives_itself(site: Site, sou
     site.plugin("folder-name", source + REGISTER)
     found = discover(site.home, [])
     assert [f.name for f in select(found, "own-name")] == ["folder-name"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from pond import DuckProvider",
+        "from pond.birds import register  # noqa: F401",
+        "from pond.birds import DuckProvider, other",
+    ],
+)
+def test_a_provider_whose_folder_only_imports_it_is_selected_by_its_own_name(site: Site, line: str) -> None:
+    site.module("pond.birds", DUCK)
+    shim = f"from agent.memory_provider import MemoryProvider\n{line}\n\ndef register(ctx): ...\n"
+    site.plugin("folder-name", shim)
+    assert [f.name for f in select(discover(site.home, []), "duck")] == ["folder-name"]
 
 
 def test_a_provider_is_selected_by_its_distribution(site: Site) -> None:
