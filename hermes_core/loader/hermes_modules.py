@@ -156,18 +156,23 @@ class PluginManifest:
     """Who a plugin is; unknown facts are left empty."""
 
     name: str
-    key: str = ""
     version: str = ""
     description: str = ""
+    author: str = ""
+    requires_env: list[Any] = dataclass_field(default_factory=list)
+    provides_tools: list[str] = dataclass_field(default_factory=list)
+    provides_hooks: list[str] = dataclass_field(default_factory=list)
     source: str = ""
-    path: str = ""
+    path: str | None = None
+    kind: str = "standalone"
+    key: str = ""
 
 
-@dataclass
 class PluginManager:
     """The host's registry of general plugins, of which we have none."""
 
-    _hooks: dict[str, list[Callable[..., Any]]] = dataclass_field(default_factory=dict)
+    def __init__(self) -> None:
+        self._hooks: dict[str, list[Callable[..., Any]]] = {}
 
 
 class PluginContext:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from textwrap import dedent
 
@@ -43,6 +44,18 @@ def test_nothing_is_offered_before_a_published_provider_is_loaded(tmp_path: Path
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "None"
+
+
+def test_a_package_keeps_what_it_registered_beside_the_hosts_plugin_manager() -> None:
+    """One package looks its providers up by the manager, weakly, and names the kind of plugin it is."""
+    host = VIEWS["hermes_cli.plugins"]
+    manager = host["get_plugin_manager"]()  # type: ignore[operator]
+    known = weakref.WeakKeyDictionary({manager: "mine"})
+    manifest = host["PluginManifest"](name="rag", kind="exclusive", author="Ada", requires_env=["KEY"])  # type: ignore[operator]
+    context = host["PluginContext"](manifest, manager)  # type: ignore[operator]
+    context.register_hook("on_session_end", print)
+    assert known[manager] == "mine"
+    assert (context.manifest.name, context.manifest.kind) == ("rag", "exclusive")
 
 
 def test_a_persons_own_modules_win(tmp_path: Path) -> None:
