@@ -149,7 +149,7 @@ def _condition(what: str, health: ProviderHealth, entry: ProviderEntry | None, m
         remedy = "see that its backend runs and can be reached; hermes logs shows what it answered"
     elif health.state == "failed" and health.reason.startswith("initialize"):
         remedy = backend_cure(memory.selected)
-    return failed(what, f"{health.state}: {health.reason}", remedy)
+    return failed(what, f"{health.state}: {health.reason}", "" if remedy in health.reason else remedy)
 
 
 def examine_settings(memory: Memory, name: str, *, published: bool = False) -> Iterator[Finding]:

@@ -29,6 +29,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
+from hermes_core.credentials import Credentials
 from hermes_core.errors import SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.loader import hermes_modules
@@ -87,9 +88,19 @@ class HermesAgentProvider(MemoryProvider):
             if self.wrapped.is_available():
                 return Availability()
             given = attempt(lambda: as_text(self.wrapped.unavailable_reason()))
-        missing = [f.env for f in self.settings if f.required and f.env]
         reason = given if isinstance(given, str) and given else "it says that it can't run here"
-        return Availability.no(reason, f"set {', '.join(missing)}" if missing else "see its documentation")
+        return Availability.no(reason, self._what_to_do())
+
+    def _what_to_do(self) -> str:
+        """What to do when it can't run: the secrets that are still to set, else the setup that asks for the rest."""
+        secrets = Credentials(self._home)
+        missing = [field.env for field in self.settings if field.required and field.env]
+        unset = [name for name in missing if not secrets.get(name)]
+        if unset:
+            return f"set {', '.join(unset)}"
+        return (
+            f"hermes memory setup {self.name}" if self.settings or self.has_setup else "see its documentation"
+        )
 
     def backup_paths(self) -> list[str]:
         """Paths outside the home."""

@@ -138,6 +138,9 @@ def _made(place: Found, home: HermesHome, name: str) -> Loaded:
     _refuse_foreign_name(place, made.provider, name)
     module = value.__name__ if isinstance(value, ModuleType) else place.value.partition(":")[0]
     factory = _Factory(place, home, recipe, made, module)
+    asked = getattr(factory.first, "is_available", None)
+    if place.kind != "native" and callable(asked):
+        attempt(asked)  # many import their SDK in it, which may take as long as any import
     return Loaded(ProviderEntry.of(place), factory, _settings(factory.first), made.registrations.notes())
 
 
@@ -221,7 +224,7 @@ def _resolve(place: Found, value: Any) -> tuple[_Recipe, _Made]:
         )
     raise ProviderInvalid(
         f"{place.name!r} from {place.where} registered no provider",
-        "it is a plugin of another sort, or a MemoryProvider subclass is missing in it",
+        "it is a plugin of another sort, or it lacks what it needs here: hermes --debug shows what it says",
     )
 
 

@@ -96,6 +96,20 @@ def test_a_refused_key_is_named_with_its_cure(hermes_home: HermesHome, install_p
     assert "correct key and address: hermes memory setup lockbox" in told["provider lockbox"]
 
 
+def test_a_cure_that_the_provider_names_itself_is_told_once(
+    hermes_home: HermesHome, install_plugin: InstallPlugin
+) -> None:
+    cure = "hermes memory setup lazy"
+    install_plugin(
+        "lazy",
+        "from hermes_core import Availability, MemoryProvider\n"
+        "class Lazy(MemoryProvider):\n    name = 'lazy'\n"
+        f"    def is_available(self):\n        return Availability.no('no address', {cure!r})\n",
+    )
+    set_value(hermes_home, "memory.provider", "lazy")
+    assert failures(examine(hermes_home))["provider lazy"].count(cure) == 1
+
+
 def test_a_server_that_is_down_is_named_with_its_cure(
     hermes_home: HermesHome, install_plugin: InstallPlugin
 ) -> None:

@@ -19,6 +19,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
+from hermes_core.credentials import Credentials
 from hermes_core.errors import ProviderInvalid
 from hermes_core.home import HermesHome
 from hermes_core.loader.hermes_agent import HermesAgentProvider, adapt
@@ -167,6 +168,20 @@ def test_settings_that_are_missing_are_named(hermes_home: HermesHome) -> None:
     assert (limit.type, limit.default, limit.minimum, limit.choices) == (int, 5, 1.0, ("1", "5"))
     assert limit.when == {"mode": "x"}
     assert provider.is_available().remedy == "set DUCK_KEY"
+
+
+def test_only_secrets_that_are_not_set_are_asked_for(hermes_home: HermesHome) -> None:
+    wanted = [
+        {"key": "key", "env_var": "DUCK_KEY", "required": True},
+        {"key": "pond", "env_var": "POND", "required": True},
+    ]
+    wrapped = with_method("get_config_schema", lambda _self: wanted)
+    wrapped.is_available = lambda: False  # type: ignore[method-assign]
+    provider = adapted(wrapped, hermes_home)
+    Credentials(hermes_home).set("DUCK_KEY", "quack")
+    assert provider.is_available().remedy == "set POND"
+    Credentials(hermes_home).set("POND", "blue")
+    assert provider.is_available().remedy == "hermes memory setup wrapped"
 
 
 @pytest.mark.parametrize("schema", [None, [], lambda _self: 1 / 0])

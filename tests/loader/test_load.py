@@ -120,6 +120,23 @@ def test_a_source_that_only_seems_to_have_the_name_is_not_taken(site: Site) -> N
         load_provider("duckling", site.home, entry_points=[])
 
 
+def test_a_distribution_whose_folder_comes_first_is_told_by_the_folders_name(site: Site) -> None:
+    site.distribution("hermes-pond-memory", {"hermes_agent.memory_providers": {"duck": "pond:register"}})
+    site.plugin("duck", DUCK + REGISTER)
+    with pytest.raises(ProviderNotFound, match="did you mean 'duck'"):
+        load_provider("hermes_pond_memory", site.home)
+
+
+def test_what_a_published_provider_imports_to_say_if_it_can_run_is_imported_while_it_loads(
+    site: Site,
+) -> None:
+    """An SDK takes seconds, and the manager waits one for the answer."""
+    site.module("large_sdk", "")
+    site.plugin("duck", DUCK.replace("return True", "import large_sdk; raise OSError", 1) + REGISTER)
+    load_provider("duck", site.home)
+    assert "large_sdk" in sys.modules
+
+
 def test_home_is_in_the_environment_while_a_published_provider_loads(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
