@@ -236,11 +236,12 @@ def _file_of(home: Path, name: str, fields: Sequence[Field]) -> Path:
 def _stored(field: Field, stored: Mapping[str, Any]) -> Any:
     """What the file has for the field, under its name or an older one; None for nothing."""
     for name in (field.name, *field.aliases):
-        value: Any = stored
-        for key in name.split("."):
-            value = value.get(key) if isinstance(value, Mapping) else None
-        if value is not None:
-            return value
+        for keys in ([name], name.split(".")):
+            value: Any = stored
+            for key in keys:
+                value = value.get(key) if isinstance(value, Mapping) else None
+            if value is not None:
+                return value
     return None
 
 
@@ -286,18 +287,34 @@ def _of_this_host(data: Mapping[str, Any], home: Path) -> dict[str, Any]:
 def _with(data: dict[str, Any], values: Mapping[str, Any], home: Path) -> dict[str, Any]:
     """`data` with these values where they take effect; a value that is None is removed wherever it stands."""
     own = _block(data, home)
-    for key, value in values.items():
+    for name, value in values.items():
         for place in (data, own or {}):
             if value is None:
-                place.pop(key, None)
+                _put(place, name, None)
         if value is not None:
-            (data if own is None else own)[key] = value
+            _put(data if own is None else own, name, value)
     return data
+
+
+def _put(data: dict[str, Any], name: str, value: Any) -> None:
+    """Set one value, None to remove it; a dotted name is a place within objects."""
+    data.pop(name, None)
+    *above, last = name.split(".")
+    for key in above:
+        if not isinstance(data.get(key), dict):
+            if value is None:
+                return
+            data[key] = {}
+        data = data[key]
+    if value is None:
+        data.pop(last, None)
+    else:
+        data[last] = value
 
 
 def _unknown(stored: Mapping[str, Any], fields: Sequence[Field], path: Path) -> list[str]:
     names = [field.name for field in fields]
-    known = {n.split(".")[0] for field in fields for n in (field.name, *field.aliases)}
+    known = {key for field in fields for n in (field.name, *field.aliases) for key in (n, n.split(".")[0])}
     return [
         f"unknown setting {key!r} in {str(path)!r}; {_did_you_mean(key, names)}"
         for key in stored

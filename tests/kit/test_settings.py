@@ -290,3 +290,20 @@ def test_the_older_file_is_read_by_who_knows_older_keys_until_there_is_one_of_ou
     assert json.loads(path.read_text()) == {"url": "https://older.test", "effort": "low", "budget": "mid"}
     assert older.exists()
     assert load_settings(OLDER, tmp_path, "demo", {}).budget == "mid"
+
+
+DOTTED = (Field("capture.enabled", bool, False), Field("capture.model"))
+
+
+def test_a_dotted_name_is_a_place_within_the_file(tmp_path: Path) -> None:
+    write(tmp_path, {"capture": {"model": "tiny", "depth": 2}, "capture.enabled": False})
+    path = save_settings(DOTTED, tmp_path, "demo", {"capture.enabled": True, "capture.model": None})
+    assert json.loads(path.read_text()) == {"capture": {"enabled": True, "depth": 2}}
+    settings = load_settings(DOTTED, tmp_path, "demo", {})
+    assert (settings.as_dict(), settings.warnings) == ({"capture.enabled": True, "capture.model": None}, ())
+
+
+def test_a_dotted_name_that_another_program_wrote_as_one_key_is_read(tmp_path: Path) -> None:
+    write(tmp_path, {"capture.enabled": True})
+    settings = load_settings(DOTTED, tmp_path, "demo", {})
+    assert (settings.as_dict()["capture.enabled"], settings.warnings) == (True, ())
