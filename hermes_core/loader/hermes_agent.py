@@ -107,9 +107,18 @@ class HermesAgentProvider(MemoryProvider):
         return [str(path) for path in self._call("backup_paths") or ()]
 
     def store_settings(self, values: Mapping[str, Any]) -> None:
-        """Hand settings that are no secrets to the provider's own store (`save_config`), if it has one."""
-        if defines(self.wrapped, "save_config"):
-            self._call("save_config", dict(values), str(self._home.path))
+        """Hand settings that are no secrets to the provider's own store (`save_config`), if it has one.
+
+        Raises `SetupFailed` when it does not take them.
+        """
+        if not defines(self.wrapped, "save_config"):
+            return
+        kept = attempt(lambda: self._call("save_config", dict(values), str(self._home.path)))
+        if isinstance(kept, Failure):
+            raise SetupFailed(
+                f"{self.name!r} does not keep these settings: {kept}",
+                f"correct the one it speaks of: hermes memory setup {self.name}",
+            )
 
     @property
     def has_setup(self) -> bool:

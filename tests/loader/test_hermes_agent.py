@@ -20,7 +20,7 @@ from hermes_core.contract.values import (
     Turn,
 )
 from hermes_core.credentials import Credentials
-from hermes_core.errors import ProviderInvalid
+from hermes_core.errors import ProviderInvalid, SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.loader.hermes_agent import HermesAgentProvider, adapt
 from hermes_core.loader.hermes_base import HostMemoryProvider
@@ -181,7 +181,7 @@ def test_only_secrets_that_are_not_set_are_asked_for(hermes_home: HermesHome) ->
     Credentials(hermes_home).set("DUCK_KEY", "quack")
     assert provider.is_available().remedy == "set POND"
     Credentials(hermes_home).set("POND", "blue")
-    assert provider.is_available().remedy == "hermes memory setup wrapped"
+    assert "hermes memory setup wrapped" in provider.is_available().remedy
 
 
 @pytest.mark.parametrize("schema", [None, [], lambda _self: 1 / 0])
@@ -458,3 +458,11 @@ def test_backup_paths_and_settings_are_handed_through(hermes_home: HermesHome) -
     provider.store_settings({"limit": 5})
     assert provider.backup_paths() == []
     assert wrapped.calls == [({"limit": 5}, str(hermes_home.path))]
+
+
+def test_settings_that_a_provider_refuses_to_keep_are_told_in_a_line(hermes_home: HermesHome) -> None:
+    wrapped = with_method("save_config", lambda self, values, home: int(values["limit"]))
+    with pytest.raises(
+        SetupFailed, match="'wrapped' does not keep these settings: ValueError: invalid literal"
+    ):
+        adapted(wrapped, hermes_home).store_settings({"limit": "many"})
