@@ -25,6 +25,8 @@ _COMMENT_AFTER = re.compile(r"[ \t]+#[^'\"\r\n]*(?=[\r\n]*\Z)")
 # Variables that steer the loader, an interpreter, a shell, git or this program itself: whoever may write one of them
 # into .env runs code in every process that later takes the file into its environment.
 _DENIED_PREFIXES = ("LD_", "DYLD_", "PYTHON", "NODE_", "PERL5", "RUBY", "BASH_", "GIT_", "HERMES_")
+# A provider's own secret may begin with HERMES_ too, as HERMES_MONGODB_URI does; it is told by its ending.
+_CREDENTIAL_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_URI")
 _DENIED_NAMES = frozenset(
     {
         "PATH",
@@ -140,7 +142,10 @@ def _refuse_bad_name(name: str) -> None:
 
 
 def _steers(name: str) -> bool:
-    return name.upper() in _DENIED_NAMES or name.upper().startswith(_DENIED_PREFIXES)
+    upper = name.upper()
+    if upper.startswith("HERMES_") and upper.endswith(_CREDENTIAL_ENDINGS):
+        return False
+    return upper in _DENIED_NAMES or upper.startswith(_DENIED_PREFIXES)
 
 
 def _refuse_bad_value(name: str, value: str) -> None:

@@ -105,6 +105,13 @@ def test_a_name_that_steers_programs_is_refused(home: HermesHome, name: str) -> 
         Credentials(home, {}).set(name, "x")
 
 
+@pytest.mark.parametrize("name", ["HERMES_MONGODB_URI", "HERMES_MONGODB_EMBEDDING_API_KEY"])
+def test_a_secret_of_a_provider_may_begin_with_the_hosts_name(home: HermesHome, name: str) -> None:
+    credentials = Credentials(home, {})
+    credentials.set(name, "x")
+    assert credentials.for_environment() == {name: "x"}
+
+
 def test_remove_takes_every_line_of_the_name_and_says_whether_there_was_one(home: HermesHome) -> None:
     home.env_file.write_text("# a\nexport K=1\nL=2\nK=3\n")
     credentials = Credentials(home, {})
