@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.home import HermesHome
-from hermes_core.loader.entry import BUNDLED, ExternalTool, Found, Kind, normalised, owner_of
+from hermes_core.loader.entry import BUNDLED, ExternalTool, Found, Kind, normalised, owner_of, required
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ def _described(point: importlib.metadata.EntryPoint) -> Found:
         version=version,
         path=_module_path(point.module),
         description=summary,
-        requires=requires,
+        requires=_without_host(requires),
         bundled=_is_bundled(point, distribution),
     )
 
@@ -256,7 +256,12 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def _requirements(manifest: dict[str, Any]) -> tuple[str, ...]:
     listed = manifest.get("pip_dependencies") or manifest.get("python_dependencies")
-    return tuple(str(item) for item in listed) if isinstance(listed, list) else ()
+    return _without_host(map(str, listed)) if isinstance(listed, list) else ()
+
+
+def _without_host(requires: Iterable[str]) -> tuple[str, ...]:
+    """All requirements but Hermes Agent, which is stood in for here and would take the name `hermes` for its command."""
+    return tuple(need for need in requires if required(need) != "hermes-agent")
 
 
 def _tools(manifest: dict[str, Any]) -> tuple[ExternalTool, ...]:

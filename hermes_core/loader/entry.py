@@ -32,6 +32,11 @@ def normalised(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
+def required(need: str) -> str:
+    """The distribution that a requirement names, as package indexes compare it."""
+    return normalised(re.split(r"[^\w.-]", need.strip(), maxsplit=1)[0])
+
+
 def owner_of(name: str) -> str:
     """The distribution that a reserved provider name belongs to, "" for a free name."""
     folded = name.strip().casefold()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 
 from hermes_core.errors import ProviderError, ProviderNotFound, ProviderUnavailable
-from hermes_core.loader.entry import BUNDLED, Found, normalised, owner_of
+from hermes_core.loader.entry import BUNDLED, Found, normalised, owner_of, required
 
 
 def import_error(place: Found, error: BaseException, told: str) -> ProviderError:
@@ -55,7 +54,7 @@ def _requirement(place: Found, missing: str) -> str:
     """What to give to pip: the provider's own requirement of that name, else all it lists, else the module's name."""
     top = normalised(missing.partition(".")[0])
     wanted = [need.partition(";")[0].strip() for need in place.requires]
-    close = [need for need in wanted if normalised(re.split(r"[^\w.-]", need, maxsplit=1)[0]) == top]
+    close = [need for need in wanted if required(need) == top]
     return " ".join(f"{need!r}" for need in close or wanted) or top
 
 

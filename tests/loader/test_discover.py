@@ -24,6 +24,17 @@ def test_an_entry_point_is_described_by_its_metadata_and_not_imported(site: Site
     assert "loud" not in sys.modules
 
 
+def test_the_host_that_is_stood_in_for_is_no_requirement(site: Site) -> None:
+    """It would bring a `hermes` command of its own in place of this one."""
+    group = {"hermes_agent.memory_providers": {"pond": "pond:register"}}
+    site.distribution("pond-memory", group, ("Hermes_Agent[all]>=0.19; python_version > '3'", "water>=2"))
+    (found,) = [f for f in discover(site.home) if f.name == "pond"]
+    assert found.requires == ("water>=2",)
+    site.plugin("duck", DUCK + REGISTER, "pip_dependencies: [hermes-agent, bread]")
+    (found,) = discover(site.home, [])
+    assert found.requires == ("bread",)
+
+
 @pytest.mark.parametrize("where", FOLDERS)
 def test_plugin_folders_are_found_in_each_place_that_installers_use(site: Site, where: str) -> None:
     site.plugin("my-notes", DUCK + REGISTER, "name: other\nversion: 3\ndescription: Nötes", where)
