@@ -18,7 +18,7 @@ import click
 
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.export import export
-from hermes_core.cli.output import json_option, print_json, print_table
+from hermes_core.cli.output import json_option, print_json, print_table, warn
 from hermes_core.config import load_config
 from hermes_core.home import HermesHome
 from hermes_core.loader.catalog import discover_providers
@@ -66,7 +66,7 @@ def install(
     when the packages could not be installed, and when they offer no memory provider.
     """
     home = home_of(ctx)
-    before = entries(home)
+    before, hosted = entries(home), _has_hermes_agent()
     wanted = [_requirement(package) for package in packages]
     options = ["--upgrade"] if upgrade else []
     named = [word for one in wanted for word in (["--editable", one] if editable else [one])]
@@ -74,6 +74,13 @@ def install(
     if not installer.run("install", *options, *named):
         raise Failure(f"{installer.name} did not install {', '.join(wanted)}; it says why above")
     now = _brought(before, entries(home), wanted)
+    if not hosted and _has_hermes_agent():
+        warn(
+            [
+                "hermes-agent came along, whose command is called hermes too; this program is there as hermes-memory, "
+                "and its providers do not need hermes-agent"
+            ]
+        )
     if as_json:
         print_json(now)
     for entry in () if as_json else now:
@@ -146,6 +153,11 @@ def entries(home: HermesHome) -> list[ProviderEntry]:
     allow = config.providers.allow
     control = LoadControl(None if allow is None else frozenset(allow), frozenset(config.providers.block))
     return discover_providers(home, control=control, active=config.memory.provider)
+
+
+def _has_hermes_agent() -> bool:
+    importlib.invalidate_caches()
+    return next(iter(importlib.metadata.distributions(name="hermes-agent")), None) is not None
 
 
 def _requirement(package: str) -> str:

@@ -106,6 +106,15 @@ def test_a_package_without_a_provider_is_told_as_such(shell: Shell, tmp_path: Pa
     assert "no memory provider came with" in done.stderr
 
 
+def test_a_hermes_agent_that_came_along_is_told_with_the_name_that_is_left(
+    shell: Shell, tmp_path: Path
+) -> None:
+    both = [str(wheel(tmp_path, "drake-memory", provider="drake")), str(wheel(tmp_path, "hermes-agent"))]
+    told, again = shell("plugins", "install", *both), shell("plugins", "install", *both)
+    assert "this program is there as hermes-memory" in told.stderr
+    assert "hermes-memory" not in again.stderr
+
+
 def test_what_can_not_be_installed_fails_with_the_installers_own_words(shell: Shell) -> None:
     done = shell("plugins", "install", "no-such-package-anywhere")
     assert done.returncode == 1
