@@ -98,9 +98,8 @@ class HermesAgentProvider(MemoryProvider):
         unset = [name for name in missing if not secrets.get(name)]
         if unset:
             return f"set {', '.join(unset)}"
-        return (
-            f"hermes memory setup {self.name}" if self.settings or self.has_setup else "see its documentation"
-        )
+        setup = f"hermes memory setup {self.name}, and " if self.settings or self.has_setup else ""
+        return f"{setup}see its documentation"
 
     def backup_paths(self) -> list[str]:
         """Paths outside the home."""
