@@ -183,7 +183,7 @@ def life_of(package: Package, python: Path, env: dict[str, str]) -> dict[str, An
     if package.setup:
         program, *arguments = package.setup
         quiet_run([str(python.parent / program), *arguments], env, work)
-    command = [str(python), str(Path(__file__).resolve()), "--life", package.name]
+    command = [str(python), "-P", str(Path(__file__).resolve()), "--life", package.name]
     try:
         done = subprocess.run(
             command, env=env, cwd=work, capture_output=True, text=True, timeout=300, check=False
