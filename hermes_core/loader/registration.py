@@ -32,6 +32,14 @@ class RegisteredTool:
         return str(self.schema["name"])
 
 
+class _Parser(argparse.ArgumentParser):
+    """A command's parser, also for packages that mean to be given that of all commands and add theirs to it."""
+
+    def add_parser(self, *_: Any, **__: Any) -> argparse.ArgumentParser:
+        """Itself: it is the parser of their command already."""
+        return self
+
+
 @dataclass(frozen=True, slots=True)
 class HostCommand:
     """One parser: `setup` adds its arguments, `handler` runs what was parsed unless `setup` chose a function."""
@@ -43,7 +51,7 @@ class HostCommand:
 
     def parser(self, prog: str) -> argparse.ArgumentParser:
         """The parser, as the host would make it."""
-        made = argparse.ArgumentParser(
+        made = _Parser(
             prog=prog, description=self.help or None, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         self.setup(made)

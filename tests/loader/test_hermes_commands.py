@@ -54,6 +54,17 @@ def test_all_words_go_to_the_parser_of_cli_py(duck: Site, capsys: pytest.Capture
     assert capsys.readouterr().out == "quack 3\n"
 
 
+def test_one_that_makes_its_parser_itself_has_the_providers_name_once(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = CLI.replace(
+        "(subparser):", "(subparsers):\n    subparser = subparsers.add_parser('duck', help='Quacks')"
+    )
+    site.plugin("duck", DUCK + REGISTER).joinpath("cli.py").write_text(made)
+    assert run(site, "quack", "--loud", "3") == 4
+    assert capsys.readouterr().out == "quack 3\n"
+
+
 def test_a_command_runs_in_the_home_of_the_provider(
     duck: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
