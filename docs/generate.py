@@ -115,7 +115,7 @@ def config_page() -> Iterator[str]:
         "means the default. A value of a wrong type or range is an error that names the line; an unknown key has no "
         "effect and is named as a warning. Blocks that are not listed here belong to other programs and are left alone.\n"
     )
-    yield "Commands that change `config.yaml` keep its comments.\n"
+    yield "`hermes config set KEY VALUE` writes a key, `hermes config list` shows all. Commands that change `config.yaml` keep its\ncomments.\n"
     for block, cls in BLOCKS.items():
         yield f"## {block}\n\n{inspect.getdoc(cls)}\n"
         for key in KEYS.values():
@@ -216,6 +216,7 @@ def json_page() -> Iterator[str]:
 
 def documents() -> dict[str, Any]:
     """What a command prints, where that is a value of ours."""
+    from hermes_core.cli.settings import Setting
     from hermes_core.curated.journal import Version
     from hermes_core.importers.run import Imported
     from hermes_core.loader.entry import ProviderEntry
@@ -224,6 +225,7 @@ def documents() -> dict[str, Any]:
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
 
     return {
+        "hermes config list": list[Setting],
         "hermes import": Imported,
         "hermes memory history": list[Version],
         "hermes outbox list": list[Row],
@@ -303,7 +305,10 @@ def shape(hint: Any, key: str = "") -> list[tuple[str, str]]:
         return [(key, "one of " + ", ".join(f"`{choice}`" for choice in arguments))]
     if type(None) in arguments:
         rest = [argument for argument in arguments if argument is not type(None)]
-        return [(at, f"{kind} or null") for at, kind in shape(rest[0], key)]
+        if len(rest) == 1:
+            return [(at, f"{kind} or null") for at, kind in shape(rest[0], key)]
+        kinds = [JSON_TYPES.get(typing.get_origin(one) or one, "object") for one in (*rest, type(None))]
+        return [(key, " or ".join(dict.fromkeys(kinds)))]
     return [(key, JSON_TYPES.get(hint, "object"))]
 
 

@@ -49,9 +49,11 @@ __all__ = [
     "RecallConfig",
     "SessionsConfig",
     "Value",
+    "known_key",
     "load_config",
     "parse_config",
     "set_value",
+    "stored_keys",
     "unset_value",
 ]
 
@@ -97,7 +99,7 @@ def set_value(home: HermesHome, key: str, value: Value) -> None:
 
     Raises `ConfigError` for an unknown key, a value that the key does not take, or a file that can't be read.
     """
-    known = _known(key)
+    known = known_key(key)
     fault = known.fault(value)
     if fault:
         raise ConfigError(f"{key} {fault}", known.help)
@@ -112,11 +114,21 @@ def set_value(home: HermesHome, key: str, value: Value) -> None:
 
 def unset_value(home: HermesHome, key: str) -> None:
     """Take one key out of the file, so that its default holds; nothing happens when it is not there."""
-    _known(key)
+    known_key(key)
     block, name = key.split(".")
     with _edited(home) as (tree, expected):
         for data in (tree, expected):
             (data.get(block) or {}).pop(name, None)
+
+
+def stored_keys(home: HermesHome) -> frozenset[str]:
+    """The keys of ours that config.yaml holds; all others have their defaults. Raises `ConfigError`."""
+    with _yaml_errors():
+        data = yaml.load(_read(home.config_yaml), _Loader) or {}
+    named = {
+        f"{block}.{name}" for block, values in data.items() if isinstance(values, dict) for name in values
+    }
+    return frozenset(named & KEYS.keys())
 
 
 class _Reading:
@@ -296,7 +308,8 @@ def _with_quotes(value: Value) -> Any:
     return DoubleQuotedScalarString(value)
 
 
-def _known(key: str) -> Key:
+def known_key(key: str) -> Key:
+    """The key of this full name; raises `ConfigError` with the one that is close."""
     if key in KEYS:
         return KEYS[key]
     close = difflib.get_close_matches(key, KEYS, n=1)

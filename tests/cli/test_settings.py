@@ -1,0 +1,100 @@
+"""`hermes config`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from hermes_core import HermesHome
+from hermes_core.cli import main
+from hermes_core.config import KEYS
+from tests.cli.conftest import Hermes
+
+
+def test_a_value_is_written_beside_what_is_there_and_read_back(
+    hermes: Hermes, hermes_home: HermesHome
+) -> None:
+    file = hermes_home.config_yaml
+    hermes_home.path.mkdir()
+    file.write_text("# mine\ndisplay:\n  theme: dark\n", encoding="utf-8")
+    done = hermes("config", "set", "agent.max_iterations", "12")
+    assert done.stdout == "agent.max_iterations is 12\n"
+    assert hermes("config", "get", "agent.max_iterations").stdout == "12\n"
+    assert file.read_text(encoding="utf-8").startswith("# mine\ndisplay:\n  theme: dark\n")
+
+
+@pytest.mark.parametrize(
+    ("key", "typed", "shown"),
+    [
+        ("memory.memory_enabled", "off", "false\n"),
+        ("memory.memory_enabled", "true", "true\n"),
+        ("recall.semantic", "off", "off\n"),
+        ("model.name", "12", "12\n"),
+        ("agent.compress_at", "0.5", "0.5\n"),
+        ("providers.block", "honcho, mem0", "honcho\nmem0\n"),
+    ],
+)
+def test_a_value_is_what_its_key_takes(hermes: Hermes, key: str, typed: str, shown: str) -> None:
+    hermes("config", "set", key, typed)
+    assert hermes("config", "get", key).stdout == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("set", "memry.provider", "x"), "did you mean 'memory.provider'?"),
+        (("get", "memry.provider"), "did you mean 'memory.provider'?"),
+        (("unset", "memry.provider"), "did you mean 'memory.provider'?"),
+        (("set", "agent.max_iterations", "ten"), "agent.max_iterations must be an int, is 'ten'"),
+        (("set", "agent.max_iterations", ""), "must be an int"),
+        (("set", "agent.max_iterations", "[1"), "must be an int"),
+        (("set", "OPENAI_API_KEY", "k"), "write keys and passwords as NAME=value into"),
+    ],
+)
+def test_what_no_key_takes_is_refused_and_nothing_is_written(
+    hermes: Hermes, hermes_home: HermesHome, words: tuple[str, ...], said: str
+) -> None:
+    done = hermes("config", *words, code=1)
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not hermes_home.config_yaml.exists()
+
+
+def test_a_key_taken_out_has_its_default_again(hermes: Hermes) -> None:
+    hermes("config", "set", "recall.budget", "900")
+    done = hermes("config", "unset", "recall.budget")
+    assert done.stdout == f"recall.budget is {KEYS['recall.budget'].default}, the default\n"
+
+
+def test_all_keys_are_listed_with_what_holds_and_which_the_file_says(
+    hermes: Hermes, hermes_home: HermesHome
+) -> None:
+    hermes_home.path.mkdir()
+    hermes_home.config_yaml.write_text("memory:\n  provider: notes\nother: 1\n", encoding="utf-8")
+    listed = {row["key"]: row for row in json.loads(hermes("config", "list", "--json").stdout)}
+    assert listed.keys() == KEYS.keys()
+    assert listed["memory.provider"] == {
+        "key": "memory.provider",
+        "value": "notes",
+        "default": "",
+        "set": True,
+    }
+    assert [key for key, row in listed.items() if row["set"]] == ["memory.provider"]
+    told = hermes("config", "list").stdout
+    assert str(hermes_home.config_yaml) in told
+    assert "memory.flush_min_turns" in told
+
+
+def test_an_unknown_key_in_the_file_is_named_beside_the_list(hermes: Hermes, hermes_home: HermesHome) -> None:
+    hermes_home.path.mkdir()
+    hermes_home.config_yaml.write_text("memory:\n  providr: notes\n", encoding="utf-8")
+    done = hermes("config", "list", code=3)
+    assert "did you mean" in done.stderr
+
+
+def test_keys_are_completed() -> None:
+    completion = ShellComplete(main, {}, "hermes", "_HERMES_COMPLETE")
+    found = completion.get_completions(["config", "get"], "memory.p")
+    assert [item.value for item in found] == ["memory.per_user", "memory.provider"]
