@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -65,9 +66,12 @@ def make(directory: Path, answers: dict[str, str]) -> Path:
         # The answers are all here: settings and replay files of the person's own cookiecutter are left alone.
         config = Path(scratch, "config.yaml")
         config.write_text(f"replay_dir: {scratch!r}\ncookiecutters_dir: {scratch!r}\n", encoding="utf-8")
+        # pip has compiled what it could of an installed template.
+        clean = shutil.ignore_patterns("__pycache__")
+        source = shutil.copytree(template_folder(), Path(scratch, "template"), ignore=clean)
         try:
             made = cookiecutter(
-                str(template_folder()),
+                str(source),
                 no_input=True,
                 extra_context=answers,
                 output_dir=str(directory),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -34,6 +35,18 @@ def test_what_is_not_given_is_asked(tmp_path: Path) -> None:
 def test_nothing_is_asked_of_a_script(tmp_path: Path) -> None:
     assert new(str(tmp_path), "--no-input")[0] == 0
     assert (tmp_path / "hermes-memory-my-notes/hermes_my_notes").is_dir()
+
+
+def test_what_pip_compiled_of_the_installed_template_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = shutil.copytree(template.template_folder(), tmp_path / "provider_template")
+    compiled = installed / "{{cookiecutter.__distribution}}/{{cookiecutter.__package}}/__pycache__/cli.pyc"
+    compiled.parent.mkdir()
+    compiled.write_bytes(b"\0")
+    monkeypatch.setattr(template, "template_folder", lambda: installed)
+    code, said = new(str(tmp_path), "--no-input")
+    assert (code, list(tmp_path.glob("hermes-memory-*/**/__pycache__"))) == (0, []), said
 
 
 def test_what_is_there_already_is_left_alone(tmp_path: Path) -> None:
