@@ -89,7 +89,7 @@ class Encoder:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        self._tokenizer = BertWordPieceTokenizer(str(_VOCABULARY), lowercase=True)
+        self._tokenizer = BertWordPieceTokenizer.from_file(str(_VOCABULARY), lowercase=True)
         self._tokenizer.enable_truncation(LONGEST)
 
     def read(self, texts: Sequence[str], without: Collection[str] = ()) -> list[Reading]:
