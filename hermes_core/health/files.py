@@ -132,6 +132,7 @@ def _locks(home: HermesHome) -> Iterator[Finding]:
 
 def _lock(path: Path, home: HermesHome) -> Iterator[Finding]:
     what = f"lock {_shown(path, home)}"
+    stale = _stale(path)  # before it is taken: versions of filelock write to it then, or remove it after
     lock = FileLock(path, timeout=LOCK_WAIT, mode=PRIVATE_FILE, thread_local=False)
     try:
         lock.acquire()
@@ -152,7 +153,7 @@ def _lock(path: Path, home: HermesHome) -> Iterator[Finding]:
         )
     else:
         lock.release()
-        if _stale(path):
+        if stale:
             yield Finding(
                 what,
                 "note",
@@ -222,7 +223,7 @@ def _chmod(path: Path, mode: int) -> str:
 
 
 def _remove(path: Path) -> str:
-    path.unlink()
+    path.unlink(missing_ok=True)
     return f"{str(path)!r} was removed"
 
 
