@@ -133,7 +133,7 @@ def commands_of(provider: Any, name: str) -> Iterator[tuple[str, click.Command]]
 def needs(name: str) -> list[str]:
     """The packages that come with it, besides the core and those of its extras."""
     project = tomllib.loads((PLUGINS / name / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return [line for line in project["dependencies"] if line != "hermes-memory-core"]
+    return [line for line in project["dependencies"] if not line.startswith("hermes-memory-core")]
 
 
 @contextmanager

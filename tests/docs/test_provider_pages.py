@@ -53,7 +53,7 @@ def test_facts_are_told_of_the_bundled_providers_and_of_no_others() -> None:
 @each
 def test_a_provider_has_its_extra_its_row_in_the_readme_and_its_place_in_the_menu(name: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["optional-dependencies"][name] == [BUNDLED[name]]
+    assert project["optional-dependencies"][name] == [f"{BUNDLED[name]}>=0.1"]
     told = (ROOT / "README.md").read_text(encoding="utf-8")
     facts = pages.FACTS[name]
     page = f"docs/reference/providers/{name}.md"
