@@ -1,4 +1,4 @@
-"""The command line: `hermes` and `hermes-memory` are the same program.
+"""The command line: `hermes`, `hermes-memory` and `python -m hermes_core` are the same program.
 
 Exit codes: 0 done; 1 refused or failed, one line on standard error says why and what to do; 2 wrong usage; 3 done, but
 something that is configured does not work. A command's module is imported when the command runs.

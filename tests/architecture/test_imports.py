@@ -29,6 +29,7 @@ STEPS = [
     ("agent", "health", "hosted", "importers"),
     ("setup",),
     ("cli", "mcp_server"),
+    ("__main__",),
 ]
 STEP_OF = {room: step for step, rooms in enumerate(STEPS) for room in rooms}
 # Values and errors are for everyone, and a file of keys belongs to the file that reads them.

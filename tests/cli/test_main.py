@@ -44,7 +44,7 @@ def test_the_module_and_both_programs_are_the_same_command_line() -> None:
     programs = [[str(Path(sys.executable).with_name(name))] for name in ("hermes", "hermes-memory")]
     shown = [
         subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout
-        for command in [*programs, [sys.executable, "-m", "hermes_core.cli"]]
+        for command in [*programs, [sys.executable, "-m", "hermes_core"]]
     ]
     assert len(set(shown)) == 1
     assert shown[0].startswith("hermes, version ")

@@ -80,7 +80,7 @@ class Host:
         )
 
     def hermes(self, *words: str) -> Ended:
-        return self.run("-m", "hermes_core.cli", *words)
+        return self.run("-m", "hermes_core", *words)
 
     def turn(self, **deadlines: float) -> dict[str, Any]:
         """A whole turn in a process of its own."""

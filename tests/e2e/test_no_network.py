@@ -64,13 +64,13 @@ def test_a_life_without_network(chat: str, hermes_home: HermesHome, provider: st
         ["sessions", "search", "cat"],
         ["providers"],
     ):
-        ended = python(str(Path(chat).parent), "-m", "hermes_core.cli", *words)
+        ended = python(str(Path(chat).parent), "-m", "hermes_core", *words)
         assert ended.returncode == 0, (words, ended.stderr)
         assert ended.stdout, words
 
 
 @pytest.mark.slow
 def test_the_demo_needs_no_network(chat: str) -> None:
-    ended = python(str(Path(chat).parent), "-m", "hermes_core.cli", "demo")
+    ended = python(str(Path(chat).parent), "-m", "hermes_core", "demo")
     assert ended.returncode == 0, ended.stderr
     assert "✓" in ended.stdout

@@ -57,7 +57,7 @@ def test_what_one_process_writes_another_finds_at_once(home: HermesHome) -> None
         session = memory.start_session("here")
         memory.end_turn(session, "My cat is called Momo", "Noted.")
         memory.change_memory("add", "user", "Has a cat")
-        command = [sys.executable, "-m", "hermes_core.cli", "recall", "--json", "What is my cat called?"]
+        command = [sys.executable, "-m", "hermes_core", "recall", "--json", "What is my cat called?"]
         found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     texts = [result["text"] for result in found["results"]]
     assert "Has a cat" in texts

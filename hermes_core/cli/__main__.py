@@ -1,5 +1,0 @@
-"""`python -m hermes_core.cli` is the command line too, where another program is called `hermes`."""
-
-from hermes_core.cli import main
-
-main(prog_name="hermes")
