@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -283,8 +284,10 @@ class Peer:
 
 
 @pytest.fixture
-def peer(tmp_path: Path) -> Peer:
-    return Peer(tmp_path / "state.db")
+def peer(tmp_path: Path) -> Iterator[Peer]:
+    made = Peer(tmp_path / "state.db")
+    yield made
+    made.connection.close()
 
 
 def test_of_hermes_agent_only_what_it_would_show_comes_in(peer: Peer) -> None:
@@ -331,10 +334,13 @@ def test_sessions_of_two_users_stay_apart(peer: Peer, hermes_home: HermesHome) -
 
 
 def test_an_older_schema_and_another_program_are_refused(tmp_path: Path) -> None:
+    old = Peer(tmp_path / "old.db", version=21)
     with pytest.raises(ImportFailed, match="its schema is 21, and 22 is the oldest"):
-        read_file(Peer(tmp_path / "old.db", version=21).path)
+        read_file(old.path)
+    old.connection.close()
     other = tmp_path / "other.db"
-    sqlite3.connect(other).executescript("CREATE TABLE notes (a)")
+    with closing(sqlite3.connect(other)) as made:
+        made.executescript("CREATE TABLE notes (a)")
     with pytest.raises(ImportFailed, match=r"no state\.db of Hermes Agent"):
         read_file(other)
 

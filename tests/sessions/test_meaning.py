@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def filled(db: SessionDB, session: str = "s1") -> SessionDB:
 
 
 def rows(db: SessionDB, sql: str = "SELECT count(*) FROM vectors") -> int:
-    with sqlite3.connect(db.path) as connection:
+    with closing(sqlite3.connect(db.path)) as connection:
         return int(connection.execute(sql).fetchone()[0])
 
 
@@ -161,7 +162,7 @@ def test_what_was_taken_back_is_not_found_by_meaning(opened: Callable[[], Sessio
 
 def test_vectors_of_another_model_are_made_anew(opened: Callable[[], SessionDB]) -> None:
     db = filled(opened())
-    with sqlite3.connect(db.path) as connection:
+    with closing(sqlite3.connect(db.path, isolation_level=None)) as connection:
         connection.execute("UPDATE vectors SET model = 'older', own = x'00', words = x'00'")
         connection.execute("DELETE FROM state_meta WHERE key LIKE 'meaning:%'")
     db.close()
