@@ -30,7 +30,7 @@ def examine_packages(requires: Iterable[str] = ()) -> Iterator[Finding]:
     places: dict[str, list[Installed]] = {}
     for distribution in importlib.metadata.distributions():
         try:
-            name = normalised(distribution.metadata["Name"] or "")
+            name = normalised(distribution.metadata.get_all("Name", [""])[0])
             found = Installed(distribution.version, str(distribution.locate_file("")))
             if any(point.group in GROUPS for point in distribution.entry_points):
                 wanted.add(name)  # also a version of it that was no provider yet counts

@@ -92,7 +92,7 @@ def installed_entry_points() -> Iterator[importlib.metadata.EntryPoint]:
     for distribution in importlib.metadata.distributions():
         try:
             points = [point for point in distribution.entry_points if point.group in GROUPS]
-            name = normalised(distribution.metadata["Name"] or "") if points else ""
+            name = normalised(distribution.metadata.get_all("Name", [""])[0]) if points else ""
         except _BROKEN_METADATA as exc:
             logger.warning("left out a distribution with damaged metadata: %s: %s", type(exc).__name__, exc)
             continue
@@ -173,9 +173,14 @@ def _distribution(point: importlib.metadata.EntryPoint) -> tuple[str, str, str, 
     if dist is None:
         return "", "", "", ()
     try:
-        summary = dist.metadata["Summary"] or ""
+        summary = dist.metadata.get_all("Summary", [""])[0]
         requires = tuple(need for need in dist.requires or () if "extra ==" not in need)
-        return dist.metadata["Name"] or "", dist.version or "", summary.replace("UNKNOWN", ""), requires
+        return (
+            dist.metadata.get_all("Name", [""])[0],
+            dist.version or "",
+            summary.replace("UNKNOWN", ""),
+            requires,
+        )
     except _BROKEN_METADATA as exc:
         logger.warning("entry point %r has damaged metadata: %s", point.name, exc)
         return "", "", "", ()
