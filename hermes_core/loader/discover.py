@@ -11,7 +11,7 @@ import importlib.metadata
 import importlib.util
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ _NATIVE = re.compile(r"^\s*(?:from|import)\s+hermes_core\b", re.MULTILINE)
 _BORROWS = re.compile(
     r"^\s*from\s+(\w+)[\w.]*\s+import\s.*?\b(?:register|(?!MemoryProvider\b)\w+Provider)\b", re.MULTILINE
 )
-_BROKEN_METADATA = (OSError, ValueError, TypeError, KeyError, AttributeError)
+_BROKEN_METADATA = (OSError, ValueError, TypeError, LookupError, AttributeError)
 
 
 def discover(
@@ -86,13 +86,15 @@ def _names_itself(name: str) -> re.Pattern[str]:
     return re.compile(f"{assigned}|{returned}", re.IGNORECASE | re.DOTALL)
 
 
-def installed_entry_points() -> Iterator[importlib.metadata.EntryPoint]:
-    """Entry points of our groups. A distribution with damaged metadata is logged and left out, not all of them."""
+def installed_entry_points(
+    groups: Collection[str] = GROUPS.keys(),
+) -> Iterator[importlib.metadata.EntryPoint]:
+    """Entry points of these groups. A distribution with damaged metadata is logged and left out, not all of them."""
     seen: set[str] = set()
     for distribution in importlib.metadata.distributions():
         try:
-            points = [point for point in distribution.entry_points if point.group in GROUPS]
-            name = normalised(distribution.metadata.get_all("Name", [""])[0]) if points else ""
+            points = [point for point in distribution.entry_points if point.group in groups]
+            name = normalised(distribution.metadata.get_all("Name", [])[0]) if points else ""
         except _BROKEN_METADATA as exc:
             logger.warning("left out a distribution with damaged metadata: %s: %s", type(exc).__name__, exc)
             continue

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 
+from hermes_core.loader.discover import installed_entry_points
 from hermes_core.loader.entry import LoadControl, normalised
 from hermes_core.loader.foreign import Failure
 from hermes_core.loader.load import LOAD_DEADLINE, bounded
@@ -26,7 +27,7 @@ def load_observers(
     lists of providers hold for observers too.
     """
     rules = control or LoadControl()
-    points = importlib.metadata.entry_points(group=GROUP) if entry_points is None else entry_points
+    points = installed_entry_points({GROUP}) if entry_points is None else entry_points
     loaded: list[object] = []
     problems: list[str] = []
     for point in points:

@@ -54,3 +54,20 @@ def test_the_block_list_holds_for_observers_too() -> None:
     loaded, problems = load_observers(LoadControl(block=frozenset({"O0"})), points("audit_trail:Audit"))
 
     assert (loaded, problems) == ([], [])
+
+
+@pytest.mark.parametrize("left", ["-alf-1.0.dist-info", "half-1.0.dist-info", "other-1.0.dist-info"])
+def test_a_package_that_was_half_removed_hides_no_observer(tmp_path: Path, left: str) -> None:
+    damaged, sound = tmp_path / left, tmp_path / "audit_trail-1.0.dist-info"
+    for folder in (damaged, sound):
+        folder.mkdir()
+        (folder / "entry_points.txt").write_text(f"[{GROUP}]\naudit = audit_trail:Audit\n")
+    (sound / "METADATA").write_text("Metadata-Version: 2.1\nName: audit-trail\nVersion: 1.0\n")
+    if left.startswith("other"):
+        (damaged / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+        (damaged / "entry_points.txt").write_text("[console_scripts]\nno value\n")
+
+    loaded, problems = load_observers()
+
+    assert [type(one).__name__ for one in loaded] == ["Audit"]
+    assert problems == []
