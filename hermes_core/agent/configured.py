@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from typing import Any
 
@@ -41,6 +42,20 @@ def auxiliary_settings(config: Config, credentials: Credentials) -> ModelSetting
         model.timeout,
         model.retries,
     )
+
+
+def look_at_models(
+    config: Config, credentials: Credentials
+) -> Iterator[tuple[str, ModelSettings, list[str]]]:
+    """Each model that is named, what it is for, and the models that its server has; nothing is generated.
+
+    Raises `ConfigError` or `ModelError` when one can't be asked.
+    """
+    model = model_settings(config, credentials) if config.model.name else None
+    for what, settings in (("model", model), ("auxiliary model", auxiliary_settings(config, credentials))):
+        if settings is not None:
+            with closing(OpenAIModel(settings)) as asked:
+                yield what, settings, asked.listed()
 
 
 class ConfiguredModels(AbstractContextManager["ConfiguredModels"]):

@@ -35,6 +35,9 @@ _OPTIONAL = ("temperature", "stream_options")
 _FRAMES = frozenset({"content-length", "transfer-encoding"})
 _MESSAGE_FIELDS = ("role", "content", "tool_calls", "tool_call_id")
 
+LIST_SECONDS = 10.0
+"""For the list of models, which a person who has asked what is wrong waits for."""
+
 Hear = Callable[[str], None]
 
 
@@ -142,6 +145,12 @@ class OpenAIModel:
         answer = self._answer({k: v for k, v in sent.items() if k not in refused}, hear, cancel)
         self._not_taken |= refused
         return answer
+
+    def listed(self) -> list[str]:
+        """The names of the models that the server has, asked once and within seconds. Raises `ModelError`."""
+        with _our_errors(self.settings):
+            client = self._open().with_options(timeout=min(LIST_SECONDS, self.settings.timeout))
+            return [str(one.id) for one in client.models.list()]
 
     def _answer(self, request: dict[str, Any], hear: Hear, cancel: Cancel) -> Answer:
         heard = False

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
+import importlib.util
+from collections.abc import Iterator, Sequence
+
 import click
 from rich.text import Text
 
+from hermes_core.agent.configured import look_at_models
+from hermes_core.agent.model import ModelSettings
 from hermes_core.cli import DEGRADED, home_of
 from hermes_core.cli.output import console, json_option, print_json
+from hermes_core.config import load_config
+from hermes_core.credentials import Credentials
+from hermes_core.errors import ConfigError, ModelRefused
 from hermes_core.health.doctor import Examination, examine
-from hermes_core.health.finding import Finding
+from hermes_core.health.finding import Finding, guarded
+from hermes_core.home import HermesHome
 from hermes_core.kit.text import printable
+
+NO_SUCH_PATH = 404
 
 _SIGNS = {
     "ok": ("ok", "green"),
@@ -32,15 +45,48 @@ def doctor(ctx: click.Context, fix: bool, as_json: bool) -> None:
     """Test all of memory, with a real write, recall and delete, and say what to do about what fails.
 
     Nothing of yours is touched: the writes go to a scratch folder and to a session that is deleted again, and the active
-    provider runs its own self-test. Exits with 0 only when all that is configured works, else with 3.
+    provider runs its own self-test. The servers of the models that config.yaml names are asked which models they have.
+    Exits with 0 only when all that is configured works, else with 3.
     """
-    found = examine(home_of(ctx), fix=fix)
+    home = home_of(ctx)
+    found = examine(home, fix=fix)
+    found = dataclasses.replace(found, findings=(*found.findings, *guarded("model", lambda: _models(home))))
     if as_json:
         print_json(found.to_dict())
     else:
         _show(found)
     if not found.works:
         ctx.exit(DEGRADED)
+
+
+def _models(home: HermesHome) -> Iterator[Finding]:
+    """Whether `hermes chat` finds its models; who uses memory alone has none, or another program's."""
+    try:
+        config = load_config(home)
+    except ConfigError:  # told already
+        return
+    if importlib.util.find_spec("openai") is None:
+        return
+    try:
+        for what, settings, listed in look_at_models(config, Credentials(home)):
+            yield _model(what, settings, listed)
+    except ModelRefused as exc:
+        if getattr(exc.__cause__, "status_code", None) != NO_SUCH_PATH:
+            raise
+        # Few servers have no list; more often the address lacks its /v1.
+        yield Finding("model", "warning", exc.message, exc.remedy)
+
+
+def _model(what: str, settings: ModelSettings, listed: Sequence[str]) -> Finding:
+    if not listed or settings.name in listed:
+        return Finding(what, "ok", f"{settings.name!r} at {settings.base_url!r}")
+    close = difflib.get_close_matches(settings.name, listed, n=3, cutoff=0.3) or listed[:3]
+    return Finding(
+        what,
+        "note",
+        f"{settings.base_url!r} lists no {settings.name!r}; it has {', '.join(map(repr, close))}",
+        f"correct {what.split()[0]}.name if the server takes listed names only",
+    )
 
 
 def _show(found: Examination) -> None:

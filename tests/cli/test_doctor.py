@@ -1,0 +1,72 @@
+"""`hermes doctor` and the model that `hermes chat` talks with."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hermes_core import HermesHome
+from hermes_core.testing.http_server import StandIn
+from hermes_core.testing.model_server import ModelServer
+from tests.cli.conftest import Hermes
+
+
+def configure(home: HermesHome, **model: object) -> None:
+    home.path.mkdir(exist_ok=True)
+    home.config_yaml.write_text(json.dumps({"model": model}), encoding="utf-8")
+
+
+def findings(hermes: Hermes, code: int = 0) -> dict[str, Any]:
+    """What doctor says of models, by what they are for."""
+    found = json.loads(hermes("doctor", "--json", code=code).stdout)["findings"]
+    return {one["what"]: one for one in found if "model" in one["what"]}
+
+
+def test_without_a_model_nothing_is_said_of_one(hermes: Hermes) -> None:
+    assert findings(hermes) == {}
+
+
+def test_a_model_that_its_server_lists_is_well(hermes: Hermes, hermes_home: HermesHome) -> None:
+    with ModelServer([]) as server:
+        configure(hermes_home, base_url=server.base_url, name="scripted")
+        assert findings(hermes)["model"]["state"] == "ok"
+
+
+def test_a_name_that_the_server_does_not_list_is_told_with_those_it_has(
+    hermes: Hermes, hermes_home: HermesHome
+) -> None:
+    with ModelServer([]) as server:
+        configure(hermes_home, base_url=server.base_url, name="scriptd")
+        model = findings(hermes)["model"]
+    assert model["state"] == "note"
+    assert "lists no 'scriptd'; it has 'scripted'" in model["detail"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "state", "cure"),
+    [(401, 3, "failed", "check the key"), (404, 0, "warning", "check model.name and model.base_url")],
+)
+def test_a_server_that_refuses_is_named_with_its_cure(
+    hermes: Hermes, hermes_home: HermesHome, status: int, code: int, state: str, cure: str
+) -> None:
+    with StandIn() as server:
+        server.route("GET", "/v1/models", lambda _: (status, {"error": {"message": "no"}}))
+        configure(hermes_home, base_url=f"{server.url}/v1", name="m")
+        model = findings(hermes, code)["model"]
+    assert (model["state"], cure in model["remedy"]) == (state, True)
+
+
+def test_a_server_that_is_down_is_named_with_its_cure(hermes: Hermes, hermes_home: HermesHome) -> None:
+    with StandIn() as server, server.refusing():
+        configure(hermes_home, base_url=f"{server.url}/v1", name="m")
+        model = findings(hermes, 3)["model"]
+    assert "is the server running?" in model["remedy"]
+
+
+def test_the_model_for_summaries_is_asked_too(hermes: Hermes, hermes_home: HermesHome) -> None:
+    with ModelServer([]) as server:
+        configure(hermes_home, base_url=server.base_url, name="scripted")
+        hermes("config", "set", "auxiliary.name", "scripted")
+        assert findings(hermes).keys() == {"model", "auxiliary model"}
