@@ -142,7 +142,8 @@ def _pre_compress(life: Life, passage: Passage) -> None:
     if life.skip_memory:
         return
     count = compressions(life.memory, passage.ending)
-    said = life.memory.manager.on_pre_compress(as_text(life.history), count, passage.ending)
+    told = life.memory.sessions.transcript(passage.ending.id).messages()
+    said = life.memory.manager.on_pre_compress(as_text(told), count, passage.ending)
     passage.memory_context = redact(said)
 
 
@@ -150,8 +151,7 @@ def _session_end(life: Life, passage: Passage) -> None:
     ending = passage.ending
     if life.skip_memory or not life.memory.sessions.turn_count(ending.id):
         return
-    stored = life.memory.sessions.get_messages(ending.id)
-    last = stored[-1].id if stored else None
+    last = life.memory.sessions.last_message_id(ending.id)
     life.memory.manager.on_session_end(ending, passage.end_reason, last)
 
 

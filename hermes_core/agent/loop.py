@@ -399,13 +399,10 @@ class Agent:
 
     def _store(self, turn: Turn) -> None:
         sessions = self.memory.sessions
-        messages = turn.stored()
-        if self._skip_memory:
-            sessions.append_turn(self.session.id, messages, turn.id, sessions.turn_count(self.session.id) + 1)
-        else:
+        if not self._skip_memory:  # what no turn is marked for stays in state.db, and no recovery hands it on
             warm = self._enabled("memory")
             self.memory.end_turn(
-                self.session, turn.text, turn.answer, messages=messages, turn_id=turn.id, warm=warm
+                self.session, turn.text, turn.answer, messages=turn.stored(), turn_id=turn.id, warm=warm
             )
         stored = sessions.get_session(self.session.id)
         # A title is unique in the store: where several people talk, its number would tell of another's conversation.

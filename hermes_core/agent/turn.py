@@ -12,7 +12,7 @@ from hermes_core.contract.values import Message
 from hermes_core.manager.manager import RecallResult
 from hermes_core.recalled import TurnRecall
 from hermes_core.safety.fence import sanitize_context
-from hermes_core.sessions.records import text_of
+from hermes_core.sessions.records import text_of, turn_ref
 
 MAX_TITLE = 60
 
@@ -60,7 +60,7 @@ class Turn:
 
     def keep(self, message: Chat) -> str:
         """Take note of a message; returns the reference under which it is stored once, however often that is tried."""
-        ref = f"{self.id}:{len(self.messages)}"
+        ref = turn_ref(self.id, len(self.messages))
         self.messages.append({**message, "ref": ref})
         calls = message.get("tool_calls", ())
         self.used_memory = self.used_memory or any(call["function"]["name"] == "memory" for call in calls)

@@ -305,8 +305,15 @@ class SessionDB(SessionFile):
         return reads.around(self._database, message_id, window, roles)
 
     def transcript(self, session_id: str, last_message_id: int | None = None) -> StoredTranscript:
-        """A reader of the session up to a message (all of it for None), for the end of a session."""
-        return StoredTranscript(lambda: self.get_messages(session_id, last_message_id=last_message_id))
+        """A reader of the session up to a message (all of it for None), for who learns from it: without turns that an
+        agent began and that did not end, or that it kept from memory.
+        """
+
+        def read() -> list[StoredMessage]:
+            messages = self.get_messages(session_id, last_message_id=last_message_id)
+            return reads.ended(self._database, session_id, messages)
+
+        return StoredTranscript(read)
 
     def rewind(self, session_id: str, message_id: int) -> list[str]:
         """Take back this message and all after it in the session; returns the ids of the turns that go with them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from typing import Any, Literal
 
 from hermes_core.contract.values import Message, Turn
 from hermes_core.kit.times import epoch_seconds
+
+_TURN_REF = re.compile(r"([0-9a-f]{32}):\d+")
 
 Relation = Literal["", "compression", "branch", "delegation"]
 """How a session comes from its parent; "" leaves it to the times of the two."""
@@ -136,6 +139,24 @@ class Window:
     messages: tuple[StoredMessage, ...]
     before: int
     after: int
+
+
+# ---------------------------------------------------------------------- messages of a turn under way
+
+
+def turn_ref(turn_id: str, number: int) -> str:
+    """The `ref` of a message that is stored before its turn (a `uuid4().hex`) is complete; `number` counts from 0."""
+    return f"{turn_id}:{number}"
+
+
+def turn_of_ref(ref: str) -> str:
+    """The turn that a message with this `ref` was said in; "" for any other.
+
+    >>> turn_of_ref(turn_ref("0123456789abcdef" * 2, 3))
+    '0123456789abcdef0123456789abcdef'
+    """
+    found = _TURN_REF.fullmatch(ref)
+    return found[1] if found else ""
 
 
 # ---------------------------------------------------------------------- out of the store
