@@ -8,18 +8,21 @@ logged and noted; those after it run all the same.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 from hermes_core.agent.answer import Chat
-from hermes_core.agent.cancel import Cancel
-from hermes_core.agent.compression import Compressor
+from hermes_core.agent.cancel import Cancel, Cancelled, interruptible
+from hermes_core.agent.compression import Compressed, Compressor
 from hermes_core.agent.sessions import as_text, compressions, store_message
 from hermes_core.contract.values import EndReason, Session, SessionSwitch, SwitchReason
 from hermes_core.errors import HermesError
+from hermes_core.manager.call import attempt
 from hermes_core.memory import Memory
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.tool import owner_of
@@ -44,6 +47,9 @@ Event = Literal[
 ]
 Kind = Literal["hook", "rows", "agent"]
 
+ENGINE_TIMEOUT = 2.0
+"""Seconds that a compressor may take to hear of a session's begin or end."""
+
 SHUTDOWN_TIMEOUT = 15.0
 """Seconds that the end of the process may take in all."""
 
@@ -59,7 +65,7 @@ class Life:
     session: Session
     compressor: Compressor
     write_prompt: Callable[[Session], str]
-    flush: Callable[[Session, Sequence[Chat]], None]
+    flush: Callable[[Session, Sequence[Chat], Cancel], None]
     model_name: str = ""
     source: str = ""
     skip_memory: bool = False
@@ -143,8 +149,8 @@ def _pre_compress(life: Life, passage: Passage) -> None:
         return
     count = compressions(life.memory, passage.ending)
     told = life.memory.sessions.transcript(passage.ending.id).messages()
-    said = life.memory.manager.on_pre_compress(as_text(told), count, passage.ending)
-    passage.memory_context = redact(said)
+    ask = partial(life.memory.manager.on_pre_compress, as_text(told), count, passage.ending)
+    passage.memory_context = redact(interruptible(ask, passage.cancel, "agent-pre-compress"))
 
 
 def _session_end(life: Life, passage: Passage) -> None:
@@ -253,20 +259,30 @@ def _end(life: Life, passage: Passage) -> None:
 
 
 def _flush(life: Life, passage: Passage) -> None:
-    life.flush(passage.ending, life.history)
+    life.flush(passage.ending, life.history, passage.cancel)
 
 
 def _summarise(life: Life, passage: Passage) -> None:
     """Without a summary nothing moves: the middle leaves the prompt of this agent only and stays in state.db."""
-    found = life.compressor.compress(life.history, passage.memory_context, passage.cancel)
-    if found is None:
-        passage.stopped = True
-    elif found.failure:
-        passage.stopped = True
-        life.history = list(found.messages)
-        life.problems.append(f"the conversation was shortened without a summary: {found.failure}")
-    else:
+    passage.stopped = True
+    history, said, cancel = list(life.history), passage.memory_context, passage.cancel
+
+    def work() -> tuple[Any, BaseException | None]:
+        return attempt(lambda: life.compressor.compress(history, said, cancel))
+
+    found, failure = interruptible(work, cancel, "agent-compressor")
+    if isinstance(failure, Cancelled):
+        raise failure
+    if failure is not None:
+        _note(life, f"the compressor failed: {type(failure).__name__}: {failure}")
+    elif isinstance(found, Compressed):
+        passage.stopped = bool(found.failure)
+        if found.failure:
+            life.history = list(found.messages)
+            _note(life, f"the conversation was shortened without a summary: {found.failure}")
         passage.messages = list(found.messages)
+    elif found is not None:
+        _note(life, f"the compressor answered {type(found).__name__}, not Compressed")
 
 
 def _prompt(life: Life, passage: Passage) -> None:
@@ -285,12 +301,31 @@ def _carry(life: Life, passage: Passage) -> None:
 
 
 def _engine_end(life: Life, passage: Passage) -> None:
-    life.compressor.on_session_end(passage.ending)
+    _tell_engine(life, lambda: life.compressor.on_session_end(passage.ending))
 
 
 def _engine_start(life: Life, passage: Passage) -> None:
     reason = "compression" if passage.event == "compress" else passage.event
-    life.compressor.on_session_start(passage.new, reason)
+    _tell_engine(life, lambda: life.compressor.on_session_start(passage.new, reason))
+
+
+def _tell_engine(life: Life, tell: Callable[[], None]) -> None:
+    """The compressor may be anybody's: it can neither break a boundary nor hold it up."""
+    ended: list[BaseException | None] = []
+    thread = threading.Thread(
+        target=lambda: ended.append(attempt(tell)[1]), name="agent-compressor", daemon=True
+    )
+    thread.start()
+    thread.join(ENGINE_TIMEOUT)
+    if not ended:
+        _note(life, f"the compressor took more than {ENGINE_TIMEOUT:g} s and was left behind")
+    elif ended[0] is not None:
+        _note(life, f"the compressor failed: {type(ended[0]).__name__}: {ended[0]}")
+
+
+def _note(life: Life, problem: str) -> None:
+    log.warning(problem)
+    life.problems.append(problem)
 
 
 # ------------------------------------------------------------------- the table
@@ -395,12 +430,18 @@ def adopt(life: Life, session: Session, messages: Sequence[Chat]) -> None:
 
 def cadence_due(life: Life, every: int, quiet: float) -> bool:
     """Whether a chat that never ends should be told of: `every` turns since the last time, and `quiet` seconds."""
+
+    def look() -> bool:
+        sessions, key = life.memory.sessions, f"cadence:{life.session.id}"
+        turns, stored = sessions.turn_count(life.session.id), sessions.get_session(life.session.id)
+        silent = life.clock() - stored.last_active if stored is not None else 0.0
+        if turns - int(sessions.get_meta(key) or 0) < every or silent < quiet:
+            return False
+        sessions.set_meta(key, str(turns))
+        return True
+
     if not every or life.skip_memory or not life.session.primary:
         return False
-    sessions, key = life.memory.sessions, f"cadence:{life.session.id}"
-    turns, stored = sessions.turn_count(life.session.id), sessions.get_session(life.session.id)
-    silent = life.clock() - stored.last_active if stored is not None else 0.0
-    if turns - int(sessions.get_meta(key) or 0) < every or silent < quiet:
-        return False
-    sessions.set_meta(key, str(turns))
-    return True
+    found: list[bool] = []
+    life.attempt("looking at the cadence", lambda: found.append(look()))
+    return found == [True]

@@ -29,7 +29,14 @@ from hermes_core.agent.lifecycle import Event, Life, Passage, cadence_due, cross
 from hermes_core.agent.model import ChatModel, Hear
 from hermes_core.agent.prompt import PromptParts, context_file, mended, read_part, system_prompt
 from hermes_core.agent.review import Background, Review, Reviewer
-from hermes_core.agent.sessions import find_session, identify, store_message, successor, undoable
+from hermes_core.agent.sessions import (
+    find_session,
+    identify,
+    move_message,
+    store_message,
+    successor,
+    undoable,
+)
 from hermes_core.agent.tidying import Tidier
 from hermes_core.agent.tools import Tool, Toolbelt
 from hermes_core.agent.toolsets import memory_tools, skill_tools, todo_tool
@@ -44,6 +51,9 @@ from hermes_core.skills.store import SkillStore
 from hermes_core.storage.files import locked
 
 log = logging.getLogger(__name__)
+
+COMPRESS_WAIT = 60.0
+"""Seconds to wait for another process that compresses the same session: about as long as a summary takes."""
 
 
 class Agent:
@@ -248,25 +258,31 @@ class Agent:
     def compress(self) -> bool:
         """Summarise the middle of the conversation and go on in a child session; whether that happened.
 
-        One process at a time; when another has compressed this session, go on with what it made.
+        One process at a time: while another compresses this session, wait for it, and go on with what it made.
         """
         self._cancel.clear()
-        return self._compress()
+        try:
+            return self._compress()
+        except Cancelled:
+            return False
 
     def _compress(self) -> bool:
-        before = self.session.id
+        before, until = self.session.id, time.monotonic() + COMPRESS_WAIT
         lock = lock_path(self.memory.home.path / "locks", "compress-", before)
-        try:
-            with locked(lock, timeout=0.0):
-                tip = self.memory.sessions.compression_tip(before)
-                if tip != before:
-                    self._cross("resume", find_session(self.memory, tip, self.session))
-                else:
-                    self._cross("compress", successor(self.session, parent=True), cancel=self._cancel)
-        except LockTimeout:
-            log.info("session %s is being compressed by another process", before)
-        self._last_prompt_tokens = 0
-        return self.session.id != before
+        while True:
+            try:
+                with locked(lock, timeout=0.0):
+                    tip = self.memory.sessions.compression_tip(before)
+                    if tip != before:
+                        self._cross("resume", find_session(self.memory, tip, self.session))
+                    else:
+                        self._cross("compress", successor(self.session, parent=True), cancel=self._cancel)
+                return self.session.id != before
+            except LockTimeout as exc:
+                if time.monotonic() > until:
+                    log.warning("session %s was not compressed: %s", before, exc)
+                    return False
+            self._cancel.wait(0.05)
 
     def commit_memory_session(self, messages: Sequence[Chat] = ()) -> None:
         """Let providers learn from the session so far without ending it, as before its id changes.
@@ -322,37 +338,47 @@ class Agent:
         )
 
     def _run(self, turn: Turn, exchange: Exchange) -> None:
+        settings = self._settings
+        quiet = cadence_due(self._life, settings.cadence_turns, settings.cadence_minutes * 60)
+        self._keep(turn, {"role": "user", "content": turn.content})
         try:
-            self._life.attempt("making room for the turn", lambda: self._make_room(turn.content))
+            self._life.attempt("making room for the turn", lambda: self._make_room(turn, quiet))
             exchange.session = self.session
             turn.recall = self._recall(turn.text)
-            self._keep(turn, {"role": "user", "content": turn.content})
             turn.answer = exchange.run(self._request(turn))
             turn.outcome = "answered" if turn.answer.strip() else "failed"
             self._life.problems += exchange.faults(turn.answer)
         except Cancelled:
             turn.outcome = "interrupted"
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit) as exc:
             self._cancel.set()
             turn.outcome = "interrupted"
+            if isinstance(exc, SystemExit):
+                raise
         except ModelError as exc:
             self._life.problems.append(str(exc))
             if isinstance(exc, ContextOverflow):  # whatever we counted: the next turn makes room first
                 exchange.prompt_tokens = self.model.context_length
         finally:  # also when the host's own `hear` or `called` raises
-            if not turn.messages:
-                self._keep(turn, {"role": "user", "content": turn.content})
             self._life.history += turn.chat()
 
-    def _make_room(self, content: Any) -> None:
+    def _make_room(self, turn: Turn, quiet: bool) -> None:
         """What is due before a turn: the session-end work of a chat that never ends, and compression."""
-        if cadence_due(self._life, self._settings.cadence_turns, self._settings.cadence_minutes * 60):
+        if quiet:
             self._cross("cadence", self.session)
         known = [{"role": "system", "content": self.prompt}, *self._life.history]
-        asked = tokens_of([{"role": "user", "content": content}], count_tokens)
+        asked = tokens_of(turn.messages, count_tokens)
         counted = tokens_of(known, count_tokens) + count_tokens(str(self.belt.schemas))
-        if self._limits.exceeded(max(counted, self._last_prompt_tokens) + asked):
+        if not self._limits.exceeded(max(counted, self._last_prompt_tokens) + asked):
+            return
+        before = self.session.id
+        try:
             self._compress()
+        finally:
+            if self.session.id != before:
+                self._life.attempt(
+                    "taking a message along", lambda: move_message(self.memory, turn, before, self.session.id)
+                )
 
     def _recall(self, text: str) -> TurnRecall | None:
         if self._skip_memory or not self._enabled("memory"):
@@ -374,9 +400,12 @@ class Agent:
         """Store a message at once: what was seen survives an interrupt and a crash."""
         ref = turn.keep(message)
         speaker = turn.author if message["role"] == "user" else ""
-        self._life.attempt(
-            "storing a message", lambda: store_message(self.memory, self.session.id, message, ref, speaker)
-        )
+
+        def store() -> None:
+            stored = store_message(self.memory, self.session.id, message, ref, speaker)
+            turn.message_id = turn.message_id or stored
+
+        self._life.attempt("storing a message", store)
 
     def _finish(self, turn: Turn, exchange: Exchange) -> None:
         self._last_prompt_tokens = exchange.prompt_tokens and exchange.prompt_tokens + count_tokens(
@@ -436,9 +465,9 @@ class Agent:
         else:
             self._life.attempt("tidying of memory", lambda: self._tidier.start_if_due(self.session))
 
-    def _flush(self, session: Session, history: Sequence[Chat]) -> None:
+    def _flush(self, session: Session, history: Sequence[Chat], stopped: Cancel) -> None:
         if not self._skip_memory:
-            self._reviewer.flush(session, self.prompt, history)
+            self._reviewer.flush(session, self.prompt, history, stopped)
 
     # ----------------------------------------------------------------- private
 
@@ -447,7 +476,7 @@ class Agent:
         passage = cross(self._life, Passage(event, self.session, new, **given))
         if self.session.id != before and event != "compress":
             self._reviewer.hydrate(self._life.history)
-        if self.session.id != before or event == "rewind":
+        if self.session.id != before or event in ("rewind", "compress"):
             self._last_prompt_tokens = 0
         return passage
 

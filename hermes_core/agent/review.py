@@ -91,9 +91,13 @@ class Background:
             thread.join(timeout)
         return thread is None or not thread.is_alive()
 
+    def cancel(self) -> None:
+        """Ask what runs to stop."""
+        self._cancel.set()
+
     def stop(self, timeout: float = 1.0) -> bool:
         """Ask what runs to stop, and wait a little."""
-        self._cancel.set()
+        self.cancel()
         return self.wait(timeout)
 
 
@@ -147,8 +151,11 @@ class Reviewer:
             log.info("a review is running already; this one is left out")
         return started
 
-    def flush(self, session: Session, prompt: str, history: Sequence[Chat]) -> None:
-        """Let the model save what matters before these messages leave; bounded, and never in the way of the exit."""
+    def flush(self, session: Session, prompt: str, history: Sequence[Chat], stopped: Cancel) -> None:
+        """Let the model save what matters before these messages leave; bounded, and never in the way of the exit.
+
+        Who throws `stopped`, or presses Ctrl-C, waits no longer.
+        """
         least = self._memory.config.memory.flush_min_turns
         asked = sum(message["role"] == "user" for message in history)
         if not least or asked < least or not session.primary or not self._keeps_notes():
@@ -160,9 +167,12 @@ class Reviewer:
             self._look_back(session, prompt, messages, "flush", cancel)
 
         flusher.start(work, "agent-flush")
-        if not flusher.wait(seconds):
-            flusher.stop(0.0)
-            log.warning("the flush of session %s took more than %g s and was stopped", session.id, seconds)
+        try:
+            with stopped.calling(flusher.cancel):
+                if not flusher.wait(seconds):
+                    log.warning("the flush of session %s was stopped after %g s", session.id, seconds)
+        finally:
+            flusher.cancel()
 
     def _look_back(
         self,

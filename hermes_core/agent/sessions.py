@@ -9,6 +9,7 @@ from typing import Any
 
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.compression import text_of
+from hermes_core.agent.turn import Turn
 from hermes_core.contract.values import Message, Session
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
@@ -71,7 +72,14 @@ def store_message(memory: Memory, session_id: str, message: Chat, ref: str = "",
     )
 
 
-def as_text(messages: Sequence[Chat]) -> list[Message]:
+def move_message(memory: Memory, turn: Turn, old: str, new: str) -> None:
+    """The turn goes on in another session, and with it the person's message, which was stored before."""
+    store_message(memory, new, turn.chat()[0], turn.messages[0]["ref"], turn.author)
+    if turn.message_id:
+        memory.sessions.rewind(old, turn.message_id)
+
+
+def as_text(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     """Messages as providers see them: role and text."""
     return [Message(role=m["role"], content=text_of(m.get("content"))) for m in messages]
 

@@ -38,8 +38,8 @@ class TurnResult:
 
 @dataclass(slots=True)
 class Turn:
-    """A turn under way: its messages so far, the person's first. `text` is what recall, titles and providers see of
-    `content`.
+    """A turn under way: its messages so far, the person's first, stored as `message_id`. `text` is what recall, titles
+    and providers see of `content`.
     """
 
     text: str
@@ -47,6 +47,7 @@ class Turn:
     content: Any = ""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     messages: list[Chat] = field(default_factory=list)
+    message_id: int = 0
     recall: TurnRecall | None = None
     answer: str = ""
     outcome: Outcome = "failed"

@@ -256,11 +256,14 @@ def test_a_session_that_another_process_compressed_goes_on_where_that_one_left_i
     assert two.history == one.history
 
 
-def test_a_session_that_is_being_compressed_is_left_alone(stage: Stage) -> None:
+def test_who_waits_for_another_that_compresses_can_be_interrupted(stage: Stage) -> None:
     agent = stage.agent(compressor=Engine())
     talk(agent, 2)
-    with locked(stage.home / "locks" / f"compress-{agent.session.id}"):
+    before = agent.session
+    with locked(stage.home / "locks" / f"compress-{before.id}"):
+        threading.Timer(0.1, agent.interrupt).start()
         assert not agent.compress()
+    assert agent.session == before
 
 
 def test_undo_takes_turns_back_here_and_at_the_provider(stage: Stage) -> None:

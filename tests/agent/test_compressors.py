@@ -1,0 +1,101 @@
+"""A compressor of one's own, or one whose model fails: it may do anything, and the conversation goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hermes_core.agent import lifecycle
+from hermes_core.agent.cancel import Cancel
+from hermes_core.contract.values import Session
+from hermes_core.errors import ModelUnavailable
+
+if TYPE_CHECKING:
+    from tests.agent.conftest import Stage
+
+
+class Engine:
+    """A compressor that does what it is given; `told` is what its two other methods do."""
+
+    def __init__(self, act: Callable[[Any], Any], told: Callable[[], None] = lambda: None) -> None:
+        self.act = act
+        self.told = told
+
+    def compress(self, messages: Any, memory_context: str, cancel: Cancel) -> Any:
+        return self.act(messages)
+
+    def on_session_start(self, session: Session, boundary_reason: str) -> None:
+        self.told()
+
+    def on_session_end(self, session: Session) -> None:
+        self.told()
+
+
+def failing(error: BaseException) -> Callable[..., Any]:
+    def act(*_: Any) -> Any:
+        raise error
+
+    return act
+
+
+BROKEN = [failing(ModelUnavailable("down")), failing(ValueError("odd")), failing(SystemExit(3)), list]
+
+
+@pytest.mark.parametrize("act", BROKEN)
+def test_a_compressor_that_fails_moves_nothing_and_says_so(stage: Stage, act: Callable[[Any], Any]) -> None:
+    agent = stage.agent(compressor=Engine(act), context_length=16)
+    first = agent.run_turn("One.")
+    second = agent.run_turn("Two.")
+    assert (first.outcome, second.outcome) == ("answered", "answered")
+    assert second.session_id == first.session_id
+    assert [m["content"] for m in agent.history] == ["One.", "Yes.", "Two.", "Yes."]
+    assert any("the compressor" in problem for problem in second.problems)
+    assert stage.told(durable=True) == ["sync_turn", "sync_turn"]
+
+
+def test_a_compressor_that_hangs_can_be_interrupted_and_loses_no_message(stage: Stage) -> None:
+    began, gate = threading.Event(), threading.Event()
+
+    def hang(_: Any) -> None:
+        began.set()
+        gate.wait(10)
+
+    agent = stage.agent(compressor=Engine(hang), context_length=16)
+
+    def interrupt() -> None:
+        began.wait(10)
+        agent.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    result = agent.run_turn("Are you there?")
+    thread.join()
+    gate.set()
+    assert result.outcome == "interrupted"
+    assert [m["content"] for m in agent.history] == ["Are you there?"]
+    assert stage.memory.sessions.search('"are you there"')
+    assert stage.told(durable=True) == []
+
+
+def test_compressing_that_is_interrupted_leaves_everything_as_it_was(stage: Stage) -> None:
+    agent = stage.agent(compressor=Engine(lambda _: agent.interrupt()))
+    agent.run_turn("One.")
+    before = agent.session
+    assert not agent.compress()
+    assert agent.session == before
+
+
+@pytest.mark.parametrize("told", [failing(ValueError("odd")), lambda: threading.Event().wait(10)])
+def test_a_compressor_that_can_not_be_told_holds_no_boundary_up(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, told: Callable[[], None]
+) -> None:
+    monkeypatch.setattr(lifecycle, "ENGINE_TIMEOUT", 0.02)
+    agent = stage.agent(compressor=Engine(lambda _: None, told))
+    agent.run_turn("One.")
+    before = agent.session.id
+    agent.new()
+    assert agent.session.id != before
+    assert stage.told(durable=True) == ["sync_turn", "on_session_end", "on_session_switch"]
