@@ -17,6 +17,7 @@ from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.model import ChatModel, say
 from hermes_core.contract.values import Session
 from hermes_core.errors import ModelError
+from hermes_core.safety.fence import sanitize_context
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,9 @@ _MESSAGE_OVERHEAD = 4  # tokens for role and separators, as chat templates add t
 PICTURE = 1000  # tokens that a picture costs, about: servers count 85 to 1,600 by its size
 _HEAD_SHARE = 0.25
 _TAIL_SHARE = 0.25
+_SUMMARY_SHARE = 0.25
+_HUGE_SHARE = 0.5  # a message that takes more of the context than this is not kept for being the last
+_LEAST_GAIN = 0.9  # of what a summary replaces, it may take as much as this
 _INSTRUCTIONS = """\
 You keep the minutes of a conversation between a person and an assistant that has grown too long for its context. \
 Write the summary that replaces the messages below; the assistant goes on with it and without them.
@@ -79,8 +83,10 @@ class Compressor(Protocol):
     """What makes a conversation shorter. Another engine may stand in for `SummaryCompressor`."""
 
     def compress(self, messages: Sequence[Chat], memory_context: str, cancel: Cancel) -> Compressed | None:
-        """Shorten; None when nothing can be left out. `memory_context` is what providers want kept. Never raises
-        `ModelError`.
+        """Shorten; None when nothing can be left out. `memory_context` is what providers want kept.
+
+        Called on a thread that is left behind when `cancel` is thrown. What it raises is a problem of the turn, and
+        the conversation stays as it is.
         """
         ...
 
@@ -107,17 +113,26 @@ class SummaryCompressor:
         if found is None:
             return None
         middle = messages[found.head : found.tail]
+        replaced = tokens_of(middle, self._count)
+        most = int(min(self._limits.context_length * _SUMMARY_SHARE, replaced * _LEAST_GAIN))
         try:
-            request = summary_request(middle, memory_context, self._room())
-            text, failure = say(self._model, request, cancel).text.strip(), ""
-            if not text:
-                failure = "the model wrote no summary"
+            request = summary_request(middle, memory_context, self._room(middle), most)
+            # Providers add to what is asked: a fence that the model copies from there would be stored.
+            text = sanitize_context(say(self._model, request, cancel).text).strip()
+            failure = "" if text else "the model wrote no summary"
         except ModelError as exc:
             text, failure = "", str(exc)
         if failure:
-            log.warning("the conversation was shortened without a summary: %s", failure)
-            text = left_out_note(middle)
-        return Compressed(tuple(replace_middle(messages, found, text)), len(middle), failure)
+            return Compressed(
+                tuple(replace_middle(messages, found, left_out_note(middle))), len(middle), failure
+            )
+        if (size := self._count(text)) > most:
+            text = _shortened(text, len(text) * most // size)
+        shorter = replace_middle(messages, found, text)
+        if tokens_of(shorter, self._count) >= tokens_of(messages, self._count):
+            log.info("a summary of %d messages is no shorter than they are", len(middle))
+            return None
+        return Compressed(tuple(shorter), len(middle))
 
     def on_session_start(self, session: Session, boundary_reason: str) -> None:
         """Nothing is kept between calls."""
@@ -125,9 +140,10 @@ class SummaryCompressor:
     def on_session_end(self, session: Session) -> None:
         """Nothing is kept between calls."""
 
-    def _room(self) -> int:
-        """Characters of transcript that fit into the summarising model with room for its answer."""
-        return int(self._model.context_length * 0.6) * 3
+    def _room(self, middle: Sequence[Chat]) -> int:
+        """Characters of this text that fit into the summarising model with room for its answer."""
+        text = "".join(map(_line, middle))
+        return int(self._model.context_length * 0.5 * len(text) / max(self._count(text), 1))
 
 
 def tokens_of(messages: Sequence[Chat], count: Count) -> int:
@@ -142,6 +158,10 @@ def plan(messages: Sequence[Chat], limits: Limits, count: Count) -> Plan | None:
     blocks = list(_blocks(messages))
     head = _head(messages, blocks, limits, count)
     tail = _tail(messages, blocks, limits, count)
+    # Chat templates of some models refuse two messages of one role in a row: the summary and the first of the tail.
+    role = _summary_role(messages, head)
+    starts = [start for start, _ in blocks if start >= tail > head]
+    tail = next((start for start in starts if messages[start]["role"] != role), tail)
     middle = messages[head:tail]
     if not any(not is_summary(message) for message in middle):
         return None
@@ -150,11 +170,12 @@ def plan(messages: Sequence[Chat], limits: Limits, count: Count) -> Plan | None:
 
 def replace_middle(messages: Sequence[Chat], found: Plan, text: str) -> list[Chat]:
     """The conversation with `text` as the summary in place of the planned messages."""
-    before = messages[found.head - 1]["role"] if found.head else ""
-    # Chat templates of some models refuse two messages of one role in a row.
-    role = "assistant" if before == "user" else "user"
-    summary = {"role": role, "content": f"{SUMMARY_MARK}\n{text}"}
+    summary = {"role": _summary_role(messages, found.head), "content": f"{SUMMARY_MARK}\n{text}"}
     return [*messages[: found.head], summary, *messages[found.tail :]]
+
+
+def _summary_role(messages: Sequence[Chat], head: int) -> str:
+    return "assistant" if head and messages[head - 1]["role"] == "user" else "user"
 
 
 def is_summary(message: Chat) -> bool:
@@ -170,19 +191,24 @@ def left_out_note(middle: Sequence[Chat]) -> str:
     return "\n\n".join([*earlier, note])
 
 
-def summary_request(middle: Sequence[Chat], memory_context: str, room: int) -> list[Chat]:
-    """The request for a summary; the transcript takes at most about `room` characters."""
-    previous = [_without_mark(message) for message in middle if is_summary(message)]
+def summary_request(middle: Sequence[Chat], memory_context: str, room: int, most: int) -> list[Chat]:
+    """The request for a summary of at most `most` tokens; what it is made of takes at most about `room` characters."""
+    previous = "\n\n".join(_without_mark(message) for message in middle if is_summary(message))
     rest = [message for message in middle if not is_summary(message)]
-    each = max(room // max(len(rest), 1), 200)
-    parts = [f"<previous-summary>\n{_as_data(text)}\n</previous-summary>" for text in previous]
+    parts = []
+    if previous:
+        previous = _shortened(previous, room // 2)
+        parts.append(f"<previous-summary>\n{_as_data(previous)}\n</previous-summary>")
     if memory_context.strip():
-        kept = json.dumps(_shortened(memory_context, PROVIDER_TEXT_LIMIT), ensure_ascii=False)
-        parts.append(f"<memory-provider-context>\n{_as_data(kept)}\n</memory-provider-context>")
-    lines = "\n".join(_shortened(_line(message), each) for message in rest)
+        kept = _shortened(memory_context, min(PROVIDER_TEXT_LIMIT, room // 4))
+        quoted = _as_data(json.dumps(kept, ensure_ascii=False))
+        parts.append(f"<memory-provider-context>\n{quoted}\n</memory-provider-context>")
+    left = room - sum(map(len, parts))
+    each = max(left // max(len(rest), 1), 40)
+    lines = _shortened("\n".join(_shortened(_line(message), each) for message in rest), left)
     parts.append(f"<transcript>\n{_as_data(lines)}\n</transcript>")
     return [
-        {"role": "system", "content": _INSTRUCTIONS},
+        {"role": "system", "content": f"{_INSTRUCTIONS} Use at most about {most * 3 // 4} words."},
         {"role": "user", "content": "\n\n".join(parts)},
     ]
 
@@ -213,9 +239,11 @@ def _tail(messages: Sequence[Chat], blocks: Sequence[tuple[int, int]], limits: L
     budget = limits.context_length * _TAIL_SHARE
     tail = len(messages)
     for start, end in reversed(blocks):
-        budget -= tokens_of(messages[start:end], count)
+        size = tokens_of(messages[start:end], count)
+        budget -= size
         beyond = len(messages) - start > limits.last or budget < 0
-        if (beyond and tail < len(messages)) or any(map(is_summary, messages[start:end])):
+        huge = size > limits.context_length * _HUGE_SHARE
+        if (beyond and (tail < len(messages) or huge)) or any(map(is_summary, messages[start:end])):
             break
         tail = start
     return tail
