@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible
-from hermes_core.agent.compression import Compressed, Compressor
+from hermes_core.agent.compression import Compressed, Compressor, is_summary
 from hermes_core.agent.sessions import as_text, compressions, store_message
 from hermes_core.contract.values import EndReason, Session, SessionSwitch, SwitchReason
 from hermes_core.errors import HermesError
@@ -217,19 +217,20 @@ def _rotate(life: Life, passage: Passage) -> None:
     with sessions.transaction():
         sessions.end_session(old.id, passage.end_reason)
         before = sessions.get_session(old.id)
-        carried = passage.event in ("branch", "compress")
+        child = passage.event in ("branch", "compress")
         sessions.create_session(
             passage.new.id,
             life.source or passage.new.platform,
             user=owner_of(passage.new),
-            parent_id=old.id if carried else "",
-            relation="branch" if passage.event == "branch" else "compression" if carried else "",
-            title=sessions.next_title(before.title) if before and carried and before.title else "",
+            parent_id=old.id if child else "",
+            relation="branch" if passage.event == "branch" else "compression" if child else "",
+            title=sessions.next_title(before.title) if before and child and before.title else "",
             model=life.model_name,
             identity=passage.new.to_dict(),
         )
         for message in passage.messages or ():
-            store_message(life.memory, passage.new.id, message)
+            carried = passage.event == "compress" and not is_summary(message)
+            store_message(life.memory, passage.new.id, message, carried=carried)
     adopt(life, passage.new, passage.messages or [])
 
 

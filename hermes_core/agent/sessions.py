@@ -57,7 +57,9 @@ def successor(session: Session, parent: bool) -> Session:
     return replace(session, id=uuid.uuid4().hex, parent_id=session.id if parent else "")
 
 
-def store_message(memory: Memory, session_id: str, message: Chat, ref: str = "", speaker: str = "") -> int:
+def store_message(
+    memory: Memory, session_id: str, message: Chat, ref: str = "", speaker: str = "", carried: bool = False
+) -> int:
     """Put one chat message into state.db."""
     return memory.sessions.append_message(
         session_id,
@@ -69,6 +71,7 @@ def store_message(memory: Memory, session_id: str, message: Chat, ref: str = "",
         reasoning=message.get("reasoning", ""),
         speaker=speaker,
         ref=ref,
+        carried=carried,
     )
 
 

@@ -213,8 +213,12 @@ class SessionDB(SessionFile):
         timestamp: float | None = None,
         speaker: str = "",
         ref: str = "",
+        carried: bool = False,
     ) -> int:
-        """Store one message and return its id. `ref` is its own id elsewhere: a second one with it adds nothing."""
+        """Store one message and return its id. `ref` is its own id elsewhere: a second one with it adds nothing.
+
+        One that is `carried` along by a compression is found in the session before, and not here again.
+        """
         message = {
             "role": role,
             "content": content,
@@ -225,6 +229,7 @@ class SessionDB(SessionFile):
             "timestamp": timestamp,
             "speaker": speaker,
             "ref": ref,
+            "carried": carried,
         }
         with self._database.transaction() as connection:
             key = writes.key_of(connection, session_id)
@@ -305,8 +310,8 @@ class SessionDB(SessionFile):
         return reads.around(self._database, message_id, window, roles)
 
     def transcript(self, session_id: str, last_message_id: int | None = None) -> StoredTranscript:
-        """A reader of the session up to a message (all of it for None), for who learns from it: without turns that an
-        agent began and that did not end, or that it kept from memory.
+        """A reader of the session up to a message (all of it for None), for who learns from it: without what a
+        compression carried along, and without turns that an agent began and that did not end, or kept from memory.
         """
 
         def read() -> list[StoredMessage]:

@@ -31,7 +31,7 @@ class Filters:
 
     def sql(self) -> tuple[str, list[Any]]:
         """Conditions on messages `m` and sessions `s`, and their parameters."""
-        conditions = ["m.position IS NOT NULL"]
+        conditions = ["m.state < 2"]
         parameters: list[Any] = []
         for column, operator, values in (
             ("m.role", "IN", self.roles),

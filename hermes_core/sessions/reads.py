@@ -38,13 +38,13 @@ def around(database: Database, message_id: int, window: int, roles: Sequence[str
 def ended(
     database: Database, session_id: str, messages: Sequence[records.StoredMessage]
 ) -> list[records.StoredMessage]:
-    """Those of a session's messages that belong to no turn, or to a completed one."""
+    """Those of a session's messages that were said there, in no turn or in a completed one."""
     rows = database.execute(
         "SELECT t.id FROM turns t JOIN sessions s ON s.key = t.session_key WHERE s.id = ? AND t.state = 0",
         (records.storable(session_id),),
     )
     known = {"", *(row[0] for row in rows)}
-    return [message for message in messages if records.turn_of_ref(message.ref) in known]
+    return [m for m in messages if not m.carried and records.turn_of_ref(m.ref) in known]
 
 
 def completed(

@@ -20,11 +20,14 @@ Relation = Literal["", "compression", "branch", "delegation"]
 
 
 class State(IntEnum):
-    """Of a message. Compacted ones left the context and are still found; rewound ones are shown nowhere."""
+    """Of a message. Compacted ones left the context and are still found; rewound ones are shown nowhere; carried ones
+    stand in the session before, which was compressed: they are in the context, and are found there.
+    """
 
     LIVE = 0
     COMPACTED = 1
     REWOUND = 2
+    CARRIED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class StoredMessage:
     reasoning: str = ""
     parts: tuple[Any, ...] = ()
     compacted: bool = False
+    carried: bool = False
 
     def as_chat(self) -> dict[str, Any]:
         """In the OpenAI chat form, with all its parts."""
@@ -188,6 +192,7 @@ def message_of(row: sqlite3.Row) -> StoredMessage:
         reasoning=row["reasoning"],
         parts=tuple(json.loads(row["parts"] or "[]")),
         compacted=row["state"] == State.COMPACTED,
+        carried=row["state"] == State.CARRIED,
     )
 
 
@@ -265,6 +270,7 @@ def columns_of(message: Mapping[str, Any], now: float) -> dict[str, Any]:
     calls = as_json(list(called) if isinstance(called, list | tuple) else [])
     at = epoch_seconds(message.get("timestamp"))
     return {
+        "state": State.CARRIED if message.get("carried") else State.LIVE,
         "role": storable(str(message.get("role", ""))),
         "content": text,
         "parts": as_json(list(content)) if isinstance(content, list | tuple) else "",

@@ -45,7 +45,7 @@ _BROKEN_TURNS = """
 _POSITIONS = """
     UPDATE messages SET position = numbered.position FROM (
         SELECT id, row_number() OVER (PARTITION BY session_key ORDER BY id) - 1 AS position
-        FROM messages WHERE state < 2
+        FROM messages WHERE state <> 2
     ) AS numbered WHERE messages.id = numbered.id
 """
 _COUNTS = """

@@ -101,7 +101,7 @@ def search(
 
 
 def _shown(database: Database, ids: Sequence[int]) -> dict[int, sqlite3.Row]:
-    sql = f"{_HITS} WHERE m.id IN (SELECT value FROM json_each(?)) AND m.position IS NOT NULL"
+    sql = f"{_HITS} WHERE m.id IN (SELECT value FROM json_each(?)) AND m.state < 2"
     return {row["id"]: row for row in database.execute(sql, (json.dumps(ids),))}
 
 

@@ -21,10 +21,10 @@ USAGE = (
 """Counters of a session."""
 
 _INSERT_MESSAGE = """
-    INSERT INTO messages (session_key, position, size, timestamp, role, speaker, ref, tool_name, tool_call_id,
+    INSERT INTO messages (session_key, position, state, size, timestamp, role, speaker, ref, tool_name, tool_call_id,
                           content, tool_calls, reasoning, parts)
     VALUES (:session_key, (SELECT coalesce(max(position), -1) + 1 FROM messages WHERE session_key = :session_key),
-            :size, :timestamp, :role, :speaker, :ref, :tool_name, :tool_call_id,
+            :state, :size, :timestamp, :role, :speaker, :ref, :tool_name, :tool_call_id,
             :content, :tool_calls, :reasoning, :parts)
 """
 _COUNT_MESSAGE = """

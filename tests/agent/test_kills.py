@@ -42,8 +42,8 @@ def dying_after(name):
 
 def dying_in_rotate():
     stored = lifecycle.store_message
-    def store(*given):
-        stored(*given)
+    def store(*given, **more):
+        stored(*given, **more)
         die()
     lifecycle.store_message = store
 

@@ -208,6 +208,25 @@ def test_a_compression_goes_on_in_a_child_that_the_list_shows_as_one_entry(stage
     assert sessions.search("Message 1")
 
 
+def test_what_a_compression_carries_along_is_found_once_and_told_once(stage: Stage) -> None:
+    agent = stage.agent(compressor=Engine())
+    talk(agent, 2)
+    began = agent.session.id
+    for number in range(2, 5):
+        agent.compress()
+        agent.run_turn(f"Message {number}.")
+    sessions = stage.memory.sessions
+    assert [hit.session_id for hit in sessions.search('"Message 0"')] == [began]
+    assert [hit.text for hit in sessions.everything(10_000) or ()].count("Message 0.") == 1
+    assert agent.history[0]["content"] == sessions.get_messages(agent.session.id)[0].content == "Message 0."
+    agent.close()
+    stage.told(durable=True)
+    ends = [call["reader"].messages() for call in stage.provider.of("on_session_end")]
+    told = [m["content"] for messages in ends for m in messages if m["role"] == "user"]
+    assert told == [f"Message {number}." for number in range(5)]
+    assert sessions.check() == []
+
+
 def test_without_a_summary_nothing_moves_and_nothing_is_lost(stage: Stage) -> None:
     stage.config("agent: {protect_last: 1}")
     agent = stage.agent()
