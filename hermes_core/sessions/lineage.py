@@ -6,6 +6,7 @@ compression; a session that began while its parent lived was delegated by it.
 
 from __future__ import annotations
 
+import itertools
 import re
 import sqlite3
 import unicodedata
@@ -169,13 +170,25 @@ def clean_title(title: str) -> str:
 
 
 def next_title(connection: Reads, title: str) -> str:
-    """`title` if no session has it or a number of it, else the next number: "Plan", "Plan #2", "Plan #3"."""
-    base = _base(clean_title(title))
-    taken = _numbers(connection, base)
-    if not base or not taken:
+    """`title` if no session has it or a number of it, else the next number: "Plan", "Plan #2", "Plan #3".
+
+    A number that the title has of its own is a part of it: "Issue #5" goes on as "Issue #5 #2".
+    """
+    wanted = clean_title(title)
+    base = _base(wanted)
+    if base != wanted and not _taken(connection, wanted):
+        return wanted
+    if not _taken(connection, base):
+        base = wanted
+    numbers = _numbers(connection, base)
+    if not numbers:
         return base
-    suffix = f" #{max(taken) + 1}"
-    return base[: MAX_TITLE - len(suffix)].rstrip() + suffix
+    for number in itertools.count(max(numbers) + 1):
+        suffix = f" #{number}"
+        found = base[: MAX_TITLE - len(suffix)].rstrip() + suffix
+        if not _taken(connection, found):  # a long title is cut, and another may begin like it
+            break
+    return found
 
 
 def set_title(connection: Reads, session_id: str, title: str) -> str:
@@ -217,6 +230,13 @@ def titled(connection: Reads, title: str) -> str | None:
 def _base(title: str) -> str:
     match = _NUMBERED.match(title)
     return match[1] if match else title
+
+
+def _taken(connection: Reads, title: str) -> bool:
+    return (
+        connection.execute("SELECT 1 FROM sessions WHERE title = ? AND title <> ''", (title,)).fetchone()
+        is not None
+    )
 
 
 def _numbers(connection: Reads, base: str) -> dict[int, str]:

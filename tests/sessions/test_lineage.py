@@ -118,6 +118,22 @@ def test_titles_count_up_along_the_conversation(db: SessionDB) -> None:
     assert db.next_title("Other") == "Other"
 
 
+def test_a_number_of_its_own_stays_part_of_a_title(db: SessionDB) -> None:
+    for number, title in enumerate(["Fix #5", "Fix #7", "Fix #5", "Fix #5 #2", "Fix", "Fix", "#3", ""]):
+        db.create_session(f"s{number}", title=title)
+    titles = [s.title for s in map(db.get_session, map("s{}".format, range(8))) if s]
+    assert titles == ["Fix #5", "Fix #7", "Fix #5 #2", "Fix #5 #3", "Fix #8", "Fix #9", "#3", ""]
+    assert db.find_session("Fix #5") == db.get_session("s3")
+
+
+def test_long_titles_that_are_cut_for_their_number_stay_different(db: SessionDB) -> None:
+    for number in range(12):
+        db.create_session(f"s{number}", title="x" * 100 if number % 2 else "x" * 98 + "yz")
+    titles = {entry.session.title for entry in db.list_sessions()}
+    assert len(titles) == 12
+    assert max(map(len, titles)) == 100
+
+
 def test_a_title_in_use_is_refused_and_an_ancestor_gives_it_up(db: SessionDB) -> None:
     chain(db, "a", "b")
     db.set_title("a", "Plan")
