@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from hermes_core.agent.cancel import Cancel
 from hermes_core.errors import LockTimeout
 from hermes_core.home import HermesHome
 from hermes_core.storage.files import ensure_folder, locked
@@ -68,6 +71,22 @@ def lock_path(folder: Path, prefix: str, session_id: str) -> Path:
     if len(name) > _LONGEST:
         name = hashlib.sha256(name.encode()).hexdigest()
     return folder / f"{prefix}{name}"
+
+
+@contextlib.contextmanager
+def locked_unless_stopped(path: Path, seconds: float, cancel: Cancel) -> Iterator[None]:
+    """`locked`, for a wait that the person may stop: raises `Cancelled` then, and `LockTimeout` as `locked` does."""
+    until = time.monotonic() + seconds
+    with contextlib.ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(locked(path, timeout=0.0))
+                break
+            except LockTimeout:
+                if time.monotonic() > until:
+                    raise
+            cancel.wait(0.05)
+        yield
 
 
 def _lock_file(path: Path) -> Path:

@@ -12,17 +12,18 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible
 from hermes_core.agent.compression import Compressed, Compressor, is_summary
-from hermes_core.agent.sessions import as_text, compressions, store_message
+from hermes_core.agent.sessions import as_text, compressed, find_session, store_message
+from hermes_core.config_keys import AgentConfig
 from hermes_core.contract.values import EndReason, Session, SessionSwitch, SwitchReason
 from hermes_core.errors import HermesError
-from hermes_core.manager.call import attempt
+from hermes_core.manager.attempt import attempt
 from hermes_core.memory import Memory
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.tool import owner_of
@@ -98,6 +99,8 @@ class Passage:
     memory_context: str = ""
     taken_back: tuple[str, ...] = ()
     stopped: bool = False
+    failed: bool = False
+    began: float = field(default_factory=time.monotonic)
 
     @property
     def ending(self) -> Session:
@@ -147,7 +150,7 @@ def _initialize(life: Life, passage: Passage) -> None:
 def _pre_compress(life: Life, passage: Passage) -> None:
     if life.skip_memory:
         return
-    count = compressions(life.memory, passage.ending)
+    count = len(compressed(life.memory, passage.ending))
     told = life.memory.sessions.transcript(passage.ending.id).messages()
     ask = partial(life.memory.manager.on_pre_compress, as_text(told), count, passage.ending)
     passage.memory_context = redact(interruptible(ask, passage.cancel, "agent-pre-compress"))
@@ -184,7 +187,11 @@ def _recover(life: Life, passage: Passage) -> None:
         stored_after=since,
         unless=lambda turn_id: outbox.knows(provider, "sync_turn", turn_id),
     )
-    added = life.memory.manager.recover((found.turn, passage.new) for found in turns)
+    added = life.memory.manager.recover(
+        # Who resumes it may be in another place than those who spoke in it.
+        (found.turn, Session.from_dict(found.identity) if found.identity else passage.new)
+        for found in turns
+    )
     if added:
         log.info(
             "%d turns of session %s were stored and not on their way; they are now", added, passage.new.id
@@ -192,8 +199,8 @@ def _recover(life: Life, passage: Passage) -> None:
 
 
 def _shutdown(life: Life, passage: Passage) -> None:
-    del passage
-    life.memory.manager.shutdown_all(SHUTDOWN_TIMEOUT)
+    spent = time.monotonic() - passage.began
+    life.memory.manager.shutdown_all(max(SHUTDOWN_TIMEOUT - spent, 1.0))
 
 
 # ------------------------------------------------------------------- steps: rows
@@ -400,12 +407,23 @@ def cross(life: Life, passage: Passage) -> Passage:
             if not no_way_back:
                 raise
             stopped_by = exc
-        if passage.stopped or (not done and name in _GROUND):
+        passage.failed = not done and name in _GROUND
+        if passage.stopped or passage.failed:
             break
         no_way_back = no_way_back or name in _GROUND
     if stopped_by is not None:
         raise stopped_by
     return passage
+
+
+def end_crashed(life: Life, session_id: str) -> None:
+    """End a session whose process died, or the one it had just been compressed into, if it is open still."""
+    sessions = life.memory.sessions
+    stored = sessions.get_session(sessions.compression_tip(session_id))
+    if stored is not None and stored.ended_at is None:
+        found = find_session(life.memory, stored.id, life.session)
+        # It may have had a memory where this agent has none.
+        cross(replace(life, skip_memory=False), Passage("crash", None, found))
 
 
 _LAST = frozenset({"evict", "close", "shutdown", "crash"})
@@ -429,8 +447,9 @@ def adopt(life: Life, session: Session, messages: Sequence[Chat]) -> None:
     life.session, life.history = session, list(messages)
 
 
-def cadence_due(life: Life, every: int, quiet: float) -> bool:
-    """Whether a chat that never ends should be told of: `every` turns since the last time, and `quiet` seconds."""
+def cadence_due(life: Life, settings: AgentConfig) -> bool:
+    """Whether a chat that never ends should be told of: so many turns since the last time, and so long a quiet."""
+    every, quiet = settings.cadence_turns, settings.cadence_minutes * 60
 
     def look() -> bool:
         sessions, key = life.memory.sessions, f"cadence:{life.session.id}"

@@ -21,11 +21,11 @@ from typing import Any, Self
 
 from hermes_core.agent.answer import Chat, Usage
 from hermes_core.agent.cancel import Cancel, Cancelled
-from hermes_core.agent.claims import lock_path
+from hermes_core.agent.claims import lock_path, locked_unless_stopped
 from hermes_core.agent.compression import Compressor, Limits, SummaryCompressor, text_of, tokens_of
 from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegate_tool
 from hermes_core.agent.exchange import Called, Exchange, unheard, untold
-from hermes_core.agent.lifecycle import Event, Life, Passage, cadence_due, cross
+from hermes_core.agent.lifecycle import Event, Life, Passage, cadence_due, cross, end_crashed
 from hermes_core.agent.model import ChatModel, Hear
 from hermes_core.agent.prompt import PromptParts, context_file, mended, read_part, system_prompt
 from hermes_core.agent.review import Background, Review, Reviewer
@@ -48,7 +48,6 @@ from hermes_core.memory import Memory
 from hermes_core.recall.rank import count_tokens
 from hermes_core.recalled import TurnRecall
 from hermes_core.skills.store import SkillStore
-from hermes_core.storage.files import locked
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +101,7 @@ class Agent:
         self._toolsets = None if wanted is None else frozenset(wanted)
         self._skip_memory = skip_memory
         self.belt = Toolbelt(self._own_tools(), self._toolsets, self._settings.result_limit)
+        self._own_background = background is None
         behind = background or Background()
         self._reviewer = Reviewer(memory, auxiliary or model, self.belt, behind, reviewed)
         self._tidier = Tidier(memory, auxiliary or model, behind, reviewed, clock)
@@ -124,7 +124,7 @@ class Agent:
         )
         stored = memory.sessions.get_session(session.id)
         cross(self._life, Passage("open" if stored else "start", None, session))
-        self._reviewer.hydrate(self._life.history)
+        self._reviewer.hydrate(self.session, self._life.history)
         self._last_prompt_tokens = 0
 
     @property
@@ -149,7 +149,7 @@ class Agent:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What of memory did not work since the last turn began, a sentence each."""
+        """What did not work since the last turn, a sentence each; the result of the next one tells of it as well."""
         return tuple(self._life.problems)
 
     # -------------------------------------------------------------------- turn
@@ -171,11 +171,12 @@ class Agent:
         try:
             if self._own_cancel:
                 self._cancel.clear()
-            self._life.problems.clear()
             exchange = self._exchange(turn, hear, called)
             self._run(turn, exchange)
             self._finish(turn, exchange)
-            return self._result(turn, exchange)
+            result = self._result(turn, exchange)
+            self._life.problems.clear()
+            return result
         finally:
             self._busy.release()
 
@@ -244,16 +245,9 @@ class Agent:
 
         Raises `SessionError` when there are none.
         """
-        asked = undoable(self.memory, self.session)
-        if turns < 1 or len(asked) < turns:
-            known = (
-                f"of {turns} turns only {len(asked)} can be taken back"
-                if asked
-                else "there is no turn to take back"
-            )
-            raise SessionError(known, "what was said before a compression or in another session stays")
-        self._cross("rewind", self.session, rewind_to=asked[-turns].id)
-        return asked[-turns].content
+        first = undoable(self.memory, self.session, turns)
+        self._cross("rewind", self.session, rewind_to=first.id)
+        return first.content
 
     def compress(self) -> bool:
         """Summarise the middle of the conversation and go on in a child session; whether that happened.
@@ -267,22 +261,18 @@ class Agent:
             return False
 
     def _compress(self) -> bool:
-        before, until = self.session.id, time.monotonic() + COMPRESS_WAIT
+        before = self.session.id
         lock = lock_path(self.memory.home.path / "locks", "compress-", before)
-        while True:
-            try:
-                with locked(lock, timeout=0.0):
-                    tip = self.memory.sessions.compression_tip(before)
-                    if tip != before:
-                        self._cross("resume", find_session(self.memory, tip, self.session))
-                    else:
-                        self._cross("compress", successor(self.session, parent=True), cancel=self._cancel)
-                return self.session.id != before
-            except LockTimeout as exc:
-                if time.monotonic() > until:
-                    log.warning("session %s was not compressed: %s", before, exc)
-                    return False
-            self._cancel.wait(0.05)
+        try:
+            with locked_unless_stopped(lock, COMPRESS_WAIT, self._cancel):
+                tip = self.memory.sessions.compression_tip(before)
+                if tip != before:
+                    self._cross("resume", find_session(self.memory, tip, self.session))
+                else:
+                    self._cross("compress", successor(self.session, parent=True), cancel=self._cancel)
+        except LockTimeout as exc:
+            self._life.problems.append(f"the conversation was not made shorter: {exc}")
+        return self.session.id != before
 
     def commit_memory_session(self, messages: Sequence[Chat] = ()) -> None:
         """Let providers learn from the session so far without ending it, as before its id changes.
@@ -295,14 +285,12 @@ class Agent:
     def shutdown_memory_provider(self, messages: Sequence[Chat] = ()) -> None:
         """End the session and shut all providers down, as at the end of the process, within 15 seconds."""
         del messages
-        self._reviewer.background.stop()
+        self._stop_review()
         self._cross("shutdown", self.session)
 
     def end_crashed(self, session_id: str) -> None:
         """End a session whose process died: what it stored goes on its way, and providers are told of the end."""
-        stored = self.memory.sessions.get_session(session_id)
-        if stored is not None and stored.ended_at is None:
-            cross(self._life, Passage("crash", None, find_session(self.memory, session_id, self.session)))
+        end_crashed(self._life, session_id)
 
     def evict(self) -> None:
         """End the session because nobody has spoken for long; it can be resumed."""
@@ -310,7 +298,7 @@ class Agent:
 
     def close(self) -> None:
         """End the session. The memory stays open: other agents may use it."""
-        self._reviewer.background.stop()
+        self._stop_review()
         self._cross("close", self.session)
         if self._skills is not None:
             self._skills.close()
@@ -338,8 +326,7 @@ class Agent:
         )
 
     def _run(self, turn: Turn, exchange: Exchange) -> None:
-        settings = self._settings
-        quiet = cadence_due(self._life, settings.cadence_turns, settings.cadence_minutes * 60)
+        quiet = cadence_due(self._life, self._settings)
         self._keep(turn, {"role": "user", "content": turn.content})
         try:
             self._life.attempt("making room for the turn", lambda: self._make_room(turn, quiet))
@@ -457,6 +444,10 @@ class Agent:
         """Wait for a background review; whether none runs any more."""
         return self._reviewer.background.wait(timeout)
 
+    def _stop_review(self) -> None:
+        if self._own_background:  # in a shared one another agent's review may be running
+            self._reviewer.background.stop()
+
     def _count_turn(self, turn: Turn) -> None:
         if self._skip_memory:
             return
@@ -474,8 +465,10 @@ class Agent:
     def _cross(self, event: Event, new: Session, **given: Any) -> Passage:
         before = self.session.id
         passage = cross(self._life, Passage(event, self.session, new, **given))
+        if passage.failed:
+            raise SessionError(self._life.problems.pop(), "the conversation is where it was")
         if self.session.id != before and event != "compress":
-            self._reviewer.hydrate(self._life.history)
+            self._reviewer.hydrate(self.session, self._life.history)
         if self.session.id != before or event in ("rewind", "compress"):
             self._last_prompt_tokens = 0
         return passage

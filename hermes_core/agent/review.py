@@ -15,9 +15,11 @@ from typing import Any, Literal
 
 from hermes_core.agent.answer import Chat, ToolRequest
 from hermes_core.agent.cancel import Cancel, Cancelled
+from hermes_core.agent.compression import is_summary
 from hermes_core.agent.exchange import Exchange
 from hermes_core.agent.model import ChatModel
 from hermes_core.agent.prompt import mended
+from hermes_core.agent.sessions import turns_of
 from hermes_core.agent.tools import Toolbelt, arguments_of
 from hermes_core.contract.values import Session
 from hermes_core.errors import ModelError
@@ -123,9 +125,11 @@ class Reviewer:
     def _interval(self) -> int:
         return self._memory.config.memory.nudge_interval if self._memory.config.agent.review else 0
 
-    def hydrate(self, history: Sequence[Chat]) -> None:
+    def hydrate(self, session: Session, history: Sequence[Chat]) -> None:
         """Take up the count where the stored conversation left it."""
-        self._since_memory = turns_since_memory(history, self._interval)
+        self._since_memory = turns_since_memory(
+            history, self._interval, lambda: turns_of(self._memory, session)
+        )
 
     def turn_done(self, used_memory: bool) -> bool:
         """Count a turn; whether a review is due. Counted only when there is a memory tool and a file for it to write."""
@@ -157,7 +161,9 @@ class Reviewer:
         Who throws `stopped`, or presses Ctrl-C, waits no longer.
         """
         least = self._memory.config.memory.flush_min_turns
-        asked = sum(message["role"] == "user" for message in history)
+        if any(map(is_summary, history)):
+            least = min(least, 1)  # a conversation that was compressed has had its turns
+        asked = sum(message["role"] == "user" and not is_summary(message) for message in history)
         if not least or asked < least or not session.primary or not self._keeps_notes():
             return
         seconds, flusher = self._memory.config.agent.flush_seconds, Background()
@@ -227,17 +233,21 @@ class Reviewer:
         return ""
 
 
-def turns_since_memory(history: Sequence[Chat], interval: int) -> int:
+def turns_since_memory(history: Sequence[Chat], interval: int, turns: Callable[[], int] = lambda: 0) -> int:
     """Turns of the person since the last memory call or review, as the history tells: an agent made anew for each
-    message keeps the cadence.
+    message keeps the cadence. `turns` counts those of a conversation that was compressed, which it shows no longer.
     """
-    count = 0
+    if not interval:
+        return 0
+    count, hidden = 0, False
     for message in history:
-        if message["role"] == "user":
+        if is_summary(message):
+            hidden = True
+        elif message["role"] == "user":
             count += 1
         elif any(call["function"]["name"] == "memory" for call in message.get("tool_calls", ())):
-            count = 0
-    return count % interval if interval else 0
+            count, hidden = 0, False
+    return (turns() if hidden else count) % interval
 
 
 def _change(request: ToolRequest, result: str) -> str:

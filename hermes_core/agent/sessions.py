@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from hermes_core.agent.answer import Chat
-from hermes_core.agent.compression import text_of
+from hermes_core.agent.compression import SUMMARY_MARK, text_of
 from hermes_core.agent.turn import Turn
 from hermes_core.contract.values import Message, Session
 from hermes_core.errors import SessionError
@@ -41,15 +41,23 @@ def find_session(memory: Memory, text: str, mine: Session) -> Session:
     return replace(mine, id=known.id, parent_id=known.parent_id)
 
 
-def undoable(memory: Memory, session: Session) -> list[StoredMessage]:
-    """The person's messages that can be taken back, oldest first: after a compression those that were said since.
+def undoable(memory: Memory, session: Session, turns: int) -> StoredMessage:
+    """The person's message that begins the last `turns` turns, to take them back. Raises `SessionError` without so many.
 
     What a compression carried along belongs to turns of the session before, which providers know under that one.
     """
     stored = memory.sessions.get_session(session.id)
     carried = stored is not None and stored.relation == "compression"
     messages = memory.sessions.get_messages(session.id)
-    return [m for m in messages if m.role == "user" and (m.ref or not carried)]
+    said = [m for m in messages if m.role == "user" and not m.content.startswith(SUMMARY_MARK)]
+    asked = [m for m in said if m.ref or not carried]
+    if turns < 1 or len(asked) < turns:
+        few = f"of {turns} turns only {len(asked)} can be taken back"
+        raise SessionError(
+            few if asked else "there is no turn to take back",
+            "what was said before a compression or in another session stays",
+        )
+    return asked[-turns]
 
 
 def successor(session: Session, parent: bool) -> Session:
@@ -87,11 +95,16 @@ def as_text(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     return [Message(role=m["role"], content=text_of(m.get("content"))) for m in messages]
 
 
-def compressions(memory: Memory, session: Session) -> int:
-    """How often the conversation that this session belongs to was compressed before."""
-    count = 0
+def compressed(memory: Memory, session: Session) -> list[str]:
+    """The sessions that were compressed into this one, the last first."""
+    before: list[str] = []
     found = memory.sessions.get_session(session.id)
-    while found is not None and found.relation == "compression" and count < 100:
-        count += 1
+    while found is not None and found.relation == "compression" and len(before) < 100:
+        before.append(found.parent_id)
         found = memory.sessions.get_session(found.parent_id)
-    return count
+    return before
+
+
+def turns_of(memory: Memory, session: Session) -> int:
+    """How many turns the conversation had, in this session and those that were compressed into it."""
+    return sum(map(memory.sessions.turn_count, [session.id, *compressed(memory, session)]))

@@ -147,7 +147,12 @@ def _run(
     def work() -> tuple[Any, BaseException | None]:
         return attempt(lambda: _text(tool.run(arguments, session)))
 
-    return work() if tool.quick else interruptible(work, cancel, f"agent-tool-{tool.name}")
+    if not tool.quick:
+        return interruptible(work, cancel, f"agent-tool-{tool.name}")
+    result, failure = work()
+    if isinstance(failure, SystemExit):  # on the turn's own thread it is a SIGTERM's
+        raise failure
+    return result, failure
 
 
 def _text(result: Any) -> str:
