@@ -12,7 +12,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
@@ -48,8 +48,10 @@ from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.prefetch import CHARS_PER_TOKEN, within
 from hermes_core.recall.rank import MOST_TOLD, count_tokens
 from hermes_core.recalled import Recalled, RecallReport, Told, TurnRecall, found_item, recalled
+from hermes_core.sessions import recipients
 from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.records import CompletedTurn
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SessionSearchTool, owner_of
 
@@ -290,6 +292,7 @@ class Memory:
             messages=stored,
             at=time.time() if (given := epoch_seconds(at)) is None else given,
         )
+        recipients.note(self.sessions, self._selected)
         self.sessions.append_turn(session.id, stored, turn.id, turn.number, at=turn.at)
         self._hand_on(partial(self.manager.sync_all, turn, session))
         if warm:
@@ -350,6 +353,19 @@ class Memory:
         ]
 
     # --------------------------------------------------------------------- end
+
+    def missing_turns(self, since: int = 0, session_id: str | None = None) -> Iterator[CompletedTurn]:
+        """Completed turns that were meant for the provider and not put in its outbox, through a kill in between."""
+        name = self._external
+        if not name:
+            return iter(())
+        turns = self.sessions.complete_turns(
+            since,
+            session_id=session_id,
+            stored_after=self.manager.recover_since(),
+            unless=partial(self.manager.outbox.knows, name, "sync_turn"),
+        )
+        return filter(recipients.meant_for(self.sessions, name), turns)
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Wait until the provider has taken all writes; False when some stay in the outbox."""
@@ -425,12 +441,7 @@ class Memory:
         mark, newest = f"handed:{self._external}", self.sessions.last_turn_key()
         handed = self.sessions.get_meta(mark)
         if handed is not None and int(handed) < newest:
-            outbox, since = self.manager.outbox, self.manager.recover_since()
-            missing = self.sessions.complete_turns(
-                int(handed),
-                stored_after=since,
-                unless=lambda turn_id: outbox.knows(self._external, "sync_turn", turn_id),
-            )
+            missing = self.missing_turns(int(handed))
             self.manager.recover(
                 (one.turn, Session.from_dict(one.identity)) for one in missing if one.identity
             )

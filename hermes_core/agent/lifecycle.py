@@ -178,19 +178,12 @@ def _switch(life: Life, passage: Passage) -> None:
 
 
 def _recover(life: Life, passage: Passage) -> None:
-    provider = life.memory.selected
-    if life.skip_memory or not provider:
+    if life.skip_memory:
         return
-    outbox, since = life.memory.manager.outbox, life.memory.manager.recover_since()
-    turns = life.memory.sessions.complete_turns(
-        session_id=passage.new.id,
-        stored_after=since,
-        unless=lambda turn_id: outbox.knows(provider, "sync_turn", turn_id),
-    )
     added = life.memory.manager.recover(
         # Who resumes it may be in another place than those who spoke in it.
         (found.turn, Session.from_dict(found.identity) if found.identity else passage.new)
-        for found in turns
+        for found in life.memory.missing_turns(session_id=passage.new.id)
     )
     if added:
         log.info(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hermes_core.memory import open_memory
 from hermes_core.testing.fakes import RecordingProvider
 from hermes_core.testing.model_server import Reply
 
@@ -49,3 +50,20 @@ def test_a_turn_that_was_stopped_is_in_no_transcript_for_a_provider(stage: Stage
     for messages in (end["reader"].messages(), before["messages"]):
         assert [m["content"] for m in messages] == ["Whole.", "Yes.", "Whole again.", "Yes."]
     assert "Broken off." in [m["content"] for m in agent.history]
+
+
+def test_what_was_said_while_the_provider_was_off_does_not_reach_it_when_it_is_on_again(stage: Stage) -> None:
+    turned_off: str = ""
+    told: list[str] = []
+    for provider, text in (
+        (stage.provider, "With it."),
+        (turned_off, "Without it."),
+        (RecordingProvider(), "Again."),
+    ):
+        with open_memory(stage.home, provider=provider) as memory:
+            agent = stage.agent(memory, session_id="s1")
+            agent.run_turn(text)
+            assert memory.flush(10)
+            if isinstance(provider, RecordingProvider):
+                told += [call["turn"].user for call in provider.of("sync_turn")]
+    assert told == ["With it.", "Again."]
