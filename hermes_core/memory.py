@@ -44,6 +44,7 @@ from hermes_core.loader.entry import LoadControl, ProviderEntry, State
 from hermes_core.loader.load import Loaded, load_provider
 from hermes_core.loader.observers import load_observers
 from hermes_core.logs import LogFile
+from hermes_core.manager import at_exit
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.prefetch import CHARS_PER_TOKEN, within
 from hermes_core.recall.rank import MOST_TOLD, count_tokens
@@ -148,6 +149,7 @@ class Memory:
             elif chosen:
                 self._load(chosen)
             undo.pop_all()
+        at_exit.note(self)
 
     @property
     def local_session(self) -> Session:
@@ -372,7 +374,10 @@ class Memory:
         return self.manager.flush(timeout)
 
     def close(self, timeout: float = 15.0) -> None:
-        """Shut the providers down and close the databases. What was not sent stays in the outbox."""
+        """Shut the providers down and close the databases, at the latest when the program ends. What was not sent
+        stays in the outbox.
+        """
+        at_exit.forget(self)
         if self._external and not self.manager.closed:
             self._read("past sessions", self._recover, None)
         self.manager.shutdown_all(timeout)

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FORGETFUL = """
+import os, sys
+from hermes_core import open_memory
+from hermes_core.testing.fakes import RecordingProvider
+
+class Told(RecordingProvider):
+    def answer(self, hook, **given):
+        if hook in ("sync_turn", "shutdown"):
+            print(hook, flush=True)
+        return super().answer(hook, **given)
+
+memory = open_memory(sys.argv[1], provider=Told)
+session = memory.start_session()
+memory.end_turn(session, "Hello.", "Hello.")
+if sys.argv[2] == "fork":
+    assert memory.flush(10)
+    if os.fork() == 0:
+        sys.exit(0)
+    os.wait()
+    print("waited", flush=True)
+if sys.argv[2] == "closed":
+    memory.close()
+"""
+
+
+@pytest.mark.parametrize("end", ["open", "closed", "fork"])
+def test_a_memory_that_nobody_closed_is_closed_when_the_program_ends(tmp_path: Path, end: str) -> None:
+    if end == "fork" and not hasattr(os, "fork"):
+        pytest.skip("needs fork")
+    command = [sys.executable, "-c", FORGETFUL, str(tmp_path), end]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    told = ["sync_turn", "waited", "shutdown"] if end == "fork" else ["sync_turn", "shutdown"]
+    assert done.stdout.split() == told
+    assert done.stderr == ""
