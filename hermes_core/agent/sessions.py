@@ -36,7 +36,10 @@ def find_session(memory: Memory, text: str, mine: Session) -> Session:
     """The stored session that `text` names, of the same person as `mine`. Raises `SessionError`."""
     found = memory.sessions.find_session(text)
     if found is None or (mine.user_id and found.user != owner_of(mine)):
-        raise SessionError(f"there is no session {text!r}", "list them with `hermes sessions list`")
+        raise SessionError(
+            f"there is no session {text!r}",
+            "list them with `hermes sessions list`; a part of an id must begin no other",
+        )
     known = memory.sessions.get_session(memory.sessions.compression_tip(found.id)) or found
     return replace(mine, id=known.id, parent_id=known.parent_id)
 

@@ -142,6 +142,7 @@ class ModelServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # of five, the default, the kernel refuses some when fifty people speak at once
 
     def __init__(self, owner: ModelServer) -> None:
         self.owner = owner
