@@ -12,7 +12,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
@@ -49,10 +49,10 @@ from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.prefetch import CHARS_PER_TOKEN, within
 from hermes_core.recall.rank import MOST_TOLD, count_tokens
 from hermes_core.recalled import Recalled, RecallReport, Told, TurnRecall, found_item, recalled
+from hermes_core.recovery import recover
 from hermes_core.sessions import recipients
 from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.records import CompletedTurn
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SessionSearchTool, owner_of
 
@@ -356,19 +356,6 @@ class Memory:
 
     # --------------------------------------------------------------------- end
 
-    def missing_turns(self, since: int = 0, session_id: str | None = None) -> Iterator[CompletedTurn]:
-        """Completed turns that were meant for the provider and not put in its outbox, through a kill in between."""
-        name = self._external
-        if not name:
-            return iter(())
-        turns = self.sessions.complete_turns(
-            since,
-            session_id=session_id,
-            stored_after=self.manager.recover_since(),
-            unless=partial(self.manager.outbox.knows, name, "sync_turn"),
-        )
-        return filter(recipients.meant_for(self.sessions, name), turns)
-
     def flush(self, timeout: float = 10.0) -> bool:
         """Wait until the provider has taken all writes; False when some stay in the outbox."""
         return self.manager.flush(timeout)
@@ -439,19 +426,7 @@ class Memory:
         return found
 
     def _recover(self) -> None:
-        """Hand the provider those turns that were stored and, through a kill in between, not put in the outbox.
-
-        The key up to which that is known is kept for each provider; one that is new here starts with the next turn.
-        """
-        mark, newest = f"handed:{self._external}", self.sessions.last_turn_key()
-        handed = self.sessions.get_meta(mark)
-        if handed is not None and int(handed) < newest:
-            missing = self.missing_turns(int(handed))
-            self.manager.recover(
-                (one.turn, Session.from_dict(one.identity)) for one in missing if one.identity
-            )
-        if handed != str(newest):
-            self.sessions.set_meta(mark, str(newest))
+        recover(self.sessions, self.manager, self._external)
 
     def _observed(self, entry: ProviderEntry) -> ProviderEntry:
         """A catalog entry that this memory loaded, with the manager's word on how it does."""

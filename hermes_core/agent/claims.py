@@ -20,6 +20,9 @@ from hermes_core.storage.files import ensure_folder, locked
 _PREFIX = "session-"
 _LONGEST = 200
 
+LONGEST_WAIT = 60.0
+"""Seconds to wait for another process that compresses the same session: about as long as a summary takes."""
+
 
 class Claim:
     """This process's hold on one session at a time."""
@@ -74,7 +77,7 @@ def lock_path(folder: Path, prefix: str, session_id: str) -> Path:
 
 
 @contextlib.contextmanager
-def locked_unless_stopped(path: Path, seconds: float, cancel: Cancel) -> Iterator[None]:
+def locked_unless_stopped(path: Path, cancel: Cancel, seconds: float = LONGEST_WAIT) -> Iterator[None]:
     """`locked`, for a wait that the person may stop: raises `Cancelled` then, and `LockTimeout` as `locked` does."""
     until = time.monotonic() + seconds
     with contextlib.ExitStack() as held:

@@ -25,6 +25,7 @@ from hermes_core.contract.values import EndReason, Session, SessionSwitch, Switc
 from hermes_core.errors import HermesError
 from hermes_core.manager.attempt import attempt
 from hermes_core.memory import Memory
+from hermes_core.recovery import missing_turns
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.tool import owner_of
 
@@ -178,12 +179,14 @@ def _switch(life: Life, passage: Passage) -> None:
 
 
 def _recover(life: Life, passage: Passage) -> None:
-    if life.skip_memory:
+    if life.skip_memory or not life.memory.selected:
         return
-    added = life.memory.manager.recover(
+    memory = life.memory
+    missing = missing_turns(memory.sessions, memory.manager, memory.selected, session_id=passage.new.id)
+    added = memory.manager.recover(
         # Who resumes it may be in another place than those who spoke in it.
         (found.turn, Session.from_dict(found.identity) if found.identity else passage.new)
-        for found in life.memory.missing_turns(session_id=passage.new.id)
+        for found in missing
     )
     if added:
         log.info(

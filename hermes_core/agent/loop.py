@@ -51,9 +51,6 @@ from hermes_core.skills.store import SkillStore
 
 log = logging.getLogger(__name__)
 
-COMPRESS_WAIT = 60.0
-"""Seconds to wait for another process that compresses the same session: about as long as a summary takes."""
-
 
 class Agent:
     """One conversation with a model, on a memory that outlives it. Cheap to make; not shared between threads, but
@@ -174,9 +171,7 @@ class Agent:
             exchange = self._exchange(turn, hear, called)
             self._run(turn, exchange)
             self._finish(turn, exchange)
-            result = self._result(turn, exchange)
-            self._life.problems.clear()
-            return result
+            return self._result(turn, exchange)
         finally:
             self._busy.release()
 
@@ -264,7 +259,7 @@ class Agent:
         before = self.session.id
         lock = lock_path(self.memory.home.path / "locks", "compress-", before)
         try:
-            with locked_unless_stopped(lock, COMPRESS_WAIT, self._cancel):
+            with locked_unless_stopped(lock, self._cancel):
                 tip = self.memory.sessions.compression_tip(before)
                 if tip != before:
                     self._cross("resume", find_session(self.memory, tip, self.session))
@@ -427,13 +422,15 @@ class Agent:
 
     def _result(self, turn: Turn, exchange: Exchange) -> TurnResult:
         told = turn.recall.problems if turn.recall is not None else ()
+        problems = (*told, *self._life.problems)
+        self._life.problems.clear()
         return TurnResult(
             turn.seen(),
             turn.outcome,
             self.session.id,
             turn.id,
             turn.recall.recall if turn.recall is not None else RecallResult(),
-            (*told, *self._life.problems),
+            problems,
             exchange.calls,
             exchange.usage,
         )

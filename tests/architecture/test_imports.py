@@ -24,7 +24,7 @@ STEPS = [
     ("config", "config_keys", "credentials", "logs"),
     ("loader", "kit", "manager"),
     ("curated", "sessions", "skills"),
-    ("recalled",),
+    ("recalled", "recovery"),
     ("memory",),
     ("agent", "health", "hosted", "importers"),
     ("setup",),
