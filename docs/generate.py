@@ -174,7 +174,8 @@ def lifecycle_page() -> Iterator[str]:
     yield "# The life of an agent\n"
     yield (
         "The agent runs this table. Steps of the kind `hook` reach the providers, `rows` change state.db, `agent` "
-        "changes the agent itself. A step that fails is noted in the turn's problems, and those after it run.\n"
+        "changes the agent itself. A step that fails is noted in the turn's problems, and those after it run; where "
+        "the session's rows can't be changed nothing after them runs, and the call raises `SessionError`.\n"
     )
     yield lifecycle_table()
 

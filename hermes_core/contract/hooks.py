@@ -272,7 +272,8 @@ class ProviderHooks:
     ) -> str | None:
         """Save what matters before these messages leave the context; return text that the summary should keep.
 
-        Messages are `{"role", "content"}` with plain text. The compressor waits for this hook.
+        Messages are `{"role", "content"}` with plain text, those that `on_session_end` gives. The compressor waits for
+        this hook.
         """
         raise NotImplementedError
 
@@ -284,7 +285,11 @@ class ProviderHooks:
         on_failure="stays in the outbox, tried again",
     )
     def on_session_end(self, reader: TranscriptReader, reason: EndReason, session: Session) -> None:
-        """Extract or flush what the whole session teaches. Comes after its last turn and before any switch."""
+        """Extract or flush what the whole session teaches. Comes after its last turn and before any switch.
+
+        The reader gives what was said in this session: no turn that was stopped or failed, and nothing that a
+        compression carried along from the session before.
+        """
         raise NotImplementedError
 
     @_policy(
