@@ -6,7 +6,7 @@ import sys
 NAME = {{ cookiecutter.name | string | tojson }}
 
 BUNDLED = "holographic honcho mem0 byterover openviking hindsight retaindb supermemory"
-COMMANDS = "chat claw completion demo doctor import logs mcp memory outbox plugins providers recall sessions setup skills"
+COMMANDS = "chat claw completion config demo doctor import logs mcp memory outbox plugins providers recall sessions setup skills"
 PACKAGES = "agent cli constants core logging state time"
 TAKEN = {
     "builtin": "the name of the built-in memory",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from typing import Any
 
 from hermes_core.manager.held import Held
@@ -28,6 +30,23 @@ RESERVED = frozenset(
 """Names that hosts use for their own tools. One of a provider would hide the host's."""
 
 
+_NAME = re.compile("[a-zA-Z0-9_-]{1,64}")
+
+
+def _fault(schema: dict[str, Any]) -> str:
+    """Why a model's server would refuse every request that holds this tool, not only its use; "" when it would not."""
+    if not _NAME.fullmatch(schema["name"]):
+        return "a model's tools have names of up to 64 letters, digits, _ and -"
+    kind = schema["parameters"].get("type", "object")
+    if kind != "object":
+        return f"its parameters are of type {kind!r}, not an object"
+    try:
+        json.dumps(schema, allow_nan=False)
+    except (TypeError, ValueError) as exc:
+        return f"its schema can't be written as JSON ({exc})"
+    return ""
+
+
 class ToolIndex:
     """Tool name to provider. The first provider that offers a name keeps it; refusals are noted on the provider."""
 
@@ -40,7 +59,9 @@ class ToolIndex:
         """Take the tools that `held` offers, and the older names that it answers to."""
         for schema in held.schemas:
             name = schema["name"]
-            if name in RESERVED and not held.builtin:
+            if fault := _fault(schema):
+                _refuse(held, f"tool {name!r} is left out: {fault}")
+            elif name in RESERVED and not held.builtin:
                 _refuse(held, f"tool {name!r} is refused: the host uses that name")
             elif name in self._owners:
                 _refuse(held, f"tool {name!r} is refused: {self._owners[name].name!r} offers it")

@@ -180,22 +180,6 @@ def test_tool_schemas_come_out_in_one_form(call: Call) -> None:
     assert call(lambda: [{"name": ""}], "get_tool_schemas").status == "failed"
 
 
-@pytest.mark.parametrize(
-    ("schema", "said"),
-    [
-        ({"name": "look up"}, "has no name for a model"),
-        ({"name": "x" * 65}, "has no name for a model"),
-        ({"name": "a", "parameters": {"type": "string"}}, "are of type 'string'"),
-        ({"name": "a", "parameters": {"enum": {1, 2}}}, "can't be written as JSON"),
-        ({"name": "a", "parameters": {"default": float("nan")}}, "can't be written as JSON"),
-    ],
-)
-def test_a_tool_that_a_models_server_would_refuse_is_not_offered(call: Call, schema: Any, said: str) -> None:
-    outcome = call(lambda: [schema], "get_tool_schemas")
-    assert outcome.status == "failed"
-    assert said in outcome.error
-
-
 def test_coroutines_run_on_one_loop_with_the_callers_contextvars(call: Call) -> None:
     async def hook() -> str:
         return f"{id(asyncio.get_running_loop())} {who.get()}"

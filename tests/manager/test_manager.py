@@ -229,6 +229,28 @@ def test_tools_of_reserved_names_are_refused_and_shown(open_manager: OpenManager
     assert {"memory", "session_search", "todo", "delegate_task", "skill_manage"} <= RESERVED
 
 
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"name": "look up"}, "have names of up to 64 letters"),
+        ({"name": "x" * 65}, "have names of up to 64 letters"),
+        ({"name": "a", "parameters": {"type": "string"}}, "of type 'string', not an object"),
+        ({"name": "a", "parameters": {"enum": {1, 2}}}, "can't be written as JSON"),
+        ({"name": "a", "parameters": {"default": float("nan")}}, "can't be written as JSON"),
+    ],
+)
+def test_a_tool_that_a_models_server_would_refuse_is_left_out_and_shown(
+    open_manager: OpenManager, schema: dict[str, Any], said: str
+) -> None:
+    provider = RecordingProvider()
+    provider.results["get_tool_schemas"] = [schema, {"name": "good"}]
+    manager = open_manager(provider)
+    assert manager.get_all_tool_names() == {"good"}
+    (warning,) = manager.health()[0].warnings
+    assert f"tool {schema['name']!r} is left out" in warning
+    assert said in warning
+
+
 def test_the_first_provider_of_a_tool_keeps_it(open_manager: OpenManager) -> None:
     manager = open_manager()
     manager.add_provider(Named("builtin", ("memory", "shared")), builtin=True)
