@@ -8,6 +8,7 @@ process dies. How a row fares:
     failed often      while the breaker is closed, so the backend is well and the row is not: parked, and shown
     late              in doubt: its lane sends nothing more until the call returns (a late success counts) or the process
                       ends, and with it the lock
+    not noted         a full disk kept what became of it from being stored: in doubt as well, until that is on disk
     breaker open      nothing is sent until it may be probed, then with another session's row first
     another account   parked: it was recorded for settings that are no longer in use
 """
@@ -51,6 +52,9 @@ PARK_AFTER = 5
 
 BACKOFF = 1.0
 MAX_BACKOFF = 60.0
+
+_DISK = (HermesError, sqlite3.Error, OSError)
+"""What a full disk or a lost file raises."""
 
 LONGEST_ASKED = 3600.0
 """Seconds of a backend's Retry-After that are kept to; a clock gone wrong asks for years."""
@@ -128,7 +132,12 @@ class Drainer:
         """Why no row can be sent for now; "" when some can."""
         if self._doubts and not self._held.per_session:
             row = next(iter(self._doubts.values()))
-            return f"{row.hook} of session {row.session_id!r} is in doubt: it has not returned since its deadline"
+            why = (
+                "what became of it can't be stored"
+                if self._returned
+                else "it has not returned since its deadline"
+            )
+            return f"{row.hook} of session {row.session_id!r} is in doubt: {why}"
         return self._left_alone()
 
     def sending(self, session_id: str) -> bool:
@@ -173,7 +182,7 @@ class Drainer:
         """One step; a full disk or a lost file is told and waited for, not died of."""
         try:
             return self._step()
-        except (HermesError, sqlite3.Error, OSError) as exc:
+        except _DISK as exc:
             if not self._stopping:
                 log.error("%s: the outbox can't be read or written: %s", self._held.name, exc)
             return IDLE_POLL
@@ -243,6 +252,14 @@ class Drainer:
         self._bell.ring()
 
     def _settle(self, row: Row, outcome: Outcome) -> float:
+        try:
+            return self._note(row, outcome)
+        except _DISK:
+            self._doubts[row.number] = row
+            self._returned.appendleft((row, outcome))
+            raise
+
+    def _note(self, row: Row, outcome: Outcome) -> float:
         if outcome.ok:
             self._outbox.delivered(row)
             self._retry_at.pop(row.session_id, None)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -96,6 +98,27 @@ def test_a_failed_row_is_tried_again_with_the_same_id(open_manager: OpenManager,
     provider.down = None
     assert later(manager, clock, lambda: provider.taken)
     assert (provider.tries, provider.taken) == (["t1", "t1"], ["t1"])
+
+
+def test_a_write_that_was_taken_is_not_sent_again_while_the_disk_is_full(
+    open_manager: OpenManager, hermes_home: HermesHome, clock: Clock
+) -> None:
+    provider = Backend()
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("t0"), B)
+    assert manager.flush()
+    other = contextlib.closing(sqlite3.connect(hermes_home.outbox_db, isolation_level=None))
+    with other as disk:
+        disk.execute(
+            "CREATE TRIGGER full BEFORE DELETE ON rows BEGIN SELECT raise(ABORT, 'database or disk is full'); END"
+        )
+        manager.sync_all(make_turn("t1"), A)
+        assert not manager.flush(0.3)
+        assert provider.tries == ["t0", "t1"]
+        disk.execute("DROP TRIGGER full")
+    manager.sync_all(make_turn("t2"), A)
+    assert manager.flush()
+    assert provider.tries == ["t0", "t1", "t2"]
 
 
 def test_a_failing_row_holds_its_own_session_only(open_manager: OpenManager, clock: Clock) -> None:
