@@ -29,7 +29,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.errors import ConfigError
+from hermes_core.errors import ConfigError, OutboxError
 from hermes_core.home import HermesHome
 from hermes_core.manager.call import Outcome
 from hermes_core.manager.health import ProviderHealth, Terms
@@ -220,7 +220,16 @@ class MemoryManager:
         self._writes.store("sync_turn", session, lambda: pack("sync_turn", turn, session, self._redact))
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
-        """Mirror a change of curated memory to the providers; durable as `sync_all`."""
+        """Mirror a change of curated memory to the providers; durable as `sync_all`.
+
+        One that was not made in the file has no other place: `OutboxError` says that no provider takes it.
+        """
+        takers = self._roster.takers("on_memory_write") if session.primary else []
+        if not (write.performed or takers):
+            raise OutboxError(
+                f"no memory provider stores what a session of kind {session.agent_context!r} writes",
+                "tell the person, or say it in your answer",
+            )
         self._writes.store(
             "on_memory_write", session, lambda: pack("on_memory_write", write, session, self._redact)
         )
