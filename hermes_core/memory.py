@@ -137,6 +137,7 @@ class Memory:
         chosen = config.memory.provider if provider is None else provider
         self._selected = chosen if isinstance(chosen, str) else str(getattr(chosen, "name", ""))
         self._external = self._refused = ""
+        self._taken = False
         self._unread: dict[str, str] = {}
         self._load_error: ProviderError | None = None
         self._notes: tuple[str, ...] = ()
@@ -218,8 +219,8 @@ class Memory:
 
     def delete_session(self, session_id: str) -> None:
         """Delete a session and what of it waits for the provider; what the provider has already is its own."""
+        self.manager.forget_session(session_id)  # first: after a kill between the two it can be deleted again
         self.sessions.delete_session(session_id)
-        self.manager.forget_session(session_id)
 
     # -------------------------------------------------------------------- turn
 
@@ -365,7 +366,7 @@ class Memory:
         stays in the outbox.
         """
         at_exit.forget(self)
-        if self._external and not self.manager.closed:
+        if self._taken and not self.manager.closed:
             self._read("past sessions", self._recover, None)
         self.manager.shutdown_all(timeout)
         self.curated.close()
@@ -410,7 +411,8 @@ class Memory:
     def _hold(self, source: object, name: str, fingerprint: Callable[[], str] | None = None) -> None:
         """Hand the provider to the manager, with the writes that a crash kept from it."""
         self._external = name
-        if self.manager.add_provider(source, name=name, fingerprint=fingerprint):
+        self._taken = self.manager.add_provider(source, name=name, fingerprint=fingerprint)
+        if self._taken:
             self._read("past sessions", self._recover, None)
             self._read("changes to hand on", self.curated.mirror_missing, 0)
 

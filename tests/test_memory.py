@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from typing import Any
 
 import pytest
 
-from hermes_core import MemoryProvider, Message, Query, Recall, RecallItem, Turn, open_memory
+from hermes_core import (
+    Availability,
+    Capabilities,
+    MemoryProvider,
+    MemoryWrite,
+    Message,
+    Query,
+    Recall,
+    RecallItem,
+    Turn,
+    open_memory,
+)
 from hermes_core.config import set_value
+from hermes_core.errors import BackendUnavailable, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
 from hermes_core.testing.fakes import RecordingProvider
@@ -117,6 +131,26 @@ def test_a_turn_stored_before_a_kill_reaches_the_provider_at_the_next_start(herm
     assert [(turn.id, turn.user) for turn in provider.turns] == [("t1", "remember me")]
 
 
+def test_what_was_said_while_the_provider_could_not_run_reaches_it_when_it_can(
+    hermes_home: HermesHome,
+) -> None:
+    class Fitful(Elephant):
+        able = True
+
+        def is_available(self) -> Availability:
+            return Availability() if self.able else Availability.no("its SDK is gone")
+
+    turns: list[Turn] = []
+    for able in (True, False, True):
+        provider = Fitful(turns)
+        provider.able = able
+        with open_memory(hermes_home, provider=provider) as memory:
+            say(memory, memory.start_session(), f"said while able is {able}")
+            memory.flush()
+
+    assert [turn.user for turn in turns] == [f"said while able is {able}" for able in (True, False, True)]
+
+
 def test_turns_from_before_a_provider_was_chosen_are_not_sent_to_it(hermes_home: HermesHome) -> None:
     with open_memory(hermes_home, provider="") as memory:
         say(memory, memory.start_session(), "private until now")
@@ -157,6 +191,30 @@ def test_a_deleted_session_leaves_nothing_behind_to_be_sent(hermes_home: HermesH
         assert memory.sessions.get_session(session.id) is None
         assert memory.sessions.search("forget") == []
         assert memory.manager.outbox.depth == 0
+
+
+def test_a_session_whose_unsent_writes_cannot_be_dropped_is_not_half_deleted(hermes_home: HermesHome) -> None:
+    class Away(MemoryProvider):
+        name = "away"
+
+        def sync_turn(self, turn: Turn) -> None:
+            raise BackendUnavailable("down")
+
+    with open_memory(hermes_home, provider=Away()) as memory:
+        session = memory.start_session()
+        say(memory, session, "forget all of this")
+        with contextlib.closing(sqlite3.connect(hermes_home.outbox_db, isolation_level=None)) as disk:
+            disk.execute(
+                "CREATE TRIGGER full BEFORE DELETE ON rows"
+                " BEGIN SELECT raise(ABORT, 'database or disk is full'); END"
+            )
+            with pytest.raises(StorageError):
+                memory.delete_session(session.id)
+            disk.execute("DROP TRIGGER full")
+        memory.delete_session(session.id)
+
+        assert memory.manager.outbox.depth == 0
+        assert memory.sessions.get_session(session.id) is None
 
 
 def test_the_end_of_a_session_is_told_once_however_often_it_is_said(hermes_home: HermesHome) -> None:
@@ -221,6 +279,34 @@ def test_a_tool_call_of_any_shape_is_answered_with_text(hermes_home: HermesHome,
         session = memory.start_session()
         for name in ("memory", "session_search", "unknown"):
             json.loads(memory.call_tool(name, arguments, session))
+
+
+@pytest.mark.parametrize("context", ["cron", "subagent"])
+def test_a_write_that_neither_the_file_nor_the_provider_takes_is_no_success(
+    hermes_home: HermesHome, context: str
+) -> None:
+    class Keeper(MemoryProvider):
+        name = "keeper"
+        capabilities = Capabilities(suppresses_local_writes=True)
+
+        def on_memory_write(self, write: MemoryWrite) -> None:
+            raise AssertionError("nobody spoke")
+
+    with open_memory(hermes_home, provider=Keeper()) as memory:
+        session = memory.start_session(agent_context=context)
+        result = memory.change_memory("add", content="The report is due on Friday", session=session)
+
+        assert not result["success"]
+        assert "Nothing was saved" in result["error"]
+
+
+def test_a_provider_that_keeps_the_file_as_it_is_and_stores_nothing_is_no_success(
+    hermes_home: HermesHome,
+) -> None:
+    provider = Elephant()
+    provider.capabilities = Capabilities(suppresses_local_writes=True)
+    with open_memory(hermes_home, provider=provider) as memory:
+        assert not memory.change_memory("add", content="Prefers tea")["success"]
 
 
 def test_search_switched_off_is_neither_offered_nor_answered(hermes_home: HermesHome) -> None:
