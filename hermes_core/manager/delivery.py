@@ -141,9 +141,14 @@ class Drainer:
         return self._left_alone()
 
     def sending(self, session_id: str) -> bool:
-        """Whether a row of this session waits or is in doubt."""
-        in_doubt = any(row.session_id == session_id for row in list(self._doubts.values()))
-        return in_doubt or self._outbox.waits(self._held.name, session_id)
+        """Whether a row of this session waits or is in doubt; of an outbox that can't be read none is sent."""
+        if any(row.session_id == session_id for row in list(self._doubts.values())):
+            return True
+        try:
+            return self._outbox.waits(self._held.name, session_id)
+        except _DISK as exc:
+            log.error("%s: the outbox can't be read: %s", self._held.name, exc)
+            return False
 
     # -------------------------------------------------------------------- loop
 

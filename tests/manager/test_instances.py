@@ -97,6 +97,19 @@ def test_an_instance_with_writes_that_wait_is_not_closed(
     assert "s0" in closed
 
 
+def test_an_outbox_that_can_no_more_be_read_stops_no_turn_of_many_sessions(
+    open_manager: OpenManager, per_session: type[PerSession]
+) -> None:
+    manager = open_manager(per_session)
+    manager.initialize_all(A)
+    manager.sync_all(make_turn(), A)
+    assert manager.flush(5)
+    manager.outbox.close()
+    for n in range(MAX_INSTANCES + 1):
+        session = make_session(f"s{n}")
+        assert manager.prefetch_all(Query("tea"), session).contexts == [("per-session", f"s{n}")]
+
+
 def test_an_instance_ends_when_its_session_goes_on_under_another_id(
     open_manager: OpenManager, per_session: type[PerSession]
 ) -> None:
