@@ -71,9 +71,16 @@ class Writes:
             self._drainer(held).wake()
 
     def switch(self, switch: SessionSwitch, turns: Iterable[str]) -> None:
-        """Drop unsent rows of `turns` and put the switch in line, in one transaction."""
+        """Drop unsent rows of `turns` and put the switch in line, in one transaction.
+
+        What waits for a provider that is not in use now is dropped as well: it may be one day.
+        """
         taken_back = list(dict.fromkeys([*switch.rewound_turns, *turns]))
-        for held in self._durable() if switch.old.primary else []:
+        in_use = self._durable()
+        if taken_back and self.outbox.path.exists():
+            for name in self.outbox.backlogs().keys() - {held.name for held in in_use}:
+                self.outbox.drop_turns(name, taken_back)
+        for held in in_use if switch.old.primary else []:
             told = held.implements("on_session_switch")
             if told or taken_back:
                 row = self._switch_row(switch) if told else None

@@ -389,6 +389,20 @@ def test_a_rewind_drops_what_was_not_sent_and_names_what_was(open_manager: OpenM
     assert provider.of("on_session_switch")[0]["switch"].rewound_turns == ("sent", "tried")
 
 
+def test_a_rewind_drops_what_waits_for_a_provider_that_is_off(
+    open_manager: OpenManager, left_behind: Callable[..., None]
+) -> None:
+    for turn in ("t1", "t2"):
+        left_behind("off", turn, A)
+    manager = start(open_manager(Backend()))
+    manager.on_session_switch(SessionSwitch("w1", A, A, "rewind"), turns_to_drop=["t2"])
+    assert [row.event for row in manager.outbox.pending("off")] == ["t1"]
+    manager.shutdown_all()
+    alone = open_manager()
+    alone.on_session_switch(SessionSwitch("w2", A, A, "rewind"), turns_to_drop=["t1"])
+    assert alone.outbox.pending("off") == []
+
+
 def test_a_full_outbox_refuses_the_write_visibly(open_manager: OpenManager, hermes_home: HermesHome) -> None:
     backend = Backend()
     backend.down = BackendUnavailable("down")
