@@ -128,6 +128,7 @@ class Database:
         self._write_lock = threading.RLock()
         self._ready = False
         self._closed = False
+        self._process = 0
         self._all_held: weakref.WeakSet[_Held] = weakref.WeakSet()
 
     @property
@@ -136,6 +137,7 @@ class Database:
 
         Raises `DatabaseUnavailable` or `DatabaseCorrupt`.
         """
+        self._refuse_fork()
         held: _Held | None = getattr(self._local, "held", None)
         if held is not None and not held.closed:
             if not self._closed:
@@ -146,6 +148,7 @@ class Database:
                 raise DatabaseUnavailable(f"{str(self.path)!r} was closed", "open it again")
             with translated_errors(self.path, self._repair), _file_errors(self.path):
                 held = _Held(self._connect())
+            self._process = os.getpid()
             self._local.held = held
             self._all_held.add(held)
             return held.connection
@@ -163,6 +166,7 @@ class Database:
 
         Threads of this process take turns before SQLite is asked, so that they never time out on one another.
         """
+        self._refuse_fork()
         with self._write_lock, translated_errors(self.path, self._repair):
             connection = self.connection
             if connection.in_transaction:
@@ -182,6 +186,7 @@ class Database:
         It is durable as one is, and asks SQLite once, where a transaction asks four times and gives other threads
         the interpreter each time.
         """
+        self._refuse_fork()
         with self._write_lock:
             connection = self.connection
             try:
@@ -197,8 +202,10 @@ class Database:
         """Let nobody use the file any more; the write-ahead log is folded in by SQLite at the last connection.
 
         Connections of other living threads are closed when that thread ends or next comes here: SQLite crashes the
-        process when one is closed in the middle of its statement.
+        process when one is closed in the middle of its statement. In a fork nothing is done: all is the parent's.
         """
+        if self._forked:
+            return
         with self._open_lock, self._write_lock:
             self._closed = True
             living = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
@@ -240,6 +247,20 @@ class Database:
                 raise
             what = str(exc) if fault == "ok" else fault
             raise DatabaseCorrupt(f"{str(self.path)!r} is damaged ({what})", self._repair) from exc
+
+    @property
+    def _forked(self) -> bool:
+        return self._process not in (0, os.getpid())
+
+    def _refuse_fork(self) -> None:
+        """SQLite's locks don't pass to a fork, so that a connection used there damages the file; and a lock of ours that
+        a thread held in the parent is held for ever.
+        """
+        if self._forked:
+            raise DatabaseUnavailable(
+                f"{str(self.path)!r} was opened before this process was forked",
+                "open memory after the fork, in the process that uses it",
+            )
 
     def _connect(self) -> sqlite3.Connection:
         if not self._read_only and not self._ready:

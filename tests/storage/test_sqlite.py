@@ -6,6 +6,8 @@ import logging
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -285,3 +287,46 @@ except DatabaseUnavailable as exc:
     assert "nothing was written" in message
     with contextlib.closing(Database(tmp_path / "notes.db", MIGRATIONS)) as database:
         assert len(notes(database)) == len(stored)
+
+
+FORKED = """
+import os, sys, threading
+from pathlib import Path
+from hermes_core.errors import DatabaseUnavailable
+from hermes_core.storage.sqlite import Database
+from tests.storage.notes import MIGRATIONS
+
+db = Database(Path(sys.argv[1]), MIGRATIONS)
+db.write("INSERT INTO note VALUES ('before')")
+busy, go_on = threading.Event(), threading.Event()
+
+def write():
+    with db.transaction() as connection:
+        connection.execute("INSERT INTO note VALUES ('meanwhile')")
+        busy.set()
+        go_on.wait()
+
+writer = threading.Thread(target=write)
+writer.start()
+busy.wait()
+if os.fork() == 0:
+    for use in (db.execute, db.write, lambda sql: db.transaction().__enter__()):
+        try:
+            use("INSERT INTO note VALUES ('forked')")
+        except DatabaseUnavailable as exc:
+            print("fork" in str(exc), flush=True)
+    db.close()
+    os._exit(0)
+os.wait()
+go_on.set()
+writer.join()
+print(*[row[0] for row in db.execute("SELECT * FROM note")])
+db.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_is_told_to_open_its_own(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, str(tmp_path / "notes.db")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert (done.stdout.split(), done.stderr) == (["True"] * 3 + ["before", "meanwhile"], "")
