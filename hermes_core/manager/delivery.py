@@ -230,8 +230,6 @@ class Drainer:
     # --------------------------------------------------------------------- row
 
     def _send(self, row: Row) -> float:
-        if row.fingerprint not in (self._held.fingerprint, ANY_ACCOUNT):
-            return self._park(row, "recorded for another account")
         if not self._held.implements(row.hook):
             return self._park(row, f"{self._held.name} has no {row.hook}()")
         read, error = attempt(lambda: unpack(row.hook, row.body, self._transcripts, self._terms.redact))
@@ -245,6 +243,8 @@ class Drainer:
         if instance.phase != "ready":
             self._unready |= {row.session_id}
             return 0.0 if self._held.per_session else IDLE_POLL
+        if row.fingerprint not in (self._held.fingerprint, ANY_ACCOUNT):  # that of its start
+            return self._park(row, "recorded for another account")
         flight = instance.submit(row.hook, arguments, partial(self._came_back, row))
         outcome = flight.wait()
         if outcome.status == "late" and _left_behind(flight):

@@ -26,7 +26,8 @@ class Held:
     """A provider and its instances. `source` is an instance, a class, or a factory without arguments.
 
     `schemas` are the tools that it offers, before names are compared. `busy(session_id)` says whether writes of that
-    session still wait; such an instance is not closed. `on_start` is told when an `initialize` has ended.
+    session still wait; such an instance is not closed. `on_start` is told when an `initialize` has ended. `account` is
+    asked for the `fingerprint` again whenever one begins, because it reads the settings as they are then.
     """
 
     def __init__(
@@ -37,10 +38,12 @@ class Held:
         *,
         name: str = "",
         fingerprint: str = "",
+        account: Callable[[], str] | None = None,
         builtin: bool = False,
     ) -> None:
         self.builtin = builtin
         self.fingerprint = fingerprint
+        self._account = account
         self.schemas: tuple[dict[str, Any], ...] = ()
         self.warnings: list[str] = []
         self.busy: Callable[[str], bool] = lambda _session_id: False
@@ -162,8 +165,13 @@ class Held:
             self._terms,
             self.vitals,
             inline=self.builtin,
+            before_start=self._tell_account,
             on_start=self._on_start,
         )
+
+    def _tell_account(self) -> None:
+        if self._account is not None:
+            self.fingerprint = self._account()
 
     def _on_start(self) -> None:
         self.on_start()

@@ -107,7 +107,7 @@ class Instance:
     """One provider object and the threads that it runs on.
 
     `make` constructs it, on the read lane. `inline` runs every hook on the caller's thread, for our own provider.
-    `on_start` is told whenever `initialize` has ended.
+    `before_start` is called whenever `initialize` begins, `on_start` when it has ended.
     """
 
     def __init__(
@@ -119,6 +119,7 @@ class Instance:
         vitals: Vitals,
         *,
         inline: bool = False,
+        before_start: Callable[[], None] = lambda: None,
         on_start: Callable[[], None] = lambda: None,
     ) -> None:
         self.label = label
@@ -135,6 +136,7 @@ class Instance:
         self._registry = registry
         self._terms = terms
         self._inline = inline
+        self._before_start = before_start
         self._on_start = on_start
         self._coroutines = Coroutines(f"hermes-{label}")
         self._lock = threading.Lock()
@@ -364,6 +366,7 @@ class Instance:
     def _initialize(self, session: Session) -> Any:
         if self.provider is None:
             self._construct()
+        self._before_start()
         hook = self.hooks.get("initialize")
         given = {"session": session}
         return None if hook is None else hook.function(*[given[name] for name in hook.argnames])

@@ -59,7 +59,13 @@ class Roster:
         """Construct, validate and ask whether it can run; then hold it, or keep the reason why not."""
         account, error = attempt(fingerprint) if fingerprint else ("", None)
         held = Held(
-            source, self._registry, self._terms, name=name, builtin=builtin, fingerprint=account or ""
+            source,
+            self._registry,
+            self._terms,
+            name=name,
+            builtin=builtin,
+            fingerprint=account or "",
+            account=fingerprint,
         )
         if error is not None:
             told = describe(error, self._terms.redact)

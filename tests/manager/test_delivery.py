@@ -307,6 +307,28 @@ def test_rows_of_another_account_are_parked_until_a_person_decides(
     assert provider.taken == ["t1"]
 
 
+def test_the_account_is_the_one_of_the_settings_that_the_provider_was_started_with(
+    open_manager: OpenManager, clock: Clock
+) -> None:
+    class Wrong(Backend):
+        def initialize(self, session: Any) -> None:
+            if account == ["url-1"]:
+                raise BackendUnavailable("no such host")
+
+    account = ["url-1"]
+    provider = Wrong()
+    manager = open_manager()
+    manager.add_provider(provider, fingerprint=lambda: account[0])
+    manager.initialize_all(A)
+    manager.sync_all(make_turn("t1"), A)
+    account[0] = "url-2"
+    assert later(manager, clock, manager.outbox.parked)
+    assert manager.outbox.parked()[0].error == "recorded for another account"
+    manager.sync_all(make_turn("t2"), A)
+    assert manager.flush(5)
+    assert provider.taken == ["t2"]
+
+
 def test_an_account_that_cannot_be_told_is_a_failed_provider(open_manager: OpenManager) -> None:
     def fingerprint() -> str:
         raise ValueError("no url")
