@@ -22,6 +22,7 @@ from hermes_core.config import Config, load_config
 from hermes_core.contract.values import (
     EndReason,
     Field,
+    MemoryWrite,
     Message,
     Query,
     Recall,
@@ -131,7 +132,7 @@ class Memory:
             per_user=config.memory.per_user,
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
-            on_write=self.manager.on_memory_write,
+            on_write=self._mirror,
         )
         self._search = SessionSearchTool(self.sessions if config.sessions.search_enabled else None)
         chosen = config.memory.provider if provider is None else provider
@@ -415,6 +416,11 @@ class Memory:
         if self._taken:
             self._read("past sessions", self._recover, None)
             self._read("changes to hand on", self.curated.mirror_missing, 0)
+
+    def _mirror(self, write: MemoryWrite, session: Session) -> None:
+        if self._selected and not self._taken:
+            raise OutboxError(f"memory provider {self._selected!r} is not in use", "`hermes doctor` says why")
+        self.manager.on_memory_write(write, session)
 
     def _read(self, what: str, read: Callable[[], Read], without: Read) -> Read:
         """What a database of ours holds, or `without` it where that can't be read, and `problems` says so."""

@@ -151,6 +151,33 @@ def test_what_was_said_while_the_provider_could_not_run_reaches_it_when_it_can(
     assert [turn.user for turn in turns] == [f"said while able is {able}" for able in (True, False, True)]
 
 
+def test_a_change_of_memory_made_while_the_provider_could_not_run_reaches_it_when_it_can(
+    hermes_home: HermesHome,
+) -> None:
+    told: list[str] = []
+
+    class Fitful(MemoryProvider):
+        name = "fitful"
+
+        def __init__(self, able: bool) -> None:
+            self.able = able
+
+        def is_available(self) -> Availability:
+            return Availability() if self.able else Availability.no("its SDK is gone")
+
+        def on_memory_write(self, write: MemoryWrite) -> None:
+            told.append(write.content)
+
+    with open_memory(hermes_home, provider=Fitful(False)) as memory:
+        result = memory.change_memory("add", content="Prefers tea")
+        assert result["success"]
+        assert "was not told yet" in result["warning"]
+    with open_memory(hermes_home, provider=Fitful(True)) as memory:
+        assert memory.flush()
+
+    assert told == ["Prefers tea"]
+
+
 def test_turns_from_before_a_provider_was_chosen_are_not_sent_to_it(hermes_home: HermesHome) -> None:
     with open_memory(hermes_home, provider="") as memory:
         say(memory, memory.start_session(), "private until now")
