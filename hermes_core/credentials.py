@@ -63,8 +63,12 @@ class Credentials:
         return f"Credentials({str(self.path)!r}, {', '.join(f'{name}=***' for name in self.names())})"
 
     def get(self, name: str) -> str | None:
-        """The secret of this name from the environment, else from `.env`; None where neither has a value."""
-        return self._own(name) or _values(self._read()).get(name) or None
+        """The secret of this name from the environment, else from `.env`; None where neither has a value.
+
+        Line ends around it, as a file gives them to a variable, are no part of it.
+        """
+        value = self._own(name) or _values(self._read()).get(name) or ""
+        return value.strip("\r\n") or None
 
     def source(self, name: str) -> str:
         """Where `get` finds it: "environment", ".env", or "" for nowhere."""

@@ -163,9 +163,9 @@ class Api:
                 f"{self.name} at {self.url!r} has not answered after {limit:g} s"
             ) from exc
         except httpx.HTTPError as exc:
-            raise BackendUnavailable(
-                f"{self.name} at {self.url!r} can't be reached ({fold_space(str(exc))})", "is it running?"
-            ) from exc
+            where = f"{self.name} at {self.url!r}"
+            error = backend_error(None, where, detail=fold_space(str(exc)), key=self._key)
+            raise error from (None if isinstance(error, BackendAuthError) else exc)
         except (httpx.InvalidURL, ValueError) as exc:
             raise BackendRefused(f"{self.name}: {method} {path!r} can't be sent ({exc})") from exc
 
@@ -232,6 +232,10 @@ def backend_error(
     >>> backend_error(404, "Mem0", detail="no such memory")
     BackendNotFound("Mem0 answered 404: 'no such memory'", '')
     """
+    if status is None and "Illegal header value" in detail:
+        # The HTTP client quotes the header, and the key is in it.
+        said = f"{backend} can't be asked: a header holds what none can"
+        return BackendAuthError(said, f"look for line breaks and spaces in {key or 'its credentials'}")
     if status is None:
         said = f" ({detail})" if detail else ""
         return BackendUnavailable(f"{backend} can't be reached{said}", "is it running?")

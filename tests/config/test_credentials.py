@@ -156,3 +156,8 @@ def test_two_processes_writing_lose_nothing(home: HermesHome) -> None:
     children = [subprocess.Popen([sys.executable, "-c", code, str(home.path), name]) for name in "AB"]
     assert [child.wait(30) for child in children] == [0, 0]
     assert len(Credentials(home, {}).names()) == 40
+
+
+def test_line_ends_around_a_value_are_no_part_of_it(home: HermesHome) -> None:
+    credentials = Credentials(home, {"A": "geheim\r\n", "B": "\n"})
+    assert (credentials.get("A"), credentials.get("B")) == ("geheim", None)

@@ -5,6 +5,7 @@ import socket
 import ssl
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -211,3 +212,13 @@ def test_certificates_are_loaded_for_tls_and_not_without(
     Api("http://127.0.0.1:9", name="Facts").close()
     with pytest.raises(ssl.SSLError):
         Api("https://127.0.0.1:9", name="Facts")
+
+
+@pytest.mark.parametrize("key", ["geheim123\n", "geheim123 ", "gehe\rim123"])
+def test_a_key_that_no_header_can_hold_is_told_of_and_not_shown(server: StandIn, key: str) -> None:
+    api = Api(server.url, name="Facts", key="FACTS_KEY", headers={"X-API-Key": key})
+    with api, pytest.raises(BackendAuthError) as caught:
+        api.get("/v1/facts")
+    assert "FACTS_KEY" in str(caught.value)
+    assert "gehe" not in f"{caught.value!r} {''.join(traceback.format_exception(caught.value))}"
+    assert "gehe" not in repr(backend_error(None, "Facts", detail=f"Illegal header value b{key!r}"))
