@@ -344,7 +344,15 @@ class HindsightProvider(ConfiguredProvider):
         if write.previous:
             return [entry_id(write.target, write.previous)]
         mirrored = await self.client.documents(bank, [mirror_tag(write.target)])
-        return [d for d in mirrored if write.old_text in (await self.client.document(bank, d) or "")]
+        whole = entry_id(write.target, write.old_text)
+        if whole in mirrored:
+            return [whole]
+        found = [d for d in mirrored if write.old_text in (await self.client.document(bank, d) or "")]
+        if len(found) != 1:
+            log.warning(
+                "%d mirrored entries hold the text that write %s %ss", len(found), write.id, write.action
+            )
+        return found if len(found) == 1 else []
 
     async def close(self) -> None:
         """Close the client, if there is one."""

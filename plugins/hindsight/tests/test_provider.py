@@ -223,6 +223,21 @@ def test_an_entry_that_only_this_provider_has_is_found_by_its_words(
     assert [*server.texts("hermes").values()] == ["The server stands in Rome."]
 
 
+def test_words_that_several_such_entries_have_remove_none_of_them(
+    agent: Agent, server: HindsightServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    for text in ("The server stands in Oslo.", "The server stands in Oslo. It hums.", "The server is old."):
+        agent.write("add", text, performed=False)
+    agent.write("remove", old_text="The server", performed=False)
+    assert len(server.texts("hermes")) == 3
+    assert "3 mirrored" in caplog.text
+    agent.write("remove", old_text="The server stands in Oslo.", performed=False)
+    assert sorted(server.texts("hermes").values()) == [
+        "The server is old.",
+        "The server stands in Oslo. It hums.",
+    ]
+
+
 # ----------------------------------------------------------------------- recall
 
 
