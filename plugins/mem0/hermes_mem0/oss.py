@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import re
 import sqlite3
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, ConfigError, Settings
 from hermes_core.kit.http import strange_answer
@@ -45,6 +45,9 @@ OTHER_EMBEDDER = (
 )
 
 _ADDRESS = {"openai": "openai_base_url", "ollama": "ollama_base_url", "huggingface": "huggingface_base_url"}
+
+_DATABASE = re.compile(r"postgres(?:ql)?://(?:[^/@]*@)?([^/?@]*)(/[^?@]*)?(?:\?.*)?")
+"""An address as PostgreSQL's own library reads it: host with port, and database."""
 
 _SERVED = frozenset({"url", "host", "connection_string"})
 """What a store is configured with that is no folder."""
@@ -224,9 +227,22 @@ def place_of(store: Mapping[str, Any]) -> str:
     """Where the vectors are, fit to be shown."""
     config = store["config"]
     if database := config.get("connection_string"):
-        parts = urlsplit(database)
-        return f"postgresql://{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        return _place_of_database(str(database))
     return str(config.get("path") or config.get("url") or config.get("host") or store["provider"])
+
+
+def _place_of_database(address: str) -> str:
+    """Host and database, without what may hold a password. Raises `ConfigError` for what the driver would quote whole."""
+    if found := _DATABASE.fullmatch(address):
+        return f"postgresql://{(found[1] or 'localhost').lower()}{found[2] or ''}"
+    if not re.match(r"\s*[a-z_]+\s*=", address):
+        raise ConfigError(
+            "the database's address can't be read",
+            "write postgresql://user:password@host/database, with /, @ and : in the password as %2F, %40 and %3A",
+        )
+    told = dict(re.findall(r"(?:^|\s)(host|port|dbname)\s*=\s*([\w.,:/-]+)", address))
+    port = f":{told['port']}" if "port" in told else ""
+    return f"postgresql://{told.get('host', 'localhost')}{port}/{told.get('dbname', '')}"
 
 
 def infers(options: Settings) -> bool:

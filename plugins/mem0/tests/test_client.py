@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from hermes_mem0.backend import PATIENCE, Backend, translated
 from hermes_mem0.client import Platform, Server
+from hermes_mem0.oss import place_of
 from hermes_mem0.settings import NAME, SETTINGS
 
 from hermes_core import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable, HermesError
-from hermes_core.kit import Settings, load_settings
+from hermes_core.kit import ConfigError, Settings, load_settings
 from plugins.mem0.tests.conftest import Agent, Start
 from plugins.mem0.tests.stand_in import KEY, Cloud, Models, OwnServer
 
@@ -331,3 +332,36 @@ def test_a_memory_that_is_not_there_is_not_found(in_process: Agent) -> None:
     for call in ("get", "update", "delete"):
         with pytest.raises(BackendNotFound):
             CALLS[call](in_process.provider.client)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://me:geheim@db:5433/mem", "postgresql://db:5433/mem"),
+        ("postgresql://me:ge?hei#m[@db/mem?sslmode=require", "postgresql://db/mem"),
+        ("postgresql://me:geheim@db1:5432,db2:5432/mem", "postgresql://db1:5432,db2:5432/mem"),
+        ("postgresql:///mem?host=db&password=geheim", "postgresql://localhost/mem"),
+        ("postgresql://me@db/mem?password=geheim", "postgresql://db/mem"),
+        ("postgres://me@/mem?password=ge@heim", "postgresql://localhost/mem"),
+        ("host=db user=me password='geheim' dbname = mem", "postgresql://db/mem"),
+    ],
+)
+def test_a_databases_password_is_not_part_of_its_place(address: str, shown: str) -> None:
+    store = {"provider": "pgvector", "config": {"connection_string": address}}
+    assert place_of(store) == shown
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgres//me:geheim@db/mem?sslmode=require",
+        "postgresql://me:gehe/im@db/mem",
+        "postgresql://me:a@geheim@db",
+        "geheim",
+    ],
+)
+def test_what_is_no_address_of_a_database_is_refused_without_its_words(address: str) -> None:
+    store = {"provider": "pgvector", "config": {"connection_string": address}}
+    with pytest.raises(ConfigError) as caught:
+        place_of(store)
+    assert "gehe" not in str(caught.value)
