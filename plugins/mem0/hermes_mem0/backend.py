@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,6 +133,14 @@ def note(item: Any) -> Note:
         str(about.get("session") or ""),
         str(item.get("updated_at") or item.get("created_at") or ""),
     )
+
+
+def known_id(memory_id: str) -> str:
+    """The id as a path can hold it. Raises `BackendNotFound` for what is none: "." would lead to all memories."""
+    try:
+        return str(uuid.UUID(memory_id))
+    except ValueError:
+        raise BackendNotFound(f"there is no memory {memory_id!r}") from None
 
 
 def above(floor: float, found: Sequence[Note]) -> list[Note]:

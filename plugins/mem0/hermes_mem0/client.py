@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from hermes_core.kit import (
     BackendNotFound,
@@ -14,7 +13,19 @@ from hermes_core.kit import (
     Settings,
 )
 from hermes_core.kit.http import Api, backend_error
-from hermes_mem0.backend import ID, MOST, PATIENCE, Backend, Note, above, note, notes, sdk, translated
+from hermes_mem0.backend import (
+    ID,
+    MOST,
+    PATIENCE,
+    Backend,
+    Note,
+    above,
+    known_id,
+    note,
+    notes,
+    sdk,
+    translated,
+)
 from hermes_mem0.oss import InProcess
 from hermes_mem0.settings import KEY, mode_of
 
@@ -73,15 +84,15 @@ class Platform:
 
     def get(self, memory_id: str) -> Note:
         with self._mapped():
-            return note(self._mem0.get(memory_id))
+            return note(self._mem0.get(known_id(memory_id)))
 
     def update(self, memory_id: str, text: str) -> None:
         with self._mapped():
-            self._mem0.update(memory_id, text=text)
+            self._mem0.update(known_id(memory_id), text=text)
 
     def delete(self, memory_id: str) -> None:
         with self._mapped():
-            self._mem0.delete(memory_id)
+            self._mem0.delete(known_id(memory_id))
 
     def close(self) -> None:
         self._http.close()
@@ -92,8 +103,9 @@ class Platform:
         while len(found) < limit:
             with self._mapped():
                 answer = self._mem0.get_all(filters=dict(filters), page=page, page_size=min(limit, 100))
-            found += notes(answer)
-            if not answer.get("next"):
+            here = notes(answer)
+            found += here
+            if not here or isinstance(answer, list) or not answer.get("next"):
                 break
             page += 1
         return found[:limit]
@@ -151,7 +163,7 @@ class Server:
 
     def get(self, memory_id: str) -> Note:
         """Read one; the server answers null for one that is not there."""
-        found = self._api.get(f"/memories/{quote(memory_id, safe='')}")
+        found = self._api.get(f"/memories/{known_id(memory_id)}")
         if found is None:
             raise backend_error(404, "the Mem0 server", detail="no such memory")
         return note(found)
@@ -166,10 +178,10 @@ class Server:
             ) from exc
 
     def update(self, memory_id: str, text: str) -> None:
-        self._api.put(f"/memories/{quote(memory_id, safe='')}", {"text": text}, timeout=PATIENCE)
+        self._api.put(f"/memories/{known_id(memory_id)}", {"text": text}, timeout=PATIENCE)
 
     def delete(self, memory_id: str) -> None:
-        self._api.delete(f"/memories/{quote(memory_id, safe='')}")
+        self._api.delete(f"/memories/{known_id(memory_id)}")
 
     def close(self) -> None:
         self._api.close()

@@ -365,3 +365,24 @@ def test_what_is_no_address_of_a_database_is_refused_without_its_words(address: 
     with pytest.raises(ConfigError) as caught:
         place_of(store)
     assert "gehe" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../entities", "none"])
+def test_what_is_no_id_reaches_no_other_path(
+    cloud: Cloud, platform: Platform, server: OwnServer, own: Server, name: str
+) -> None:
+    for service, backend in ((cloud, platform), (server, own)):
+        asked = len(service.requests)
+        for call in (backend.delete, backend.get, lambda one, to=backend: to.update(one, "New.")):
+            with pytest.raises(BackendNotFound):
+                call(name)
+        assert len(service.requests) == asked
+
+
+def test_a_list_whose_next_page_is_empty_ends(cloud: Cloud, platform: Platform) -> None:
+    cloud.route(
+        "POST", "/v3/memories/", lambda _: {"count": 9, "next": "more", "previous": None, "results": []}
+    )
+    assert platform.listed("mel", 20) == []
+    cloud.route("POST", "/v3/memories/", lambda _: [])
+    assert platform.listed("mel", 20) == []
