@@ -6,6 +6,7 @@ that is given and not inherited by accident: `environment` starts from the few v
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
@@ -181,6 +182,12 @@ class Service:
         """End it and all it started: politely, after `grace` seconds by force."""
         if self._process is not None:
             kill_group(self._process, grace)
+
+    def stop_at_exit(self, wanted: bool = True) -> None:
+        """Stop it at the end of the program, for as long as nobody else would; or, with False, no longer."""
+        atexit.unregister(self.stop)
+        if wanted:
+            atexit.register(self.stop)
 
     def _words(self) -> str:
         with self.log.open("rb") as file:

@@ -100,6 +100,8 @@ class OpenVikingProvider(Tools):
                 self._start(client, options)
                 client.connect()
             undo.pop_all()
+        if self._own_server is not None:
+            self._own_server.stop_at_exit(False)
         return client
 
     def check(self, session: Session) -> Sequence[Check]:
@@ -210,6 +212,8 @@ class OpenVikingProvider(Tools):
             if options.server_config:
                 command += ["--config", str(Path(options.server_config).expanduser())]
             self._own_server = Service(command, log=self.home / "logs" / "openviking-server.log")
+        # One that does not come up in time is tried again later, and nobody shuts down what was never initialized.
+        self._own_server.stop_at_exit()
         self._own_server.start()
         self._own_server.wait_until(client.answers, START)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -232,6 +234,32 @@ def test_a_server_is_started_when_that_was_asked_for_and_stopped_in_the_end(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the program is a script with a #! line")
+def test_a_server_that_does_not_come_up_in_time_ends_with_the_program(home: Path, program: Path) -> None:
+    program.write_text(
+        f"#!{sys.executable}\nimport os, time\nopen({str(home / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)\n"
+    )
+    settings_of(
+        home, endpoint=f"http://127.0.0.1:{free_port()}", server_command=str(program), start_server=True
+    )
+    code = f"""
+import time
+from hermes_core import Session
+from hermes_openviking import provider
+provider.START = 0.5
+try:
+    provider.OpenVikingProvider().initialize(Session("s", home={str(home)!r}))
+except provider.BackendUnavailable as exc:
+    print(exc)
+while not open({str(home / "pid")!r}).read():
+    time.sleep(0.01)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "is not ready" in done.stdout
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((home / "pid").read_text()), 0)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the program is a script with a #! line")
 def test_a_server_that_ends_by_itself_leaves_its_words(home: Path, program: Path) -> None:
     program.write_text(f"#!{sys.executable}\nprint('no configuration')\n")
     url = f"http://127.0.0.1:{free_port()}"
@@ -255,8 +283,6 @@ def test_a_program_that_is_missing_is_named(home: Path) -> None:
 
 
 def test_nothing_of_openviking_or_httpx_comes_with_the_import(home: Path) -> None:
-    import subprocess
-
     code = "import sys, hermes_openviking; print([m for m in sys.modules if m.split('.')[0] in ('httpx', 'openviking', 'openviking_sdk')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
