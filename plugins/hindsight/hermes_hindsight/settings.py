@@ -8,13 +8,16 @@ from functools import partial
 from typing import Any
 
 from hermes_core import Field, Session
-from hermes_core.kit import ConfigError, Settings, person_name, profile_name
+from hermes_core.kit import ConfigError, Settings, key_of, person_name, profile_name
 
 NAME = "hindsight"
 CLOUD = "https://api.hindsight.vectorize.io"
 OWN_SERVER = "http://localhost:8888"
 SESSION_TAG = "session:"
 SCOPES = ("per_tag", "combined", "all_combinations", "shared")
+
+_PLAIN = re.compile(r"\+?[A-Za-z0-9]+([-_][A-Za-z0-9]+)*")
+_HASHED = re.compile(r"-[0-9a-f]{8}$")
 
 _LOCAL: dict[str, str | int | float | bool] = {"mode": "local_embedded"}
 
@@ -152,7 +155,7 @@ def bank_of(options: Settings, session: Session) -> str:
         "profile": session.identity,
         "workspace": session.workspace,
         "platform": session.platform,
-        "user": session.user_id,
+        "user": _person(session.user_id or session.chat_id),
         "session": session.id,
     }
     filled = re.sub(r"\{(\w+)\}", lambda m: _slug(values.get(m[1], "")), options.bank_id_template or "")
@@ -223,6 +226,13 @@ def _scopes(text: str) -> str | list[list[str]]:
             f"'observation_scopes' is {text!r}", f'write one of {", ".join(SCOPES)}, or [["tag", ...], ...]'
         )
     return [[str(tag) for tag in tags] for tags in lists]
+
+
+def _person(given: str) -> str:
+    """An id of a user or chat as a template can hold it; one that loses signs by that, or looks as if, gets a hash."""
+    if not given or (_PLAIN.fullmatch(given) and not _HASHED.search(given)):
+        return given
+    return f"{_slug(given).strip('-_') or 'x'}-{key_of(given, length=8)}"
 
 
 def _slug(text: str) -> str:

@@ -44,6 +44,23 @@ def test_users_whose_names_look_alike_have_different_banks(tmp_path: Path) -> No
     assert all(len(bank) <= 192 for bank in banks)
 
 
+def test_users_whose_names_look_alike_have_different_banks_by_a_template_too(tmp_path: Path) -> None:
+    options = settings_of(tmp_path, bank_id_template="hermes-{user}")
+    names = ["ada", "ada_", "@ada:x.org", "@ada-:x.org", "ada-x-org", "東京", "京都", "_"]
+    banks = {
+        *(bank_of(options, Session("s", platform="matrix", user_id=name)) for name in names),
+        bank_of(options, Session("s", platform="matrix", chat_id="the room")),
+        bank_of(options, Session("s")),
+    }
+    assert len(banks) == len(names) + 2
+    assert {"hermes", "hermes-ada", "hermes-ada-x-org"} <= banks
+    for bank in banks - {"hermes", "hermes-ada", "hermes-ada-x-org"}:
+        forged = Session("s", platform="matrix", user_id=bank.removeprefix("hermes-"))
+        assert bank_of(options, forged) not in banks
+    assert bank_of(options, Session("s", platform="telegram", user_id="12345678")) == "hermes-12345678"
+    assert bank_of(options, Session("s", platform="signal", user_id="+4912345")) == "hermes-4912345"
+
+
 @pytest.mark.parametrize(
     ("settings", "bank"),
     [
