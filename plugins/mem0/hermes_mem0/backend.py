@@ -29,6 +29,9 @@ ID = "hermes_id"
 MOST = 1000
 """Memories that one listing asks for at most; the cloud gives them in pages of 100."""
 
+ALL = 50_000
+"""Memories of one person among which those of a turn are looked for, where nothing narrows the listing."""
+
 PATIENCE = 50.0
 """Seconds for a write: a server of one's own asks its language model before it answers. Below the hook's 60."""
 

@@ -14,6 +14,7 @@ from hermes_core.kit import (
 )
 from hermes_core.kit.http import Api, backend_error
 from hermes_mem0.backend import (
+    ALL,
     ID,
     MOST,
     PATIENCE,
@@ -157,7 +158,7 @@ class Server:
     def stored(self, user: str, key: str, text: str) -> list[Note]:
         """Look up by metadata, which only a search can be narrowed to."""
         if not text.strip():
-            return [one for one in self.listed(user, MOST) if one.key == key]
+            return [one for one in self.listed(user, ALL) if one.key == key]
         body = {"query": text, "filters": {"user_id": user, ID: key}, "top_k": 50}
         return [one for one in notes(self._api.post("/search", body)) if one.key == key]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hermes_mem0.backend import PATIENCE, Backend, translated
+from hermes_mem0.backend import MOST, PATIENCE, Backend, translated
 from hermes_mem0.client import Platform, Server
 from hermes_mem0.oss import place_of
 from hermes_mem0.settings import NAME, SETTINGS
@@ -386,3 +386,10 @@ def test_a_list_whose_next_page_is_empty_ends(cloud: Cloud, platform: Platform) 
     assert platform.listed("mel", 20) == []
     cloud.route("POST", "/v3/memories/", lambda _: [])
     assert platform.listed("mel", 20) == []
+
+
+def test_what_came_from_a_turn_is_found_among_any_number_of_memories(server: OwnServer, own: Server) -> None:
+    for number in range(MOST):
+        server.memories.add({"messages": [{"role": "user", "content": f"Fact {number}."}], "user_id": "mel"})
+    own.add(SAID, "mel", {"hermes_id": "t1"}, infer=False)
+    assert [one.text for one in own.stored("mel", "t1", "")] == [SAID[0]["content"]]
