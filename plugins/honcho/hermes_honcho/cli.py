@@ -195,15 +195,17 @@ def sync(context: click.Context, source: Path | None) -> None:
     Whose data it is (server, workspace, names) is given to no profile: each has a memory of its own.
     """
     home = command_home(context)
+    own = {one.name for one in SETTINGS if one.identity}
     if source is not None:
         path = source.expanduser().absolute()
         if not path.is_file():
             raise click.BadParameter(f"there is no file {str(path)!r}")
-        given = _given(path.parent, path.stem)
+        # What the file says of whose data it is, it says of the default profile.
+        kept_apart = own if home.profile != "default" else ()
+        given = {key: value for key, value in _given(path.parent, path.stem).items() if key not in kept_apart}
         click.echo(f"{home.path}: {_complete(home.path, given)}")
         click.echo(f"a key in {path} is not copied: hermes memory setup {NAME} keeps it in .env", err=True)
         return
-    own = {one.name for one in SETTINGS if one.identity}
     given = {key: value for key, value in _given(home.path, NAME).items() if key not in own}
     folders = sorted(path for path in (home.path / "profiles").glob("*") if path.is_dir())
     for folder in folders:

@@ -196,6 +196,17 @@ def test_settings_that_other_programs_share_are_taken_over(
     assert run("sync", "--from", str(tmp_path / "nowhere.json")).exit_code == 2
 
 
+def test_a_profile_takes_over_no_memory_of_another(run: Run, home: HermesHome, tmp_path: Path) -> None:
+    place = HermesHome.resolve(home.path, "work")
+    place.path.mkdir(parents=True)
+    place.config_yaml.write_text("memory:\n  provider: honcho\n")
+    shared = tmp_path / "config.json"
+    given = {"recallMode": "tools", "hosts": {"hermes": {"workspace": "mels", "peerName": "mel"}}}
+    shared.write_text(json.dumps(given))
+    assert "took recallMode\n" in run("sync", "--from", str(shared), profile="work").output
+    assert settings(place) == {"recallMode": "tools"}
+
+
 def test_a_profile_has_its_own_workspace(run: Run, home: HermesHome, server: HonchoServer) -> None:
     place = HermesHome.resolve(home.path, "work")
     place.path.mkdir(parents=True)
