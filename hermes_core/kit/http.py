@@ -156,6 +156,9 @@ class Api:
     ) -> httpx.Response:
         import httpx
 
+        if {".", ".."} & {*path.partition("?")[0].split("/")}:
+            # An id that was put into the path: httpx would resolve it, and a DELETE of one would be one of all.
+            raise BackendNotFound(f"{self.name} has nothing at {path!r}")
         try:
             return _within(client, limit, method, path, options)
         except httpx.TimeoutException as exc:

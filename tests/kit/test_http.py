@@ -222,3 +222,10 @@ def test_a_key_that_no_header_can_hold_is_told_of_and_not_shown(server: StandIn,
     assert "FACTS_KEY" in str(caught.value)
     assert "gehe" not in f"{caught.value!r} {''.join(traceback.format_exception(caught.value))}"
     assert "gehe" not in repr(backend_error(None, "Facts", detail=f"Illegal header value b{key!r}"))
+
+
+@pytest.mark.parametrize("path", ["/facts/.", "/facts/..", "/facts/./", "/facts/../facts?all=1"])
+def test_an_id_of_dots_does_not_lead_to_another_path(api: Api, server: StandIn, path: str) -> None:
+    with pytest.raises(BackendNotFound):
+        api.delete(path)
+    assert server.requests == []
