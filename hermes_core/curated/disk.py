@@ -75,8 +75,16 @@ class MemoryFile:
         return copy
 
     def drop_backups(self) -> int:
-        """Delete all copies beside the file; how many there were."""
+        """Delete all copies beside the file, also those that a killed write left; how many there were."""
+        target = self.locked_path
         copies = self._backups() if self.path.parent.exists() else []
+        copies += [
+            path
+            for name, folder in {(self.name, self.path.parent), (target.name, target.parent)}
+            if folder.exists()
+            for path in folder.iterdir()
+            if re.fullmatch(rf"\.{re.escape(name)}\.(?:bak\..+\.)?\w+\.tmp", path.name)
+        ]
         for copy in copies:
             copy.unlink(missing_ok=True)
         return len(copies)

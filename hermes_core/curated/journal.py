@@ -171,10 +171,10 @@ class Journal:
         for row in self._execute(query, files):
             yield _version(row)
 
-    def prune(self, file: str) -> int:
+    def prune(self, file: str, fingerprint: str) -> int:
         """Delete what this file held before, but for changes that the provider was not told yet; how many changes went.
 
-        What stays is the newest change, which knows the file by its fingerprint, without what was before it.
+        What stays is the newest change, if the file has its fingerprint still, without what was before it.
         """
         with _remedied(), self._database.transaction() as connection:
             newest = "(SELECT max(id) FROM changes WHERE file = :file AND state = 'done')"
@@ -183,8 +183,9 @@ class Journal:
                 {"file": file},
             )
             gone = connection.execute(
-                f"DELETE FROM changes WHERE file = :file AND mirrored AND id <> {newest}",  # noqa: S608  a constant
-                {"file": file},
+                f"DELETE FROM changes WHERE file = :file AND mirrored"  # noqa: S608  a constant
+                f" AND NOT (id = {newest} AND fingerprint = :fingerprint)",
+                {"file": file, "fingerprint": fingerprint},
             ).rowcount
         # The write-ahead log holds the old pages until it is folded in.
         self._execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -89,9 +89,12 @@ class Writer:
 
     def prune(self, file: MemoryFile) -> int:
         """Forget how the file came to be what it is, with the copies beside it; how many changes and copies went."""
-        self.settle(file)
         with locked(file.locked_path, self._lock_timeout):
-            return self._journal.prune(file.key) + file.drop_backups()
+            mark = ""
+            with contextlib.suppress(MemoryConflict):
+                mark = fingerprint(file.read())
+                self._journal.settle(file.key, mark)
+            return self._journal.prune(file.key, mark) + file.drop_backups()
 
     def mirror_missing(self) -> int:
         """Tell `on_write` of the writes that it refused or never saw; gives the number of changes it took."""

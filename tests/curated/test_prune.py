@@ -34,6 +34,29 @@ def test_after_a_prune_a_removed_entry_is_nowhere(store: MemoryStore, hermes_hom
     assert store.entries("user") == ("Mel",)
 
 
+def test_after_a_prune_what_was_removed_in_an_editor_is_nowhere_either(
+    store: MemoryStore, hermes_home: HermesHome
+) -> None:
+    store.add("memory", "Uses ruff")
+    store.add("memory", f"The password is {SECRET}")
+    hermes_home.memory_md.write_text("Uses ruff")
+    store.prune()
+    assert holding(hermes_home, SECRET) == []
+    assert "notice" not in store.add("memory", "Uses mypy")
+    assert not [version for version in store.history() if SECRET in " ".join(version.before)]
+
+
+def test_a_prune_takes_along_what_a_killed_write_left(store: MemoryStore, hermes_home: HermesHome) -> None:
+    store.add("memory", "Uses ruff")
+    left = [".MEMORY.md.x1y2z3.tmp", ".MEMORY.md.bak.20260101T000000000000-0123456789abcdef.x1y2z3.tmp"]
+    for name in left:
+        (hermes_home.memories / name).write_text(SECRET)
+    (hermes_home.memories / ".MEMORY.md.swp").write_text("an editor's")
+    store.prune()
+    assert holding(hermes_home, SECRET) == []
+    assert holding(hermes_home, "an editor's") == [".MEMORY.md.swp"]
+
+
 def test_after_a_prune_the_file_is_still_known_and_goes_on(store: MemoryStore) -> None:
     store.add("memory", "Uses ruff")
     store.remove("memory", "ruff")
