@@ -59,6 +59,8 @@ __all__ = [
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LONGEST_LINE = 1 << 20
+# What PyYAML and ruamel let out over a value that has the form of a date or a number and is none: `2024-02-30`, `0x_`.
+_STUMBLES = (ValueError, LookupError, AttributeError)
 
 
 def load_config(home: HermesHome, environ: Mapping[str, str] | None = None) -> Config:
@@ -107,8 +109,7 @@ def set_value(home: HermesHome, key: str, value: Value) -> None:
     plain = list(value) if isinstance(value, list | tuple) else value
     with _edited(home) as (tree, expected):
         for data, new in ((tree, _with_quotes(plain)), (expected, plain)):
-            if data.get(block) is None:
-                data[block] = {}
+            data[block] = _mapping(data.get(block))
             data[block][name] = new
 
 
@@ -118,7 +119,17 @@ def unset_value(home: HermesHome, key: str) -> None:
     block, name = key.split(".")
     with _edited(home) as (tree, expected):
         for data in (tree, expected):
-            (data.get(block) or {}).pop(name, None)
+            if isinstance(held := data.get(block), dict):
+                held.pop(name, None)
+            elif held is not None and name == "name":
+                del data[block]
+
+
+def _mapping(block: Any) -> Any:
+    """A block to set a key in; other programs that share the file write the model's name alone."""
+    if isinstance(block, dict):
+        return block
+    return {} if block is None else {"name": str(block)}
 
 
 def stored_keys(home: HermesHome) -> frozenset[str]:
@@ -177,7 +188,7 @@ class _Reading:
         return cls(**found)
 
     def _value(self, key: Key, line: int, node: Any) -> Any:
-        with _yaml_errors():
+        with _yaml_errors(line):
             value = self._loader.construct_object(node, deep=True)
         fault = key.fault(value)
         if not fault:
@@ -264,7 +275,7 @@ def _round_trip(text: str) -> tuple[Any, Any]:
     editor.indent(mapping=mapping, sequence=offset + 2, offset=offset)
     try:
         tree = editor.load(text)
-    except YAMLError as exc:
+    except (YAMLError, *_STUMBLES) as exc:
         raise ConfigError(f"config.yaml can't be edited: {_one_line(exc)}", "correct it by hand") from exc
     return editor, CommentedMap() if tree is None else tree
 
@@ -333,18 +344,19 @@ def _read(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def _yaml_errors() -> Iterator[None]:
-    """Turn PyYAML's errors into ours, with the line."""
+def _yaml_errors(line: int = 0) -> Iterator[None]:
+    """Turn PyYAML's errors into ours, with the line; `line` is where it stands when PyYAML does not tell."""
     try:
         yield
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
-        line = f" line {mark.line + 1}" if mark else ""
+        place = f" line {mark.line + 1}" if mark else ""
         raise ConfigError(
-            f"config.yaml{line}: {exc.problem or exc.context}", "correct the YAML there"
+            f"config.yaml{place}: {exc.problem or exc.context}", "correct the YAML there"
         ) from exc
-    except yaml.YAMLError as exc:
-        raise ConfigError(f"config.yaml can't be read: {_one_line(exc)}", "correct the YAML") from exc
+    except (yaml.YAMLError, *_STUMBLES) as exc:
+        place = f" line {line}" if line else ""
+        raise ConfigError(f"config.yaml{place} can't be read: {_one_line(exc)}", "correct the YAML") from exc
 
 
 def _has_content(node: Any) -> bool:

@@ -235,3 +235,33 @@ def test_the_environment_says_whether_search_is_by_meaning(home: HermesHome) -> 
     assert load_config(home, {"HERMES_SEMANTIC": "off"}).recall.semantic == "off"
     with pytest.raises(ConfigError, match="HERMES_SEMANTIC must be one of auto, off, is 'on'"):
         load_config(home, {"HERMES_SEMANTIC": "on"})
+
+
+def test_a_key_below_the_name_of_a_model_that_stands_alone_can_be_set_and_unset(home: HermesHome) -> None:
+    written(home, WRITTEN_BY_A_PERSON)
+    set_value(home, "model.base_url", "http://localhost:8080/v1")
+    model = load_config(home, {}).model
+    assert (model.name, model.base_url) == ("some/model", "http://localhost:8080/v1")
+    set_value(home, "model.name", "other")
+    assert load_config(home, {}).model.name == "other"
+    assert "# of another program" in home.config_yaml.read_text()
+    written(home, WRITTEN_BY_A_PERSON)
+    unset_value(home, "model.base_url")
+    assert home.config_yaml.read_text() == WRITTEN_BY_A_PERSON
+    unset_value(home, "model.name")
+    assert load_config(home, {}).model == Config().model
+
+
+@pytest.mark.parametrize("value", ["2024-02-30", "0x_", "!!bool x", "!!float x", "!!int ''", "!!timestamp x"])
+def test_a_value_that_yaml_itself_stumbles_over_is_an_error_with_its_line(
+    home: HermesHome, value: str
+) -> None:
+    written(home, f"memory:\n  memory_char_limit: {value}\n")
+    with pytest.raises(ConfigError, match=r"config\.yaml line 2"):
+        load_config(home, {})
+    text = f"task:\n  due: {value}\n"
+    written(home, text)
+    assert load_config(home, {}).memory == Config().memory
+    with pytest.raises(ConfigError, match=r"config\.yaml can't be"):
+        set_value(home, "memory.provider", "holographic")
+    assert home.config_yaml.read_text() == text
