@@ -108,7 +108,7 @@ _SECRET_NAME = (
 )
 # A value that is a reference, a placeholder or code is no secret.
 _NO_SECRET = (
-    r"(?!(?:null|none|nil|true|false|undefined|string|str|required|optional|your|changeme|example|placeholder|x{3,}|\*{3,}|\.{3})"
+    r"(?!(?:(?:null|none|nil|true|false|undefined|string|str|required|optional)(?![a-z0-9])|your|changeme|example|placeholder|x{3,}|\*{3,}|\.{3})"
     r"|[<${%(]|os\.|env[.\[]|process\.|getenv|self\.|config[.\[]|settings\.)"
 )
 _AUTHORIZATION = (
@@ -116,7 +116,7 @@ _AUTHORIZATION = (
     rf"|\bx-(?:api-key|auth-token|access-token|goog-api-key)[\"']?\s{{0,4}}[:=]\s{{0,4}}[\"']?){_UNSEEN}{_NO_SECRET}([^\s\"',;]{{6,}})"
 )
 _BEARER = rf"(?i)(\bbearer\s{{1,4}}){_UNSEEN}(?=[\w.~+/=-]{{0,200}}?[0-9])([\w.~+/=-]{{16,}})"
-_URL_PASSWORD = rf"(?<=://)([^\s/:@]{{0,100}}:){_UNSEEN}(?![$<{{])([^\s/@]{{1,300}})(?=@)"
+_URL_PASSWORD = rf"(?<=://)([^\s/:@]{{0,100}}:){_UNSEEN}(?![$<{{])([^\s/]{{1,300}})(?=@)"
 _URL_TOKEN = rf"(?i)([?&#;](?:[a-z]{{1,12}}[_-])?(?:token|api[_-]?key|apikey|secret|password|passwd|auth|sig|signature)=){_UNSEEN}{_NO_SECRET}([^\s&#\"'<>]{{6,}})"
 _URL_KEY = rf"(?i)([?&]key=){_UNSEEN}{_NO_SECRET}([^\s&#\"'<>]{{16,}})"
 _ASSIGNED = (
