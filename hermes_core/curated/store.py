@@ -341,11 +341,14 @@ class MemoryStore:
 
     def _hand_on(self, target: MemoryTarget, writes: Sequence[MemoryWrite], session: Session) -> Result:
         """Local writes are suppressed: what the provider does not take is nowhere, so that is no success."""
-        for write in writes:
+        for taken, write in enumerate(writes):
             try:
                 self._writer.hand_on(dataclasses.replace(write, performed=False), session)
             except (OutboxError, StorageError) as exc:
-                refusal = Refusal(f"Nothing was saved: {exc.message}.", remedy=exc.remedy)
+                part = f"The first {taken} operation(s) are with the memory provider, do not repeat them; the others were not"
+                refusal = Refusal(
+                    f"{part if taken else 'Nothing was'} saved: {exc.message}.", remedy=exc.remedy
+                )
                 return self.refuse(refusal, target, session)
         self._answers.breaker.reset(session)
         return results.handed_on(target, len(writes))

@@ -129,6 +129,23 @@ def test_a_suppressed_write_that_nobody_takes_is_no_success(make_store: MakeStor
     assert not make_store(suppresses=lambda target: True).add("user", "Mel")["success"]
 
 
+def test_a_batch_that_the_provider_takes_in_part_says_which_part(make_store: MakeStore) -> None:
+    taken: list[str] = []
+
+    def take_one(write: MemoryWrite, _session: Session) -> None:
+        if taken:
+            raise FULL
+        taken.append(write.content)
+
+    batch = [Operation("add", "Mel"), Operation("add", "Likes tea")]
+    result = make_store(on_write=take_one, suppresses=lambda target: True).apply_batch("user", batch)
+    assert not result["success"]
+    assert result["error"] == (
+        "The first 1 operation(s) are with the memory provider, do not repeat them; the others were not saved: "
+        "the outbox holds 10000 rows."
+    )
+
+
 def test_a_suppressed_target_is_still_scanned(make_store: MakeStore, outbox: Outbox) -> None:
     assert (
         "Blocked" in make_store(on_write=outbox, suppresses=lambda target: True).add("user", ATTACK)["error"]
