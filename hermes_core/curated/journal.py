@@ -142,6 +142,8 @@ class Journal:
                 "UPDATE changes SET state = 'done', mirrored = mirrored OR ? WHERE id = ?", (mirrored, change)
             )
             row = connection.execute("SELECT file, undoes FROM changes WHERE id = ?", (change,)).fetchone()
+            if row is None:  # another process was first, and a prune after it
+                return
             if row["undoes"] is not None:
                 _mark_undone(connection, row["undoes"])
             connection.execute(

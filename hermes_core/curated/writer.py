@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 OnWrite = Callable[[MemoryWrite, Session], object]
 
+_NOT_TOLD = "Saved here, but the memory provider was not told yet"
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
@@ -74,7 +76,7 @@ class Writer:
         if fingerprint(opened.file.read()) != opened.mark:
             raise StorageError(f"{opened.file.name} was changed by another program just now", "try again")
         opened.file.replace(render(after))
-        warning = self._mirror(told, opened.session)
+        warning = self._tell_overdue(told) or self._mirror(told, opened.session)
         try:
             self._journal.finish(change, mirrored=not warning)
         except StorageError as exc:
@@ -106,11 +108,26 @@ class Writer:
             told += 1
         return told
 
-    def hand_on(self, write: MemoryWrite, session: Session) -> None:
-        """Give a write to the provider. Raises `OutboxError`, or `StorageError` of its disk, when nobody takes it."""
+    def hand_on(self, write: MemoryWrite, session: Session) -> bool:
+        """Give a write to the provider; False when none is there to be told.
+
+        Raises `OutboxError`, or `StorageError` of its disk, when it is not taken.
+        """
         if self._on_write is None:
             raise OutboxError("no memory provider takes it", "check the provider's state")
-        self._on_write(write, session)
+        return self._on_write(write, session) is not False
+
+    def _tell_overdue(self, told: Sequence[MemoryWrite]) -> str:
+        """Tell what was refused before, since a later change told first would be overruled by it; gives a warning."""
+        try:
+            for change, session, writes in self._journal.unmirrored() if told else ():
+                if not all(self.hand_on(write, session) for write in writes):
+                    break
+                self._journal.finish(change, mirrored=True)
+        except (OutboxError, StorageError) as exc:
+            log.warning("earlier memory writes are not mirrored: %s", exc)
+            return f"{_NOT_TOLD}: {exc}"
+        return ""
 
     def _mirror(self, writes: Sequence[MemoryWrite], session: Session) -> str:
         for write in writes:
@@ -118,7 +135,7 @@ class Writer:
                 self.hand_on(write, session)
             except (OutboxError, StorageError) as exc:
                 log.warning("memory write %s is not mirrored: %s", write.id, exc)
-                return f"Saved here, but the memory provider was not told yet: {exc}"
+                return f"{_NOT_TOLD}: {exc}"
         return ""
 
     def _adopt(self, opened: Opened, data: bytes, found: Document) -> str:

@@ -219,8 +219,8 @@ class MemoryManager:
         """
         self._writes.store("sync_turn", session, lambda: pack("sync_turn", turn, session, self._redact))
 
-    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
-        """Mirror a change of curated memory to the providers; durable as `sync_all`.
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> bool:
+        """Mirror a change of curated memory to the providers, durable as `sync_all`; False when none is there to hear.
 
         One that was not made in the file has no other place: `OutboxError` says that no provider takes it.
         """
@@ -233,6 +233,7 @@ class MemoryManager:
         self._writes.store(
             "on_memory_write", session, lambda: pack("on_memory_write", write, session, self._redact)
         )
+        return bool(takers) or not session.primary
 
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
         """Tell the providers what a subagent did; durable as `sync_all`."""

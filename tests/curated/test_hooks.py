@@ -170,6 +170,33 @@ def test_a_write_whose_mirror_is_refused_stands_says_so_and_is_mirrored_later(
     assert outbox.told == [("add", "Mel", "", "")]
 
 
+def test_the_provider_hears_of_changes_in_their_order_also_after_it_refused_some(
+    make_store: MakeStore, outbox: Outbox
+) -> None:
+    store = make_store(on_write=outbox)
+    outbox.failure = FULL
+    store.add("user", "Lives in Bonn")
+    assert "warning" in store.replace("user", "Bonn", "Lives in Ulm")
+    outbox.failure = None
+    assert "warning" not in store.remove("user", "Ulm")
+    assert [(action, content) for action, content, *_ in outbox.told] == [
+        ("add", "Lives in Bonn"),
+        ("replace", "Lives in Ulm"),
+        ("remove", ""),
+    ]
+    assert store.mirror_missing() == 0
+
+
+def test_what_a_provider_refused_waits_for_it_while_it_is_off(make_store: MakeStore, outbox: Outbox) -> None:
+    outbox.failure = FULL
+    make_store(on_write=outbox).add("user", "Lives in Bonn")
+    outbox.failure = None
+    off = make_store(on_write=lambda write, session: False)
+    assert "warning" not in off.add("user", "Likes tea")
+    assert make_store(on_write=outbox).mirror_missing() == 1
+    assert outbox.told == [("add", "Lives in Bonn", "", "")]
+
+
 def test_undo_and_reset_are_mirrored_and_may_be_stopped(make_store: MakeStore, outbox: Outbox) -> None:
     stopped: list[str] = []
 
