@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import uuid
 from collections.abc import Callable, Sequence
 
@@ -60,6 +61,8 @@ class Vetting:
             kept = self._filter_write(write, session)
             if isinstance(kept, Refused):
                 return Refusal(f"An observer refused this write: {kept.reason}")
+            if not _is_plain(kept):
+                return Refusal("An observer changed this write, and now its content or metadata is no text.")
             # Only text and metadata are the observer's to change; its text is held to the same rules.
             write = _tidied(dataclasses.replace(write, content=kept.content, metadata=kept.metadata))
             if fault := _fault(write):
@@ -71,6 +74,15 @@ class Vetting:
 def performed(write: MemoryWrite, change: Change) -> MemoryWrite:
     """The write as it happened, with the whole entry that is gone."""
     return dataclasses.replace(write, action=change.action, content=change.content, previous=change.previous)
+
+
+def _is_plain(write: MemoryWrite) -> bool:
+    """Whether what an observer made can be written down."""
+    try:
+        json.dumps(dict(write.metadata))
+    except (TypeError, ValueError):
+        return False
+    return isinstance(write.content, str)
 
 
 def _tidied(write: MemoryWrite) -> MemoryWrite:

@@ -102,6 +102,15 @@ def test_what_an_observer_puts_in_is_held_to_the_same_rules(make_store: MakeStor
     assert store.entries("user") == ()
 
 
+@pytest.mark.parametrize("wrong", [{"content": None}, {"metadata": {"at": object()}}, {"metadata": None}])
+def test_an_observer_that_makes_no_text_of_a_write_refuses_it(
+    make_store: MakeStore, hermes_home: HermesHome, wrong: dict[str, object]
+) -> None:
+    store = make_store(filter_write=lambda write, session: dataclasses.replace(write, **wrong))
+    assert "An observer changed this write, and now" in store.add("memory", "Uses ruff")["error"]
+    assert not hermes_home.memory_md.exists()
+
+
 def test_a_suppressed_target_keeps_its_file_and_the_provider_gets_the_write(
     make_store: MakeStore, outbox: Outbox, hermes_home: HermesHome
 ) -> None:
