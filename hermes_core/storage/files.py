@@ -91,6 +91,7 @@ def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            _keep_owner(target, temporary)
             Path(temporary).chmod(mode)
             Path(temporary).replace(target)
         finally:
@@ -99,6 +100,14 @@ def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
         sync_folder(target.parent)
     except OSError as exc:
         raise _storage_error("write", path, exc) from exc
+
+
+def _keep_owner(target: Path, temporary: str) -> None:
+    """What root replaces stays its owner's, who could not read it any more."""
+    if target.exists() and hasattr(os, "geteuid") and os.geteuid() == 0:
+        found = target.stat()
+        with contextlib.suppress(OSError):  # root of a container that may not
+            os.chown(temporary, found.st_uid, found.st_gid)
 
 
 def sync_folder(folder: Path) -> None:

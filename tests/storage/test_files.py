@@ -112,6 +112,18 @@ def test_a_written_file_has_its_mode_whatever_the_umask(tmp_path: Path, umask: i
 
 
 @posix
+def test_a_file_that_root_replaces_stays_its_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(os, "chown", lambda path, *ids: given.append((Path(path).suffix, *ids)))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    file = tmp_path / "USER.md"
+    write_atomic(file, b"old")
+    assert given == []
+    write_atomic(file, b"new")
+    assert given == [(".tmp", file.stat().st_uid, file.stat().st_gid)]
+
+
+@posix
 def test_a_symbolic_link_stays_one_and_its_target_is_replaced(tmp_path: Path) -> None:
     target = tmp_path / "elsewhere" / "real"
     target.parent.mkdir()
