@@ -333,4 +333,4 @@ def _refusal(result: dict[str, Any]) -> str:
     # A person has no `operations` and sees the entries below.
     told = " ".join(one for one in _SENTENCE_END.split(told) if not _OF_THE_TOOL.search(one)) or told
     entries = result.get("matches") or result.get("current_entries") or []
-    return "\n".join([told, *(f"  {entry}" for entry in entries)])
+    return "\n".join([told, *(f"  {entry}" for entry in entries), *filter(None, [result.get("notice")])])

@@ -320,24 +320,20 @@ class MemoryStore:
         try:
             with self._writer.opened(target, self._files[target], session) as opened:
                 edit = plan(opened.entries)
+                notice = {"notice": opened.notice} if opened.notice else {}
                 if isinstance(edit, Refusal):
-                    return self.refuse(edit, target, session)
+                    return self.refuse(edit, target, session) | notice
                 result = results.saved(target, action, edit, self._limits[target], asked)
                 if edit.changes:
                     writes = told(edit.changes)
                     if isinstance(writes, Refusal):
-                        return self.refuse(writes, target, session)
+                        return self.refuse(writes, target, session) | notice
                     if warning := self._writer.commit(opened, action, edit.entries, writes, undoes):
                         result["warning"] = warning
         except MemoryConflict as exc:
             return self.refuse(Refusal(exc.message, remedy=exc.remedy, backup=exc.backup), target, session)
         self._answers.breaker.reset(session)
-        return (
-            result
-            | self._answers.previous(target, edit)
-            | results.caution(target, edit)
-            | ({"notice": opened.notice} if opened.notice else {})
-        )
+        return result | self._answers.previous(target, edit) | results.caution(target, edit) | notice
 
     def _hand_on(self, target: MemoryTarget, writes: Sequence[MemoryWrite], session: Session) -> Result:
         """Local writes are suppressed: what the provider does not take is nowhere, so that is no success."""

@@ -143,6 +143,15 @@ def test_a_file_that_can_not_be_read_is_a_problem_everywhere(
     assert hermes_home.memory_md.read_bytes() == b"\xff\xfe"
 
 
+def test_a_file_emptied_from_outside_is_told_of_also_when_the_change_is_refused(
+    hermes: Any, hermes_home: HermesHome
+) -> None:
+    hermes("memory", "add", "Uses ruff")
+    hermes_home.memory_md.write_text("")
+    found = hermes("memory", "remove", "ruff", code=1)
+    assert "emptied outside this tool" in found.stderr
+
+
 def test_an_entry_that_the_scan_keeps_out_is_shown_in_status(
     hermes: Any, data: Any, hermes_home: HermesHome
 ) -> None:

@@ -101,6 +101,17 @@ def test_an_edit_by_hand_can_be_undone(store: MemoryStore, hermes_home: HermesHo
     assert store.entries("memory") == ("tea", "rye")
 
 
+def test_a_file_emptied_from_outside_is_told_of_also_when_the_call_is_refused(
+    store: MemoryStore, hermes_home: HermesHome
+) -> None:
+    store.add("memory", "Uses ruff")
+    hermes_home.memory_md.write_text("")
+    refused = store.replace("memory", "ruff", "Uses mypy")
+    assert not refused["success"]
+    assert "emptied outside this tool: adopted as change 2, which can be undone" in refused["notice"]
+    assert "notice" not in store.add("memory", "Uses mypy")
+
+
 def test_a_file_emptied_from_outside_comes_back(store: MemoryStore, hermes_home: HermesHome) -> None:
     store.add("memory", "tea")
     hermes_home.memory_md.write_bytes(b"")
