@@ -120,8 +120,9 @@ _URL_PASSWORD = rf"(?<=://)([^\s/:@]{{0,100}}:){_UNSEEN}(?![$<{{])([^\s/]{{1,300
 _URL_TOKEN = rf"(?i)([?&#;](?:[a-z]{{1,12}}[_-])?(?:token|api[_-]?key|apikey|secret|password|passwd|auth|sig|signature)=){_UNSEEN}{_NO_SECRET}([^\s&#\"'<>]{{6,}})"
 _URL_KEY = rf"(?i)([?&]key=){_UNSEEN}{_NO_SECRET}([^\s&#\"'<>]{{16,}})"
 _ASSIGNED = (
-    rf"(?i)((?:{_SECRET_NAME})[\"']?\s{{0,4}}(?:=>|:=|==?|:)\s{{0,4}})"
-    rf"(?:\"{_UNSEEN}{_NO_SECRET}([^\"\n]{{4,400}})\"|'{_UNSEEN}{_NO_SECRET}([^'\n]{{4,400}})'|{_UNSEEN}{_NO_SECRET}([^\s\"'`,;&)\]}}]{{6,}}))"
+    rf"(?i)((?:{_SECRET_NAME})\\{{0,3}}[\"']?\s{{0,4}}(?:=>|:=|==?|:)\s{{0,4}}\\{{0,3}})"  # \: JSON in a text of JSON
+    rf"(?:\"{_UNSEEN}{_NO_SECRET}([^\"\n]{{3,399}}[^\"\n\\])(?=\\{{0,3}}\")"
+    rf"|'{_UNSEEN}{_NO_SECRET}([^'\n]{{3,399}}[^'\n\\])(?=\\{{0,3}}')|{_UNSEEN}{_NO_SECRET}([^\s\"'`,;&)\]}}]{{6,}}))"
 )
 _NAME = rf"(?i)(?:^|[_\W]|(?<=[a-z0-9]))(?:{_SECRET_NAME}|authorization)$"
 _PASSES = 8
@@ -232,9 +233,9 @@ def _without_value(match: re.Match[str]) -> str:
     name, double, single, bare = match.groups()
     kind = _kind(name)
     if double is not None:
-        return f'{name}"[redacted:{kind}]"'
+        return f'{name}"[redacted:{kind}]'
     if single is not None:
-        return f"{name}'[redacted:{kind}]'"
+        return f"{name}'[redacted:{kind}]"
     return f"{name}[redacted:{kind}]" if _random(bare, name) else match[0]
 
 

@@ -92,6 +92,11 @@ def test_a_private_key_block_is_taken_out_also_when_cut_short(name: str) -> None
         ("pwd='nonesuch77', token: trueblue99", "pwd='[redacted:password]', token: [redacted:token]"),
         ("https://x.example/?token=string4you", "https://x.example/?token=[redacted:token]"),
         ("postgres://app:hunter@22@db:5432/x", "postgres://app:[redacted:password]@db:5432/x"),
+        (
+            r'{"body": "{\"password\": \"hunter22\", \"api_key\":\"abc\"}"}',
+            r'{"body": "{\"password\": \"[redacted:password]\", \"api_key\":\"abc\"}"}',
+        ),
+        (r'"{\\\"token\\\": \\\"correct horse\\\"}"', r'"{\\\"token\\\": \\\"[redacted:token]\\\"}"'),
         ('password = "correct horse"', 'password = "[redacted:password]"'),
         ("api_key: abc123def456", "api_key: [redacted:api_key]"),
         ('{"client_secret": "s3cr3tvalue"}', '{"client_secret": "[redacted:secret]"}'),
