@@ -248,6 +248,8 @@ def _edited(home: HermesHome) -> Iterator[tuple[Any, dict[str, Any]]]:
         editor, tree = _round_trip(old)
         with _yaml_errors():
             plain = yaml.load(old, _Loader) or {}
+        # Blocks that share values by an anchor change one by one here, so that the change of another shows below.
+        plain = {key: dict(block) if isinstance(block, dict) else block for key, block in plain.items()}
         yield tree, plain
         new = _dump(editor, tree, old) if plain else old
         with _yaml_errors():

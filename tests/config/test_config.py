@@ -265,3 +265,15 @@ def test_a_value_that_yaml_itself_stumbles_over_is_an_error_with_its_line(
     with pytest.raises(ConfigError, match=r"config\.yaml can't be"):
         set_value(home, "memory.provider", "holographic")
     assert home.config_yaml.read_text() == text
+
+
+def test_a_block_that_another_one_shares_is_not_changed_under_it(home: HermesHome) -> None:
+    text = "theirs: &all\n  provider: one\nmemory: *all\n"
+    written(home, text)
+    for change in (
+        lambda: set_value(home, "memory.provider", "two"),
+        lambda: unset_value(home, "memory.provider"),
+    ):
+        with pytest.raises(ConfigError, match="without harming other values"):
+            change()
+    assert home.config_yaml.read_text() == text
