@@ -256,13 +256,20 @@ class RetainDBProvider(FileTools):
         entry, fragment = fold_space(storable(write.previous)), fold_space(storable(write.old_text))
         if not (entry or fragment):
             return []
-        found = self.client.search(entry or fragment, who, MOST_HITS)
-        same = [memory for memory in found if fold_space(memory.text) == entry]
-        holding = [memory for memory in found if fragment and fragment in fold_space(memory.text)]
-        if not same and len(holding) != 1:
-            log.warning("%d memories hold the text that write %s %ss", len(holding), write.id, write.action)
+        new = fold_space(storable(write.content))
+        texts = (
+            (memory, fold_space(memory.text))
+            for memory in self.client.search(entry or fragment, who, MOST_HITS)
+        )
+        if entry:
+            # Others may hold its words too, also the one that took its place when this write came before.
+            found = [memory for memory, text in texts if text == entry != new]
+        else:
+            found = [memory for memory, text in texts if fragment in text != new]
+        if not found or (len(found) > 1 and not entry):
+            log.warning("%d memories hold the text that write %s %ss", len(found), write.id, write.action)
             return []
-        return same or holding
+        return found
 
 
 def _told(memory: Memory, longest: int = LONGEST_SHOWN) -> dict[str, Any]:

@@ -204,6 +204,26 @@ def test_an_entry_is_removed_by_itself_or_by_the_words_the_model_named(agent: Ag
     assert agent.server.known() == [OTHER]
 
 
+@pytest.mark.parametrize("previous", [FACT, ""])
+def test_a_replacement_that_comes_twice_keeps_the_new_entry_that_holds_the_same_words(
+    agent: Agent, previous: str
+) -> None:
+    session = agent.session()
+    agent.provider.on_memory_write(MemoryWrite("w1", "add", "user", FACT), session)
+    replace = MemoryWrite("w2", "replace", "user", f"{FACT} She is nine.", "Quillfeather", previous)
+    for _ in range(2):
+        agent.provider.on_memory_write(replace, session)
+    assert agent.server.known() == [f"{FACT} She is nine."]
+
+
+def test_removing_an_entry_that_is_gone_forgets_no_other_that_holds_the_words(agent: Agent) -> None:
+    agent.provider.on_memory_write(MemoryWrite("w1", "add", "user", FACT), agent.session())
+    for previous in ("Quillfeather eats clover.", "Quillfeather"):
+        remove = MemoryWrite("w2", "remove", "user", "", "Quillfeather", previous)
+        agent.provider.on_memory_write(remove, agent.session())
+    assert agent.server.known() == [FACT]
+
+
 def test_words_that_several_memories_hold_delete_none(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
     for number, text in enumerate((FACT, "The tortoise Quillfeather is old.")):
         agent.provider.on_memory_write(MemoryWrite(f"w{number}", "add", "memory", text), agent.session())
