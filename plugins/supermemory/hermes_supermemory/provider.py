@@ -163,14 +163,15 @@ class SupermemoryProvider(Tools):
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Mirror MEMORY.md and USER.md, a document for each entry."""
         ns = container_of(self.options, session)
-        if write.action != "add" and not self.client.delete(ns, _entry(ns, write.target, write.previous)):
-            self._forget_entry(ns, storable(write.previous or write.old_text))
+        new, old = (_entry(ns, write.target, text) for text in (write.content, write.previous))
+        gone = write.action == "add" or self.client.delete(ns, old)
+        # With the new entry there, this write came before, and what holds the words may be the new one.
+        if not gone and not (write.content.strip() and self.client.document(ns, new)):
+            self._forget_entry(ns, write)
         if write.content.strip():
             metadata = {"type": "explicit_memory", "target": write.target, "sm_source": "hermes"}
             text = clip(storable(write.content), LONGEST_MESSAGE)
-            self.client.store(
-                ns, _entry(ns, write.target, write.content), text, metadata, guidance(self.options)
-            )
+            self.client.store(ns, new, text, metadata, guidance(self.options))
 
     def on_session_switch(self, switch: SessionSwitch) -> None:
         """Take turns that the person took back out of the document of their session."""
@@ -192,13 +193,17 @@ class SupermemoryProvider(Tools):
             ns, _conversation(ns, session), part, text, metadata, guidance(self.options), utc_time(at)[:10]
         )
 
-    def _forget_entry(self, ns: str, text: str) -> None:
-        """Forget an entry that is not under an id of ours: the one memory that holds its words, or else none."""
-        if text.strip():
-            found = self.client.search(ns, text, 10, "memories")
-            holding = [one for one in found if fold_space(text) in fold_space(one.text)]
-            if len(holding) == 1:
-                self.client.forget(ns, holding[0].id)
+    def _forget_entry(self, ns: str, write: MemoryWrite) -> None:
+        """Forget an entry that is not under an id of ours: the one memory that says it, or where only some words of it
+        are known, the one that holds them; or else none.
+        """
+        entry, words = fold_space(storable(write.previous)), fold_space(storable(write.old_text))
+        if entry or words:
+            found = self.client.search(ns, entry or words, 10, "memories")
+            texts = [(one.id, fold_space(one.text)) for one in found]
+            meant = [i for i, text in texts if (text == entry if entry else words in text)]
+            if len(meant) == 1:
+                self.client.forget(ns, meant[0])
 
 
 def _sdk_is_current() -> bool:

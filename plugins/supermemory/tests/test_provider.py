@@ -310,6 +310,29 @@ def test_an_entry_is_a_document_that_is_replaced_and_removed(start: Start, serve
         assert agent.server.documents == {}
 
 
+@pytest.mark.parametrize("previous", [FACT[:-1], ""])
+@pytest.mark.parametrize("speaks", ["v5", "v4"])
+def test_a_replacement_that_comes_twice_keeps_what_was_learned_from_the_new_entry(
+    start: Start, serve: Serve, speaks: str, previous: str
+) -> None:
+    agent = start(serve(speaks))
+    longer = f"{FACT[:-1]} and parsley."
+    agent.provider.on_memory_write(MemoryWrite("w1", "add", "user", FACT[:-1]), agent.session())
+    replace = MemoryWrite("w2", "replace", "user", longer, "Quillfeather", previous)
+    for _ in range(2):
+        agent.provider.on_memory_write(replace, agent.session())
+    assert agent.server.known() == [longer]
+
+
+def test_removing_an_entry_twice_forgets_no_memory_that_holds_its_words(agent: Agent) -> None:
+    agent.tool("store", content=f"{FACT[:-1]} and parsley.")
+    agent.provider.on_memory_write(MemoryWrite("w1", "add", "user", FACT[:-1]), agent.session())
+    for _ in range(2):
+        remove = MemoryWrite("w2", "remove", "user", "", "Quillfeather", FACT[:-1])
+        agent.provider.on_memory_write(remove, agent.session())
+    assert agent.server.known() == [f"{FACT[:-1]} and parsley."]
+
+
 def test_an_entry_of_before_is_forgotten_by_its_words_if_only_one_memory_holds_them(agent: Agent) -> None:
     for text in (FACT, OTHER):
         agent.tool("store", content=text)
