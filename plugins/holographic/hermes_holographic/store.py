@@ -67,12 +67,18 @@ class FactStore:
     def add(
         self, content: str, category: str, tags: str = "", entities: Sequence[str] = (), source: str = "tool"
     ) -> tuple[int, bool]:
-        """Store a fact; (its id, whether it is new). The same fact again confirms the old one."""
+        """Store a fact; (its id, whether it is new). The same fact again confirms the old one, in the letters of now."""
         now, content, tags = self.clock(), storable(content), storable(tags)
         with self.db.transaction() as tx:
             known = self.find(content)
             if known is not None:
                 tx.execute("UPDATE facts SET confirmed_at = ? WHERE fact_id = ?", (now, known))
+                # "hunter2" and "Hunter2!" are one fact, and a correction of it must not be lost.
+                if (
+                    content
+                    != tx.execute("SELECT content FROM facts WHERE fact_id = ?", (known,)).fetchone()[0]
+                ):
+                    self.update(known, content=content)
                 return known, False
             cursor = tx.execute(
                 "INSERT INTO facts (content, content_key, category, tags, source, trust, prior, created_at,"

@@ -54,8 +54,17 @@ def test_the_same_fact_again_is_the_old_one_confirmed(store: FactStore, agent: A
     assert store.add("  mel  LIKES tea ", "project") == (1, False)
     fact = store.get(1)
     assert fact is not None
-    assert (fact["content"], fact["category"]) == ("Mel likes tea.", "general")
+    assert fact["category"] == "general"
     assert fact["confirmed_at"] == fact["created_at"] + 10
+
+
+def test_a_fact_said_again_in_other_letters_reads_as_it_was_said_last(agent: Any) -> None:
+    known = agent.add("The alarm code is tulip", tags="house")
+    agent.tool("fact_feedback", action="helpful", fact_id=known)
+    assert agent.add("The alarm code is TULIP!") == known
+    (fact,) = agent.fact("search", query="alarm code")["results"]
+    assert (fact["content"], fact["tags"]) == ("The alarm code is TULIP!", "house")
+    assert fact["trust_score"] == 0.55
 
 
 def test_a_fact_that_helps_more_often_than_not_keeps_its_standing_where_steps_of_trust_sink(
