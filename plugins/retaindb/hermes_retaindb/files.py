@@ -125,7 +125,8 @@ def _readable(local_path: str, session: Session) -> Path:
     try:
         path = Path(local_path).expanduser().resolve()
         home = Path(session.home).resolve()
-        if path.is_relative_to(home):
+        # A profile lies in the home of the others, whose keys and sessions are no more its own to send.
+        if path.is_relative_to(home.parent.parent if home.parent.name == "profiles" else home):
             raise ToolInputInvalid(f"{local_path!r} belongs to the agent's own home", "send another file")
         if path.is_file() and path.stat().st_size <= LARGEST_FILE:
             return path

@@ -345,6 +345,16 @@ def test_the_home_is_never_uploaded_also_not_by_a_link(agent: Agent, tmp_path: P
     assert agent.server.files == {}
 
 
+def test_no_file_of_another_profile_is_uploaded(agent: Agent, tmp_path: Path) -> None:
+    for name in (".hermes/.env", ".hermes/profiles/home/state.db"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("SECRET=1")
+        of_a_profile = agent.session(home=str(tmp_path / ".hermes" / "profiles" / "work"))
+        told = agent.tool("upload_file", of_a_profile, local_path=str(tmp_path / name))
+        assert "belongs to the agent's own home" in told["error"]
+    assert agent.server.files == {}
+
+
 def test_users_of_a_messenger_have_files_of_their_own(agent: Agent, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("secret")
     ada, bob = (agent.session(platform="telegram", user_id=name) for name in ("ada", "bob"))
