@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -191,6 +192,7 @@ class HostedProvider:
             assistant=assistant_content,
             messages=_last_turn(messages or ()),
             author=author,
+            at=time.time(),
         )
         self._held().sync_all(turn, self._of(session_id))
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -79,12 +80,14 @@ def test_without_a_host_it_stands_alone(
 
 
 def test_a_turn_reaches_the_provider_with_its_own_messages(hosted: HostedProvider) -> None:
+    before = time.time()
     hosted.on_turn_start(4, "tea?", remaining_tokens=10)
     hosted.sync_turn("tea?", "tea.", session_id="s1", messages=TURN, turn_author={"name": "Mel"})
     hosted.shutdown()
     (told,) = heard("sync_turn")
     turn = told["turn"]
     assert (turn.number, turn.user, turn.assistant, turn.author) == (4, "tea?", "tea.", "Mel")
+    assert before <= turn.at <= time.time(), "backends refuse or misdate a turn without a time"
     assert [message["content"] for message in turn.messages] == ["tea?", "tea."]
     assert told["session"].id == "s1"
 
