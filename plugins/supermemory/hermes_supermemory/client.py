@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from hermes_core.kit import BackendNotFound, BackendUnavailable, clip, storable
+from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, clip, storable
 from hermes_supermemory.settings import HOSTED
 from hermes_supermemory.values import Document, Found
 
@@ -120,11 +120,19 @@ class Client:
         known = self.document(ns, doc)
         if known is None:
             return
-        if not known.content and known.status not in ("done", "failed"):
-            raise BackendUnavailable(f"the document {doc!r} is still being read", retry_after=STILL_READING)
+        read = known.status in ("done", "failed", *([""] if known.content else ()))
         rest = known.content
         for part in parts:
-            rest = re.sub(_FRAME.format(part=re.escape(part)), "", rest, flags=re.DOTALL)
+            rest, held = re.subn(_FRAME.format(part=re.escape(part)), "", rest, flags=re.DOTALL)
+            if not held and not read:
+                raise BackendUnavailable(
+                    f"the document {doc!r} is still being read", retry_after=STILL_READING
+                )
+        if not known.content:
+            raise BackendRefused(
+                f"Supermemory shows no text of {doc!r}, so no turn can be taken out of it",
+                f"hermes supermemory forget {doc} deletes all of that session",
+            )
         if not rest.strip():
             self._speaks.delete(ns, doc)
         elif rest != known.content:

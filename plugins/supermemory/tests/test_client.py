@@ -189,6 +189,39 @@ def test_what_is_still_being_read_is_taken_back_later(serve: Serve, connect: Con
     assert server.known() == ["turn one"]
 
 
+@pytest.mark.parametrize("status", ["done", "failed"])
+def test_a_document_whose_text_is_not_shown_is_not_deleted_for_one_turn_of_it(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    server = serve("v5")
+    client = connect(server)
+    append(client, "one", "user: turn one")
+    append(client, "two", "user: turn two")
+    shown = server._told(server.documents[NS, "c1"])
+    unshown = {**shown, "content": None, "status": status, "system": {"status": status}}
+    monkeypatch.setattr(server, "_told", lambda _: unshown)
+    with pytest.raises(BackendRefused, match="shows no text"):
+        client.take_back(NS, "c1", {"two"})
+    assert (NS, "c1") in server.documents
+
+
+def test_a_turn_that_is_not_read_yet_is_taken_back_once_it_is(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve("v5")
+    client = connect(server)
+    append(client, "one", "user: turn one")
+    shown = server._told(server.documents[NS, "c1"])
+    append(client, "two", "user: turn two")
+    early = {**shown, "status": "queued", "system": {"status": "queued"}}
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "_told", lambda _: early)
+        with pytest.raises(BackendUnavailable, match="still being read"):
+            client.take_back(NS, "c1", {"two"})
+    client.take_back(NS, "c1", {"two"})
+    assert server.known() == ["turn one"]
+
+
 def test_nothing_is_rewritten_when_there_is_nothing_to_take_back(server: Supermemory, client: Client) -> None:
     append(client, "p1", "user: one")
     client.take_back(NS, "c1", {"p9"})
