@@ -13,7 +13,7 @@ import supermemory
 from supermemory.core.api_error import ApiError
 from supermemory.core.parse_error import ParsingError
 
-from hermes_core.kit import BackendAuthError, BackendNotFound, BackendUnavailable
+from hermes_core.kit import BackendAuthError, BackendNotFound, BackendUnavailable, clip
 from hermes_core.kit.http import backend_error, detail_of, strange_answer
 from hermes_supermemory.settings import KEY
 from hermes_supermemory.values import Document, Found
@@ -100,9 +100,13 @@ class V5:
             self._sdk.documents.update(ns, doc, content=content)
 
     def delete(self, ns: str, doc: str) -> bool:
-        """DELETE /ns/{ns}/document."""
+        """DELETE /ns/{ns}/document. It says of what it can't delete why, in words alone, also of what is not there."""
         with _edge():
-            return bool(self._sdk.documents.delete(ns, ids=[doc]).count)
+            done = self._sdk.documents.delete(ns, ids=[doc])
+        if not done.count and self.document(ns, doc) is not None:
+            reasons = "; ".join(_field(one, "error") for one in getattr(done, "errors", None) or ())
+            raise BackendUnavailable(f"Supermemory has not deleted {doc!r}: {clip(reasons, 300)}")
+        return bool(done.count)
 
 
 @contextmanager

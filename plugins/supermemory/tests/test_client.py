@@ -228,6 +228,22 @@ def test_nothing_is_rewritten_when_there_is_nothing_to_take_back(server: Superme
     assert "PATCH" not in {request.method for request in server.requests}
 
 
+def test_a_document_that_the_server_fails_to_delete_is_not_taken_for_gone(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve("v5")
+    client = connect(server)
+    append(client, "one", "user: turn one")
+    failed = {"count": 0, "errors": [{"id": "c1", "error": "storage is down"}]}
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "_delete_all", lambda _ns, _body: failed)
+        for call in (lambda: client.delete(NS, "c1"), lambda: client.take_back(NS, "c1", {"one"})):
+            with pytest.raises(BackendUnavailable, match="storage is down"):
+                call()
+    client.take_back(NS, "c1", {"one"})
+    assert server.known() == []
+
+
 def test_a_gateway_with_many_sessions_keeps_no_more_than_it_needs(client: Client) -> None:
     client.remembers = 2
     for number in range(5):

@@ -369,8 +369,10 @@ def test_a_document_that_is_read_slowly_is_no_fault(start: Start, serve: Serve) 
 def test_a_document_that_the_server_fails_to_read_is_one(agent: Agent) -> None:
     failed = {"id": "d", "content": None, "metadata": {}, "system": {"status": "failed"}}
     agent.server.route("POST", "/ns/hermes/search", lambda request: {"results": [], "searchTime": 1})
-    agent.server.route("GET", "/ns/*", lambda request: failed)
-    assert [check.ok for check in agent.provider.check(agent.session())] == [False, False]
+    sent = agent.server.documents
+    agent.server.route("GET", "/ns/*", lambda request: failed if sent else (404, {"error": "Not found"}))
+    assert [check.ok for check in agent.provider.check(agent.session())] == [False, True]
+    assert not sent
 
 
 def test_commands_search_show_and_forget(agent: Agent) -> None:
