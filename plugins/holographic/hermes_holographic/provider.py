@@ -7,8 +7,9 @@ import logging
 import sqlite3
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -89,7 +90,7 @@ class HolographicProvider(ConfiguredProvider):
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
-        self._open: dict[str, FactMemory] = {}
+        self._open: OrderedDict[str, FactMemory] = OrderedDict()
 
     # -------------------------------------------------------------- setup
 
@@ -260,10 +261,13 @@ class HolographicProvider(ConfiguredProvider):
         return self._facts("" if self.options.shared else session.owner)
 
     def _facts(self, user: str) -> FactMemory:
-        facts = self._open.pop(user, None) or self._load(user)
-        self._open[user] = facts  # behind the others: it was used last
+        # Recall and writes come on two threads: each step is one that no other can come between.
+        facts = self._open.get(user) or self._open.setdefault(user, self._load(user))
+        with suppress(KeyError):
+            self._open.move_to_end(user)  # behind the others: it was used last
         for least_used in list(self._open)[:-MAX_OPEN]:
-            self._open.pop(least_used).store.db.close()
+            if gone := self._open.pop(least_used, None):
+                gone.store.db.close()
         return facts
 
     def _forget_elsewhere(self, entry: str, target: str, here: Path) -> None:

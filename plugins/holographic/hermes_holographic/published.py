@@ -34,7 +34,7 @@ def settings_of(fields: Sequence[Field], home: Path, name: str) -> Settings:
     more = {
         field.name: read_value(field, theirs[field.name], where)
         for field in fields
-        if theirs.get(field.name) is not None and own.source(field.name) == "default"
+        if theirs.get(field.name) not in (None, "") and own.source(field.name) == "default"
     }
     return load_settings(fields, home, name, overrides=more) if more else own
 

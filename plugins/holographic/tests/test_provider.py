@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -342,6 +345,25 @@ def test_many_users_are_served_with_a_bounded_number_of_open_files(start: Callab
         of_user(home, f"user{number}").add(f"The number is {number}")
     assert len(home.provider._open) == MAX_OPEN
     assert recalled(of_user(home, "user0"), "What is the number?") == ["The number is 0"]
+
+
+def test_a_recall_and_a_write_of_one_user_at_once_open_one_store(
+    start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = start().provider
+    load, inside = provider._load, threading.Event()
+
+    def slowly(user: str) -> Any:
+        inside.set()
+        time.sleep(0.05)
+        return load(user)
+
+    monkeypatch.setattr(provider, "_load", slowly)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(provider._facts, "telegram:ann")
+        inside.wait(5)
+        second = threads.submit(provider._facts, "telegram:ann")
+        assert first.result() is second.result()
 
 
 def test_an_entry_of_a_shared_file_is_forgotten_whoever_removes_it(start: Callable[..., Any]) -> None:

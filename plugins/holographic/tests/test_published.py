@@ -90,6 +90,12 @@ def test_their_settings_hold_where_ours_say_nothing(tmp_path: Path, start: Calla
     assert store.dim == 512
 
 
+def test_a_setting_that_they_left_empty_says_nothing(tmp_path: Path, start: Callable[..., Any]) -> None:
+    block = "{db_path: '', auto_extract: '', default_trust: ''}"
+    (tmp_path / "config.yaml").write_text(f"plugins: {{hermes-memory-store: {block}}}\n")
+    assert start().provider.open(tmp_path).store.db.path == tmp_path / "memory_store.db"
+
+
 def test_a_wrong_value_of_theirs_is_named_with_its_place(tmp_path: Path, start: Callable[..., Any]) -> None:
     (tmp_path / "config.yaml").write_text("plugins: {hermes-memory-store: {hrr_dim: many}}\n")
     with pytest.raises(ConfigError, match=r"hrr_dim.*plugins\.hermes-memory-store"):
