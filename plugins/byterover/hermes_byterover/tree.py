@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,9 @@ PROJECT_VERSION = "0.0.1"
 """Version that brv writes into the config.json of a project."""
 
 DOMAIN = "hermes"
+
+_KEY = 24
+_OURS = re.compile(f"[0-9a-f]{{{_KEY}}}")
 
 
 def folder_of(session: Session, home: Path, setting: str) -> Path:
@@ -70,11 +74,12 @@ class Tree:
 
     def _notes(self, target: str) -> Iterator[Path]:
         for path in (self.root / DOMAIN / target).glob("*.md"):
-            if path.stem.isalnum():  # derived files have a second suffix
+            # Derived files have a second suffix, and what brv curates here a name in words.
+            if _OURS.fullmatch(path.stem):
                 yield path
 
     def _path(self, target: str, text: str) -> Path:
-        return self.root / DOMAIN / target / f"{key_of(text.strip(), length=24)}.md"
+        return self.root / DOMAIN / target / f"{key_of(text.strip(), length=_KEY)}.md"
 
 
 def body_of(text: str) -> str:

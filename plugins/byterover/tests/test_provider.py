@@ -166,6 +166,19 @@ def test_an_entry_is_found_by_a_part_of_it_when_no_more_is_known(agent: Agent) -
     assert "Quillfeather" not in " ".join(agent.recall(ASKED))
 
 
+def test_what_brv_itself_wrote_beside_the_entries_is_never_taken_for_one(agent: Agent) -> None:
+    folder = agent.provider.tree(agent.session()).root / "hermes" / "memory"
+    folder.mkdir(parents=True)
+    for name, text in (
+        ("tea.md", b"Quillfeather drinks tea."),
+        ("teahouse.md", b"Open."),
+        ("odd.md", b"\xff"),
+    ):
+        (folder / name).write_bytes(text)
+    write(agent, "remove", old_text="Quillfeather", target="memory", performed=False)
+    assert sorted(path.name for path in folder.iterdir()) == ["odd.md", "tea.md", "teahouse.md"]
+
+
 def test_an_entry_of_memory_and_one_of_the_user_are_two(agent: Agent) -> None:
     write(agent, content=TORTOISE, target="user")
     write(agent, content=TORTOISE, target="memory")
