@@ -283,7 +283,7 @@ def _part(found: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _owned(found: Iterable[Memory], who: Who) -> list[Memory]:
     """The memories of this user. Servers add those that the project shares, and cached ones of other people."""
     mine = (who.user, "") if who.alone else (who.user,)
-    return [m for m in found if m.text.strip() and (m.pending or m.user in mine)]
+    return [m for m in found if m.text.strip() and (m.user in mine or (m.pending and not m.user))]
 
 
 def _list(found: Any, name: str) -> list[dict[str, Any]]:

@@ -95,6 +95,18 @@ def test_memories_of_other_people_are_dropped_whatever_the_server_sends(
     assert [request.json["top_k"] for request in server.requests[-2:]] == [50, 3]
 
 
+def test_what_waits_for_other_people_is_dropped_too(
+    serve: Callable[..., RetainDB], connect: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(lagging=True)
+    client = connect(server)
+    client.add("The tortoise of Bob is slow.", BOB, "factual", 0.5, "w1")
+    overlay = server._overlay
+    monkeypatch.setattr(server, "_overlay", lambda body: overlay({**body, "user_id": BOB.user}))
+    assert client.search("tortoise", ADA, 5) == []
+    assert len(client.search("tortoise", BOB, 5)) == 1
+
+
 def test_a_write_that_comes_twice_is_stored_once(server: RetainDB, client: Client) -> None:
     first = client.add(FACT, ME, "factual", 0.5, "w1")
     assert client.add(FACT, ME, "factual", 0.5, "w1") == first
