@@ -7,6 +7,7 @@ extra (reasoning, the agent's model of itself, files) is asked for once, and lef
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +67,7 @@ class Client:
         self.project = project
         self._api = Api(url, name="RetainDB", key=KEY, headers=headers, timeout=timeout)
         self._absent: set[str] = set()
+        self._era = uuid.uuid4().hex
 
     @property
     def place(self) -> str:
@@ -145,7 +147,8 @@ class Client:
     def add(self, text: str, who: Who, kind: str, importance: float, event: str = "") -> str:
         """Have a memory stored; the id of the job, or of the memory where it is stored at once.
 
-        Written twice with one `event` (or, without it, with the same content) within a day, it is stored once.
+        Written twice with one `event` (or, without it, with the same content, and nothing forgotten in between) within a
+        day, it is stored once.
         """
         body = {
             **self._scope(who),
@@ -153,7 +156,7 @@ class Client:
             "memory_type": kind,
             "importance": importance,
         }
-        headers = {"Idempotency-Key": _key(event, body)}
+        headers = {"Idempotency-Key": _key(event or self._era, body)}
         try:
             done = self._api.post("/v1/memory", {**body, "write_mode": "async"}, headers=headers)
         except BackendNotFound:
@@ -189,6 +192,8 @@ class Client:
                 done = self._api.delete(f"{root}/{quote(memory, safe='')}")
             except BackendNotFound:
                 continue
+            # The keys of before would give the answers of before, and store nothing.
+            self._era = uuid.uuid4().hex
             return not isinstance(done, dict) or bool(done.get("deleted", True))
         return False
 

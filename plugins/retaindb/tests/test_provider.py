@@ -253,6 +253,16 @@ def test_the_model_keeps_finds_and_forgets_a_fact(agent: Agent) -> None:
     assert "there is no memory" in agent.tool("forget", memory_id=found["id"])["error"]
 
 
+def test_a_fact_that_was_forgotten_is_kept_when_it_is_told_again(agent: Agent) -> None:
+    for _ in range(2):
+        for _ in range(2):
+            agent.tool("remember", content=FACT)
+        assert agent.server.known() == [FACT]
+        [found] = agent.tool("search", query="tortoise")["results"]
+        agent.tool("forget", memory_id=found["id"])
+    assert agent.server.known() == []
+
+
 def test_long_results_are_shown_in_part(agent: Agent) -> None:
     for number in range(150):
         agent.tool("remember", content=f"tortoise {number} " + "clover " * 1_200)
