@@ -98,7 +98,10 @@ class Tools(BackendProvider[Client]):
         doc = f"hermes-note-{key_of(ns, text, length=24)}"
         about = {"sm_source": "hermes", "session_id": clip(storable(session.id), 255)}
         labels = {"type": _kind(text), **_labels(metadata), **about}
-        self.client.store(ns, doc, text, labels, guidance(self.options))
+        if not self.client.store(ns, doc, text, labels, guidance(self.options)):
+            # What was learned of it may have been forgotten since; the document alone does not tell.
+            self.client.delete(ns, doc)
+            self.client.store(ns, doc, text, labels, guidance(self.options))
         return {"saved": True, "id": doc, "preview": clip(text, 80), **_told(container_tag)}
 
     @tool("supermemory_search")

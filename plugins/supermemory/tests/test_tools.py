@@ -173,3 +173,16 @@ def test_what_the_server_refuses_is_told_to_the_model_and_an_outage_to_the_host(
     agent.server.fail(status=503, times=1)
     with pytest.raises(BackendUnavailable):
         agent.tool("search", query="tortoise")
+
+
+@pytest.mark.parametrize("speaks", ["v5", "v4"])
+def test_what_was_forgotten_is_kept_when_it_is_told_again(
+    start: Callable[..., Agent], serve: Callable[..., Supermemory], speaks: str
+) -> None:
+    agent = start(serve(speaks))
+    for _ in range(2):
+        for _ in range(2):
+            assert agent.tool("store", content=FACT)["saved"]
+        assert agent.server.known() == [FACT]
+        assert agent.tool("forget", query=FACT)["forgotten"]
+        assert agent.server.known() == []
