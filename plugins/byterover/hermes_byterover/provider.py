@@ -63,6 +63,9 @@ BEFORE_SWITCH, BEFORE_COMPRESSION = 25.0, 100.0
 INDEX_LAG = 8.0
 """Seconds after which a new file must be found: brv looks at the tree every five."""
 
+SKEW = 0.01
+"""Seconds by which a curation may seem to be older than its order: brv's clock has milliseconds."""
+
 _MARK = re.compile(r"\[hermes \w+ [^\]\s]+\]")
 
 PROMPT = """# ByteRover
@@ -243,7 +246,11 @@ class ByteRoverProvider(BackendProvider[Brv]):
     ) -> dict[str, Any]:
         """Keep lasting knowledge in the tree. Takes some seconds; a file is made or brought up to date."""
         text = clip(content.strip(), LONGEST_CURATED)
-        saved = self._curate(session, f"[hermes note {_key(text)}]", text)
+        mark, tree, now = f"[hermes note {_key(text)}]", self.tree(session), time.time()
+        saved = self._curate(session, mark, text)
+        if saved.started < now - SKEW and not any(tree.holds(path) for path, _ in saved.changes):
+            # It was kept before, and what was kept of it has been taken out since.
+            saved = self._curate(session, f"{mark} [hermes again {uuid.uuid4().hex}]", text)
         done: dict[str, Any] = {"result": "Memory curated successfully.", "changes": list(changes(saved))}
         return {**done, "pending_review": saved.pending} if saved.pending else done
 

@@ -253,6 +253,15 @@ def test_curating_the_same_again_is_done_already(agent: Agent) -> None:
     assert len(agent.brv.curated()) == 1
 
 
+def test_a_note_whose_files_are_gone_is_curated_again(agent: Agent) -> None:
+    tree = agent.provider.tree(agent.session())
+    for expected in (1, 2):
+        for _ in range(2):
+            done = agent.tool("brv_curate", content="Deploys go out on Mondays.")
+            assert len(agent.brv.curated()) == expected
+        (tree.root / done["changes"][0].partition(":")[0]).unlink()
+
+
 @pytest.mark.parametrize(("name", "argument"), [("brv_query", "query"), ("brv_curate", "content")])
 def test_an_empty_argument_is_sent_back(agent: Agent, name: str, argument: str) -> None:
     assert argument in agent.tool(name, **{argument: "  "})["error"]
