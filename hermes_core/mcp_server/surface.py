@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from hermes_core.contract.values import MemoryTarget, Session, ToolCall
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import HermesError
+from hermes_core.kit.text import storable
 from hermes_core.kit.tools import Range, ToolBox, tool
 from hermes_core.mcp_server.definition import Definition
 from hermes_core.memory import Memory
@@ -181,10 +182,11 @@ def _refused(reason: str) -> Answer:
 
 
 def _answer(text: str) -> Answer:
-    """A tool's text; it is an error when it says so."""
+    """A tool's text, which clients must be able to encode; it is an error when it says so."""
+    text = storable(text)
     try:
         said = json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return Answer(text)
     failed = isinstance(said, dict) and (said.get("success") is False or bool(said.get("error")))
     return Answer(text, failed)

@@ -17,7 +17,25 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from hermes_core import HermesHome, open_memory
 from hermes_core.cli import main
+from hermes_core.config import set_value
 from tests.mcp_server.conftest import HERMES, Server, exists, said
+
+HALVES = r"""
+from hermes_core import MemoryProvider
+
+
+class Halves(MemoryProvider):
+    name = "halves"
+
+    def get_tool_schemas(self):
+        return [{"name": "halves_say", "description": "x", "parameters": {"type": "object", "properties": {}}}]
+
+    def handle_tool_call(self, call):
+        return "cut \ud83d"
+
+    def prefetch(self, query):
+        return "cut \ud83d"
+"""
 
 HELLO = {
     "jsonrpc": "2.0",
@@ -130,6 +148,21 @@ def test_a_call_that_is_given_up_holds_nobody(server: Server) -> None:
         (server.home.path / "one.open").touch()
         (server.home.path / "two.open").touch()
         assert said(await client.call_tool("gated_wait", {"gate": "two"})) == {"passed": "two"}
+
+    server.talk(talk)
+
+
+def test_half_a_surrogate_of_a_provider_does_not_end_the_server(server: Server) -> None:
+    folder = server.home.plugins / "halves"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(HALVES)
+    set_value(server.home, "memory.provider", "halves")
+
+    async def talk(client: Client) -> None:
+        answer = await client.call_tool("halves_say", {})
+        assert [block.text for block in answer.content if block.type == "text"] == ["cut ?"]
+        assert not (await client.call_tool("recall", {"query": "tea"})).is_error
+        assert not (await client.call_tool("memory_read")).is_error
 
     server.talk(talk)
 
