@@ -24,6 +24,17 @@ _PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _asking: ContextVar[HermesHome | None] = ContextVar("hermes_home_that_asks", default=None)
 
 
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """The path with its "~" resolved. Raises `ConfigError` where there is no such home folder."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as exc:
+        raise ConfigError(
+            f"the home folder that {os.fspath(path)!r} begins with is unknown here",
+            "write the whole path, for a HERMES_HOME too, or set HOME",
+        ) from exc
+
+
 @dataclass(frozen=True, slots=True)
 class HermesHome:
     """One HERMES_HOME: `path` is absolute, `profile` its name ("default" for the home itself)."""
@@ -46,7 +57,7 @@ class HermesHome:
         if home is None and profile is None and environ is None and (asking := _asking.get()):
             return asking
         env = os.environ if environ is None else environ
-        root = Path(home or env.get("HERMES_HOME") or _default_root(env)).expanduser().absolute()
+        root = expanded(home or env.get("HERMES_HOME") or _default_root(env)).absolute()
         name = profile if profile is not None else env.get("HERMES_PROFILE", "")
         if not name or name == "default":
             return cls(root)

@@ -26,6 +26,11 @@ def test_a_home_is_absolute_and_may_begin_with_a_tilde(
     assert HermesHome.resolve("~/x", environ={}).path == Path("~/x").expanduser()
 
 
+def test_a_home_of_nobody_is_refused() -> None:
+    with pytest.raises(ConfigError, match="is unknown here"):
+        HermesHome.resolve("~nobody-has-this-name/x", environ={})
+
+
 @pytest.mark.parametrize("name", ["", "default"])
 def test_the_default_profile_is_the_home_itself(tmp_path: Path, name: str) -> None:
     home = HermesHome.resolve(tmp_path, name, environ={"HERMES_PROFILE": "work"})

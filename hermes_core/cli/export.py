@@ -11,7 +11,7 @@ import click
 import yaml
 
 from hermes_core.cli import Failure, home_of
-from hermes_core.home import HermesHome
+from hermes_core.home import HermesHome, expanded
 from hermes_core.hosted import host_name
 from hermes_core.loader.discover import EXPORTED, discover, select
 from hermes_core.loader.entry import BUNDLED, Found
@@ -72,7 +72,7 @@ def export(ctx: click.Context, name: str, home: str | None, called: str) -> None
         raise Failure(f"{title!r} can't be a provider's name; use letters, digits, '-' and '_'")
     if title in BUNDLED:
         raise Failure(f"Hermes Agent has a provider {title!r} of its own, which it would use; choose another")
-    root = Path(home).expanduser().absolute() if home else home_of(ctx).path
+    root = expanded(home).absolute() if home else home_of(ctx).path
     folder = root / "plugins" / title
     if folder.exists() and not _is_export(folder):
         raise Failure(f"{str(folder)!r} is there and is no export; remove it, or choose a name with --as")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import calendar
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 import click
 from rich.console import Console
@@ -16,7 +18,7 @@ from hermes_core.kit.cli import json_option, print_json
 from hermes_core.kit.text import printable
 from hermes_core.kit.times import local_time
 
-__all__ = ["console", "finish", "json_option", "moment", "print_json", "print_table", "warn"]
+__all__ = ["console", "finish", "json_option", "moment", "print_json", "print_table", "seconds_of", "warn"]
 
 _NO_LIMIT = 100_000
 """Characters in a line of a table that goes to a file or a pipe: no cell is broken there."""
@@ -80,6 +82,14 @@ def _print_record(out: Console, columns: Sequence[str], row: Sequence[str]) -> N
             text = Text(f"{column}: {cell}", overflow="fold")
             for indent, line in enumerate(text.wrap(out, max(out.width - 4, 10))):
                 out.print(Padding(line, (0, 0, 0, 4 if indent else 2), expand=False))
+
+
+def seconds_of(at: datetime) -> float:
+    """A moment that a person gave, in seconds since the epoch, also at the ends of the calendar."""
+    try:
+        return at.timestamp()
+    except (ValueError, OverflowError, OSError):
+        return float(calendar.timegm(at.timetuple()))
 
 
 def moment(seconds: float | None) -> str:

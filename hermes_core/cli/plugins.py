@@ -20,7 +20,7 @@ from hermes_core.cli import Failure, home_of
 from hermes_core.cli.export import export
 from hermes_core.cli.output import json_option, print_json, print_table, warn
 from hermes_core.config import load_config
-from hermes_core.home import HermesHome
+from hermes_core.home import HermesHome, expanded
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.discover import discover, select
 from hermes_core.loader.entry import BUNDLED, LoadControl, ProviderEntry, normalised
@@ -162,7 +162,7 @@ def _has_hermes_agent() -> bool:
 
 def _requirement(package: str) -> str:
     """What the installer is told: a path made absolute, our own provider's distribution, else the text as it is."""
-    path = Path(package).expanduser()
+    path = expanded(package)
     is_path = path.exists() and (path.suffix == ".whl" or path.is_dir() or path.name.endswith(".tar.gz"))
     if is_path:
         return str(path.absolute())

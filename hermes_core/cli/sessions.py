@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hermes_core.cli import home_of
-from hermes_core.cli.output import console, json_option, moment, print_json, print_table
+from hermes_core.cli.output import console, json_option, moment, print_json, print_table, seconds_of
 from hermes_core.cli.upkeep import UPKEEP
 from hermes_core.errors import SessionError
 from hermes_core.kit.text import printable
@@ -68,8 +68,8 @@ def list_sessions(ctx: click.Context, limit: int, source: str | None, as_json: b
 @json_option
 def search(query: str, as_json: bool, since: datetime | None, until: datetime | None, **filters: Any) -> None:
     """Find messages by QUERY: a question as you would ask it, "a phrase", AND, OR, NOT, prefix*."""
-    filters["since"] = since.timestamp() if since else None
-    filters["until"] = until.timestamp() if until else None
+    filters["since"] = seconds_of(since) if since else None
+    filters["until"] = seconds_of(until) if until else None
     with open_memory(home_of(click.get_current_context()), provider="") as memory:
         hits = memory.sessions.search(query, **filters)
     if as_json:

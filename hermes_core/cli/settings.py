@@ -112,7 +112,7 @@ def _read(key: str, text: str) -> Value:
         return text
     try:
         value: Value = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):  # a date that there is none of
         return text
     return text if value is None else value
 

@@ -11,7 +11,7 @@ from datetime import datetime
 import click
 
 from hermes_core.cli import home_of
-from hermes_core.cli.output import json_option, moment, print_json, print_table
+from hermes_core.cli.output import json_option, moment, print_json, print_table, seconds_of
 from hermes_core.config import load_config
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory, open_memory
@@ -131,7 +131,7 @@ def prune(
     """Delete old conversations, and what of them still waits for the provider. A conversation goes as a whole."""
     if (older_than is None) == (before is None):
         raise click.UsageError("give --older-than or --before")
-    limit = before.timestamp() if before else time.time() - DAY * (older_than or 0)
+    limit = seconds_of(before) if before else time.time() - DAY * (older_than or 0)
     with open_memory(home_of(ctx), provider="") as memory:
         doomed = memory.sessions.idle_sessions(limit, sources)
         _delete(memory, doomed, dry_run=dry_run, yes=yes, as_json=as_json)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hermes_core.errors import SkillError
+from hermes_core.home import expanded
 from hermes_core.safety.scan import first_threat
 from hermes_core.skills.document import MAX_SKILL, OPERATING_SYSTEMS, Document, checked_name, parse
 from hermes_core.skills.journal import Change, Journal
@@ -78,7 +79,7 @@ class SkillStore:
         platform: str | None = None,
     ) -> None:
         self._root = root
-        self._external = tuple(root.parent / Path(folder).expanduser() for folder in external)
+        self._external = tuple(root.parent / expanded(folder) for folder in external)
         self._scan = scan
         self._platform = platform or OPERATING_SYSTEMS.get(sys.platform, sys.platform)
         self._journal = Journal(root / ".journal.db")

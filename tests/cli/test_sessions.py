@@ -98,3 +98,10 @@ def test_a_damaged_store_is_one_clear_line(hermes: Any, hermes_home: Any, import
     result = hermes("sessions", "list", code=1)
     assert "is damaged" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.usefixtures("imported")
+def test_a_moment_before_the_epoch_is_one_like_any_other(hermes: Any, data: Any) -> None:
+    assert data("sessions", "search", "cat", "--since", "0001-01-01")
+    assert not data("sessions", "search", "cat", "--until", "0001-01-01")
+    assert data("sessions", "prune", "--before", "0001-01-01", "--yes")["sessions"] == []

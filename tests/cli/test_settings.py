@@ -98,3 +98,9 @@ def test_keys_are_completed() -> None:
     completion = ShellComplete(main, {}, "hermes", "_HERMES_COMPLETE")
     found = completion.get_completions(["config", "get"], "memory.p")
     assert [item.value for item in found] == ["memory.per_user", "memory.provider"]
+
+
+def test_a_date_that_there_is_none_of_is_refused_as_any_other_text(hermes: Hermes) -> None:
+    assert (
+        "agent.max_iterations" in hermes("config", "set", "agent.max_iterations", "2024-99-99", code=1).stderr
+    )

@@ -409,3 +409,18 @@ def test_cleanup_finds_a_free_name_and_refuses_a_strangers_folder(person: Path, 
     (person / "photos").mkdir()
     assert claw("cleanup", "--source", person / "photos", "--yes").exit_code == 1
     assert (person / "photos").exists()
+
+
+def test_cleanup_takes_the_folder_that_a_person_stands_in(
+    source: Path, person: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(source)
+    assert claw("cleanup", "--source", ".", "--yes").exit_code == 0
+    assert (person / ".openclaw.pre-migration").is_dir()
+
+
+@pytest.mark.parametrize("command", ["migrate", "cleanup"])
+def test_a_home_folder_that_nobody_has_is_refused_in_one_line(command: str, person: Path) -> None:
+    done = claw(command, "--source", "~nobody-has-this-name/x", "--yes")
+    assert (done.exit_code, isinstance(done.exception, SystemExit)) == (1, True)
+    assert "is unknown here" in done.stderr

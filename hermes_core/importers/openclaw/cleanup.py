@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 
 from hermes_core.errors import ImportFailed, StorageError
+from hermes_core.home import expanded
 from hermes_core.importers.openclaw.source import CONFIGS, FOLDERS, MARKS, WORKSPACES
 
 SUFFIX = ".pre-migration"
@@ -26,9 +27,11 @@ def plan_cleanup(home: Path, source: Path | None, today: date) -> list[Move]:
 
     Raises `ImportFailed` for a `source` that is no folder of OpenClaw's.
     """
-    if source is not None and not _is_openclaw(source):
+    # Normal, but with its last link as it is: that is what gets the other name.
+    named = Path(os.path.normpath(expanded(source).absolute())) if source is not None else None
+    if named is not None and not _is_openclaw(named):
         raise ImportFailed(f"{str(source)!r} does not look like OpenClaw's", "name its folder with --source")
-    folders = [source] if source else [home / name for name in FOLDERS]
+    folders = [named] if named else [home / name for name in FOLDERS]
     return [Move(folder, _free_name(folder, today)) for folder in folders if folder.is_dir()]
 
 

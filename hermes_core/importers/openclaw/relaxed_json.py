@@ -30,6 +30,8 @@ def parse_relaxed_json(text: str) -> Any:
         return json.loads("".join(_strict(text)))
     except json.JSONDecodeError as exc:
         raise ImportFailed(f"it is not JSON: {exc.msg}", "correct the file") from exc
+    except ValueError as exc:
+        raise ImportFailed("a number in it is too long", "correct the file") from exc
     except RecursionError as exc:
         raise ImportFailed("it is nested too deeply", "correct the file") from exc
 

@@ -77,7 +77,7 @@ def _of_profiles(files: Sequence[SourceFile]) -> Iterator[tuple[str, Any, str]]:
     for file in files:
         try:
             data = json.loads(file.text or "{}")
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             continue
         for profile in _below(data, "profiles").values() if isinstance(data, dict) else ():
             if isinstance(profile, dict) and profile.get("type") == "api_key":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import ImportFailed
+from hermes_core.home import expanded
 from hermes_core.importers.openclaw.relaxed_json import parse_relaxed_json
 from hermes_core.importers.openclaw.secrets import literal_secrets
 from hermes_core.importers.openclaw.values import Left, SourceFile, Tree, Workspace
@@ -50,7 +51,7 @@ def find_source(home: Path) -> Path | None:
 
 def read_tree(source: Path) -> Tree:
     """Read everything that a plan may need. Raises `ImportFailed` when `source` is no OpenClaw folder."""
-    root = source.expanduser().absolute().resolve()
+    root = expanded(source).resolve()
     if not root.is_dir():
         raise ImportFailed(f"there is no folder {str(source)!r}", "name OpenClaw's folder with --source")
     reader = _Reader(root)
