@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,17 @@ def test_names_of_any_bytes_and_broken_settings_do_no_harm(source: Path, hermes_
     assert "\x1b[31m" not in done.output
     assert "openclaw.json is left aside" in done.output
     assert "nothing to migrate" in claw("migrate", "--yes").output
+
+
+@posix
+def test_names_of_any_bytes_in_the_home_do_no_harm(source: Path, hermes_home: HermesHome) -> None:
+    for folder in (hermes_home.path / "data", hermes_home.skills / "openclaw-imports/mine"):
+        folder.mkdir(parents=True)
+        with open(os.fsencode(folder) + b"/caf\xe9.md", "w") as file:  # noqa: PTH123  a path is text
+            file.write("mine")
+    report = migrate()
+    with zipfile.ZipFile(Path(report["output_dir"], "home.zip")) as archive:
+        assert archive.read("data/caf\\xe9.md") == b"mine"
 
 
 @posix

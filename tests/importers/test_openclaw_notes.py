@@ -62,6 +62,18 @@ def test_code_and_tables_are_left_out_and_counted() -> None:
     assert (notes.entries, notes.left_out) == (("a", "c"), 3)
 
 
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        ("<!--" * 200_000, "<!--" * 200_000),
+        ("# " + "#" * 200_000 + "x\n- a", f"{'#' * 200_000}x: a"),
+        ("- a\n" + "  - b\n" * 100_000, "a" + "; b" * 100_000),
+    ],
+)
+def test_a_large_file_is_read_at_once_whatever_it_repeats(text: str, entry: str) -> None:
+    assert parse_notes(text).entries == (entry,)
+
+
 @given(st.text(st.sampled_from("#-*> |`~\n:_(). ab1§"), max_size=200))
 def test_any_text_gives_entries_of_one_line(text: str) -> None:
     for entry in parse_notes(text, "MEMORY.md").entries:

@@ -35,7 +35,8 @@ def back_up_home(home: HermesHome, target: Path) -> None:
             tempfile.TemporaryDirectory(dir=target.parent) as scratch,
         ):
             for path in _files(home.path):
-                archive.write(_copy(path, Path(scratch)), path.relative_to(home.path).as_posix())
+                name = os.fsencode(path.relative_to(home.path).as_posix())
+                archive.write(_copy(path, Path(scratch)), name.decode(errors="backslashreplace"))
     except (OSError, sqlite3.Error, StorageError) as exc:
         target.unlink(missing_ok=True)
         remedy = "see to it, or go on without a backup: --no-backup"

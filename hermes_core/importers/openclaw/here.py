@@ -15,6 +15,7 @@ from hermes_core.importers.openclaw.plan import SKILL_CATEGORY
 from hermes_core.importers.openclaw.secrets import ALLOWED
 from hermes_core.importers.openclaw.source import MAX_FILE
 from hermes_core.importers.openclaw.values import Here, Options, Store, digest, entry_key, folder_digest
+from hermes_core.kit.text import storable
 from hermes_core.memory import Memory
 
 OVERFLOW = "{target}_overflow.txt"
@@ -70,7 +71,7 @@ def _read(path: Path) -> bytes | None:
 
 def _skills(folder: Path) -> Iterator[tuple[str, str]]:
     for place in sorted(folder.glob("*")):
-        files = {path.relative_to(place).as_posix(): _read(path) or b"" for path in _files(place)}
+        files = {storable(path.relative_to(place).as_posix()): _read(path) or b"" for path in _files(place)}
         yield place.name, folder_digest(files)
 
 

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 _FRONT = re.compile(r"\A---[ \t]*\n.*?\n---[ \t]*(?:\n|\Z)", re.DOTALL)
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-_HEADING = re.compile(r"(#{1,6})[ \t]+(.*?)[ \t#]*\Z")
+_HEADING = re.compile(r"(#{1,6})[ \t]+(.*)\Z")
 _ITEM = re.compile(r"([ \t]*)(?:[-*+]|\d{1,9}[.)])[ \t]+(.*)")
 _RULE = re.compile(r"[ \t]*(?:[-*_][ \t]*){3,}\Z")
 _FENCE = re.compile(r"[ \t]*(```|~~~)")
@@ -60,7 +59,16 @@ def parse_notes(text: str, name: str = "") -> Notes:
 
 def _clean(text: str) -> str:
     text = text.replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
-    return _COMMENT.sub("", _FRONT.sub("", text))
+    return "".join(_uncommented(_FRONT.sub("", text)))
+
+
+def _uncommented(text: str) -> Iterator[str]:
+    """What is in no comment; one that does not end is none. Linear, as a pattern would not be."""
+    at = 0
+    while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        yield text[at:start]
+        at = end + 3
+    yield text[at:]
 
 
 def _entries(now: _Reading, text: str, skipped: Collection[str]) -> Iterator[str]:
@@ -72,7 +80,7 @@ def _entries(now: _Reading, text: str, skipped: Collection[str]) -> Iterator[str
             fence = _after_fence(now, fence, line)
         elif heading := _HEADING.match(line):
             yield from _finish(now)
-            _enter(now, len(heading[1]), _plain(heading[2]), skipped)
+            _enter(now, len(heading[1]), _plain(heading[2].rstrip("# \t")), skipped)
         elif not line.strip() or _RULE.match(line) or line.strip() == "§":
             yield from _finish(now)
         elif line.lstrip().startswith("|"):
@@ -109,8 +117,9 @@ def _take(now: _Reading, line: str) -> Iterator[str]:
         return
     indent = len(item[1].expandtabs(4))
     if now.is_item and indent > now.indent:
-        joint = " " if now.lines[-1].endswith(":") or _plain(now.lines[-1]).endswith(":") else "; "
-        now.lines[-1] += joint + item[2].strip()
+        if not now.lines[-1].endswith(":") and not _plain(now.lines[-1]).endswith(":"):
+            now.lines[-1] += ";"
+        now.lines.append(item[2].strip())
         return
     yield from _finish(now)
     now.is_item, now.indent = True, indent
