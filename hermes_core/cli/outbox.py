@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hermes_core.cli import Failure, home_of
-from hermes_core.cli.output import json_option, moment, print_json, print_table
+from hermes_core.cli.output import finish, json_option, moment, print_json, print_table
 from hermes_core.memory import Memory, open_memory
 
 
@@ -49,10 +49,18 @@ def retry(ctx: click.Context, rows: tuple[int, ...], every: bool) -> None:
     """Try parked ROWS again."""
     _need_rows(rows, every)
     with open_memory(home_of(ctx)) as memory:
-        _need_parked(memory, rows)
-        count = memory.manager.outbox.retry(None if every else rows)
-        delivered = memory.flush()
-    click.echo(f"{count} row(s) to be tried again{'' if delivered else '; some are still waiting'}")
+        chosen = _chosen(memory, rows)
+        outbox = memory.manager.outbox
+        count = outbox.retry(chosen)
+        memory.flush()
+        waiting = any(row.number in chosen for row in outbox.pending())
+        again = [
+            f"row {row.number} is parked again: {row.error}"
+            for row in outbox.parked()
+            if row.number in chosen
+        ]
+    click.echo(f"{count} row(s) to be tried again{'; some are still waiting' if waiting else ''}")
+    finish(ctx, again)
 
 
 @outbox.command()
@@ -64,10 +72,10 @@ def drop(ctx: click.Context, rows: tuple[int, ...], every: bool, yes: bool) -> N
     """Throw parked ROWS away; the provider will never see them."""
     _need_rows(rows, every)
     with open_memory(home_of(ctx), provider="") as memory:
-        _need_parked(memory, rows)
+        chosen = _chosen(memory, rows)  # what is parked while the question stands was not asked about
         if not yes:
             click.confirm("The provider will never see these writes. Drop them?", abort=True)
-        click.echo(f"{memory.manager.outbox.drop(None if every else rows)} row(s) dropped")
+        click.echo(f"{memory.manager.outbox.drop(chosen)} row(s) dropped")
 
 
 def _need_rows(rows: tuple[int, ...], every: bool) -> None:
@@ -75,8 +83,9 @@ def _need_rows(rows: tuple[int, ...], every: bool) -> None:
         raise click.UsageError("name the rows, or give --all")
 
 
-def _need_parked(memory: Memory, rows: tuple[int, ...]) -> None:
-    """Rows that are not parked are named before anything is done to the others."""
-    parked = {row.number for row in memory.manager.outbox.parked()}
+def _chosen(memory: Memory, rows: tuple[int, ...]) -> tuple[int, ...]:
+    """The rows, or all that are parked. Those that are not parked are named before anything is done to the others."""
+    parked = tuple(row.number for row in memory.manager.outbox.parked())
     if missing := [str(row) for row in rows if row not in parked]:
         raise Failure(f"no parked row {', '.join(missing)}; hermes outbox list shows them")
+    return rows or parked

@@ -134,7 +134,12 @@ def prune(
     limit = seconds_of(before) if before else time.time() - DAY * (older_than or 0)
     with open_memory(home_of(ctx), provider="") as memory:
         doomed = memory.sessions.idle_sessions(limit, sources)
-        _delete(memory, doomed, dry_run=dry_run, yes=yes, as_json=as_json)
+        if doomed and not (dry_run or yes):
+            _ask(memory.sessions, doomed)
+            # While the question stood, one of them may have been taken up again.
+            idle = set(memory.sessions.idle_sessions(limit, sources))
+            doomed = [session_id for session_id in doomed if session_id in idle]
+        _delete(memory, doomed, dry_run=dry_run, as_json=as_json)
 
 
 @click.command()
@@ -154,17 +159,22 @@ def delete(ctx: click.Context, session_id: str, dry_run: bool, yes: bool, as_jso
         if session is None:
             raise SessionError(f"no session has the id {session_id!r}", "hermes sessions list shows them")
         doomed = sorted(memory.sessions.lineage(session.id))
-        _delete(memory, doomed, dry_run=dry_run, yes=yes, as_json=as_json)
+        if not (dry_run or yes):
+            _ask(memory.sessions, doomed)
+        _delete(memory, doomed, dry_run=dry_run, as_json=as_json)
 
 
 UPKEEP = (check, repair, rebuild, vacuum, prune, delete)
 
 
-def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Delete these sessions once a person agreed, and say so."""
-    if doomed and not (dry_run or yes):
-        _show(memory.sessions, doomed)
-        click.confirm(f"Delete these {len(doomed)} session(s) for good?", abort=True)
+def _ask(db: SessionDB, doomed: list[str]) -> None:
+    """Show what would go, and end the command unless a person agrees."""
+    _show(db, doomed)
+    click.confirm(f"Delete these {len(doomed)} session(s) for good?", abort=True)
+
+
+def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, as_json: bool) -> None:
+    """Delete these sessions, and say so."""
     for session_id in () if dry_run else doomed:
         if memory.sessions.get_session(session_id) is not None:  # went with the one that delegated it
             memory.delete_session(session_id)

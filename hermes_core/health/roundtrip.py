@@ -52,7 +52,8 @@ def try_curated(home: HermesHome) -> Iterator[Finding]:
 def try_turn(memory: Memory) -> Iterator[Finding]:
     """A turn in a session that is not the person's: recall, store, find, delete; then the provider's own test."""
     for left in memory.sessions.list_sessions(source=SOURCE, limit=100):
-        memory.delete_session(left.session.id)
+        if left.session.id.startswith(f"{SOURCE}-check"):  # a host may have a source of this name
+            memory.delete_session(left.session.id)
     word = f"check{uuid.uuid4().hex[:12]}"
     session = memory.start_session(f"{SOURCE}-{word}", source=SOURCE, agent_context="review")
     try:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -134,6 +135,32 @@ def test_parked_rows_are_shown_with_their_error_and_dropped_by_number(hermes: An
     assert [row["number"] for row in data("outbox", "list")] == [2]
     assert hermes("outbox", "retry", "2").stdout.startswith("1 row(s) to be tried again")
     assert data("outbox", "list")[0]["state"] == "pending"
+
+
+@pytest.mark.usefixtures("parked")
+def test_what_is_parked_while_the_question_stands_is_not_dropped(
+    hermes: Any, data: Any, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confirm(*_: Any, **__: Any) -> None:
+        with contextlib.closing(Outbox(hermes_home)) as outbox:
+            outbox.append("notes", [Write("sync_turn", "t3", "s2", "{}")])
+            outbox.park(outbox.pending()[0], "late")
+
+    monkeypatch.setattr("click.confirm", confirm)
+    assert hermes("outbox", "drop", "--all").stdout == "2 row(s) dropped\n"
+    assert [row["number"] for row in data("outbox", "list")] == [3]
+
+
+@pytest.mark.usefixtures("parked")
+def test_a_retry_says_what_is_not_taken_this_time_either(
+    hermes: Any, hermes_home: HermesHome, notes: Path
+) -> None:
+    with (notes / "__init__.py").open("a") as file:
+        file.write("\n    def sync_turn(self, turn):\n        pass\n")
+    assert hermes("outbox", "retry", "1").stdout.endswith("; some are still waiting\n")
+    set_value(hermes_home, "memory.provider", "notes")
+    # What the fixture parked is no turn that anybody could read.
+    assert "row 2 is parked again: " in hermes("outbox", "retry", "2", code=3).stderr
 
 
 DUCK = """

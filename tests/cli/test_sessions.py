@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hermes_core import HermesHome
+from hermes_core.sessions.db import SessionDB
 
 
 @pytest.fixture
@@ -105,3 +107,21 @@ def test_a_moment_before_the_epoch_is_one_like_any_other(hermes: Any, data: Any)
     assert data("sessions", "search", "cat", "--since", "0001-01-01")
     assert not data("sessions", "search", "cat", "--until", "0001-01-01")
     assert data("sessions", "prune", "--before", "0001-01-01", "--yes")["sessions"] == []
+
+
+@pytest.mark.usefixtures("imported")
+def test_a_conversation_that_goes_on_while_the_question_stands_is_not_pruned(
+    hermes: Any, data: Any, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going_on, other = (one["session"]["id"] for one in data("sessions", "list"))
+
+    def confirm(*_: Any, **__: Any) -> None:
+        with contextlib.closing(SessionDB(hermes_home.state_db)) as db:
+            db.append_message(going_on, "user", "One more thing")
+
+    monkeypatch.setattr("click.confirm", confirm)
+    limit = f"{datetime.now():%Y-%m-%dT%H:%M:%S}"  # noqa: DTZ005  what a person types is local
+    sqlite3.connect(hermes_home.state_db).executescript("UPDATE sessions SET last_active = 1000")
+    assert "1 session(s) deleted" in hermes("sessions", "prune", "--before", limit).stdout
+    assert [one["session"]["id"] for one in data("sessions", "list")] == [going_on]
+    assert other != going_on

@@ -73,12 +73,15 @@ def test_the_provider_is_asked_as_a_turn_asks_and_is_sent_nothing(hermes_home: H
 
 def test_the_session_of_a_try_that_was_killed_is_deleted_by_the_next(hermes_home: HermesHome) -> None:
     db = SessionDB(hermes_home.state_db)
-    db.create_session(f"{SOURCE}-left", SOURCE)
-    db.append_message(f"{SOURCE}-left", "user", "the word")
+    for name in (f"{SOURCE}-checkleft", "visit-42"):
+        db.create_session(name, SOURCE)
+        db.append_message(name, "user", "the word")
     db.close()
     assert failures(examine(hermes_home)) == {}
     db = SessionDB(hermes_home.state_db)
-    assert db.counts()["sessions"] == 0
+    assert [one.session.id for one in db.list_sessions()] == [
+        "visit-42"
+    ]  # of a host with a source of that name
     db.close()
 
 
