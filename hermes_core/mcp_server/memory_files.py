@@ -37,6 +37,10 @@ def anthropic_tools(surface: Surface) -> list[dict[str, Any]]:
     return [dict(MEMORY_TOOL), *ours]
 
 
+Seen = Sequence[tuple[str, str]]
+"""Entries as one read found them: as the model sees each, flagged ones by their handle, and as it is stored."""
+
+
 class MemoryFiles:
     """Answers the calls of the tool; a wrong one is answered with what is wrong, never with an exception."""
 
@@ -75,9 +79,11 @@ class MemoryFiles:
     def _view(self, given: Mapping[str, Any]) -> str:
         path = _path(given, "path")
         if path == ROOT:
-            lines = [f"{len(self._text(target).encode())}\t{name}" for name, target in self._present()]
+            lines = [
+                f"{len(_joined(self._seen(target)).encode())}\t{name}" for name, target in self._present()
+            ]
             return "\n".join(["Here're the files and directories in /memories:", f"0\t{ROOT}", *lines])
-        lines = self._existing(path).split("\n")
+        lines = _joined(self._existing(path)).split("\n")
         first, last = _range(given.get("view_range"), len(lines))
         numbered = _numbered(lines, first, last)
         return "\n".join([f"Here's the content of {path} with line numbers:", *numbered])
@@ -87,12 +93,13 @@ class MemoryFiles:
         target = self._target(path)
         if self._store.entries(target):
             raise ToolInputInvalid(f"File {path} already exists", "use str_replace or insert to change it")
-        self._save(target, text)
+        self._save(target, [], text)
         return f"File created successfully at: {path}"
 
     def _str_replace(self, given: Mapping[str, Any]) -> str:
         path, old, new = _path(given, "path"), _text(given, "old_str"), _text(given, "new_str", default="")
-        text = self._existing(path)
+        seen = self._existing(path)
+        text = _joined(seen)
         found = text.count(old) if old else 0
         if not found:
             raise ToolInputInvalid(
@@ -106,12 +113,13 @@ class MemoryFiles:
                 "make it unique",
             )
         changed = text.replace(old, new)
-        self._save(self._target(path), changed)
+        self._save(self._target(path), seen, changed)
         return self._edited(path, text[: text.index(old)].count("\n") + 1)
 
     def _insert(self, given: Mapping[str, Any]) -> str:
         path, text = _path(given, "path"), _text(given, "insert_text")
-        lines = self._existing(path).split("\n")
+        seen = self._existing(path)
+        lines = _joined(seen).split("\n")
         line = given.get("insert_line")
         if isinstance(line, bool) or not isinstance(line, int) or not 0 <= line <= len(lines):
             raise ToolInputInvalid(
@@ -120,7 +128,7 @@ class MemoryFiles:
         # What is inserted is a fact of its own: without marks around it, it would become part of a neighbour.
         before, after = "\n".join(lines[:line]), "\n".join(lines[line:])
         whole = ENTRY_DELIMITER.join(part for part in (before, text, after) if part)
-        self._save(self._target(path), whole)
+        self._save(self._target(path), seen, whole)
         return self._edited(path, line + 1)
 
     def _delete(self, given: Mapping[str, Any]) -> str:
@@ -150,26 +158,20 @@ class MemoryFiles:
             raise ToolInputInvalid(f"{path} is switched off")
         return target
 
-    def _shown(self, target: MemoryTarget) -> dict[int, str]:
-        """The entries by place as the model sees them; flagged ones by their handle."""
+    def _seen(self, target: MemoryTarget) -> Seen:
         hidden = {flagged.entry: flagged.withheld for flagged in self._store.flagged(target)}
-        return {place: hidden.get(entry, entry) for place, entry in enumerate(self._store.entries(target))}
+        return [(hidden.get(entry, entry), entry) for entry in self._store.entries(target)]
 
-    def _text(self, target: MemoryTarget) -> str:
-        return ENTRY_DELIMITER.join(self._shown(target).values())
-
-    def _existing(self, path: str) -> str:
-        target = self._target(path)
-        if not self._store.entries(target):
+    def _existing(self, path: str) -> Seen:
+        seen = self._seen(self._target(path))
+        if not seen:
             raise ToolInputInvalid(f"The path {path} does not exist", "create it, or view /memories")
-        return self._text(target)
+        return seen
 
-    def _save(self, target: MemoryTarget, text: str) -> None:
-        """Change the entries into those of `text`, all or nothing."""
-        shown = self._shown(target)
-        operations = operations_between(
-            list(shown.values()), self._store.entries(target), split(storable(text))
-        )
+    def _save(self, target: MemoryTarget, seen: Seen, text: str) -> None:
+        """Change the entries that were `seen` into those of `text`, all or nothing; what came since stays."""
+        shown, stored = [one for one, _ in seen], [one for _, one in seen]
+        operations = operations_between(shown, stored, split(storable(text)))
         if operations:
             self._store.start_turn(self._session)
             self._checked(self._store.apply_batch(target, operations, session=self._session))
@@ -180,7 +182,7 @@ class MemoryFiles:
 
     def _edited(self, path: str, line: int) -> str:
         """The place of an edit as it is now, with its lines numbered."""
-        lines = self._text(FILES[path]).split("\n")
+        lines = _joined(self._seen(FILES[path])).split("\n")
         first, last = max(1, line - _SNIPPET), min(len(lines), line + _SNIPPET)
         return "\n".join(["The memory file has been edited.", *_numbered(lines, first, last)])
 
@@ -200,6 +202,10 @@ def operations_between(shown: Sequence[str], stored: Sequence[str], wanted: Sequ
         removed += [Operation("remove", "", handle(entry)) for entry in old[pairs:]]
         added += [Operation("add", entry) for entry in new[pairs:]]
     return [*removed, *replaced, *added]
+
+
+def _joined(seen: Seen) -> str:
+    return ENTRY_DELIMITER.join(shown for shown, _ in seen)
 
 
 def _path(given: Mapping[str, Any], key: str) -> str:

@@ -76,6 +76,29 @@ def test_what_is_inserted_is_an_entry_of_its_own(run: Run, memory: Memory) -> No
     assert run("insert", path=MEMORY, insert_line=9, insert_text="x").failed
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"command": "str_replace", "old_str": "npm", "new_str": "uv"},
+        {"command": "insert", "insert_line": 1, "insert_text": "Uses uv"},
+    ],
+)
+def test_what_another_process_adds_during_an_edit_stays(
+    run: Run, memory: Memory, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch, edit: dict[str, Any]
+) -> None:
+    run("create", path=MEMORY, file_text="Uses npm")
+    save = MemoryFiles._save
+
+    def later(files: MemoryFiles, *given: Any) -> None:
+        with open_memory(hermes_home) as other:
+            other.change_memory("add", content="Lives in Lisbon")
+        save(files, *given)
+
+    monkeypatch.setattr(MemoryFiles, "_save", later)
+    assert not run(path=MEMORY, **edit).failed
+    assert {"Lives in Lisbon", "Uses uv"} <= set(memory.curated.entries("memory"))
+
+
 def test_deleting_a_file_can_be_undone(run: Run, memory: Memory) -> None:
     run("create", path=MEMORY, file_text="one\n§\ntwo")
     assert not run("delete", path=MEMORY).failed
