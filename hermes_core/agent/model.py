@@ -150,7 +150,15 @@ class OpenAIModel:
         """The names of the models that the server has, asked once and within seconds. Raises `ModelError`."""
         with _our_errors(self.settings):
             client = self._open().with_options(timeout=min(LIST_SECONDS, self.settings.timeout))
-            return [str(one.id) for one in client.models.list()]
+            told = client.get("/models", cast_to=object)
+        found = told.get("data") if isinstance(told, dict) else told  # some servers send the list bare
+        if not isinstance(told, dict | list):
+            raise ModelRefused(
+                f"{self.settings.base_url!r} sent no list of its models",
+                "is model.base_url the address of an OpenAI-compatible server, with its /v1?",
+            )
+        named = [one.get("id") for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        return [name for name in named if isinstance(name, str)]
 
     def _answer(self, request: dict[str, Any], hear: Hear, cancel: Cancel) -> Answer:
         heard = False

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome
-from hermes_core.testing.http_server import StandIn
+from hermes_core.testing.http_server import Raw, StandIn
 from hermes_core.testing.model_server import ModelServer
 from tests.cli.conftest import Hermes
 
@@ -70,3 +70,25 @@ def test_the_model_for_summaries_is_asked_too(hermes: Hermes, hermes_home: Herme
         configure(hermes_home, base_url=server.base_url, name="scripted")
         hermes("config", "set", "auxiliary.name", "scripted")
         assert findings(hermes).keys() == {"model", "auxiliary model"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        ([{"id": "m", "object": "model"}], "ok"),
+        ({"data": [{"id": "m"}, {"id": None}, "x"]}, "ok"),
+        ({"data": None}, "ok"),
+        ("a page of a web interface", "failed"),
+        ([], "ok"),
+        ({"data": 5}, "ok"),
+        (None, "failed"),
+        (Raw(b"<html></html>", {"Content-Type": "text/html"}), "failed"),
+    ],
+)
+def test_any_answer_of_a_server_leaves_the_rest_of_the_report(
+    hermes: Hermes, hermes_home: HermesHome, answer: object, state: str
+) -> None:
+    with StandIn() as server:
+        server.route("GET", "/v1/models", lambda _: (200, answer))
+        configure(hermes_home, base_url=f"{server.url}/v1", name="m")
+        assert findings(hermes, 3 if state == "failed" else 0)["model"]["state"] == state
