@@ -110,7 +110,7 @@ def _pick(home: HermesHome) -> str:
     present = active or BUILTIN
     while True:
         answer = click.prompt("Provider, by number or name", default=present).strip()
-        if answer.isdigit() and int(answer) < len(names):
+        if answer.isdecimal() and int(answer) < len(names):
             return names[int(answer)]
         if answer in (*names, present):
             return str(answer)

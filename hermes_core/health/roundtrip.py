@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 
@@ -23,7 +24,10 @@ from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import Memory
 
 SOURCE = "doctor"
-"""Source of the sessions that this makes; one that a kill left behind is deleted by the next run."""
+"""Source of the sessions that this makes; one that a kill left behind is deleted by a later run."""
+
+LEFT_BEHIND = 600.0
+"""Seconds without a word after which a session of this source belongs to nobody."""
 
 
 def try_everything(memory: Memory) -> Iterator[Finding]:
@@ -52,7 +56,9 @@ def try_curated(home: HermesHome) -> Iterator[Finding]:
 def try_turn(memory: Memory) -> Iterator[Finding]:
     """A turn in a session that is not the person's: recall, store, find, delete; then the provider's own test."""
     for left in memory.sessions.list_sessions(source=SOURCE, limit=100):
-        if left.session.id.startswith(f"{SOURCE}-check"):  # a host may have a source of this name
+        # A host may have a source of this name, and another doctor may be at work.
+        ours, old = left.session.id.startswith(f"{SOURCE}-check"), time.time() - LEFT_BEHIND
+        if ours and left.session.last_active < old:
             memory.delete_session(left.session.id)
     word = f"check{uuid.uuid4().hex[:12]}"
     session = memory.start_session(f"{SOURCE}-{word}", source=SOURCE, agent_context="review")

@@ -162,7 +162,7 @@ def test_enter_in_a_new_home_leaves_it_new(hermes_home: HermesHome) -> None:
 
 def test_the_picker_takes_a_number_or_a_name_and_asks_again_for_anything_else(home: HermesHome) -> None:
     run("lockbox", "--set", f"api_key={KEY}", "--yes")
-    assert run(typed="99\nnobody\n0\n").exit_code == 0
+    assert run(typed="99\n²\nnobody\n0\n").exit_code == 0
     assert chosen(home) == ""
     assert run(typed="lockbox\n" + "\n" * 9).exit_code == 0
     assert chosen(home) == "lockbox"
