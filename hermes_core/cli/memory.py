@@ -198,12 +198,14 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
             what = " and ".join(f"{count} in {name}" for name, count in counts.items() if count)
             click.confirm(f"Remove all entries ({what})?", abort=True)
         opened.manager.initialize_all(opened.local_session)
-        for name in counts:
-            opened.curated.reset(name, session=opened.local_session)
+        done = [opened.curated.reset(name, session=opened.local_session) for name in counts]
         deliver(opened, opened.local_session)
         problems = opened.problems()
-    click.echo(f"{sum(counts.values())} entries removed; hermes memory undo brings them back")
-    finish(ctx, problems)
+    warn(result["warning"] for result in done if result.get("warning"))
+    refused = [_refusal(result) for result in done if not result.get("success")]
+    if not refused:
+        click.echo(f"{sum(counts.values())} entries removed; hermes memory undo brings them back")
+    finish(ctx, [*refused, *problems], failed=bool(refused))
 
 
 @memory.command()

@@ -330,3 +330,14 @@ def test_a_change_that_the_damaged_outbox_kept_from_the_provider_was_made_all_th
     assert "was not told yet" in added.stdout
     assert f"{str(hermes_home.outbox_db)!r} is damaged" in added.stderr
     assert "Likes tea" in hermes("memory", "show").stdout
+
+
+def test_a_reset_that_is_refused_says_so(
+    hermes: Any, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hermes("memory", "add", "Likes tea")
+    # While the question stands, somebody saves the file in another encoding.
+    monkeypatch.setattr("click.confirm", lambda *_, **__: hermes_home.memory_md.write_bytes(b"\xff\xfe tea"))
+    done = hermes("memory", "reset", code=1)
+    assert "removed" not in done.stdout
+    assert "UTF-8" in done.stderr
