@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -93,6 +94,7 @@ class HostedProvider:
         self._home = host_home()
         self._loaded: Loaded | None = None
         self._manager: MemoryManager | None = None
+        self._making = threading.Lock()
         self._session = Session(f"{called}-before-start", home=str(self._home.path))
         self._reason = ""
         self._turn = 0
@@ -267,16 +269,20 @@ class HostedProvider:
 
     def _held(self) -> MemoryManager:
         """The manager with the provider in it. Raises `ProviderUnavailable` when it was refused."""
-        if self._manager is None:
-            loaded = self._load()
-            manager = MemoryManager(self._home)
-            account = account_of(loaded, self._home)
-            if not manager.add_provider(loaded.factory, name=self._provider, fingerprint=account):
-                reasons = "; ".join(health.reason for health in manager.health())
-                manager.shutdown_all(SHUTDOWN)
-                raise ProviderUnavailable(f"memory provider {self.name!r} is not active: {reasons}")
-            self._manager = manager
-        return self._manager
+        with self._making:  # the host calls on several threads
+            if self._manager is None:
+                self._manager = self._made()
+            return self._manager
+
+    def _made(self) -> MemoryManager:
+        loaded = self._load()
+        manager = MemoryManager(self._home)
+        account = account_of(loaded, self._home)
+        if not manager.add_provider(loaded.factory, name=self._provider, fingerprint=account):
+            reasons = "; ".join(health.reason for health in manager.health())
+            manager.shutdown_all(SHUTDOWN)
+            raise ProviderUnavailable(f"memory provider {self.name!r} is not active: {reasons}")
+        return manager
 
     def _availability(self) -> Availability:
         ask: Callable[[], Any] = getattr(self._load().factory(), "is_available", Availability)

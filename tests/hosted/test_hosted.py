@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import inspect
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +14,7 @@ from hermes_core.errors import BackendUnavailable, ConfigError
 from hermes_core.home import HermesHome
 from hermes_core.hosted import HostedProvider
 from hermes_core.loader.hermes_base import HostMemoryProvider
+from hermes_core.manager.manager import MemoryManager
 from hermes_core.testing import RecordingProvider
 from tests.hosted.conftest import diary_module
 
@@ -39,6 +42,29 @@ def inside() -> RecordingProvider:
 
 def heard(hook: str) -> list[dict[str, Any]]:
     return [arguments for called, arguments in inside().calls if called == hook]
+
+
+def test_calls_of_several_threads_start_one_manager(
+    register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, both = [], threading.Barrier(2, timeout=0.3)
+
+    class Slow(MemoryManager):
+        def __init__(self, home: HermesHome) -> None:
+            made.append(self)
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both.wait()
+            super().__init__(home)
+
+    monkeypatch.setattr("hermes_core.hosted.MemoryManager", Slow)
+    provider = register()
+    calls = [threading.Thread(target=provider.get_tool_schemas) for _ in range(2)]
+    for call in calls:
+        call.start()
+    for call in calls:
+        call.join()
+    provider.shutdown()
+    assert len(made) == 1
 
 
 # -------------------------------------------------------------------------------------------------------------- shape
