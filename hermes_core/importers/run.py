@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hermes_core.contract.values import Message, Session
 from hermes_core.importers.skipped import Skip
 from hermes_core.importers.values import ImportedMessage, ImportedTurn, StreamedSession
 from hermes_core.memory import Memory
+from hermes_core.sessions.records import turn_ref
 
 PLATFORM = "import"
 
@@ -47,10 +48,12 @@ def import_sessions(
             **{"platform": PLATFORM, **imported.identity},
         )
         new = known = messages = 0
-        for index, turn in enumerate(turns):
-            turn_id = uuid.uuid5(_NAMESPACE, f"{session.id}/{turn.id or index}").hex
+        seen: dict[str, int] = {}
+        for index, told in enumerate(turns):
+            turn = _apart(told, seen)
+            turn_id = _turn_id(memory, session, turn, index)
             if memory.sessions.has_turn(turn_id):
-                known, messages = known + 1, messages + _import_rest(memory, session, turn)
+                known, messages = known + 1, messages + _import_rest(memory, session, turn, turn_id)
             else:
                 new, messages = new + 1, messages + _import_turn(memory, session, turn_id, turn)
             on_turn()
@@ -59,6 +62,30 @@ def import_sessions(
             total.sessions + 1, total.turns + new, total.messages + messages, total.known + known
         )
     return total
+
+
+def _apart(turn: ImportedTurn, seen: dict[str, int]) -> ImportedTurn:
+    """The turn, in which a message that has the `ref` of another one has none: else it would be taken for that one."""
+    messages = []
+    for m in turn.messages:
+        said = hash((m.role, m.content))
+        messages.append(replace(m, ref="") if m.ref and seen.setdefault(m.ref, said) != said else m)
+    return replace(turn, messages=tuple(messages))
+
+
+def _turn_id(memory: Memory, session: Session, turn: ImportedTurn, index: int) -> str:
+    """Made from the turn's name, or from its place; unless another one stood there, on a branch that was left since."""
+    turn_id = _id(session, turn.id or str(index))
+    first = turn.messages[0].ref
+    if turn.id or not first or not memory.sessions.has_turn(turn_id):
+        return turn_id
+    by_ref = _id(session, f"ref {first}")
+    known = memory.sessions.has_message(session.id, first) and not memory.sessions.has_turn(by_ref)
+    return turn_id if known else by_ref
+
+
+def _id(session: Session, name: str) -> str:
+    return uuid.uuid5(_NAMESPACE, f"{session.id}/{name}").hex
 
 
 def _import_turn(memory: Memory, session: Session, turn_id: str, turn: ImportedTurn) -> int:
@@ -74,15 +101,18 @@ def _import_turn(memory: Memory, session: Session, turn_id: str, turn: ImportedT
     return len(turn.messages)
 
 
-def _import_rest(memory: Memory, session: Session, turn: ImportedTurn) -> int:
+def _import_rest(memory: Memory, session: Session, turn: ImportedTurn, turn_id: str) -> int:
     """The number of messages stored of a known turn: those that came to it since, as when an agent was still at work.
 
     The provider has had its turn, and is not told of it a second time.
     """
-    if not turn.id:
-        return 0
-    rest = [m for m in turn.messages if m.ref and not memory.sessions.has_message(session.id, m.ref)]
-    for m in rest:
+    stored = memory.sessions.turn_size(turn_id)
+    rest = 0
+    for number, m in enumerate(turn.messages):
+        # What has no name of its own is known by its place in the turn.
+        ref = m.ref or turn_ref(turn_id, number)
+        if (not m.ref and number < stored) or memory.sessions.has_message(session.id, ref):
+            continue
         memory.sessions.append_message(
             session.id,
             m.role,
@@ -91,9 +121,10 @@ def _import_rest(memory: Memory, session: Session, turn: ImportedTurn) -> int:
             tool_name=m.tool_name,
             timestamp=m.timestamp,
             speaker=m.speaker,
-            ref=m.ref,
+            ref=ref,
         )
-    return len(rest)
+        rest += 1
+    return rest
 
 
 def _spoken(turn: ImportedTurn, role: str) -> str:

@@ -340,6 +340,12 @@ class SessionDB(SessionFile):
         """Whether this turn was stored, also if it was taken back since."""
         return self._database.execute("SELECT 1 FROM turns WHERE id = ?", (turn_id,)).fetchone() is not None
 
+    def turn_size(self, turn_id: str) -> int:
+        """How many messages were stored with a turn, also if it was taken back since; 0 when it is not here."""
+        sql = """SELECT count(m.id) FROM turns t JOIN messages m ON m.session_key = t.session_key
+                 AND m.id BETWEEN t.first_message_id AND t.last_message_id WHERE t.id = ?"""
+        return int(self._database.execute(sql, (turn_id,)).fetchone()[0])
+
     def has_message(self, session_id: str, ref: str) -> bool:
         """Whether the session holds a message with this `ref`, also if it was taken back since."""
         sql = "SELECT 1 FROM messages WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND ref = ? AND ref <> ''"
