@@ -215,7 +215,8 @@ def _joined(operator: Operator, operands: tuple[Expression, ...]) -> Expression 
 class _Reader:
     """Reads `a OR b AND NOT c`: NOT binds tightest, then AND (also unwritten), then OR. Never fails."""
 
-    MAX_DEPTH = 20
+    MAX_DEPTH = 6
+    """Brackets within brackets that are obeyed; with ten, SQLite finds some queries too deep."""
 
     def __init__(self, pieces: list[Leaf | str]) -> None:
         self._pieces = pieces

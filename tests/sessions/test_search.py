@@ -265,6 +265,11 @@ def test_no_mix_of_operators_raises(corpus: SessionDB, question: str) -> None:
     corpus.search(question)
 
 
+@pytest.mark.parametrize("piece", ["NOT (a OR ", "NOT (a OR b AND ", "a OR (漢 AND NOT (b OR "])
+def test_no_depth_of_brackets_raises(corpus: SessionDB, piece: str) -> None:
+    corpus.search(60 * piece + "b")
+
+
 def test_a_question_as_long_as_a_document_is_answered(corpus: SessionDB) -> None:
     assert corpus.search("server " * 10_000)
     corpus.search(" OR ".join(f"word{i}" for i in range(3_000)))
