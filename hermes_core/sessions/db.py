@@ -267,7 +267,7 @@ class SessionDB(SessionFile):
     def get_message(self, message_id: int) -> StoredMessage | None:
         """One message, None when there is no such or it was rewound."""
         row = self._database.execute(
-            f"{reads.MESSAGES} WHERE m.id = ? AND m.state < 2", (message_id,)
+            f"{reads.MESSAGES} WHERE m.id = ? AND m.position IS NOT NULL", (message_id,)
         ).fetchone()
         return records.message_of(row) if row else None
 
@@ -302,7 +302,12 @@ class SessionDB(SessionFile):
         chain = [session_id]
         if include_ancestors:
             chain = lineage.compressed_from(self._database, session_id)
-        return [m.as_chat() for one in chain for m in self.get_messages(one) if not m.compacted]
+        return [
+            m.as_chat()
+            for one in chain
+            for m in self.get_messages(one)
+            if not (m.compacted or (m.carried and one != chain[0]))
+        ]
 
     @reading
     def around(self, message_id: int, window: int = 5, *, roles: Sequence[str] = ()) -> Window | None:

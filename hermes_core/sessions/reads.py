@@ -21,7 +21,7 @@ MESSAGES = f"""
 def around(database: Database, message_id: int, window: int, roles: Sequence[str]) -> Window | None:
     """Up to `window` messages on each side of one, by their positions; None when it is not shown."""
     row = database.execute(
-        "SELECT session_key, position FROM messages WHERE id = ? AND state < 2", (message_id,)
+        "SELECT session_key, position FROM messages WHERE id = ? AND position IS NOT NULL", (message_id,)
     ).fetchone()
     if row is None:
         return None

@@ -32,7 +32,7 @@ from hermes_core.sessions.arguments import (
 )
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.filters import Order
-from hermes_core.sessions.records import SearchHit, StoredMessage, StoredSession
+from hermes_core.sessions.records import SearchHit, StoredMessage, StoredSession, storable
 from hermes_core.sessions.summaries import Summarise, summaries, text_of
 
 DEFAULT_ROLES = ("user", "assistant")
@@ -416,4 +416,4 @@ def _failed(error: str, remedy: str = "") -> str:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return storable(json.dumps(value, ensure_ascii=False))

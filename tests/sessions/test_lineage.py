@@ -160,3 +160,19 @@ def test_a_session_is_found_by_id_prefix_or_title(db: SessionDB) -> None:
     assert found("Trip") == "other"
     assert found("%") is None
     assert found("") is None
+
+
+def test_what_a_compression_carried_along_stands_once_in_the_whole_conversation(db: SessionDB) -> None:
+    db.append_message("s1", "user", "a")
+    db.append_message("s1", "user", "b")
+    db.create_session("s2", parent_id="s1", relation="compression")
+    db.append_message("s2", "user", "b", carried=True)
+    db.append_message("s2", "user", "c")
+
+    def said(ancestors: bool) -> list[str]:
+        return [m["content"] for m in db.get_messages_as_conversation("s2", include_ancestors=ancestors)]
+
+    assert said(True) == ["a", "b", "c"]
+    assert said(False) == ["b", "c"]
+    db.delete_session("s1")
+    assert said(True) == ["b", "c"]

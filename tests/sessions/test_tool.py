@@ -302,3 +302,17 @@ def test_time_and_source_narrow_a_search(past: SessionDB) -> None:
     assert found(since="1970-01-04T00:00+00:00") == ["telegram-1"]
     assert found(until="1970-01-04T00:00+00:00") == ["maple"]
     assert call(past, query="maple", since="last week")["success"] is False
+
+
+def test_an_answer_is_text_that_can_be_sent_whatever_was_asked(past: SessionDB) -> None:
+    for arguments in ({"query": "\ud83d table"}, {"session_id": "\ud83d"}):
+        SessionSearchTool(past).call(arguments, ME).encode()
+
+
+def test_what_a_compression_carried_along_can_be_scrolled_around(past: SessionDB) -> None:
+    past.create_session("shorter", parent_id="walnut", relation="compression")
+    carried = past.append_message("shorter", "user", "walnut chat 28", carried=True)
+    past.append_message("shorter", "assistant", "after it")
+
+    shown = call(past, session_id="shorter", around_message_id=carried)["messages"]
+    assert [m["content"] for m in shown] == ["walnut chat 28", "after it"]
