@@ -219,9 +219,13 @@ class Memory:
         return turns
 
     def delete_session(self, session_id: str) -> None:
-        """Delete a session and what of it waits for the provider; what the provider has already is its own."""
+        """Delete a session, what it delegated, and what of both waits for the provider; what that has is its own."""
+        family = self.sessions.lineage(session_id)
         self.manager.forget_session(session_id)  # first: after a kill between the two it can be deleted again
         self.sessions.delete_session(session_id)
+        for one in family - {session_id}:
+            if self.sessions.get_session(one) is None:
+                self.manager.forget_session(one)
 
     # -------------------------------------------------------------------- turn
 

@@ -244,6 +244,22 @@ def test_a_session_whose_unsent_writes_cannot_be_dropped_is_not_half_deleted(her
         assert memory.sessions.get_session(session.id) is None
 
 
+def test_what_a_deleted_session_delegated_is_not_sent_either(hermes_home: HermesHome) -> None:
+    class Down(Elephant):
+        def sync_turn(self, turn: Turn) -> None:
+            raise BackendUnavailable("the server is down", "start it")
+
+    with open_memory(hermes_home, provider=Down()) as memory:
+        parent = memory.start_session()
+        child = memory.start_session(parent_id=parent.id)
+        say(memory, child, "forget this too")
+        assert memory.manager.outbox.depth == 1
+        memory.delete_session(parent.id)
+
+        assert memory.sessions.get_session(child.id) is None
+        assert memory.manager.outbox.depth == 0
+
+
 def test_the_end_of_a_session_is_told_once_however_often_it_is_said(hermes_home: HermesHome) -> None:
     provider = RecordingProvider()
     with open_memory(hermes_home, provider=provider) as memory:

@@ -98,6 +98,19 @@ def test_prune_deletes_whole_conversations_that_are_old(home: HermesHome) -> Non
     assert ids(home) == {"long", "long-tip", "new"}
 
 
+def test_prune_leaves_what_went_on_while_a_person_was_asked(
+    home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def agreed(*_: object, **__: object) -> bool:
+        with open_memory(home, provider="") as memory:
+            memory.sessions.append_message("old-child", "user", "kumquat, once more")
+        return True
+
+    monkeypatch.setattr("click.confirm", agreed)
+    assert hermes(home, "prune", "--older-than", "30").output.endswith("0 session(s) deleted\n")
+    assert ids(home) == {"old", "old-child", "long", "long-tip", "new"}
+
+
 def test_delete_takes_one_conversation_whole(home: HermesHome) -> None:
     asked = hermes(home, "delete", "old-c", answer="n\n")
     assert (asked.exit_code, "Delete these 2 session(s) for good?" in asked.output) == (1, True)
