@@ -22,6 +22,7 @@ from hermes_core.storage.files import PRIVATE_FOLDER, locked, sync_folder
 from hermes_core.storage.salvage import (
     copy_parts,
     graft_header,
+    last_row,
     open_damaged,
     parts_of,
     readable_columns,
@@ -152,19 +153,30 @@ def _keep(path: Path, now: float) -> Path:
 
 
 def _open(original: Path, work: Path) -> sqlite3.Connection:
-    """A readable copy: as it is, or with the first page of a new store when that one is gone."""
-    for graft in (False, True):
-        copy = work / f"{'grafted' if graft else 'copy'}.db"
+    """A readable copy: as it is, or with the first page of a new store when that one is gone, or all of its schema."""
+    found: sqlite3.Connection | None = None
+    for graft in ("", "header", "schema"):
+        copy = work / f"copy-{graft}.db"
         for part in parts_of(original):
             if not part.name.endswith("-shm"):
                 shutil.copyfile(part, copy.with_name(part.name.replace(original.name, copy.name)))
         if graft:
-            graft_header(copy, _donor(work))
+            graft_header(copy, _donor(work), schema=graft == "schema")
         if not copy.exists() or not copy.stat().st_size:
             continue
         connection = _opened(copy)
-        if connection is not None:
-            return connection
+        if connection is None:
+            continue
+        if found is not None and not _roots(found).items() <= _roots(connection).items():
+            connection.close()  # its tables lie elsewhere
+            continue
+        if found is not None:
+            found.close()
+        found = connection
+        if all(readable_columns(found, table) for table in TABLES):
+            break
+    if found is not None:
+        return found
     raise DatabaseCorrupt(
         f"nothing of {original.name!r} can be read",
         f"restore a backup, or move it away to begin anew; {str(original.parent)!r} holds a copy",
@@ -183,6 +195,16 @@ def _opened(copy: Path) -> sqlite3.Connection | None:
         except sqlite3.DatabaseError:
             pass
     return None
+
+
+def _roots(connection: sqlite3.Connection) -> dict[str, int]:
+    """The pages at which our tables begin, as far as that is known."""
+    roots: dict[str, int] = {}
+    with contextlib.suppress(sqlite3.DatabaseError):
+        for name, page in connection.execute("SELECT name, rootpage FROM sqlite_master"):
+            if name in TABLES:
+                roots[name] = page
+    return roots
 
 
 def _donor(work: Path) -> Path:
@@ -205,6 +227,7 @@ def _copy(
     columns = [name for name in readable_columns(connection, table) if name in there]
     result.saved[table] = result.lost[table] = 0
     if not columns:
+        result.lost[table] = max(last_row(damaged, table), 1)
         return
     insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
     for row_id, row in readable_rows(damaged, table, columns):

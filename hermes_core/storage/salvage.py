@@ -13,6 +13,7 @@ from hermes_core.errors import DatabaseUnavailable
 from hermes_core.storage.files import ensure_folder, sync_folder
 
 _HEADER = 100
+_INTERIOR = 5
 _PAGE_SIZE_AT, _CHANGES_AT, _PAGES_AT, _VALID_FOR_AT = 16, 24, 28, 92
 """Fields of the header. https://www.sqlite.org/fileformat2.html#the_database_header"""
 
@@ -65,18 +66,35 @@ def unused(path: Path) -> Iterator[None]:
         yield
 
 
-def graft_header(path: Path, donor: Path) -> None:
-    """Put the first page of `donor`, a new database of the same schema, in place of this file's.
+def graft_header(path: Path, donor: Path, *, schema: bool = False) -> None:
+    """Put the first page of `donor`, a new database of the same schema, in place of this file's; and with `schema`
+    those that it leads to, which tell the tables.
 
     Tables made by the same statements in the same order lie at the same pages, unless the file was vacuumed since.
     """
-    page = bytearray(donor.read_bytes()[: _page_size(donor)])
+    given = donor.read_bytes()
+    page = bytearray(given[: _page_size(donor)])
     length = path.stat().st_size if path.exists() else 0
     pages = max(length // len(page), 1)
     page[_PAGES_AT : _PAGES_AT + 4] = pages.to_bytes(4, "big")
     page[_VALID_FOR_AT : _VALID_FOR_AT + 4] = page[_CHANGES_AT : _CHANGES_AT + 4]
     with path.open("r+b" if length else "w+b") as file:
         file.write(page)
+        for number in _children(page) if schema else ():
+            at = (number - 1) * len(page)
+            file.seek(at)
+            file.write(given[at : at + len(page)])
+
+
+def _children(page: bytearray) -> list[int]:
+    """The pages that a database's first page leads to, when it does not hold the whole schema itself."""
+    if page[_HEADER] != _INTERIOR:
+        return []
+    cells = int.from_bytes(page[_HEADER + 3 : _HEADER + 5], "big")
+    places = [_HEADER + 8] + [
+        int.from_bytes(page[at : at + 2], "big") for at in range(_HEADER + 12, _HEADER + 12 + 2 * cells, 2)
+    ]
+    return [int.from_bytes(page[at : at + 4], "big") for at in places]
 
 
 def open_damaged(path: Path) -> sqlite3.Connection:
@@ -121,7 +139,7 @@ def _walk(
     connection: sqlite3.Connection, table: str, columns: Sequence[str], last_known: int
 ) -> Iterator[tuple[int, tuple[object, ...] | None]]:
     sql = f"SELECT rowid, {', '.join(columns)} FROM {table} NOT INDEXED WHERE rowid > ? ORDER BY rowid"  # noqa: S608  # the caller's own names
-    end = max(last_known, _last_row(connection, table))
+    end = max(last_known, last_row(connection, table))
     at = last_read = 0
     while True:
         try:
@@ -151,7 +169,7 @@ def _indexed(connection: sqlite3.Connection, table: str) -> set[int]:
     return ids
 
 
-def _last_row(connection: sqlite3.Connection, table: str) -> int:
+def last_row(connection: sqlite3.Connection, table: str) -> int:
     """The highest id that is known of, 0 when none is."""
     found = [0]
     for sql in (

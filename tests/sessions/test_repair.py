@@ -326,3 +326,26 @@ def test_whatever_bytes_are_flipped_nothing_but_our_errors_is_seen(path: Path) -
         told.append((result.saved["messages"] + result.lost["messages"]) / len(whole))
     assert min(shares) >= 0.8
     assert min(told) >= 0.99
+
+
+def test_a_damaged_page_of_the_schema_costs_no_row(path: Path) -> None:
+    whole = texts(path)
+    header = path.read_bytes()[100:112]
+    assert header[0] == 5  # the schema has pages of its own, of which the first page names the last
+    last = int.from_bytes(header[8:], "big")
+    sound = path.read_bytes()
+    for page in (last - 1, last):
+        path.write_bytes(sound)
+        overwrite(path, (page - 1) * PAGE, b"\x5a" * PAGE)
+        result = repair(path)
+        assert (result.saved["messages"], result.saved["turns"]) == (MESSAGES, 6)
+        assert not any(result.lost.values())
+        assert texts(path) == whole
+
+
+def test_a_table_of_which_nothing_is_known_counts_as_lost(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("VACUUM")  # its tables lie elsewhere than a new store's
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("DELETE FROM sqlite_master WHERE name = 'turns'")
+    assert repair(path).lost["turns"] == 6
