@@ -220,12 +220,9 @@ class Memory:
 
     def delete_session(self, session_id: str) -> None:
         """Delete a session, what it delegated, and what of both waits for the provider; what that has is its own."""
-        family = self.sessions.lineage(session_id)
-        self.manager.forget_session(session_id)  # first: after a kill between the two it can be deleted again
+        for one in self.sessions.delegated(session_id):  # first: after a kill it can be deleted again
+            self.manager.forget_session(one)
         self.sessions.delete_session(session_id)
-        for one in family - {session_id}:
-            if self.sessions.get_session(one) is None:
-                self.manager.forget_session(one)
 
     # -------------------------------------------------------------------- turn
 

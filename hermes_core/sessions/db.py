@@ -185,6 +185,10 @@ class SessionDB(SessionFile):
         """Ids of all ancestors and descendants of this session, and of itself."""
         return lineage.family(self._database, session_id)
 
+    def delegated(self, session_id: str) -> list[str]:
+        """Ids of this session and of those that it, or they in turn, delegated: `delete_session` takes them all."""
+        return lineage.delegated(self._database, session_id)
+
     def lineage_root(self, session_id: str) -> str:
         """The oldest ancestor of this session; itself when it has no parent."""
         return lineage.root(self._database, session_id)
