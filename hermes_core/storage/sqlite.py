@@ -43,6 +43,9 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
 """
 
 _warned_about: set[str] = set()
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_of_parent: set[str] = set()
+"""Files that were open in the process that this one was forked from, links followed."""
 
 
 class _Held:
@@ -130,6 +133,7 @@ class Database:
         self._closed = False
         self._process = 0
         self._all_held: weakref.WeakSet[_Held] = weakref.WeakSet()
+        _databases.add(self)
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -146,6 +150,8 @@ class Database:
         with self._open_lock:
             if self._closed:
                 raise DatabaseUnavailable(f"{str(self.path)!r} was closed", "open it again")
+            if _of_parent and os.path.realpath(self.path) in _of_parent:
+                raise _opened_before_fork(self.path)
             with translated_errors(self.path, self._repair), _file_errors(self.path):
                 held = _Held(self._connect())
             self._process = os.getpid()
@@ -257,10 +263,7 @@ class Database:
         a thread held in the parent is held for ever.
         """
         if self._forked:
-            raise DatabaseUnavailable(
-                f"{str(self.path)!r} was opened before this process was forked",
-                "open memory after the fork, in the process that uses it",
-            )
+            raise _opened_before_fork(self.path)
 
     def _connect(self) -> sqlite3.Connection:
         if not self._read_only and not self._ready:
@@ -341,6 +344,25 @@ class Database:
                 if "is locked" not in str(exc) or time.monotonic() >= until:
                     raise
                 time.sleep(0.005)
+
+
+def _opened_before_fork(path: Path) -> DatabaseUnavailable:
+    return DatabaseUnavailable(
+        f"{str(path)!r} was opened before this process was forked",
+        "fork first and open memory then, each process its own, or start the process with multiprocessing's spawn",
+    )
+
+
+def _note_open_files() -> None:
+    """In a process just forked. SQLite there takes its parent's locks for its own, also for a file that is opened anew: the
+    parent takes itself for the last user then, and deletes the log that is written to here (sqlite.org/howtocorrupt.html, 2.6).
+    """
+    of_parent = [database for database in _databases if any(not held.closed for held in database._all_held)]
+    _of_parent.update(os.path.realpath(database.path) for database in of_parent)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_open_files)
 
 
 def wal_of(path: Path) -> Path:

@@ -315,6 +315,12 @@ if os.fork() == 0:
             use("INSERT INTO note VALUES ('forked')")
         except DatabaseUnavailable as exc:
             print("fork" in str(exc), flush=True)
+    try:
+        Database(Path(sys.argv[1])).write("INSERT INTO note VALUES ('anew')")
+    except DatabaseUnavailable as exc:
+        print("fork first" in str(exc), flush=True)
+    other = Database(Path(sys.argv[1]).with_name("other.db"), MIGRATIONS)
+    print(other.write("INSERT INTO note VALUES ('other')"), flush=True)
     db.close()
     os._exit(0)
 os.wait()
@@ -326,7 +332,7 @@ db.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_process_is_told_to_open_its_own(tmp_path: Path) -> None:
+def test_a_forked_process_is_told_to_fork_first_and_may_use_other_files(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKED, str(tmp_path / "notes.db")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20)
-    assert (done.stdout.split(), done.stderr) == (["True"] * 3 + ["before", "meanwhile"], "")
+    assert (done.stdout.split(), done.stderr) == (["True"] * 4 + ["1", "before", "meanwhile"], "")
