@@ -328,7 +328,7 @@ def known_key(key: str) -> Key:
     close = difflib.get_close_matches(key, KEYS, n=1)
     raise ConfigError(
         f"{key!r} is no key of config.yaml",
-        f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(KEYS)}",
+        f"did you mean {close[0]!r}?" if close else "hermes config list shows all keys",
     )
 
 
