@@ -209,16 +209,17 @@ def _names_a_secret(text: str) -> bool:
 
 def redact_value(value: JSON) -> JSON:
     """A copy of a JSON value with the secrets in all its texts replaced; keys stay, a text under a secret's name goes."""
+    if isinstance(value, str):
+        return redact(value)
     if isinstance(value, dict):
-        return {key: _under(key, item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [redact_value(item) for item in value]
-    return redact(value) if isinstance(value, str) else value
+        return {
+            key: _under(key, item) if isinstance(item, str) else redact_value(item)
+            for key, item in value.items()
+        }
+    return [redact_value(item) for item in value] if isinstance(value, list) else value
 
 
-def _under(key: str, value: JSON) -> JSON:
-    if not isinstance(value, str):
-        return redact_value(value)
+def _under(key: str, value: str) -> str:
     if len(value) >= 4 and _is_name(key) and " " not in value.strip():
         return value if value.startswith("[redacted:") else f"[redacted:{_kind(key)}]"
     return redact(value)

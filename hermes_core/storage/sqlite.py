@@ -192,9 +192,8 @@ class Database:
         It is durable as one is, and asks SQLite once, where a transaction asks four times and gives other threads
         the interpreter each time.
         """
-        self._refuse_fork()
+        connection = self.connection
         with self._write_lock:
-            connection = self.connection
             try:
                 if self._turns is None or connection.in_transaction:
                     return connection.execute(sql, parameters).rowcount
