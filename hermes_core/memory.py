@@ -55,7 +55,7 @@ from hermes_core.sessions import recipients
 from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.summaries import Summarise
-from hermes_core.sessions.tool import SessionSearchTool, owner_of
+from hermes_core.sessions.tool import SessionSearchTool
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +185,7 @@ class Memory:
         self.sessions.create_session(
             session.id,
             source or session.platform,
-            user=owner_of(session),
+            user=session.owner,
             parent_id=session.parent_id,
             title=title,
             started_at=started_at,
@@ -459,7 +459,7 @@ class Memory:
         auto = self.config.recall.sessions == "auto" and self.config.sessions.search_enabled
         if not auto or is_trivial(query.text):
             return ()
-        user, here = owner_of(session) or None, tuple(self.sessions.lineage(session.id))
+        user, here = session.owner or None, tuple(self.sessions.lineage(session.id))
         hits = self.sessions.everything(query.budget * CHARS_PER_TOKEN, user=user, exclude_sessions=here)
         if hits is None:
             hits = self.sessions.search(
@@ -481,7 +481,7 @@ class Memory:
         ]
 
     def _session_results(self, query: Query, session: Session, limit: int) -> list[Recalled]:
-        hits = self.sessions.search(query.text, limit=limit, user=owner_of(session) or None)
+        hits = self.sessions.search(query.text, limit=limit, user=session.owner or None)
         given = {item.message_id: item for item in self._past(query, session, Told())}
         found = [
             recalled("sessions", hit.message_id in given, given.pop(hit.message_id, found_item(hit)))

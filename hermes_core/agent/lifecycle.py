@@ -27,7 +27,6 @@ from hermes_core.manager.attempt import attempt
 from hermes_core.memory import Memory
 from hermes_core.recovery import missing_turns
 from hermes_core.safety.redact import redact
-from hermes_core.sessions.tool import owner_of
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +205,7 @@ def _create(life: Life, passage: Passage) -> None:
     life.memory.sessions.create_session(
         passage.new.id,
         life.source or passage.new.platform,
-        user=owner_of(passage.new),
+        user=passage.new.owner,
         parent_id=passage.new.parent_id,
         relation="delegation" if passage.new.agent_context == "subagent" else "",
         model=life.model_name,
@@ -224,7 +223,7 @@ def _rotate(life: Life, passage: Passage) -> None:
         sessions.create_session(
             passage.new.id,
             life.source or passage.new.platform,
-            user=owner_of(passage.new),
+            user=passage.new.owner,
             parent_id=old.id if child else "",
             relation="branch" if passage.event == "branch" else "compression" if child else "",
             title=sessions.next_title(before.title) if before and child and before.title else "",

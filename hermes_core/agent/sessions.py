@@ -14,7 +14,6 @@ from hermes_core.contract.values import Message, Session
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
 from hermes_core.sessions.records import StoredMessage
-from hermes_core.sessions.tool import owner_of
 
 
 def identify(memory: Memory, session_id: str, identity: Mapping[str, Any]) -> Session:
@@ -27,7 +26,7 @@ def identify(memory: Memory, session_id: str, identity: Mapping[str, Any]) -> Se
     if known is None:
         return Session(id=session_id or uuid.uuid4().hex, **fields)
     session = Session(id=known.id, **{**fields, "parent_id": known.parent_id})
-    if known.user != owner_of(session):
+    if known.user != session.owner:
         raise SessionError(f"session {session_id!r} belongs to another user", "use an id of your own")
     return session
 
@@ -35,7 +34,7 @@ def identify(memory: Memory, session_id: str, identity: Mapping[str, Any]) -> Se
 def find_session(memory: Memory, text: str, mine: Session) -> Session:
     """The stored session that `text` names, of the same person as `mine`. Raises `SessionError`."""
     found = memory.sessions.find_session(text)
-    if found is None or (mine.user_id and found.user != owner_of(mine)):
+    if found is None or found.user != mine.owner:
         raise SessionError(
             f"there is no session {text!r}",
             "list them with `hermes sessions list`; a part of an id must begin no other",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from urllib.parse import unquote
 
 import click
 
@@ -25,15 +26,18 @@ user_option = click.option(
 
 
 def speaker(opened: Memory, user: str) -> Session:
-    """The person at this machine, or the user of a gateway that the command names."""
+    """The person at this machine, or the user of a gateway, or chat without one, that the command names by its owner."""
     if not user:
         return opened.local_session
-    platform, colon, user_id = user.partition(":")
-    if not (platform and colon and user_id):
-        raise Failure(f"{user!r} names no user; write PLATFORM:ID, as telegram:42")
+    platform, colon, name = user.partition(":")
+    if not colon:
+        platform, _, name = map(unquote, user.partition("/"))
+    if not (platform and name):
+        raise Failure(f"{user!r} names no user; write PLATFORM:ID, as telegram:42, or PLATFORM/CHAT")
     if not opened.config.memory.per_user:
         raise Failure("all users share one USER.md; set memory.per_user in config.yaml")
-    return dataclasses.replace(opened.local_session, platform=platform, user_id=user_id)
+    there = dataclasses.replace(opened.local_session, platform=platform)
+    return dataclasses.replace(there, user_id=name) if colon else dataclasses.replace(there, chat_id=name)
 
 
 def deliver(opened: Memory, session: Session) -> None:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
+from urllib.parse import quote
 
 CONTRACT_VERSION = 1
 """Version of hooks and values. A provider with a higher `contract_version` is refused with the reason."""
@@ -74,12 +75,20 @@ class Session:
 
     @property
     def owner(self) -> str:
-        """Who speaks, wherever: the platform-qualified user; "" where a home has one person only.
+        """Whose memory this is, wherever they speak: the platform-qualified user; "" for the person whose home it is.
+
+        A chat of which no user is named, such as a group, stands for a person of its own. Its parts are percent-encoded,
+        so that no user, who always has a colon, is spelt the same.
 
         >>> Session("s1", platform="telegram", user_id="42", chat_id="7").owner
         'telegram:42'
+        >>> Session("s1", platform="matrix", chat_id="!tea:example.org").owner
+        'matrix/%21tea%3Aexample.org'
         """
-        return f"{self.platform}:{self.user_id}" if self.user_id else ""
+        if self.user_id:
+            return f"{self.platform}:{self.user_id}"
+        parts = (quote(str(part), safe="", errors="surrogatepass") for part in (self.platform, self.chat_id))
+        return "/".join(parts) if self.chat_id else ""
 
     @property
     def primary(self) -> bool:

@@ -113,7 +113,7 @@ def _head(row: sqlite3.Row, first_at: float | None) -> ImportedSession:
     identity = {"agent_context": _CONTEXTS.get(source, "primary")}
     if told.get("parent_session_id"):
         identity["parent_id"] = _id_of(told["parent_session_id"])
-    if told.get("user_id"):  # whose it is decides who may find it
+    if told.get("user_id") or told.get("chat_id"):  # whose it is decides who may find it
         identity["platform"] = source
         for name in ("user_id", "chat_id", "chat_type", "thread_id"):
             identity[name] = _text(told.get(name))

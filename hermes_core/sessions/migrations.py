@@ -7,8 +7,10 @@ those runs only. Rows that were rewound are in neither.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 
+from hermes_core.contract.values import Session
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.index import recut
 from hermes_core.storage.sqlite import Migration
@@ -123,9 +125,18 @@ def _keep_words(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE vectors RENAME COLUMN pair TO words")
 
 
+def _give_to_chats(connection: sqlite3.Connection) -> None:
+    """Sessions in chats that name no user belong to the chat; before, to the home. See `Session.owner`."""
+    rows = connection.execute("SELECT key, identity FROM sessions WHERE user = '' AND json_valid(identity)")
+    for key, identity in rows.fetchall():
+        owner = Session.from_dict({"id": "", **json.loads(identity)}).owner
+        connection.execute("UPDATE sessions SET user = ? WHERE key = ?", (owner, key))
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("sessions-messages-turns", _create),
     (f"text-cut-{CUT_VERSION}", recut),
     ("vectors", _add_vectors),
     ("vectors-of-words", _keep_words),
+    ("owners-of-chats", _give_to_chats),
 )

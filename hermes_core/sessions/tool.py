@@ -59,11 +59,6 @@ SUMMARISED = 5_000
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
-def owner_of(session: Session) -> str:
-    """Whose a session is, for `create_session(user=...)`: platform and user, "" where a home has one person only."""
-    return session.owner
-
-
 class SessionSearchTool:
     """Answers calls of `session_search` from a store. `db` may be a callable, which is asked when the tool is used.
 
@@ -121,7 +116,7 @@ class _Call:
     ) -> None:
         self._db = db
         self._current = db.lineage(session.id)
-        self._user = owner_of(session) or None
+        self._user = session.owner or None
         self._zone = zone
         self._summarise = summarise
 

@@ -136,6 +136,33 @@ def test_a_session_of_another_person_can_not_be_taken(stage: Stage) -> None:
         bob.resume("chat-ann")
 
 
+def test_a_chat_that_names_no_user_is_a_person_of_its_own(stage: Stage) -> None:
+    memory, place = stage.memory, {"platform": "telegram", "chat_id": "ann"}
+    at_home = Agent(memory, stage.model(), session_id="at-home")
+    speak(stage, memory, "ann", "My word is ZEBRA.")
+    group = Agent(memory, stage.model(), session_id="group", **place)
+    for agent in (at_home, group):
+        assert agent.run_turn("My word is WALRUS.").outcome == "answered"
+    titles = {name: memory.sessions.get_session(name).title for name in ("at-home", "group")}  # type: ignore[union-attr]
+    assert titles["at-home"]
+    assert not titles["group"]
+
+    for theirs in ("at-home", titles["at-home"], "chat-ann"):
+        with pytest.raises(SessionError, match="no session"):
+            group.resume(theirs)
+    for somebody in ({}, {"platform": "telegram", "user_id": "ann"}, {**place, "chat_id": "8"}):
+        with pytest.raises(SessionError, match="another user"):
+            Agent(memory, stage.model(), session_id="group", **somebody)
+    with pytest.raises(SessionError, match="no session"):
+        at_home.resume("group")
+
+    group.branch()
+    assert memory.sessions.get_session(group.session.id).user == "telegram/ann"  # type: ignore[union-attr]
+    again = Agent(memory, stage.model(), session_id=group.session.id, **place)
+    again.resume("group")
+    assert again.session.id == "group"
+
+
 def test_people_talk_at_the_same_time(stage: Stage) -> None:
     memory = stage.memory
     users = [f"user-{number}" for number in range(50)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hermes_core import HermesHome
+from hermes_core import HermesHome, Session
 from hermes_core.config import load_config, set_value
 
 
@@ -258,6 +258,10 @@ def test_a_users_profile_is_shown_changed_and_undone_by_name(
     hermes("memory", "undo", *ann)
     assert data("memory", "show", *ann)["user"] == []
     assert "PLATFORM:ID" in hermes("memory", "show", "--user", "ann", code=1).stderr
+    room = Session("r", platform="matrix", chat_id="!tea:x.org")
+    hermes("memory", "add", "Is a tea room", "--target", "user", "--user", room.owner)
+    assert hermes_home.user_md_of(room.owner).read_text() == "Is a tea room"
+    assert data("memory", "show", "--user", room.owner)["user"] == ["Is a tea room"]
 
 
 def test_prune_forgets_what_undo_could_bring_back(hermes: Any, data: Any) -> None:

@@ -51,6 +51,33 @@ def test_two_people_or_chats_share_a_scope_only_if_they_are_the_same(a: Session,
     assert dataclasses.replace(a, id=b.id, parent_id=b.parent_id, thread_id=b.thread_id).scope == a.scope
 
 
+@given(TEXT, TEXT.filter(bool), TEXT, TEXT.filter(bool))
+def test_a_chat_that_names_no_user_is_a_person_of_its_own(
+    platform: str, user: str, elsewhere: str, chat: str
+) -> None:
+    person, group = (
+        Session("s", platform=platform, user_id=user),
+        Session("s", platform=elsewhere, chat_id=chat),
+    )
+    assert "" != group.owner != person.owner != ""
+    assert dataclasses.replace(person, chat_id=chat).owner == person.owner
+    assert group.owner != Session("s", platform=elsewhere, chat_id=f"{chat}/").owner
+    assert Session("s", platform=platform, thread_id="7").owner == ""
+
+
+@pytest.mark.parametrize(
+    ("platform", "chat", "owner"),
+    [
+        ("telegram", "-1007", "telegram/-1007"),
+        ("a/b", "!c:d", "a%2Fb/%21c%3Ad"),
+        ("x", "\ud83d", "x/%ED%A0%BD"),
+        ("telegram", -7, "telegram/-7"),
+    ],
+)
+def test_the_owner_of_a_chat_is_spelt_without_a_colon(platform: str, chat: Any, owner: str) -> None:
+    assert Session("s", platform=platform, chat_id=chat).owner == owner
+
+
 @pytest.mark.parametrize("context", ["subagent", "cron", "review", "flush"])
 def test_only_a_primary_session_has_a_person(context: Any) -> None:
     assert Session("s").primary

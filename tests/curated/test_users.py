@@ -27,6 +27,13 @@ def test_each_user_has_a_profile_of_their_own_and_all_share_the_notes(
     assert hermes_home.user_md_of("telegram:ann").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_chat_that_names_no_user_has_a_profile_of_its_own(make_store: MakeStore, session: Session) -> None:
+    store, group = make_store(per_user=True), Session("g", platform="telegram", chat_id="ann")
+    for who, name in ((session, "Mel"), (ANN, "Ann"), (group, "the tea group")):
+        assert store.of(who).add("user", f"Is called {name}", session=who)["success"]
+    assert store.of(group).entries("user") == ("Is called the tea group",)
+
+
 def test_without_the_setting_all_users_share_one_profile(store: MemoryStore) -> None:
     assert store.of(ANN) is store
 

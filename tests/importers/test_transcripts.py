@@ -324,12 +324,15 @@ def test_sessions_of_two_users_stay_apart(peer: Peer, hermes_home: HermesHome) -
     for user in ("1", "2"):
         peer.session(f"s{user}", "telegram", user_id=user, chat_id="9")
         peer.message(f"s{user}", "user", f"the secret of user {user}")
+    peer.session("group", "telegram", chat_id="9")
+    peer.message("group", "user", "the secret of the group")
     peer.session("cron", "cron")
     peer.message("cron", "user", "nightly secret")
     with open_memory(hermes_home) as memory:
         import_sessions(memory, stream_file(peer.path))
     db = SessionDB(hermes_home.path / "state.db")
     assert [hit.text for hit in db.search("secret", user="telegram:1")] == ["the secret of user 1"]
+    assert [hit.text for hit in db.search("secret", user="telegram/9")] == ["the secret of the group"]
     db.close()
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import stat
 import threading
 from datetime import UTC, datetime
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes_core import Session
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.reads import AT_ONCE
@@ -234,6 +236,22 @@ def test_a_session_stays_with_its_user(db: SessionDB) -> None:
 
     with pytest.raises(SessionError, match="another user"):
         db.create_session("s2", user="telegram:2")
+
+
+def test_sessions_of_a_chat_without_a_user_are_the_chats_own_also_those_from_before(tmp_path: Path) -> None:
+    home, group = Session("s1"), Session("s2", platform="telegram", chat_id="7")
+    with contextlib.closing(SessionDB(tmp_path / "state.db")) as db:
+        for one in (home, group):
+            db.create_session(one.id, identity=one.to_dict())
+        db.create_session("bare")
+        db.create_session("of-a-host", identity={"chat": "7"})
+    with contextlib.closing(sqlite3.connect(tmp_path / "state.db")) as raw, raw:
+        raw.execute("DELETE FROM schema_migrations WHERE name = 'owners-of-chats'")
+
+    with contextlib.closing(SessionDB(tmp_path / "state.db")) as db:
+        users = {entry.session.id: entry.session.user for entry in db.list_sessions()}
+
+    assert users == {"s1": "", "s2": group.owner, "bare": "", "of-a-host": ""}
 
 
 def test_deleting_takes_the_messages_out_of_the_search(db: SessionDB) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hermes_core.contract.values import Session
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.tool import SessionSearchTool, owner_of
+from hermes_core.sessions.tool import SessionSearchTool
 
 STORED = {
     "down": "The server went down at noon because the disk was full.",
@@ -194,7 +194,7 @@ def test_a_search_shows_nothing_of_another_user_and_nothing_that_was_taken_back(
         people = {name: Session(f"now-{name}", platform="chat", user_id=name) for name in "ab"}
         for number, (name, word, own_session, taken_back) in enumerate(steps):
             session = f"{name}{number if own_session else ''}"
-            db.create_session(session, user=owner_of(people[name]), title=f"{word} TITLE{name}")
+            db.create_session(session, user=people[name].owner, title=f"{word} TITLE{name}")
             message = db.append_message(session, "user", f"{word} MARK{name}", speaker=f"speaker-{name}")
             if taken_back:
                 db.rewind(session, message)
@@ -213,7 +213,7 @@ def test_a_search_shows_nothing_of_another_user_and_nothing_that_was_taken_back(
             assert f"MARK{other}" not in shown
             assert f"TITLE{other}" not in shown
             assert "MARKgone" not in shown
-            hits = db.search(query, user=owner_of(people[name]), limit=50)
+            hits = db.search(query, user=people[name].owner, limit=50)
             assert all(re.search(f"MARK{name}", hit.text) for hit in hits)
         db.close()
 

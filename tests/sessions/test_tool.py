@@ -13,7 +13,7 @@ from hermes_core.errors import DatabaseUnavailable
 from hermes_core.recall.rank import count_tokens
 from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.tool import MAX_ANSWER, MAX_CONTENT, SessionSearchTool, owner_of
+from hermes_core.sessions.tool import MAX_ANSWER, MAX_CONTENT, SessionSearchTool
 
 ME = Session("now")
 
@@ -191,13 +191,26 @@ def test_users_of_a_platform_see_their_own_sessions_only(past: SessionDB) -> Non
         Session("m", platform="telegram", user_id="1"),
         Session("y", platform="telegram", user_id="2"),
     )
-    past.create_session("mine", "telegram", user=owner_of(mine))
+    past.create_session("mine", "telegram", user=mine.owner)
     anchor = past.append_message("mine", "user", "walnut secret")
 
     assert [r["session_id"] for r in call(past, mine, query="walnut")["results"]] == ["mine"]
     assert call(past, yours, query="walnut")["results"] == call(past, yours)["results"] == []
     assert call(past, yours, session_id="mine")["success"] is False
     assert call(past, yours, session_id="mine", around_message_id=anchor)["success"] is False
+
+
+def test_a_chat_that_names_no_user_sees_its_own_sessions_only(past: SessionDB) -> None:
+    group, other = (Session(f"in-{chat}", platform="telegram", chat_id=chat) for chat in ("7", "8"))
+    namesake = Session("y", platform="telegram", user_id="7")
+    past.create_session("ours", "telegram", user=group.owner)
+    past.append_message("ours", "user", "walnut secret")
+
+    assert [r["session_id"] for r in call(past, group, query="walnut")["results"]] == ["ours"]
+    assert [r["session_id"] for r in call(past, group)["results"]] == ["ours"]
+    assert call(past, group, session_id="walnut")["success"] is False
+    for somebody in (other, namesake):
+        assert call(past, somebody, query="walnut")["results"] == call(past, somebody)["results"] == []
 
 
 def test_roles_limit_and_sort_are_obeyed(past: SessionDB) -> None:

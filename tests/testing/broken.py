@@ -588,6 +588,25 @@ class NoUsers(Notebook):
         return list(itertools.chain(*found))
 
 
+@caught_by("test_users_do_not_see_each_other", "chat of home")
+class ChatsOfHome(Notebook):
+    def find(self, text: str, scope: str) -> list[list[str]]:
+        profile, _, user, _ = json.loads(scope)
+        scopes = {scope, scope if user else Session("", identity=profile).scope}
+        found = [super(ChatsOfHome, self).find(text, each) for each in sorted(scopes)]
+        return list(itertools.chain(*found))
+
+
+@caught_by("test_users_do_not_see_each_other", "chat of user")
+class ChatsOfUsers(Notebook):
+    """Goes by the user or the chat, whichever there is."""
+
+    def find(self, text: str, scope: str) -> list[list[str]]:
+        profile, platform, user, chat = json.loads(scope)
+        namesake = Session("", identity=profile, platform=platform, user_id=chat).scope
+        return super().find(text, scope) + ([] if user else super().find(text, namesake))
+
+
 @caught_by("test_homes_do_not_see_each_other")
 class OneNotebookForAll(Notebook):
     """Keeps its file beside the home of whoever came first."""

@@ -52,13 +52,17 @@ class Isolation(Suite):
         if not self.isolates_users:
             self.not_claimed("isolates_users is not set: one memory a home")
         ada = self.started("prefetch", platform="telegram", user_id="ada")
-        self.observable(TORTOISE, ada)
+        way = self.observable(TORTOISE, ada)
+        self.run.store(BOATHOUSE, self.run.ready(self.run.session("at-home")), way)
         bob = self.run.session("of-bob", platform="telegram", user_id="bob")
-        if self.run.recalled(TORTOISE, bob):
-            self.fault(
-                "what one user said is recalled for another",
-                "store session.scope with everything and ask for it in every search",
-            )
+        group = self.run.session("of-a-group", platform="telegram", chat_id="ada")
+        for asks, whose, fact in (
+            (bob, "what one user said is recalled for another", TORTOISE),
+            (group, "what a user said is recalled in a chat that names no user", TORTOISE),
+            (group, "what was said at home is recalled in a chat that names no user", BOATHOUSE),
+        ):
+            if self.run.recalled(fact, asks):
+                self.fault(whose, "store session.scope with everything and ask for it in every search")
 
     def test_homes_do_not_see_each_other(self) -> None:
         session = self.started("prefetch")

@@ -28,9 +28,9 @@ class FileTools(BackendProvider[Client]):
         return [one for one in super().tools() if with_files or one.__name__ not in vars(FileTools)]
 
     def who(self, session: Session) -> Who:
-        """Whose memory a session is about: a messenger's user, or the person at the command line."""
+        """Whose memory a session is about: a messenger's user, a chat without, or the person at the command line."""
         agent = profile_name(session.identity)
-        if session.user_id:
+        if session.owner:
             return Who(storable(session.owner), storable(session.id), agent, alone=False)
         return Who(self.options.user_id, storable(session.id), agent)
 

@@ -94,6 +94,9 @@ def test_users_of_one_name_on_two_platforms_are_two(agent: Agent) -> None:
     agent.provider.sync_turn(turn(FACT), first)
     assert agent.recalled("tortoise Quillfeather", first) == [FACT]
     assert agent.recalled("tortoise Quillfeather", agent.session(platform="signal", user_id="7")) == []
+    group = agent.session(platform="telegram", chat_id="7")
+    assert agent.provider.who(group).user == "telegram/7"
+    assert not agent.provider.who(group).alone
 
 
 # ------------------------------------------------------------------------------- recall

@@ -139,11 +139,12 @@ def custom_tags(options: Settings) -> list[str]:
 
 
 def container_of(options: Settings, session: Session, tag: str = "") -> str:
-    """Where a session's memories are: the container, or, for a messenger's user, one of their own beside it."""
+    """Where a session's memories are: the container, or, for a messenger's user or a chat without, one beside it."""
     tag = tag or primary_tag(options, session.identity)
-    if not session.user_id:
+    if not session.owner:
         return tag
-    return f"{tag}_{_spelt(session.platform)[:16]}_{key_of(session.platform, session.user_id, length=16)}"
+    who = (session.platform, session.user_id) if session.user_id else (session.owner,)
+    return f"{tag}_{_spelt(session.platform)[:16]}_{key_of(*who, length=16)}"
 
 
 def guidance(options: Settings) -> str:

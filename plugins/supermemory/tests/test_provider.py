@@ -63,17 +63,20 @@ def test_each_profile_has_a_container_spelt_as_before(
     assert primary_tag(settings(tmp_path, container_tag=tag), identity) == container
 
 
-def test_containers_of_users_are_apart_and_legal_names(tmp_path: Path) -> None:
+def test_containers_of_users_and_of_chats_without_one_are_apart_and_legal_names(tmp_path: Path) -> None:
     options = settings(tmp_path, container_tag="x" * 60)
     users = [
-        Session("s", platform=platform, user_id=user)
+        Session("s", platform=platform, **{kind: one})
+        for kind in ("user_id", "chat_id")
         for platform in ("telegram", "signal", "Ærø" * 9)
-        for user in ("7", "a_7", "../x", "東京", "u" * 300)
+        for one in ("7", "a_7", "../x", "東京", "u" * 300)
     ]
     named = {container_of(options, user) for user in users}
     assert len(named) == len(users)
     assert all(len(name) <= 100 and name.replace("_", "").isascii() for name in named)
     assert container_of(options, Session("s")) == "x" * 60
+    ada = Session("s", platform="telegram", user_id="ada", chat_id="7")
+    assert container_of(settings(tmp_path), ada) == "hermes_telegram_d84da852932c8944"
 
 
 def test_a_list_of_containers_is_read_as_people_have_it(tmp_path: Path) -> None:
