@@ -155,7 +155,7 @@ def bank_of(options: Settings, session: Session) -> str:
         "profile": session.identity,
         "workspace": session.workspace,
         "platform": session.platform,
-        "user": _person(session.user_id or session.chat_id),
+        "user": _person(session),
         "session": session.id,
     }
     filled = re.sub(r"\{(\w+)\}", lambda m: _slug(values.get(m[1], "")), options.bank_id_template or "")
@@ -228,11 +228,15 @@ def _scopes(text: str) -> str | list[list[str]]:
     return [[str(tag) for tag in tags] for tags in lists]
 
 
-def _person(given: str) -> str:
-    """An id of a user or chat as a template can hold it; one that loses signs by that, or looks as if, gets a hash."""
-    if not given or (_PLAIN.fullmatch(given) and not _HASHED.search(given)):
-        return given
-    return f"{_slug(given).strip('-_') or 'x'}-{key_of(given, length=8)}"
+def _person(session: Session) -> str:
+    """The user's id as a template can hold it; one that loses signs by that, or looks as if, gets a hash, and so does a
+    chat without a user, another than a user of that id.
+    """
+    user, who = session.user_id, session.user_id or session.chat_id
+    if not who or (_PLAIN.fullmatch(user) and not _HASHED.search(user)):
+        return who
+    key = key_of(who, length=8) if user else key_of("chat", who, length=8)
+    return f"{_slug(who).strip('-_') or 'x'}-{key}"
 
 
 def _slug(text: str) -> str:

@@ -49,10 +49,13 @@ def test_users_whose_names_look_alike_have_different_banks_by_a_template_too(tmp
     names = ["ada", "ada_", "@ada:x.org", "@ada-:x.org", "ada-x-org", "東京", "京都", "_"]
     banks = {
         *(bank_of(options, Session("s", platform="matrix", user_id=name)) for name in names),
-        bank_of(options, Session("s", platform="matrix", chat_id="the room")),
+        *(
+            bank_of(options, Session("s", platform="matrix", chat_id=chat))
+            for chat in ("the room", "ada", "_")
+        ),
         bank_of(options, Session("s")),
     }
-    assert len(banks) == len(names) + 2
+    assert len(banks) == len(names) + 4
     assert {"hermes", "hermes-ada", "hermes-ada-x-org"} <= banks
     for bank in banks - {"hermes", "hermes-ada", "hermes-ada-x-org"}:
         forged = Session("s", platform="matrix", user_id=bank.removeprefix("hermes-"))

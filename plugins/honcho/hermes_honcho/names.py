@@ -44,7 +44,7 @@ def workspace(options: Settings, profile: str) -> str:
 
 
 def who(options: Settings, session: Session) -> Who:
-    """The peers of `session`: you, or the user of a gateway by alias, else by platform and id."""
+    """The peers of `session`: you, or the user of a gateway, or a chat without one, by alias, else by platform and id."""
     you = clean(options.peerName or "user")
     ai = clean(options.aiPeer) if options.aiPeer else workspace(options, session.identity)
     if ai == you:
@@ -58,9 +58,10 @@ def who(options: Settings, session: Session) -> Who:
         return Who(clean(str(alias)), ai, clean(str(alias)) == you)
     prefix = options.runtimePeerPrefix
     name = clean(f"{session.platform}-{person}" if prefix is None else f"{prefix}{person}")
-    # An id may look like a name that stands for someone else.
+    # An id may look like a name that stands for someone else, or like a chat.
     taken = {you, ai, *(clean(str(other)) for other in aliases.values())}
-    return Who(clean(f"{name}:{person}") if name in taken else name, ai, owner=False)
+    posing = name in taken or session.user_id.startswith("chat:")
+    return Who(clean(f"{name}:{person}") if posing else name, ai, owner=False)
 
 
 def session_name(options: Settings, session: Session, folder: Path) -> str:

@@ -64,6 +64,13 @@ def test_users_of_a_gateway_are_told_apart_by_platform() -> None:
     assert who(platform="telegram", chat_id="7").user.startswith("telegram-chat-7-")
 
 
+@pytest.mark.parametrize("given", [{}, {"runtimePeerPrefix": ""}])
+def test_no_user_is_taken_for_a_chat_that_names_none(given: dict[str, Any]) -> None:
+    chat = who(given, platform="matrix", chat_id="7")
+    for user in ("7", "chat:7", chat.user, f"chat:{chat.user}"):
+        assert who(given, platform="matrix", user_id=user).user != chat.user
+
+
 @pytest.mark.parametrize(
     ("given", "peer"),
     [
