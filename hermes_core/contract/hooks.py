@@ -244,7 +244,10 @@ class ProviderHooks:
         on_failure="stays in the outbox, tried again",
     )
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
-        """Mirror a change of MEMORY.md or USER.md. Refused writes and duplicates never come here."""
+        """Mirror a change of MEMORY.md or USER.md. Refused writes and duplicates never come here.
+
+        What one person removes or replaces of what another had written comes as a removal with the other's session.
+        """
         raise NotImplementedError
 
     @_policy(

@@ -166,6 +166,17 @@ class Journal:
             for row in rows
         ]
 
+    def writer_of(self, entry: str, change: int) -> Session | None:
+        """Who had this entry written that a change took away; None when it came by hand, or that is forgotten."""
+        rows = self._execute(
+            "SELECT before, after, session FROM changes WHERE file = (SELECT file FROM changes WHERE id = ?)"
+            " AND id < ? AND action <> 'edit' AND instr(after, ?) > 0 ORDER BY id DESC",
+            (change, change, entry),
+        )
+        wrote = (row for row in rows if entry in split(row["after"]) and entry not in split(row["before"]))
+        row = next(wrote, None)
+        return Session.from_dict(json.loads(row["session"])) if row else None
+
     def versions(self, files: Sequence[str]) -> Iterator[Version]:
         """The changes of these files that happened, newest first."""
         marks = ", ".join("?" * len(files))

@@ -76,7 +76,7 @@ class Writer:
         if fingerprint(opened.file.read()) != opened.mark:
             raise StorageError(f"{opened.file.name} was changed by another program just now", "try again")
         opened.file.replace(render(after))
-        warning = self._tell_overdue(told) or self._mirror(told, opened.session)
+        warning = self._tell_overdue(told) or self._mirror(change, told, opened.session)
         try:
             self._journal.finish(change, mirrored=not warning)
         except StorageError as exc:
@@ -102,7 +102,7 @@ class Writer:
         """Tell `on_write` of the writes that it refused or never saw; gives the number of changes it took."""
         told = 0
         for change, session, writes in self._journal.unmirrored():
-            if self._on_write is None or self._mirror(writes, session):
+            if self._on_write is None or self._mirror(change, writes, session):
                 break
             self._journal.finish(change, mirrored=True)
             told += 1
@@ -121,7 +121,7 @@ class Writer:
         """Tell what was refused before, since a later change told first would be overruled by it; gives a warning."""
         try:
             for change, session, writes in self._journal.unmirrored() if told else ():
-                if not all(self.hand_on(write, session) for write in writes):
+                if not all(self._hand_on_to_all(change, write, session) for write in writes):
                     break
                 self._journal.finish(change, mirrored=True)
         except (OutboxError, StorageError) as exc:
@@ -129,14 +129,28 @@ class Writer:
             return f"{_NOT_TOLD}: {exc}"
         return ""
 
-    def _mirror(self, writes: Sequence[MemoryWrite], session: Session) -> str:
+    def _mirror(self, change: int, writes: Sequence[MemoryWrite], session: Session) -> str:
         for write in writes:
             try:
-                self.hand_on(write, session)
+                self._hand_on_to_all(change, write, session)
             except (OutboxError, StorageError) as exc:
                 log.warning("memory write %s is not mirrored: %s", write.id, exc)
                 return f"{_NOT_TOLD}: {exc}"
         return ""
+
+    def _hand_on_to_all(self, change: int, write: MemoryWrite, session: Session) -> bool:
+        """Give a write to the provider: what is gone as a removal by who had it written, whose memory it is in."""
+        writer = (
+            self._journal.writer_of(write.previous, change) if write.previous and session.primary else None
+        )
+        if writer is None or not writer.primary or _memory_of(writer) == _memory_of(session):
+            return self.hand_on(write, session)
+        there = replace(writer, identity=session.identity, home=session.home)
+        taken = self.hand_on(replace(write, action="remove", content=""), there)
+        if not write.content:
+            return taken
+        new = replace(write, id=f"{write.id}-new", action="add", old_text="", previous="")
+        return self.hand_on(new, session) and taken
 
     def _adopt(self, opened: Opened, data: bytes, found: Document) -> str:
         """Journal a change from outside, with a copy of what would otherwise be gone; gives the notice."""
@@ -156,6 +170,11 @@ class Writer:
         undoable = "" if before == found.entries else ", which can be undone"
         kept = f"; a backup is {str(copy)!r}" if copy else ""
         return f"{file.name} was {what} outside this tool: adopted as change {change}{undoable}{kept}."
+
+
+def _memory_of(session: Session) -> tuple[str, str]:
+    """Where providers keep what a session writes: some go by the user, some by user and chat."""
+    return session.owner, session.chat_id
 
 
 def conflict(file: MemoryFile, reason: str) -> tuple[str, str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 
 from hermes_core import HermesHome, MemoryWrite, Session, ToolCall
 from hermes_core.curated.provider import CuratedProvider
 from hermes_core.curated.store import MemoryStore
+from hermes_core.errors import OutboxFull
 
 MakeStore = Callable[..., MemoryStore]
 ANN, BOB = (Session(f"of-{name}", platform="telegram", user_id=name) for name in ("ann", "bob"))
@@ -80,6 +82,62 @@ def test_the_provider_is_told_whose_profile_changed(make_store: MakeStore) -> No
     store = make_store(per_user=True, on_write=on_write)
     store.of(ANN).add("user", "Is called Ann", session=ANN)
     assert told == [("Is called Ann", "telegram:ann")]
+
+
+def test_what_a_user_removes_is_taken_back_from_the_memory_of_who_wrote_it(make_store: MakeStore) -> None:
+    told: list[tuple[str, str, str, str]] = []
+    full: list[bool] = []
+
+    def on_write(write: MemoryWrite, session: Session) -> None:
+        if full:
+            raise OutboxFull("the outbox holds 10000 rows")
+        told.append((session.id, write.action, write.content, write.previous))
+        ids.add(write.id)
+
+    ids: set[str] = set()
+    store = make_store(on_write=on_write)
+    admin = Session("cli")
+    for entry in ("Uses ruff", "Uses mypy", "Uses uv"):
+        store.add("memory", entry, session=ANN)
+    store.remove("memory", "ruff", session=admin)
+    full.append(True)
+    store.replace("memory", "mypy", "Uses pyright", session=BOB)
+    full.clear()
+    assert store.mirror_missing() == 1
+    store.remove("memory", "uv", session=dataclasses.replace(ANN, id="of-ann-in-a-group", chat_id="7"))
+    store.remove("memory", "pyright", session=BOB)
+    assert told[3:] == [
+        ("of-ann", "remove", "", "Uses ruff"),
+        ("of-ann", "remove", "", "Uses mypy"),
+        ("of-bob", "add", "Uses pyright", ""),
+        ("of-ann", "remove", "", "Uses uv"),
+        ("of-bob", "remove", "", "Uses pyright"),
+    ]
+    assert len(ids) == len(told)
+
+
+def test_who_removes_what_came_back_by_another_or_what_nobody_was_told_of_speaks_alone(
+    make_store: MakeStore, hermes_home: HermesHome
+) -> None:
+    told: list[tuple[str, str]] = []
+    store = make_store(on_write=lambda write, session: told.append((session.id, write.action)))
+    review = dataclasses.replace(ANN, id="review", agent_context="review")
+    store.add("memory", "Uses ruff", session=ANN)
+    store.remove("memory", "ruff", session=ANN)
+    store.undo(session=BOB)
+    store.remove("memory", "ruff", session=BOB)
+    store.add("memory", "Uses mypy", session=review)
+    store.remove("memory", "mypy", session=BOB)
+    store.add("memory", "Uses uv", session=Session("cli"))
+    hermes_home.memory_md.write_text("Uses uv\n§\nUses tox\n")
+    store.add("memory", "Uses nox", session=ANN)
+    store.remove("memory", "tox", session=BOB)
+    store.remove("memory", "uv", session=Session("mcp", platform="mcp"))
+    by_hand = [("of-ann", "add"), ("of-bob", "remove"), ("mcp", "remove")]
+    assert told[2:] == [
+        *(("of-bob", "add"), ("of-bob", "remove"), ("review", "add"), ("of-bob", "remove"), ("cli", "add")),
+        *by_hand,
+    ]
 
 
 def test_many_refusals_in_one_turn_end_in_one_word_also_for_users(make_store: MakeStore) -> None:
