@@ -33,8 +33,8 @@ def identify(memory: Memory, session_id: str, identity: Mapping[str, Any]) -> Se
 
 def find_session(memory: Memory, text: str, mine: Session) -> Session:
     """The stored session that `text` names, of the same person as `mine`. Raises `SessionError`."""
-    found = memory.sessions.find_session(text)
-    if found is None or found.user != mine.owner:
+    found = memory.sessions.find_session(text, user=mine.owner)
+    if found is None:
         raise SessionError(
             f"there is no session {text!r}",
             "list them with `hermes sessions list`; a part of an id must begin no other",

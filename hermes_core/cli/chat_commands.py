@@ -200,7 +200,7 @@ def stored_session(memory: Memory, wanted: str, besides: str = "") -> str:
         sessions = (entry.session for entry in listed)
         found = next((one for one in sessions if one.message_count and one.id != besides), None)
     else:
-        found = memory.sessions.find_session(wanted)
+        found = memory.sessions.find_session(wanted, user="") or memory.sessions.find_session(wanted)
     if found is None:
         raise SessionError(f"there is no session {wanted!r}", "list them with `hermes sessions list`")
     if found.user:

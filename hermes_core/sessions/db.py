@@ -100,14 +100,14 @@ class SessionDB(SessionFile):
                 "UPDATE sessions SET system_prompt = ? WHERE key = ?", (records.storable(prompt), key)
             )
 
-    def find_session(self, text: str) -> StoredSession | None:
-        """The session that `text` names: its id, the only id that begins so, or its title (the newest "#N")."""
-        found = lineage.resolve(self._database, records.storable(text))
+    def find_session(self, text: str, *, user: str | None = None) -> StoredSession | None:
+        """The session that `text` names, for `user` among their own: its id, the only one that begins so, or its title."""
+        found = lineage.resolve(self._database, records.storable(text), user)
         return self.get_session(found) if found else None
 
-    def find_titled(self, title: str) -> StoredSession | None:
-        """The session of this title (the newest "#N"), None when there is no such."""
-        found = lineage.titled(self._database, title)
+    def find_titled(self, title: str, *, user: str | None = None) -> StoredSession | None:
+        """The session of this title (the newest "#N"), for `user` among their own; None when there is no such."""
+        found = lineage.titled(self._database, title, user)
         return self.get_session(found) if found else None
 
     def end_session(self, session_id: str, reason: str, *, at: float | None = None) -> None:

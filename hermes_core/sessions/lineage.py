@@ -205,25 +205,29 @@ def set_title(connection: Reads, session_id: str, title: str) -> str:
     return cleaned
 
 
-def resolve(connection: Reads, text: str) -> str | None:
-    """The id that `text` names: an id, the only id that begins so, or a title with its highest number."""
+def resolve(connection: Reads, text: str, user: str | None = None) -> str | None:
+    """The id that `text` names, for a `user` among their own: an id, the only one that begins so, or a title with its
+    highest number.
+    """
     if not text:
         return None
-    exact = connection.execute("SELECT id FROM sessions WHERE id = ?", (text,)).fetchone()
+    whose = "AND (?2 IS NULL OR user = ?2)"
+    exact = connection.execute(f"SELECT id FROM sessions WHERE id = ?1 {whose}", (text, user)).fetchone()
     if exact:
         return str(exact[0])
     begun = connection.execute(
-        "SELECT id FROM sessions WHERE id >= ?1 AND id < ?1 || char(0x10ffff) LIMIT 2", (text,)
+        f"SELECT id FROM sessions WHERE id >= ?1 AND id < ?1 || char(0x10ffff) {whose} LIMIT 2",
+        (text, user),
     ).fetchall()
     if len(begun) == 1:
         return str(begun[0][0])
-    return titled(connection, text)
+    return titled(connection, text, user)
 
 
-def titled(connection: Reads, title: str) -> str | None:
-    """The session of this title, the one with the highest number when there are several."""
+def titled(connection: Reads, title: str, user: str | None = None) -> str | None:
+    """The session of this title, the one with the highest number when there are several; `user` as for `resolve`."""
     base = clean_title(title)
-    numbers = _numbers(connection, base) if base else {}
+    numbers = _numbers(connection, base, user) if base else {}
     return numbers[max(numbers)] if numbers else None
 
 
@@ -239,13 +243,14 @@ def _taken(connection: Reads, title: str) -> bool:
     )
 
 
-def _numbers(connection: Reads, base: str) -> dict[int, str]:
-    """Ids of the sessions titled `base` (1) or "base #N" (N)."""
+def _numbers(connection: Reads, base: str, user: str | None = None) -> dict[int, str]:
+    """Ids of the sessions, of all or of one user, titled `base` (1) or "base #N" (N)."""
     rows = connection.execute(
         # `$` is the sign behind `#`. As a range, so that the index is used.
         """SELECT title, id FROM sessions
-           WHERE title <> '' AND (title = ?1 OR title >= ?1 || ' #' AND title < ?1 || ' $')""",
-        (base,),
+           WHERE title <> '' AND (title = ?1 OR title >= ?1 || ' #' AND title < ?1 || ' $')
+           AND (?2 IS NULL OR user = ?2)""",
+        (base, user),
     )
     numbers = {}
     for title, session_id in rows:

@@ -137,8 +137,8 @@ class _Call:
         return self._discover(query, limit, detail, given) if query else self._browse(limit)
 
     def _session(self, session_id: str) -> StoredSession:
-        found = self._db.find_session(session_id)
-        if found is None or (self._user is not None and found.user != self._user):
+        found = self._db.find_session(session_id, user=self._user)
+        if found is None:
             raise SessionError(f"session_id not found: {session_id}", "take it from a result of a search")
         return found
 
@@ -201,14 +201,12 @@ class _Call:
 
     def _titled(self, query: str, sources: Sequence[str]) -> _Found | None:
         """The session whose title is the query: it comes first."""
-        session = self._db.find_titled(query.strip("\"'` "))
+        session = self._db.find_titled(query.strip("\"'` "), user=self._user)
         if session is None or session.id in self._current:
             return None
         hidden = session.source not in sources if sources else session.source in HIDDEN_SOURCES
-        if hidden or (self._user is not None and session.user != self._user):
-            return None
         first = self._db.get_messages(session.id, limit=1)
-        if not first:
+        if hidden or not first:
             return None
         snippet = first[0].content[:MAX_BOOKEND_CONTENT]
         return _Found(self._db.lineage_root(session.id), session, first[0], snippet, "session_title")

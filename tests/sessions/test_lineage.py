@@ -126,6 +126,18 @@ def test_a_number_of_its_own_stays_part_of_a_title(db: SessionDB) -> None:
     assert db.find_session("Fix #5") == db.get_session("s3")
 
 
+def test_names_lead_a_user_to_sessions_of_their_own_whatever_others_have(db: SessionDB) -> None:
+    for session_id, user in (("trip-1", ""), ("trip-2", "telegram:1"), ("trip-3", "telegram:2")):
+        db.create_session(session_id, user=user, title="Trip")
+
+    for user, own in (("", "trip-1"), ("telegram:1", "trip-2"), ("telegram:2", "trip-3")):
+        for text in ("Trip", "trip-", own):
+            assert db.find_session(text, user=user) == db.get_session(own)
+        assert db.find_titled("Trip", user=user) == db.get_session(own)
+    assert db.find_session("trip-1", user="telegram:1") is None
+    assert db.find_session("Trip") == db.get_session("trip-3")
+
+
 def test_long_titles_that_are_cut_for_their_number_stay_different(db: SessionDB) -> None:
     for number in range(12):
         db.create_session(f"s{number}", title="x" * 100 if number % 2 else "x" * 98 + "yz")

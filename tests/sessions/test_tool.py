@@ -200,6 +200,16 @@ def test_users_of_a_platform_see_their_own_sessions_only(past: SessionDB) -> Non
     assert call(past, yours, session_id="mine", around_message_id=anchor)["success"] is False
 
 
+def test_a_title_leads_to_ones_own_session_also_when_another_user_has_it_too(past: SessionDB) -> None:
+    mine = Session("m", platform="telegram", user_id="1")
+    for name, user in (("mine", mine.owner), ("yours", "telegram:2")):
+        past.create_session(name, "telegram", user=user, title="The boat")
+        past.append_message(name, "user", f"said in {name}")
+
+    found = call(past, mine, query="The boat")["results"]
+    assert [(r["session_id"], r["matched_role"]) for r in found] == [("mine", "session_title")]
+
+
 def test_a_chat_that_names_no_user_sees_its_own_sessions_only(past: SessionDB) -> None:
     group, other = (Session(f"in-{chat}", platform="telegram", chat_id=chat) for chat in ("7", "8"))
     namesake = Session("y", platform="telegram", user_id="7")
