@@ -22,7 +22,7 @@ from hermes_core import (
     open_memory,
 )
 from hermes_core.config import set_value
-from hermes_core.errors import BackendUnavailable, StorageError
+from hermes_core.errors import BackendUnavailable, SessionError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
 from hermes_core.testing.fakes import RecordingProvider
@@ -513,3 +513,16 @@ def test_a_tool_is_called_with_the_json_that_a_model_sent(hermes_home: HermesHom
         )
         for wrong in ("", "{", "[1]", "[" * 100_000):
             assert "must be an object" in memory.call_tool("memory", wrong, session)
+
+
+def test_a_session_in_which_somebody_spoke_is_taken_by_nobody_else(hermes_home: HermesHome) -> None:
+    people: list[dict[str, str]] = [{}, {"user_id": "1"}, {"user_id": "2"}, {"chat_id": "1"}]
+    with open_memory(hermes_home) as memory:
+        for number, person in enumerate(people):
+            mine = memory.start_session(f"s{number}", platform="telegram", **person)
+            say(memory, mine, "my word is ZEBRA")
+            for other in people:
+                if other != person:
+                    with pytest.raises(SessionError, match="another user"):
+                        memory.start_session(mine.id, platform="telegram", **other)
+            assert memory.start_session(mine.id, platform="telegram", **person) == mine

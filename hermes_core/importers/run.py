@@ -40,12 +40,16 @@ def import_sessions(
     """
     total = Imported()
     for imported, turns in sessions:
+        who = {"platform": PLATFORM, **imported.identity}
+        if memory.sessions.get_session(imported.id) is not None:
+            # The home's own so far, if the file, or the import, said no more before.
+            memory.sessions.create_session(imported.id, user=Session(imported.id, **who).owner)  # type: ignore[arg-type]
         session = memory.start_session(
             imported.id,
             source=imported.source,
             title=imported.title,
             started_at=imported.started_at,
-            **{"platform": PLATFORM, **imported.identity},
+            **who,
         )
         new = known = messages = 0
         seen: dict[str, int] = {}

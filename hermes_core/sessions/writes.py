@@ -46,13 +46,17 @@ def create_session(
     connection: sqlite3.Connection, session_id: str, source: str, at: float, details: Mapping[str, str]
 ) -> None:
     """Insert a session unless it is there, and fill those of its `details` that are still empty."""
-    row = connection.execute("SELECT user, title FROM sessions WHERE id = ?", (session_id,)).fetchone()
+    row = connection.execute(
+        "SELECT user, title, message_count FROM sessions WHERE id = ?", (session_id,)
+    ).fetchone()
     if row is None:
         connection.execute(
             "INSERT INTO sessions (id, source, started_at, last_active) VALUES (?, ?, ?, ?)",
             (session_id, source, at, at),
         )
-    elif row["user"] and details["user"] and row["user"] != details["user"]:
+    elif row["user"] != storable(details["user"]) and (
+        (row["user"] and details["user"]) or (row["message_count"] and details["identity"])
+    ):
         raise SessionError(f"session {session_id!r} belongs to another user", "use an id of your own")
     for column, value in details.items():
         if column == "title":

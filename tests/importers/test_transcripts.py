@@ -336,6 +336,18 @@ def test_sessions_of_two_users_stay_apart(peer: Peer, hermes_home: HermesHome) -
     db.close()
 
 
+def test_what_was_imported_as_the_homes_own_becomes_the_chats_by_a_second_import(
+    peer: Peer, hermes_home: HermesHome
+) -> None:
+    peer.session("group", "telegram")
+    peer.message("group", "user", "the secret of the group")
+    with open_memory(hermes_home) as memory:
+        import_sessions(memory, stream_file(peer.path))
+        peer.connection.execute("UPDATE sessions SET chat_id = '9'")
+        assert import_sessions(memory, stream_file(peer.path)).known == 1
+        assert [hit.text for hit in memory.sessions.search("secret", user="telegram/9")]
+
+
 def test_an_older_schema_and_another_program_are_refused(tmp_path: Path) -> None:
     old = Peer(tmp_path / "old.db", version=21)
     with pytest.raises(ImportFailed, match="its schema is 21, and 22 is the oldest"):
