@@ -47,6 +47,7 @@ class Session:
 
     `identity` is the profile's name, `user_id` is unique within `platform`, `home` is the HERMES_HOME as text and the
     only place where a provider keeps files. `agent_context` other than "primary" means that the manager sends no writes.
+    Whose memory it is the properties `scope` and `owner` say: a group may have a `chat_id` and no `user_id`.
     """
 
     id: str

@@ -25,7 +25,9 @@ def test_no_two_people_share_a_name(one: tuple[str, str, str], other: tuple[str,
 
 def test_the_person_of_the_home_has_no_name_and_a_chat_alone_has_one() -> None:
     assert person_name(Session("s1", identity="work")) == ""
-    assert person_name(Session("s1", platform="irc", chat_id="#tea")).startswith("irc-tea-")
+    room, user = Session("s1", platform="irc", chat_id="#tea"), Session("s1", platform="irc", user_id="#tea")
+    assert person_name(room).startswith("irc-tea-")
+    assert person_name(room) != person_name(user)
 
 
 def test_the_default_profile_has_the_plain_name() -> None:
