@@ -50,7 +50,7 @@ from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.prefetch import CHARS_PER_TOKEN, within
 from hermes_core.recall.rank import MOST_TOLD, count_tokens
 from hermes_core.recalled import Recalled, RecallReport, Told, TurnRecall, found_item, recalled
-from hermes_core.recovery import recover
+from hermes_core.recovery import owe, recover, tell
 from hermes_core.sessions import recipients
 from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.db import SessionDB
@@ -199,10 +199,10 @@ class Memory:
 
         The provider is told once for each last message, however often this is called.
         """
-        self.sessions.end_session(session.id, reason)
         last = self.sessions.last_message_id(session.id)
-        if last is not None:
+        if last is not None:  # told first: after a kill it can be ended again
             self._hand_on(partial(self.manager.on_session_end, session, reason, last))
+        self.sessions.end_session(session.id, reason)
 
     def switch_session(self, switch: SessionSwitch) -> None:
         """Go on under another session id; providers hear of it after the old session's writes."""
@@ -213,9 +213,11 @@ class Memory:
 
         What was not sent yet never reaches the provider; it is told of the rest, to forget it.
         """
-        turns = self.sessions.rewind(session.id, message_id)
-        switch = SessionSwitch(uuid.uuid4().hex, session, session, "rewind")
-        self._hand_on(partial(self.manager.on_session_switch, switch, turns))
+        with self.sessions.transaction():
+            turns = self.sessions.rewind(session.id, message_id)
+            switch = SessionSwitch(uuid.uuid4().hex, session, session, "rewind", rewound_turns=tuple(turns))
+            owe(self.sessions, self.manager, self._selected, switch)
+        self._hand_on(partial(tell, self.sessions, self.manager, switch))
         return turns
 
     def delete_session(self, session_id: str) -> None:
@@ -297,7 +299,7 @@ class Memory:
             messages=stored,
             at=time.time() if (given := epoch_seconds(at)) is None else given,
         )
-        recipients.note(self.sessions, self._selected)
+        recipients.note(self.sessions, self._selected, self.manager.account(self._selected))
         self.sessions.append_turn(session.id, stored, turn.id, turn.number, at=turn.at)
         self._hand_on(partial(self.manager.sync_all, turn, session))
         if warm:
@@ -369,7 +371,7 @@ class Memory:
         """
         at_exit.forget(self)
         if self._taken and not self.manager.closed:
-            self._read("past sessions", self._recover, None)
+            self._read("past sessions", partial(recover, self.sessions, self.manager, self._external), None)
         self.manager.shutdown_all(timeout)
         self.curated.close()
         self.sessions.close()
@@ -384,7 +386,7 @@ class Memory:
 
     # ----------------------------------------------------------------- private
 
-    def _hand_on(self, store: Callable[[], None]) -> None:
+    def _hand_on(self, store: Callable[[], object]) -> None:
         """Put a call into the outbox. When that can't be done the turn goes on, and `problems` says so.
 
         A turn is in state.db by then, so that the next start hands it on.
@@ -415,7 +417,7 @@ class Memory:
         self._external = name
         self._taken = self.manager.add_provider(source, name=name, fingerprint=fingerprint)
         if self._taken:
-            self._read("past sessions", self._recover, None)
+            self._read("past sessions", partial(recover, self.sessions, self.manager, self._external), None)
             self._read("changes to hand on", self.curated.mirror_missing, 0)
 
     def _mirror(self, write: MemoryWrite, session: Session) -> None:
@@ -433,9 +435,6 @@ class Memory:
             return without
         self._unread.pop(what, None)
         return found
-
-    def _recover(self) -> None:
-        recover(self.sessions, self.manager, self._external)
 
     def _observed(self, entry: ProviderEntry) -> ProviderEntry:
         """A catalog entry that this memory loaded, with the manager's word on how it does."""

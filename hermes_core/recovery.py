@@ -1,44 +1,101 @@
-"""Turns that a kill kept from the provider: stored whole in state.db, and not in the outbox yet."""
+"""What a kill or a full outbox kept from the provider: turns and switches that stand in state.db, and not in the outbox."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+import json
+import time
+from itertools import groupby
+from typing import Any
 
-from hermes_core.contract.values import Session
+from hermes_core.contract.values import Session, SessionSwitch
 from hermes_core.manager.manager import MemoryManager
+from hermes_core.manager.outbox import REMEMBERED
+from hermes_core.manager.payload import plain, switch_of
 from hermes_core.sessions import recipients
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.records import CompletedTurn
+
+_OWED = "switches_to_tell"
+"""Key in state_meta: switches that happened and of which the outbox may not know, as JSON."""
 
 
-def missing_turns(
+def recover(sessions: SessionDB, manager: MemoryManager, provider: str) -> None:
+    """Hand to the provider what it was not told.
+
+    The key up to which turns are known is kept for each provider; one that is new here starts with the next turn.
+    """
+    mark, newest = f"handed:{provider}", sessions.last_turn_key()
+    handed = sessions.get_meta(mark)
+    if handed is not None and int(handed) < newest:
+        recover_turns(sessions, manager, provider, since=int(handed))
+    if handed != str(newest):
+        sessions.set_meta(mark, str(newest))
+    recover_switches(sessions, manager, provider)
+
+
+def recover_turns(
     sessions: SessionDB,
     manager: MemoryManager,
     provider: str,
     *,
     since: int = 0,
-    session_id: str | None = None,
-) -> Iterator[CompletedTurn]:
-    """Those that were meant for this provider, with a key higher than `since`, oldest first."""
+    session: Session | None = None,
+) -> int:
+    """Hand on turns that were meant for this provider, oldest first, each for the account of its time; how many.
+
+    Those with a key higher than `since`, of one `session` or of all that were stored with who spoke in them.
+    """
     turns = sessions.complete_turns(
         since,
-        session_id=session_id,
+        session_id=session.id if session else None,
         stored_after=manager.recover_since(),
-        unless=partial(manager.outbox.knows, provider, "sync_turn"),
+        unless=lambda turn_id: manager.outbox.knows(provider, "sync_turn", turn_id),
     )
-    return filter(recipients.meant_for(sessions, provider), turns)
+    added = 0
+    for recipient, together in groupby(turns, recipients.recipient_of(sessions)):
+        if recipient.provider in (None, provider):
+            # Who resumes a session may be in another place than those who spoke in it.
+            said = (
+                (one.turn, Session.from_dict(one.identity) if one.identity else session) for one in together
+            )
+            added += manager.recover(((turn, who) for turn, who in said if who), recipient.account)
+    return added
 
 
-def recover(sessions: SessionDB, manager: MemoryManager, provider: str) -> None:
-    """Hand them to the provider.
+# ------------------------------------------------------------------- switches
 
-    The key up to which that is known is kept for each provider; one that is new here starts with the next turn.
+
+def owe(sessions: SessionDB, manager: MemoryManager, provider: str, switch: SessionSwitch) -> None:
+    """Note, in the transaction that changes the rows, that this provider is to be told of it; then `tell`.
+
+    With no provider ("") nobody needs to hear of it, but of turns that were taken back.
     """
-    mark, newest = f"handed:{provider}", sessions.last_turn_key()
-    handed = sessions.get_meta(mark)
-    if handed is not None and int(handed) < newest:
-        missing = missing_turns(sessions, manager, provider, since=int(handed))
-        manager.recover((one.turn, Session.from_dict(one.identity)) for one in missing if one.identity)
-    if handed != str(newest):
-        sessions.set_meta(mark, str(newest))
+    if provider or switch.rewound_turns:
+        about = {"provider": provider, "account": manager.account(provider), "at": time.time()}
+        _keep(sessions, [*_owed(sessions), {**about, "switch": plain(switch)}])
+
+
+def tell(
+    sessions: SessionDB, manager: MemoryManager, switch: SessionSwitch, account: str | None = None
+) -> None:
+    """Tell of a switch. What was owed stays so while nobody is there to hear, or the outbox takes nothing."""
+    if manager.on_session_switch(switch, account=account):
+        with sessions.transaction():
+            _keep(sessions, [one for one in _owed(sessions) if one["switch"]["id"] != switch.id])
+
+
+def recover_switches(sessions: SessionDB, manager: MemoryManager, provider: str) -> None:
+    """Tell what is owed to this provider. Turns that were taken back are taken back wherever they may be."""
+    for one in _owed(sessions):
+        switch, mine = switch_of(one["switch"]), one["provider"] == provider
+        if one["at"] >= manager.recover_since() and (mine or switch.rewound_turns):
+            tell(sessions, manager, switch, one["account"] if mine else None)
+
+
+def _owed(sessions: SessionDB) -> list[dict[str, Any]]:
+    oldest = time.time() - REMEMBERED
+    owed: list[dict[str, Any]] = json.loads(sessions.get_meta(_OWED) or "[]")
+    return [one for one in owed if one["at"] >= oldest]
+
+
+def _keep(sessions: SessionDB, owed: list[dict[str, Any]]) -> None:
+    sessions.set_meta(_OWED, json.dumps(owed))

@@ -25,7 +25,7 @@ from hermes_core.contract.values import EndReason, Session, SessionSwitch, Switc
 from hermes_core.errors import HermesError
 from hermes_core.manager.attempt import attempt
 from hermes_core.memory import Memory
-from hermes_core.recovery import missing_turns
+from hermes_core.recovery import owe, recover_switches, recover_turns, tell
 from hermes_core.safety.redact import redact
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class Passage:
     rewind_to: int | None = None
     cancel: Cancel = field(default_factory=Cancel)
     memory_context: str = ""
-    taken_back: tuple[str, ...] = ()
+    switch: SessionSwitch | None = None
     stopped: bool = False
     failed: bool = False
     began: float = field(default_factory=time.monotonic)
@@ -165,28 +165,16 @@ def _session_end(life: Life, passage: Passage) -> None:
 
 
 def _switch(life: Life, passage: Passage) -> None:
-    if life.skip_memory or passage.old is None:
-        return
-    switch = SessionSwitch(
-        uuid.uuid4().hex,
-        passage.old,
-        passage.new,
-        passage.switch_reason,
-        reset=passage.event in ("new", "reset"),
-    )
-    life.memory.manager.on_session_switch(switch, passage.taken_back)
+    if passage.switch is not None and not life.skip_memory:
+        tell(life.memory.sessions, life.memory.manager, passage.switch)
 
 
 def _recover(life: Life, passage: Passage) -> None:
     if life.skip_memory or not life.memory.selected:
         return
     memory = life.memory
-    missing = missing_turns(memory.sessions, memory.manager, memory.selected, session_id=passage.new.id)
-    added = memory.manager.recover(
-        # Who resumes it may be in another place than those who spoke in it.
-        (found.turn, Session.from_dict(found.identity) if found.identity else passage.new)
-        for found in missing
-    )
+    added = recover_turns(memory.sessions, memory.manager, memory.selected, session=passage.new)
+    recover_switches(memory.sessions, memory.manager, memory.selected)
     if added:
         log.info(
             "%d turns of session %s were stored and not on their way; they are now", added, passage.new.id
@@ -233,6 +221,7 @@ def _rotate(life: Life, passage: Passage) -> None:
         for message in passage.messages or ():
             carried = passage.event == "compress" and not is_summary(message)
             store_message(life.memory, passage.new.id, message, carried=carried)
+        _owe(life, passage)
     adopt(life, passage.new, passage.messages or [])
 
 
@@ -244,14 +233,32 @@ def _reopen(life: Life, passage: Passage) -> None:
         stored = sessions.get_session(passage.new.id)
         if stored is None or stored.ended_at is not None:
             sessions.reopen_session(passage.new.id)
+        _owe(life, passage)
     adopt(life, passage.new, sessions.get_messages_as_conversation(passage.new.id))
 
 
 def _rewind(life: Life, passage: Passage) -> None:
     if passage.rewind_to is None:
         return
-    passage.taken_back = tuple(life.memory.sessions.rewind(passage.new.id, passage.rewind_to))
-    adopt(life, passage.new, life.memory.sessions.get_messages_as_conversation(passage.new.id))
+    sessions = life.memory.sessions
+    with sessions.transaction():
+        _owe(life, passage, sessions.rewind(passage.new.id, passage.rewind_to))
+    adopt(life, passage.new, sessions.get_messages_as_conversation(passage.new.id))
+
+
+def _owe(life: Life, passage: Passage, taken_back: Sequence[str] = ()) -> None:
+    """From here on providers are told of the switch, if need be by the next start: by `_switch`, or by a recovery."""
+    if passage.old is None or (life.skip_memory and not taken_back):
+        return
+    passage.switch = SessionSwitch(
+        uuid.uuid4().hex,
+        passage.old,
+        passage.new,
+        passage.switch_reason,
+        reset=passage.event in ("new", "reset"),
+        rewound_turns=tuple(taken_back),
+    )
+    owe(life.memory.sessions, life.memory.manager, life.memory.selected, passage.switch)
 
 
 def _end(life: Life, passage: Passage) -> None:

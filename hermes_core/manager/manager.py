@@ -122,6 +122,10 @@ class MemoryManager:
         """How each provider is, those first that were accepted, in the order of their coming."""
         return (*map(self._health_of, self._roster), *self._roster.inactive)
 
+    def account(self, provider: str) -> str | None:
+        """The fingerprint of the account that this provider was started with; None when it is not in use."""
+        return next((held.fingerprint for held in self._roster.external if held.name == provider), None)
+
     @property
     def outbox(self) -> Outbox:
         """Writes that wait for a provider; the file is made when it is first needed."""
@@ -285,14 +289,17 @@ class MemoryManager:
             lambda: pack_end(event, session, reason, last_message_id, stored, self._redact),
         )
 
-    def on_session_switch(self, switch: SessionSwitch, turns_to_drop: Iterable[str] = ()) -> None:
-        """The conversation goes on under another id: recall follows at once, the providers hear of it in order.
+    def on_session_switch(
+        self, switch: SessionSwitch, turns_to_drop: Iterable[str] = (), account: str | None = None
+    ) -> bool:
+        """The conversation goes on under another id: recall follows at once, the providers hear of it in order; False
+        when none is there to hear.
 
-        `turns_to_drop` were taken back: those not sent yet are dropped in the same operation, the others travel as
-        `rewound_turns`.
+        `turns_to_drop` and those of the switch were taken back: what was not sent yet is dropped in the same operation,
+        the others travel as `rewound_turns`. `account` is the one it happened under, the one in use for None.
         """
         self._prefetch.forget(switch.old.id)
-        self._writes.switch(switch, turns_to_drop)
+        return self._writes.switch(switch, turns_to_drop, account)
 
     def forget_session(self, session_id: str) -> int:
         """A session is deleted: its unsent writes and its recall are dropped. Returns how many writes that were."""
@@ -303,12 +310,13 @@ class MemoryManager:
 
     # --------------------------------------------------------------- recovery
 
-    def recover(self, turns: Iterable[tuple[Turn, Session]]) -> int:
+    def recover(self, turns: Iterable[tuple[Turn, Session]], account: str | None = None) -> int:
         """Store complete turns that the outbox does not know, after a crash between store and outbox; how many.
 
-        Give turns stored since `recover_since()`: what was settled before is no longer known.
+        Give turns stored since `recover_since()`: what was settled before is no longer known. `account` is the one they
+        were said under, the one in use for None.
         """
-        return self._writes.recover(turns)
+        return self._writes.recover(turns, account)
 
     def recover_since(self) -> float:
         """The time in seconds since the epoch from which on stored turns may be given to `recover`."""

@@ -165,10 +165,16 @@ def _delegation(value: dict[str, Any], *_: Any) -> dict[str, Any]:
     return {"delegation": _known(Delegation, value)}
 
 
-def _switch(value: dict[str, Any], *_: Any) -> dict[str, Any]:
+def switch_of(value: Mapping[str, Any]) -> SessionSwitch:
+    """The switch that `plain` made this of."""
     sides = {side: Session.from_dict(value[side]) for side in ("old", "new")}
     rewound = tuple(value.get("rewound_turns", ()))
-    return {"switch": _known(SessionSwitch, {**value, **sides, "rewound_turns": rewound})}
+    found: SessionSwitch = _known(SessionSwitch, {**value, **sides, "rewound_turns": rewound})
+    return found
+
+
+def _switch(value: dict[str, Any], *_: Any) -> dict[str, Any]:
+    return {"switch": switch_of(value)}
 
 
 def _end(

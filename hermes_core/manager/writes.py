@@ -70,8 +70,8 @@ class Writes:
                 raise
             self._drainer(held).wake()
 
-    def switch(self, switch: SessionSwitch, turns: Iterable[str]) -> None:
-        """Drop unsent rows of `turns` and put the switch in line, in one transaction.
+    def switch(self, switch: SessionSwitch, turns: Iterable[str], account: str | None) -> bool:
+        """Drop unsent rows of `turns` and put the switch in line, in one transaction; whether there is a provider.
 
         What waits for a provider that is not in use now is dropped as well: it may be one day.
         """
@@ -84,14 +84,16 @@ class Writes:
             told = held.implements("on_session_switch")
             if told or taken_back:
                 row = self._switch_row(switch) if told else None
-                self.outbox.drop_turns(held.name, taken_back, row, held.fingerprint)
+                of = held.fingerprint if account is None else account
+                self.outbox.drop_turns(held.name, taken_back, row, of)
                 self._drainer(held).wake()
+        return bool(in_use)
 
     def drop_session(self, session_id: str) -> int:
         """Drop what waits of a session that is deleted; how many rows."""
         return self.outbox.drop_session(session_id) if self.outbox.path.exists() else 0
 
-    def recover(self, turns: Iterable[tuple[Turn, Session]]) -> int:
+    def recover(self, turns: Iterable[tuple[Turn, Session]], account: str | None) -> int:
         """Store the turns that the outbox does not know; how many."""
         added = 0
         rest = iter(turns)
@@ -102,7 +104,8 @@ class Writes:
                     for turn, session in chunk
                     if session.primary and not self.outbox.knows(held.name, "sync_turn", turn.id)
                 ]
-                added += self.outbox.append(held.name, writes, held.fingerprint) if writes else 0
+                of = held.fingerprint if account is None else account
+                added += self.outbox.append(held.name, writes, of) if writes else 0
                 self._drainer(held).wake()
         return added
 

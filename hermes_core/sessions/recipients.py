@@ -1,35 +1,44 @@
-"""For which provider completed turns are meant: one that is off while they are said does not get them later."""
+"""For whom completed turns are meant: neither a provider that is off while they are said nor another account gets them later."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import NamedTuple
 
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import CompletedTurn
 
 _KEY = "recipients_of_turns"
-"""Key in state_meta: the first turn's key and the provider's name of each stretch of turns, as JSON."""
+"""Key in state_meta: the first turn's key, the provider's name and its account of each stretch of turns, as JSON."""
 
 
-def note(sessions: SessionDB, provider: str) -> None:
-    """From the next turn on they are meant for this provider; "" for none."""
+class Recipient(NamedTuple):
+    """A provider, "" for none, and the fingerprint of its account; None where nothing was noted."""
+
+    provider: str | None = None
+    account: str | None = None
+
+
+def note(sessions: SessionDB, provider: str, account: str | None) -> None:
+    """From the next turn on they are meant for this provider and this account."""
     stretches = _stretches(sessions)
-    if not stretches or stretches[-1][1] != provider:
-        stretches.append((sessions.last_turn_key() + 1, provider))
-        sessions.set_meta(_KEY, json.dumps(stretches))
+    meant = Recipient(provider, account)
+    if not stretches or stretches[-1][1] != meant:
+        told = [(first, *one) for first, one in [*stretches, (sessions.last_turn_key() + 1, meant)]]
+        sessions.set_meta(_KEY, json.dumps(told))
 
 
-def meant_for(sessions: SessionDB, provider: str) -> Callable[[CompletedTurn], bool]:
-    """Whether a turn is meant for this provider; one of which nothing was noted is."""
+def recipient_of(sessions: SessionDB) -> Callable[[CompletedTurn], Recipient]:
+    """For whom a turn is meant."""
     stretches = _stretches(sessions)
 
-    def meant(turn: CompletedTurn) -> bool:
-        names = [name for first, name in stretches if first <= turn.key]
-        return not names or names[-1] == provider
+    def meant(turn: CompletedTurn) -> Recipient:
+        found = [one for first, one in stretches if first <= turn.key]
+        return found[-1] if found else Recipient()
 
     return meant
 
 
-def _stretches(sessions: SessionDB) -> list[tuple[int, str]]:
-    return [(first, name) for first, name in json.loads(sessions.get_meta(_KEY) or "[]")]
+def _stretches(sessions: SessionDB) -> list[tuple[int, Recipient]]:
+    return [(first, Recipient(*one)) for first, *one in json.loads(sessions.get_meta(_KEY) or "[]")]

@@ -25,10 +25,11 @@ from hermes_core.agent import lifecycle
 from hermes_core.agent.loop import Agent
 from hermes_core.agent.model import ModelSettings, OpenAIModel
 from hermes_core.agent.tools import Tool
+from hermes_core.errors import BackendUnavailable
 from hermes_core.memory import open_memory
 from hermes_core.testing.fakes import RecordingProvider
 
-home, url, moment = sys.argv[1:]
+home, url, moment, act, down = sys.argv[1:]
 
 def die(*given):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -47,7 +48,10 @@ def dying_in_rotate():
         die()
     lifecycle.store_message = store
 
-memory = open_memory(home, provider=RecordingProvider())
+provider = RecordingProvider()
+if down:
+    provider.results["sync_turn"] = BackendUnavailable("it is down")
+memory = open_memory(home, provider=provider)
 agent = Agent(memory, OpenAIModel(ModelSettings(url, "m")), session_id="s1", tools=[Tool("die", "", {}, die)])
 for number in range(1, 7):
     agent.run_turn(f"Question {number}.")
@@ -56,15 +60,17 @@ if moment == "in rotate":
     dying_in_rotate()
 elif moment:
     dying_after(moment)
-agent.compress()
+memory.flush(0.5 if down else 10)
+getattr(agent, act)()
 agent.run_turn("After.")
 """
 
 
-def run(stage: Stage, moment: str = "") -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", RUN, str(stage.home), stage.server.base_url, moment], env=os.environ
-    )
+def run(
+    stage: Stage, moment: str = "", act: str = "compress", *, down: bool = False
+) -> subprocess.Popen[bytes]:
+    given = [str(stage.home), stage.server.base_url, moment, act, "down" if down else ""]
+    return subprocess.Popen([sys.executable, "-c", RUN, *given], env=os.environ)
 
 
 def settled(stage: Stage) -> list[str]:
@@ -99,6 +105,35 @@ def test_a_kill_within_a_compression_loses_nothing_and_resumes(stage: Stage, mom
     assert len(stage.memory.sessions.list_sessions()) == 1
     for number in range(1, 7):
         assert stage.memory.sessions.search(f'"Question {number}"')
+
+
+BOUNDARIES = {"undo": "rewind", "branch": "rotate", "reset": "rotate", "compress": "rotate"}
+
+
+@pytest.mark.parametrize("act", BOUNDARIES)
+def test_a_boundary_that_a_kill_kept_from_the_provider_is_told_once(stage: Stage, act: str) -> None:
+    stage.config("agent: {protect_last: 2}\nmemory: {flush_min_turns: 0, nudge_interval: 0}")
+    stage.script(lambda request: Reply("Yes." if "tools" in request else "They spoke."))
+    assert run(stage, BOUNDARIES[act], act).wait(30) == -signal.SIGKILL
+    assert stage.memory.flush(10)
+    with stage.open_memory() as other:  # another process, at the same time
+        other.manager.initialize_all(other.local_session)
+        assert other.flush(10)
+    assert stage.agent(session_id="s1").run_turn("After the crash.").outcome == "answered"
+    assert stage.memory.flush(10)
+    [told] = [call["switch"] for call in stage.provider.of("on_session_switch")]
+    assert told.old.id == "s1"
+    assert told.reason == {"undo": "rewind", "compress": "compression"}.get(act, act)
+    assert (told.new.id == "s1") is (act == "undo")
+    assert len(told.rewound_turns) == (act == "undo")
+
+
+def test_a_turn_taken_back_before_a_kill_is_never_sent(stage: Stage) -> None:
+    assert run(stage, "rewind", "undo", down=True).wait(30) == -signal.SIGKILL
+    stage.agent(session_id="s1")
+    assert stage.memory.flush(10)
+    sent = [call["turn"].user for call in stage.provider.of("sync_turn")]
+    assert sent == [f"Question {n}." for n in range(1, 6)]
 
 
 def test_a_kill_within_a_review_leaves_the_conversation_as_it_was(stage: Stage) -> None:

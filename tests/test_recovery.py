@@ -1,0 +1,134 @@
+"""What state.db holds and outbox.db does not know, after a kill or a refusal, reaches whom it was meant for, and nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hermes_core.contract.values import Session, SessionSwitch, Turn
+from hermes_core.errors import DatabaseUnavailable
+from hermes_core.home import HermesHome
+from hermes_core.manager.outbox import Outbox
+from hermes_core.memory import Memory, open_memory
+from hermes_core.recovery import owe
+from hermes_core.testing.fakes import RecordingProvider
+
+DIARY = """
+'A MemoryProvider that records.'
+from hermes_core import Field
+from hermes_core.testing import RecordingProvider
+
+class Diary(RecordingProvider):
+    name = "diary"
+    settings = (Field("bank", default="main", identity=True, help="Whose diary"),)
+"""
+
+
+def say(memory: Memory, session: Session, text: str) -> Turn:
+    memory.begin_turn(text, session)
+    return memory.end_turn(session, text, "noted")
+
+
+def message_of(memory: Memory, session: Session, text: str) -> int:
+    return next(m.id for m in memory.sessions.get_messages(session.id) if m.content == text)
+
+
+def fill_outbox(memory: Memory) -> None:
+    """From now on the outbox takes nothing, as if the process were killed before it did."""
+    memory.manager._writes.outbox.close()
+    memory.manager._writes.outbox = Outbox(memory.home, max_rows=0)
+
+
+def switches(provider: RecordingProvider) -> list[SessionSwitch]:
+    return [call["switch"] for call in provider.of("on_session_switch")]
+
+
+def test_a_turn_that_is_recovered_stays_with_the_account_that_it_was_said_under(
+    hermes_home: HermesHome, install_plugin: Callable[..., Any]
+) -> None:
+    settings = install_plugin("diary", DIARY).parent.parent / "diary.json"
+    settings.write_text('{"bank": "of ann"}')
+    with open_memory(hermes_home, provider="diary") as memory:
+        session = memory.start_session("s1")
+        fill_outbox(memory)
+        say(memory, session, "said as ann")
+    settings.write_text('{"bank": "of bob"}')
+    with open_memory(hermes_home, provider="diary") as memory:
+        say(memory, memory.start_session("s1"), "said as bob")
+        assert memory.flush()
+        [kept] = memory.manager.outbox.parked()
+        assert ("said as ann" in kept.body, kept.error) == (True, "recorded for another account")
+        assert memory.manager.outbox.last_settled("diary") is not None
+
+
+def test_what_was_taken_back_while_the_outbox_was_full_is_forgotten_when_it_has_room(
+    hermes_home: HermesHome,
+) -> None:
+    provider = RecordingProvider()
+    with open_memory(hermes_home, provider=provider) as memory:
+        session = memory.start_session("s1")
+        turn = say(memory, session, "take this back")
+        assert memory.flush()
+        fill_outbox(memory)
+        memory.rewind(session, message_of(memory, session, "take this back"))
+    assert switches(provider) == []
+    for _ in range(2):
+        with open_memory(hermes_home, provider=provider) as memory:
+            memory.start_session("s2")
+            assert memory.flush()
+    [told] = switches(provider)
+    assert (told.old.id, told.reason, told.rewound_turns) == ("s1", "rewind", (turn.id,))
+
+
+def test_what_was_taken_back_without_the_provider_is_forgotten_when_it_is_there_again(
+    hermes_home: HermesHome,
+) -> None:
+    provider = RecordingProvider()
+    with open_memory(hermes_home, provider=provider) as memory:
+        session = memory.start_session("s1")
+        turn = say(memory, session, "take this back")
+        assert memory.flush()
+    with open_memory(hermes_home, provider="") as memory:
+        memory.rewind(session, message_of(memory, session, "take this back"))
+    for _ in range(2):
+        with open_memory(hermes_home, provider=provider) as memory:
+            memory.start_session("s2")
+            assert memory.flush()
+    assert [told.rewound_turns for told in switches(provider)] == [(turn.id,)]
+
+
+def test_a_switch_that_one_provider_missed_is_not_told_to_another(hermes_home: HermesHome) -> None:
+    class Other(RecordingProvider):
+        name = "other"
+
+    one, other = Session("s1"), Session("s2")
+    provider = Other()
+    with open_memory(hermes_home, provider=provider) as memory:
+        memory.start_session("s3")
+        owe(memory.sessions, memory.manager, "fake", SessionSwitch("x1", one, other, "new"))
+        owe(memory.sessions, memory.manager, "other", SessionSwitch("x2", one, other, "reset"))
+    with open_memory(hermes_home, provider=provider) as memory:
+        memory.start_session("s3")
+        assert memory.flush()
+    assert [told.id for told in switches(provider)] == ["x2"]
+
+
+def test_a_session_whose_end_can_not_be_stored_is_told_of_and_can_be_ended_again(
+    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise DatabaseUnavailable("the disk is gone", "look for it")
+
+    provider = RecordingProvider()
+    with open_memory(hermes_home, provider=provider) as memory:
+        session = memory.start_session("s1")
+        say(memory, session, "bye")
+        with monkeypatch.context() as patch:
+            patch.setattr(memory.sessions, "end_session", broken)
+            with pytest.raises(DatabaseUnavailable):
+                memory.end_session(session)
+        memory.end_session(session)
+        assert memory.flush()
+    assert provider.hooks.count("on_session_end") == 1
