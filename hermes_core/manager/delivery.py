@@ -7,7 +7,7 @@ process dies. How a row fares:
     failed            its session waits, longer each time; the other sessions go on
     failed often      while the breaker is closed, so the backend is well and the row is not: parked, and shown
     late              in doubt: its lane sends nothing more until the call returns (a late success counts) or the process
-                      ends, and with it the lock
+                      ends, and with it the lock; so it is also after the manager was shut down
     not noted         a full disk kept what became of it from being stored: in doubt as well, until that is on disk
     breaker open      nothing is sent until it may be probed, then with another session's row first
     another account   parked: it was recorded for settings that are no longer in use
@@ -15,6 +15,7 @@ process dies. How a row fares:
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import logging
 import random
@@ -29,6 +30,7 @@ from urllib.parse import quote
 from filelock import FileLock, Timeout
 
 from hermes_core.errors import HermesError, OutboxError
+from hermes_core.home import HermesHome
 from hermes_core.manager.attempt import attempt
 from hermes_core.manager.call import Outcome, describe
 from hermes_core.manager.health import Terms
@@ -59,6 +61,9 @@ _DISK = (HermesError, sqlite3.Error, OSError)
 LONGEST_ASKED = 3600.0
 """Seconds of a backend's Retry-After that are kept to; a clock gone wrong asks for years."""
 
+_LEFT: dict[Path, str] = {}
+"""Lock files that drainers of this process hold after their end, and for which row."""
+
 
 class Drainer:
     """Sends the rows of one provider, on one daemon thread that starts with the first of them.
@@ -81,6 +86,7 @@ class Drainer:
         self._transcripts = transcripts
         self._context = context.copy()
         self._breaker = held.vitals.breakers["write"]
+        self._folder = folder
         self._lock = _ProcessLock(folder / f"outbox.{quote(held.name, safe='')}.lock")
         self._start_lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -125,7 +131,7 @@ class Drainer:
         self._bell.ring()
         if thread is None:
             return True
-        thread.join(max(0.0, timeout))
+        thread.join(0.0 if self._doubts else max(0.0, timeout))
         return not thread.is_alive()
 
     def stuck(self) -> str:
@@ -153,6 +159,8 @@ class Drainer:
     # -------------------------------------------------------------------- loop
 
     def _left_alone(self) -> str:
+        if left := _LEFT.get(self._lock.path):
+            return left
         if self._breaker.state == "open":
             return f"write breaker open for {self._breaker.remaining:.0f} s more"
         if self._held.first.phase == "failed" and not self._held.per_session:
@@ -181,7 +189,28 @@ class Drainer:
                 if not self._doubts:
                     self._lock.release()
                 self._bell.wait(pause)
+        if self._doubts:
+            self._outlive()
         self._lock.release()
+
+    def _outlive(self) -> None:
+        """Stopped with a call under way: nobody sends its row until it returns, and what became of it is noted then."""
+        row = next(iter(self._doubts.values()))
+        _LEFT[self._lock.path] = (
+            f"{row.hook} of session {row.session_id!r} has not returned since this was last closed"
+        )
+        while self._doubts and self._outbox.path.exists():
+            if not self._returned:
+                self._bell.wait(IDLE_POLL)
+                continue
+            try:
+                with contextlib.closing(Outbox(HermesHome(self._folder), wall=self._terms.wall)) as outbox:
+                    self._outbox = outbox
+                    self._note_returned()
+            except _DISK as exc:
+                log.error("%s: the outbox can't be written: %s", self._held.name, exc)
+                self._bell.wait(IDLE_POLL)
+        _LEFT.pop(self._lock.path, None)
 
     def _safe_step(self) -> float:
         """One step; a full disk or a lost file is told and waited for, not died of."""
@@ -194,16 +223,19 @@ class Drainer:
 
     def _step(self) -> float:
         """Send at most one row. Returns how many seconds to wait for the next step."""
-        while self._returned:
-            row, outcome = self._returned.popleft()
-            self._doubts.pop(row.number, None)
-            self._settle(row, outcome)
+        self._note_returned()
         if not self._outbox.waits(self._held.name):
             return IDLE_POLL
         if not self._lock.acquire():
             return LOCK_POLL
         row_or_none = self._choose()
         return self._pause() if row_or_none is None else self._send(row_or_none)
+
+    def _note_returned(self) -> None:
+        while self._returned:
+            row, outcome = self._returned.popleft()
+            self._doubts.pop(row.number, None)
+            self._settle(row, outcome)
 
     def _choose(self) -> Row | None:
         """The next row to send; None when all that wait have to wait."""
@@ -322,14 +354,14 @@ class _ProcessLock:
     """A lock file that one process holds; the system drops it when the process dies."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._file = FileLock(str(path), timeout=0, mode=PRIVATE_FILE, thread_local=False)
 
     def acquire(self) -> bool:
         """Take it if nobody else has it. Raises `OSError` when the file can't be made."""
         if self._file.is_locked:
             return True
-        ensure_folder(self._path.parent)
+        ensure_folder(self.path.parent)
         try:
             self._file.acquire()
         except Timeout:

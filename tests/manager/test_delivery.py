@@ -223,6 +223,37 @@ def test_a_late_write_that_failed_in_the_end_is_tried_again(open_manager: OpenMa
     assert later(manager, clock, lambda: provider.taken == ["a1"])
 
 
+def test_a_write_that_hangs_at_the_end_is_not_sent_again_by_the_same_process(
+    open_manager: OpenManager, hermes_home: HermesHome
+) -> None:
+    hung, after = Backend(), Backend()
+    gate = hung.gates["sync_turn"] = threading.Event()
+    first = start(open_manager(hung, clock=time.monotonic, deadlines={"sync_turn": 0.05}))
+    first.sync_all(make_turn("t1"), A)
+    first.sync_all(make_turn("t2"), A)
+    assert until(lambda: "in doubt" in first.health()[0].reason)
+    first.shutdown_all(0.3)
+    second = start(open_manager(after))
+    assert not second.flush(0.3)
+    assert "has not returned" in second.health()[0].reason
+    gate.set()
+    assert until(lambda: second.flush(0.1))
+    assert (hung.taken, after.taken) == (["t1"], ["t2"])
+
+
+def test_a_write_that_ends_after_the_end_is_noted(open_manager: OpenManager) -> None:
+    slow, after = Backend(), Backend()
+    gate = slow.gates["sync_turn"] = threading.Event()
+    first = start(open_manager(slow))
+    first.sync_all(make_turn("t1"), A)
+    assert slow.wait_for("sync_turn")
+    first.shutdown_all(0.1)
+    gate.set()
+    second = start(open_manager(after))
+    assert until(lambda: second.flush(0.1))
+    assert (slow.taken, after.taken) == (["t1"], [])
+
+
 def test_rows_of_an_earlier_process_are_sent_with_their_session(
     open_manager: OpenManager, left_behind: Callable[..., None]
 ) -> None:
