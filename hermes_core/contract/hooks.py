@@ -166,7 +166,8 @@ class ProviderHooks:
         """Open what the provider needs: files under `session.home`, a client, a warm cache.
 
         The start waits two seconds, then goes on without; recall and writes begin as soon as this returns. Keep
-        `home`, `identity` and `workspace` if you must; the rest of the session arrives with every call.
+        `home`, `identity` and `workspace` if you must; the rest of the session arrives with every call. After one that
+        raised it comes again later, on the same object.
         """
         raise NotImplementedError
 
@@ -316,7 +317,10 @@ class ProviderHooks:
         on_failure="logged; what was not sent stays in the outbox",
     )
     def shutdown(self) -> None:
-        """Close what `initialize` opened. Borrowed clients stay open. Comes once, also after a late initialize."""
+        """Close what `initialize` opened. Borrowed clients stay open.
+
+        Comes once, also where `initialize` raised, was late, or was cancelled because the program ends: close what is there.
+        """
         raise NotImplementedError
 
 

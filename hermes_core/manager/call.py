@@ -83,7 +83,7 @@ def guarded(
     if error is None:
         return Outcome("ok", value, elapsed=elapsed)
     if isinstance(error, CoroutineLate):
-        return Outcome("late", error=f"cancelled after {within:g} s", elapsed=elapsed, counts=True)
+        return Outcome("late", error=str(error), elapsed=elapsed, counts=True)
     return Outcome(
         "failed",
         error=describe(error, redact),

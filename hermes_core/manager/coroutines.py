@@ -11,10 +11,11 @@ from hermes_core.manager.attempt import attempt
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import Future
 
 
 class CoroutineLate(Exception):
-    """A coroutine passed its deadline and was cancelled."""
+    """A coroutine was cancelled, for the reason given: it passed its deadline, or the provider is closed."""
 
 
 class Coroutines:
@@ -24,6 +25,7 @@ class Coroutines:
         self._name = name
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._under_way: set[Future[Any]] = set()
 
     def finish(self, coroutine: Coroutine[Any, Any, Any], within: float) -> Any:
         """Run `coroutine` to its end and return its value; cancel it after `within` seconds and raise `CoroutineLate`.
@@ -31,15 +33,26 @@ class Coroutines:
         It sees the contextvars of the calling thread.
         """
         import asyncio
+        from concurrent.futures import CancelledError
 
         future = asyncio.run_coroutine_threadsafe(coroutine, self._running_loop())
+        self._under_way.add(future)
         try:
             return future.result(within)
         except TimeoutError:
             if future.done():  # the provider's own TimeoutError
                 raise
             future.cancel()
-            raise CoroutineLate from None
+            raise CoroutineLate(f"cancelled after {within:g} s") from None
+        except CancelledError:
+            raise CoroutineLate("cancelled") from None
+        finally:
+            self._under_way.discard(future)
+
+    def cancel(self) -> bool:
+        """Cancel what runs now; whether there was anything."""
+        cancelled = [future.cancel() for future in list(self._under_way)]
+        return any(cancelled)
 
     def stop(self) -> None:
         """End the loop after what runs now; its thread closes it."""

@@ -141,6 +141,7 @@ class Instance:
         self._coroutines = Coroutines(f"hermes-{label}")
         self._lock = threading.Lock()
         self._start_ended = threading.Event()
+        self._left = threading.Event()
         self._started_at = 0.0
         self._began = 0.0
         self._closing = False
@@ -290,16 +291,22 @@ class Instance:
     def close(self, timeout: float) -> bool:
         """Let the lanes end, call `shutdown` once, stop the threads. Whether all ended within `timeout` seconds.
 
-        An `initialize` under way is not waited for: the provider is shut down when it ends.
+        `shutdown` comes whatever `initialize` did. One that is a coroutine is cancelled; another is waited for as long
+        as a start waits, and the provider is shut down when it ends.
         """
         until = time.monotonic() + timeout
         phase = self._begin_close()
-        if phase in ("closed", "starting"):
-            return phase == "closed"
+        if phase == "closed":
+            return True
+        if phase == "starting":
+            cancelled = self._coroutines.cancel()
+            patience = timeout if cancelled else self._began + self._terms.start_wait - time.monotonic()
+            ended = self._start_ended.wait(min(max(0.0, patience), timeout))
+            return ended and self._left.wait(max(0.0, until - time.monotonic()))
         clean = self.write.stop(timeout / 4) if self.write is not self.read else True
-        if phase == "ready" and "shutdown" in self.hooks:
+        if phase != "new" and "shutdown" in self.hooks:
             if clean:
-                clean = self.submit("shutdown", {}).wait(until - time.monotonic()).ok
+                clean = self.submit("shutdown", {}).wait(until - time.monotonic()).status != "late"
             else:
                 log.warning("%s: a write has not returned, so shutdown is not called", self.label)
         self.read.stop(0)
@@ -313,7 +320,7 @@ class Instance:
             return
         if self.write is not self.read:
             self.write.stop(0)
-        if phase == "ready":
+        if phase != "new":
             self.post("shutdown", {})
         self.read.stop(0)
         self._leave()
@@ -390,8 +397,8 @@ class Instance:
         self._on_start()
 
     def _shut_down_late(self) -> None:
-        log.warning("%s: initialize ended after the shutdown; shutting it down", self.label)
-        if self.phase == "ready" and "shutdown" in self.hooks:
+        log.info("%s: initialize ended after the shutdown; shutting it down", self.label)
+        if "shutdown" in self.hooks:
             self.vitals.settle("shutdown", self._guarded(self._ways["shutdown"], {}), None)
         self.phase = "closed"
         self._leave()
@@ -399,6 +406,7 @@ class Instance:
     def _leave(self) -> None:
         self._coroutines.stop()
         self._registry.leave(self.provider)
+        self._left.set()
 
 
 def _admitted(hook: str, breaker: Breaker) -> bool:

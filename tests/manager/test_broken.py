@@ -233,6 +233,56 @@ def test_an_initialize_that_ends_after_the_shutdown_is_shut_down(open_manager: O
     assert provider.hooks.count("shutdown") == 1
 
 
+def test_an_initialize_that_failed_is_shut_down_once(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    provider.results["initialize"] = OSError("unreachable")
+    manager = open_manager(provider)
+    manager.initialize_all(A)
+    manager.shutdown_all(1)
+    assert provider.hooks[-2:] == ["initialize", "shutdown"]
+
+
+def test_what_was_never_initialized_is_not_shut_down(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    open_manager(provider).shutdown_all(1)
+    assert "shutdown" not in provider.hooks
+
+
+def test_an_initialize_that_runs_at_the_end_is_waited_for_as_a_start_is(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    gate = provider.gates["initialize"] = threading.Event()
+    manager = open_manager(provider, start_wait=5)
+    manager.initialize_all(A, wait=0)
+    threading.Timer(0.05, gate.set).start()
+    manager.shutdown_all(5)
+    assert provider.hooks[-1] == "shutdown"
+
+
+def test_a_coroutine_that_initializes_at_the_end_is_cancelled_and_shut_down(
+    open_manager: OpenManager,
+) -> None:
+    import asyncio
+
+    told: list[str] = []
+
+    class Server(MemoryProvider):
+        name = "server"
+
+        async def initialize(self) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                told.append("cancelled")
+
+        async def shutdown(self) -> None:
+            told.append("shut down")
+
+    manager = open_manager(Server(), start_wait=0.01)
+    manager.initialize_all(A)
+    manager.shutdown_all(5)
+    assert told == ["cancelled", "shut down"]
+
+
 def test_a_sqlite_connection_of_initialize_works_in_prefetch(open_manager: OpenManager) -> None:
     class Local(MemoryProvider):
         name = "local"

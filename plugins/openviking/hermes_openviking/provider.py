@@ -212,7 +212,7 @@ class OpenVikingProvider(Tools):
             if options.server_config:
                 command += ["--config", str(Path(options.server_config).expanduser())]
             self._own_server = Service(command, log=self.home / "logs" / "openviking-server.log")
-        # One that does not come up in time is tried again later, and nobody shuts down what was never initialized.
+        # Until it answers: a program that ends meanwhile does not wait for it.
         self._own_server.stop_at_exit()
         self._own_server.start()
         self._own_server.wait_until(client.answers, START)
