@@ -23,6 +23,11 @@ STATUS_TIME = 10.0
 STOP_TIME = 13.0
 PAUSE = 0.2
 
+_START_AND_STOP = (
+    "import subprocess, sys; [subprocess.run([*sys.argv[1:], what]) for what in ('start', 'stop')]"
+)
+"""A second start waits in line for the first, and ends when the server answers."""
+
 _URL = re.compile(r"http://127\.0\.0\.1:\d+")
 
 
@@ -38,6 +43,9 @@ class Daemon:
         self._command = [program() or PROGRAM, "-p", profile, "daemon"]
         self._env = environment({"COLUMNS": "200", **settings}, also=("HINDSIGHT_*",))
         self._starter = Service([*self._command, "start"], log=log, env=self._env)
+        self._stopper = Service(
+            [sys.executable, "-c", _START_AND_STOP, *self._command], log=log, env=self._env
+        )
         self.ours = False
 
     def start(self) -> None:
@@ -72,9 +80,13 @@ class Daemon:
         return found[0] if found and told.code == 0 else ""
 
     async def stop(self) -> str:
-        """Stop it, and its database with it; what went wrong, "" for nothing."""
+        """Stop it, and its database with it; what went wrong, "" for nothing.
+
+        It can't be stopped before it answers. Who stops one that is starting leaves that to a process that outlives us.
+        """
         if self._starter.running:
-            return "it is still starting, and can't be stopped before it answers"
+            self._stopper.start()
+            return ""
         told = await asyncio.to_thread(run, [*self._command, "stop"], timeout=STOP_TIME, env=self._env)
         return "" if told.code == 0 else (told.err.strip() or told.out.strip())
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ from plugins.hindsight.tests.conftest import Agent
 from plugins.hindsight.tests.stand_in import HindsightServer
 
 PROGRAM = """#!{python}
-import json, os, sys, time
+import fcntl, json, os, signal, subprocess, sys, time
 from pathlib import Path
 folder = Path(__file__).parent
 assert sys.argv[1:4:2] == ["-p", "daemon"], sys.argv
@@ -26,17 +30,26 @@ profile, command = sys.argv[2], sys.argv[4]
 with (folder / "asked.jsonl").open("a") as file:
     own = {{k: v for k, v in os.environ.items() if k.startswith("HINDSIGHT_") or "KEY" in k}}
     file.write(json.dumps([profile, command, own]) + "\\n")
-state = folder / "state"
+state, server = folder / "state", folder / "server"
+if command == "start":  # one at a time, as there
+    lock = (folder / "lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
 how = state.read_text() if state.exists() else ""
 if command == "start" and how == "broken":
     sys.exit("port 9177 is in use")
-if command == "start":
-    time.sleep(1.5 if how == "slow" else 0)
+if command == "start" and how != "running":
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    server.write_text(str(process.pid))
+    time.sleep(1 if how == "slow" else 0)
     state.write_text("running")
+elif command == "start":
+    pass
 elif command == "stop":
     if how == "stuck":
         sys.exit("Failed to stop daemon")
     state.unlink(missing_ok=True)
+    if server.exists():
+        os.kill(int(server.read_text()), signal.SIGKILL)
 elif how == "running":
     print("| Daemon is running |\\n|   URL: {url} |")
 else:
@@ -50,6 +63,7 @@ class Embed:
 
     def __init__(self, folder: Path, url: str) -> None:
         self.state, self._asked = folder / "state", folder / "asked.jsonl"
+        self._server = folder / "server"
         program = folder / "hindsight-embed"
         program.write_text(PROGRAM.format(python=sys.executable, url=url))
         program.chmod(0o755)
@@ -60,19 +74,34 @@ class Embed:
         return [command for _, command, _ in self.calls]
 
     @property
+    def alive(self) -> bool:
+        """Whether the server that it started is a process still."""
+        if not self._server.exists():
+            return False
+        stat = Path("/proc") / self._server.read_text() / "stat"
+        return stat.exists() and ") Z " not in stat.read_text()
+
+    def close(self) -> None:
+        """End what a test left running."""
+        if self.alive:
+            os.kill(int(self._server.read_text()), signal.SIGKILL)
+
+    @property
     def calls(self) -> list[Any]:
         lines = self._asked.read_text().splitlines() if self._asked.exists() else []
         return [json.loads(line) for line in lines]
 
 
 @pytest.fixture
-def embed(tmp_path: Path, server: HindsightServer, monkeypatch: pytest.MonkeyPatch) -> Embed:
+def embed(tmp_path: Path, server: HindsightServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Embed]:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     # Its own Postgres would keep root from running it.
     monkeypatch.setenv("HINDSIGHT_EMBED_API_DATABASE_URL", "postgresql://u:p@127.0.0.1/db")
-    return Embed(folder, server.url)
+    program = Embed(folder, server.url)
+    yield program
+    program.close()
 
 
 Start = Callable[..., Agent]
@@ -152,9 +181,50 @@ def test_a_slow_start_goes_on_while_we_say_so(embed: Embed, tmp_path: Path) -> N
     daemon = Daemon("hermes", {}, tmp_path / "log")
     with pytest.raises(BackendUnavailable, match=r"still starting after 0\.1 s"):
         asyncio.run(daemon.ready(0.1))
-    assert "still starting" in asyncio.run(daemon.stop())
     assert asyncio.run(daemon.ready(20)).startswith("http://127.0.0.1:")
     assert embed.asked == ["status", "start", "status", "status"]
+
+
+HOST = """
+import signal, sys, time
+from pathlib import Path
+from hermes_core import open_memory
+from hermes_hindsight import HindsightProvider
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+memory = open_memory(sys.argv[1], provider=HindsightProvider)
+memory.manager.initialize_all(memory.local_session, wait=0)
+while not Path(sys.argv[1], "bin", "server").exists():
+    time.sleep(0.01)
+print("starting", flush=True)
+if sys.argv[2] != "exit":
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("how", ["exit", "SIGTERM", "SIGINT"])
+def test_one_that_is_starting_when_the_program_ends_is_stopped_once_it_answers(
+    embed: Embed, tmp_path: Path, how: str
+) -> None:
+    embed.state.write_text("slow")
+    (tmp_path / "hindsight.json").write_text('{"mode": "local_embedded"}')
+    with subprocess.Popen([sys.executable, "-c", HOST, str(tmp_path), how], stdout=subprocess.PIPE) as host:
+        assert host.stdout is not None
+        assert host.stdout.readline() == b"starting\n"
+        assert embed.alive
+        if how != "exit":
+            host.send_signal(getattr(signal, how))
+        assert host.wait(10) is not None
+    assert gone(embed)
+
+
+def gone(embed: Embed) -> bool:
+    """Whether the server ends within some seconds."""
+    until = time.monotonic() + 10
+    while embed.alive and time.monotonic() < until:
+        time.sleep(0.02)
+    return not embed.alive
 
 
 def test_a_stop_that_fails_is_told(embed: Embed, tmp_path: Path) -> None:
