@@ -9,36 +9,38 @@ from typing import NamedTuple
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import CompletedTurn
 
-_KEY = "recipients_of_turns"
-"""Key in state_meta: the first turn's key, the provider's name and its account of each stretch of turns, as JSON."""
+_PROVIDERS, _ACCOUNTS = "recipients_of_turns", "accounts_of_turns"
+"""Keys in state_meta: the first turn's key and the name, or the account, of each stretch of turns, as JSON."""
+
+Stretches = list[tuple[int, str | None]]
 
 
 class Recipient(NamedTuple):
     """A provider, "" for none, and the fingerprint of its account; None where nothing was noted."""
 
-    provider: str | None = None
-    account: str | None = None
+    provider: str | None
+    account: str | None
 
 
 def note(sessions: SessionDB, provider: str, account: str | None) -> None:
     """From the next turn on they are meant for this provider and this account."""
-    stretches = _stretches(sessions)
-    meant = Recipient(provider, account)
-    if not stretches or stretches[-1][1] != meant:
-        told = [(first, *one) for first, one in [*stretches, (sessions.last_turn_key() + 1, meant)]]
-        sessions.set_meta(_KEY, json.dumps(told))
+    for key, value in ((_PROVIDERS, provider), (_ACCOUNTS, account)):
+        stretches = _stretches(sessions, key)
+        if not stretches or stretches[-1][1] != value:
+            stretches.append((sessions.last_turn_key() + 1, value))
+            sessions.set_meta(key, json.dumps(stretches))
 
 
 def recipient_of(sessions: SessionDB) -> Callable[[CompletedTurn], Recipient]:
     """For whom a turn is meant."""
-    stretches = _stretches(sessions)
-
-    def meant(turn: CompletedTurn) -> Recipient:
-        found = [one for first, one in stretches if first <= turn.key]
-        return found[-1] if found else Recipient()
-
-    return meant
+    providers, accounts = _stretches(sessions, _PROVIDERS), _stretches(sessions, _ACCOUNTS)
+    return lambda turn: Recipient(_at(providers, turn), _at(accounts, turn))
 
 
-def _stretches(sessions: SessionDB) -> list[tuple[int, Recipient]]:
-    return [(first, Recipient(*one)) for first, *one in json.loads(sessions.get_meta(_KEY) or "[]")]
+def _at(stretches: Stretches, turn: CompletedTurn) -> str | None:
+    found = [value for first, value in stretches if first <= turn.key]
+    return found[-1] if found else None
+
+
+def _stretches(sessions: SessionDB, key: str) -> Stretches:
+    return [(first, value) for first, value in json.loads(sessions.get_meta(key) or "[]")]

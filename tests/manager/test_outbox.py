@@ -235,6 +235,18 @@ def test_an_outbox_of_the_first_version_keeps_its_rows(hermes_home: HermesHome) 
     outbox.close()
 
 
+def test_a_program_of_the_first_version_goes_on_beside_a_newer_one(outbox: Outbox) -> None:
+    outbox.append("fake", [write("new")])
+    with contextlib.closing(sqlite3.connect(outbox.path, isolation_level=None)) as older:
+        older.execute(
+            "INSERT OR IGNORE INTO rows (provider, session_id, hook, event, created_at, fingerprint, body)"
+            " SELECT 'fake', 's1', 'sync_turn', 'old', 1.0, '', '{}'"
+            " WHERE (SELECT count < 1 AND bytes <= 0 FROM totals)"
+        )
+        older.execute("DELETE FROM rows WHERE event = 'new'")
+    assert [row.event for row in outbox.pending()] == ["old"]
+
+
 # ------------------------------------------------------------------ payload
 
 
