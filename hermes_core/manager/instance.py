@@ -292,7 +292,7 @@ class Instance:
         """Let the lanes end, call `shutdown` once, stop the threads. Whether all ended within `timeout` seconds.
 
         `shutdown` comes whatever `initialize` did. One that is a coroutine is cancelled; another is waited for as long
-        as a start waits, and the provider is shut down when it ends.
+        as a start waits, and the provider is shut down when it ends. A write is waited for, then cancelled if it can be.
         """
         until = time.monotonic() + timeout
         phase = self._begin_close()
@@ -303,7 +303,9 @@ class Instance:
             patience = timeout if cancelled else self._began + self._terms.start_wait - time.monotonic()
             ended = self._start_ended.wait(min(max(0.0, patience), timeout))
             return ended and self._left.wait(max(0.0, until - time.monotonic()))
-        clean = self.write.stop(timeout / 4) if self.write is not self.read else True
+        clean = self.write is self.read or self.write.stop(timeout / 4)
+        if not clean and self._coroutines.cancel():
+            clean = self.write.stop(timeout / 4)
         if phase != "new" and "shutdown" in self.hooks:
             if clean:
                 clean = self.submit("shutdown", {}).wait(until - time.monotonic()).status != "late"

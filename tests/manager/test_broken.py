@@ -283,6 +283,38 @@ def test_a_coroutine_that_initializes_at_the_end_is_cancelled_and_shut_down(
     assert told == ["cancelled", "shut down"]
 
 
+def test_a_coroutine_that_writes_at_the_end_is_cancelled_and_written_next_time(
+    open_manager: OpenManager,
+) -> None:
+    import asyncio
+
+    told: list[str] = []
+
+    class Slow(MemoryProvider):
+        name = "slow"
+
+        def __init__(self, slow: bool) -> None:
+            self.slow = slow
+
+        async def sync_turn(self, turn: Turn) -> None:
+            told.append(turn.id)
+            if self.slow:
+                await asyncio.Event().wait()
+
+        async def shutdown(self) -> None:
+            told.append("shut down")
+
+    manager = open_manager(Slow(True))
+    manager.initialize_all(A)
+    manager.sync_all(make_turn("t1"), A)
+    manager.shutdown_all(0.5)
+    assert told == ["t1", "shut down"]
+    after = open_manager(Slow(False))
+    after.initialize_all(A)
+    assert after.flush(5)
+    assert told == ["t1", "shut down", "t1"]
+
+
 def test_a_sqlite_connection_of_initialize_works_in_prefetch(open_manager: OpenManager) -> None:
     class Local(MemoryProvider):
         name = "local"
