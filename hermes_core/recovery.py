@@ -67,9 +67,9 @@ def recover_turns(
 def owe(sessions: SessionDB, manager: MemoryManager, provider: str, switch: SessionSwitch) -> None:
     """Note, in the transaction that changes the rows, that this provider is to be told of it; then `tell`.
 
-    With no provider ("") nobody needs to hear of it, but of turns that were taken back.
+    With no provider ("") nobody needs to hear of it, but of turns that one may have from before.
     """
-    if provider or switch.rewound_turns:
+    if provider or (switch.rewound_turns and manager.outbox.path.exists()):
         about = {"provider": provider, "account": manager.account(provider), "at": time.time()}
         _keep(sessions, [*_owed(sessions), {**about, "switch": plain(switch)}])
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from hermes_core.errors import BackendRefused, BackendUnavailable, HermesError, ProviderInvalid
 from hermes_core.manager.attempt import attempt
-from hermes_core.manager.coroutines import CoroutineLate, Coroutines
+from hermes_core.manager.coroutines import CoroutineLate, Coroutines, CoroutineStopped
 from hermes_core.manager.results import checked
 
 Status = Literal["ok", "late", "failed", "open", "skipped"]
@@ -83,7 +83,9 @@ def guarded(
     if error is None:
         return Outcome("ok", value, elapsed=elapsed)
     if isinstance(error, CoroutineLate):
-        return Outcome("late", error=str(error), elapsed=elapsed, counts=True)
+        return Outcome("late", error=f"cancelled after {within:g} s", elapsed=elapsed, counts=True)
+    if isinstance(error, CoroutineStopped):
+        return Outcome("skipped", error="cancelled: the provider is shut down")
     return Outcome(
         "failed",
         error=describe(error, redact),

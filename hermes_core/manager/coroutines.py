@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 class CoroutineLate(Exception):
-    """A coroutine was cancelled, for the reason given: it passed its deadline, or the provider is closed."""
+    """A coroutine passed its deadline and was cancelled."""
+
+
+class CoroutineStopped(Exception):
+    """A coroutine was cancelled, because the provider is to be shut down."""
 
 
 class Coroutines:
@@ -26,11 +30,12 @@ class Coroutines:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._under_way: set[Future[Any]] = set()
+        self._ending = False
 
     def finish(self, coroutine: Coroutine[Any, Any, Any], within: float) -> Any:
         """Run `coroutine` to its end and return its value; cancel it after `within` seconds and raise `CoroutineLate`.
 
-        It sees the contextvars of the calling thread.
+        Raises `CoroutineStopped` when `cancel` came meanwhile. It sees the contextvars of the calling thread.
         """
         import asyncio
         from concurrent.futures import CancelledError
@@ -43,14 +48,17 @@ class Coroutines:
             if future.done():  # the provider's own TimeoutError
                 raise
             future.cancel()
-            raise CoroutineLate(f"cancelled after {within:g} s") from None
+            raise CoroutineLate from None
         except CancelledError:
-            raise CoroutineLate("cancelled") from None
+            if not self._ending:  # the provider's own
+                raise
+            raise CoroutineStopped from None
         finally:
             self._under_way.discard(future)
 
     def cancel(self) -> bool:
-        """Cancel what runs now; whether there was anything."""
+        """Cancel what runs now, for the end; whether there was anything."""
+        self._ending = True
         cancelled = [future.cancel() for future in list(self._under_way)]
         return any(cancelled)
 

@@ -297,8 +297,6 @@ class Drainer:
             raise
 
     def _note(self, row: Row, outcome: Outcome) -> float:
-        if self._stopping and outcome.status == "late":
-            return 0.0  # cancelled for the end, which says nothing about the row
         if outcome.ok:
             self._outbox.delivered(row)
             self._retry_at.pop(row.session_id, None)

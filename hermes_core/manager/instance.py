@@ -292,7 +292,8 @@ class Instance:
         """Let the lanes end, call `shutdown` once, stop the threads. Whether all ended within `timeout` seconds.
 
         `shutdown` comes whatever `initialize` did. One that is a coroutine is cancelled; another is waited for as long
-        as a start waits, and the provider is shut down when it ends. A write is waited for, then cancelled if it can be.
+        as a start waits, and the provider is shut down when it ends. A write is waited for; then all that is a
+        coroutine is cancelled.
         """
         until = time.monotonic() + timeout
         phase = self._begin_close()
@@ -304,11 +305,11 @@ class Instance:
             ended = self._start_ended.wait(min(max(0.0, patience), timeout))
             return ended and self._left.wait(max(0.0, until - time.monotonic()))
         clean = self.write is self.read or self.write.stop(timeout / 4)
-        if not clean and self._coroutines.cancel():
+        if self._coroutines.cancel() and not clean:
             clean = self.write.stop(timeout / 4)
         if phase != "new" and "shutdown" in self.hooks:
             if clean:
-                clean = self.submit("shutdown", {}).wait(until - time.monotonic()).status != "late"
+                clean = self.submit("shutdown", {}).wait(until - time.monotonic()).status in ("ok", "failed")
             else:
                 log.warning("%s: a write has not returned, so shutdown is not called", self.label)
         self.read.stop(0)

@@ -283,6 +283,24 @@ def test_a_coroutine_that_initializes_at_the_end_is_cancelled_and_shut_down(
     assert told == ["cancelled", "shut down"]
 
 
+def test_a_recall_under_way_at_the_end_holds_up_no_shutdown(open_manager: OpenManager) -> None:
+    import asyncio
+
+    class Slow(RecordingProvider):
+        async def queue_prefetch(self, query: Query, session: Any) -> None:  # type: ignore[override]
+            self.answer("queue_prefetch", query=query, session=session)
+            await asyncio.Event().wait()
+
+    provider = Slow()
+    manager = open_manager(provider)
+    manager.initialize_all(A)
+    manager.queue_prefetch_all(Query("tea"), A)
+    assert provider.wait_for("queue_prefetch")
+    manager.shutdown_all(1)
+    assert provider.hooks[-1] == "shutdown"
+    assert only(manager).late + only(manager).failed == 0
+
+
 def test_a_coroutine_that_writes_at_the_end_is_cancelled_and_written_next_time(
     open_manager: OpenManager,
 ) -> None:
