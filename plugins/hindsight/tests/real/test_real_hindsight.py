@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -462,6 +463,53 @@ def test_a_server_of_our_own_is_started_used_and_stopped(
         **options,
     )
     assert "not running" in status.stdout
+
+
+LEFT_STARTING = """
+import sys, time
+from hermes_core import HermesHome, MemoryManager, Session
+from hermes_hindsight import HindsightProvider
+home = HermesHome.resolve(sys.argv[1])
+manager = MemoryManager(home)
+assert manager.add_provider(HindsightProvider), manager.health()
+manager.initialize_all(Session("s1", home=str(home.path)), wait=0)
+while not (home.logs / "hindsight-embed.log").exists():
+    time.sleep(0.01)
+time.sleep(1)
+assert manager.health()[0].state == "degraded", manager.health()
+manager.shutdown_all()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
+def test_a_server_that_is_starting_at_the_end_does_not_stay(machine: Machine, tmp_path: Path) -> None:
+    home = tmp_path / "hermes"
+    home.mkdir()
+    (home / "hindsight.json").write_text('{"mode": "local_embedded", "profile": "lefttest"}')
+    env = {**real.server_env(tmp_path, machine.model.url), "HERMES_HOME": str(home)}
+    env |= {
+        "PATH": f"{machine.bin}:{env['PATH']}",
+        "HINDSIGHT_EMBED_API_DATABASE_URL": machine.postgres.url,
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+    }
+
+    def running() -> list[Path]:
+        """Processes that have this test's HOME."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if f"HOME={tmp_path}\0".encode() in (process / "environ").read_bytes():
+                    found.append(process)
+        return found
+
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", LEFT_STARTING, str(home)], env=env, check=True, timeout=60)
+    told("left starting: ended", time.monotonic() - began)
+    assert running()
+    while running() and time.monotonic() < began + 200:
+        time.sleep(0.5)
+    told("left starting: gone", time.monotonic() - began)
+    assert running() == []
 
 
 def _copy_ours(folder: Path, machine: Machine) -> None:
