@@ -347,7 +347,13 @@ class MemoryManager:
             self._writes.flush(timeout / 5)
         except sqlite3.Error as exc:
             log.error("the outbox can't be read at the end: %s", exc)
-        self._writes.stop(timeout / 15)
+        finally:  # also when Ctrl-C ends the wait for writes
+            self._writes.stop(timeout / 15)
+            self._close_all(until)
+
+    # ----------------------------------------------------------------- private
+
+    def _close_all(self, until: float) -> None:
         instances = [instance for held in reversed([*self._roster]) for instance in held.close()]
         for position, instance in enumerate(instances):
             left = max(0.0, until - time.monotonic())
@@ -357,8 +363,6 @@ class MemoryManager:
             held.vitals.report()
         self._observers.stop(min(1.0, max(0.0, until - time.monotonic())))
         self._writes.outbox.close()
-
-    # ----------------------------------------------------------------- private
 
     def _emit(self, kind: str, data: Mapping[str, Any]) -> None:
         self._observers.emit(kind, data)

@@ -12,6 +12,9 @@ from hermes_core.sessions.records import CompletedTurn
 _PROVIDERS, _ACCOUNTS = "recipients_of_turns", "accounts_of_turns"
 """Keys in state_meta: the first turn's key and the name, or the account, of each stretch of turns, as JSON."""
 
+MOST = 500
+"""Stretches that are kept: two processes with different settings begin one with every other turn."""
+
 Stretches = list[tuple[int, str | None]]
 
 
@@ -28,7 +31,7 @@ def note(sessions: SessionDB, provider: str, account: str | None) -> None:
         stretches = _stretches(sessions, key)
         if not stretches or stretches[-1][1] != value:
             stretches.append((sessions.last_turn_key() + 1, value))
-            sessions.set_meta(key, json.dumps(stretches))
+            sessions.set_meta(key, json.dumps(stretches[-MOST:]))
 
 
 def recipient_of(sessions: SessionDB) -> Callable[[CompletedTurn], Recipient]:

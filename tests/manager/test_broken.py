@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -281,6 +282,24 @@ def test_a_coroutine_that_initializes_at_the_end_is_cancelled_and_shut_down(
     manager.initialize_all(A)
     manager.shutdown_all(5)
     assert told == ["cancelled", "shut down"]
+
+
+def test_ctrl_c_at_the_end_ends_the_wait_for_writes_and_not_the_shutdown(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    gate = provider.gates["sync_turn"] = threading.Event()
+    manager = open_manager(provider)
+    manager.initialize_all(A)
+    manager.sync_all(make_turn("t1"), A)
+    assert provider.wait_for("sync_turn")
+
+    def press() -> None:
+        signal.raise_signal(signal.SIGINT)
+        gate.set()
+
+    threading.Timer(0.1, press).start()
+    with pytest.raises(KeyboardInterrupt):
+        manager.shutdown_all(10)
+    assert provider.hooks[-1] == "shutdown"
 
 
 def test_a_recall_under_way_at_the_end_holds_up_no_shutdown(open_manager: OpenManager) -> None:
