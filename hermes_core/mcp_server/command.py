@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
 import uuid
 
 import click
@@ -69,7 +71,24 @@ def _serve(memory: Memory, user_id: str, platform: str, port: int | None) -> Non
     else:
         from hermes_core.mcp_server.server import serve_stdio
 
+        _leave_at_sigterm(memory)
         serve_stdio(surface)
+
+
+def _leave_at_sigterm(memory: Memory) -> None:
+    """Close the memory and leave, beside the thread that waits for standard input, which nothing else would end."""
+
+    def close() -> None:
+        try:
+            memory.close(CLOSE_TIMEOUT)
+        finally:
+            os._exit(128 + signal.SIGTERM)
+
+    def told(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        threading.Thread(target=close).start()
+
+    signal.signal(signal.SIGTERM, told)
 
 
 def _serve_http(memory: Memory, surface: Surface, port: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -245,6 +246,27 @@ def test_a_server_that_is_told_to_stop_closes_its_memory(http_server: Server) ->
     (process,) = http_server.processes
     process.terminate()
     assert process.wait(timeout=10) == 0
+    assert (http_server.home.path / "shut.down").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_a_server_on_standard_input_that_is_told_to_stop_closes_its_memory(http_server: Server) -> None:
+    http_server.use_gated_provider()
+    command = [sys.executable, *HERMES, "--home", str(http_server.home.path), "mcp"]
+    hello = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "0"},
+    }
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        process.stdin.write(json.dumps(asked) + "\n")
+        process.stdin.flush()
+        assert "serverInfo" in process.stdout.readline()
+        process.terminate()
+        process.wait(timeout=10)
     assert (http_server.home.path / "shut.down").exists()
 
 
