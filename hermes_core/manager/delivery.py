@@ -10,7 +10,8 @@ process dies. How a row fares:
                       ends, and with it the lock; so it is also after the manager was shut down
     not noted         a full disk kept what became of it from being stored: in doubt as well, until that is on disk
     breaker open      nothing is sent until it may be probed, then with another session's row first
-    another account   parked: it was recorded for settings that are no longer in use
+    another account   parked: it was recorded for settings that are no longer in use; one that is newer than ours
+                      is left to the process that has them
 """
 
 from __future__ import annotations
@@ -276,6 +277,9 @@ class Drainer:
             self._unready |= {row.session_id}
             return 0.0 if self._held.per_session else IDLE_POLL
         if row.fingerprint not in (self._held.fingerprint, ANY_ACCOUNT):  # that of its start
+            if row.created_at > self._held.account_since:
+                self._unready |= {row.session_id}  # of a process that lives, and has that account
+                return 0.0
             return self._park(row, "recorded for another account")
         flight = instance.submit(row.hook, arguments, partial(self._came_back, row))
         outcome = flight.wait()

@@ -27,7 +27,8 @@ class Held:
 
     `schemas` are the tools that it offers, before names are compared. `busy(session_id)` says whether writes of that
     session still wait; such an instance is not closed. `on_start` is told when an `initialize` has ended. `account` is
-    asked for the `fingerprint` again whenever one begins, because it reads the settings as they are then.
+    asked for the `fingerprint` again whenever one begins, because it reads the settings as they are then; it has been
+    this one since `account_since`.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Held:
     ) -> None:
         self.builtin = builtin
         self.fingerprint = fingerprint
+        self.account_since = 0.0
         self._account = account
         self.schemas: tuple[dict[str, Any], ...] = ()
         self.warnings: list[str] = []
@@ -171,7 +173,9 @@ class Held:
 
     def _tell_account(self) -> None:
         if self._account is not None:
-            self.fingerprint = self._account()
+            found = self._account()
+            if found != self.fingerprint or not self.account_since:
+                self.fingerprint, self.account_since = found, self._terms.wall()
 
     def _on_start(self) -> None:
         self.on_start()

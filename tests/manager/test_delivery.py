@@ -360,6 +360,27 @@ def test_the_account_is_the_one_of_the_settings_that_the_provider_was_started_wi
     assert provider.taken == ["t2"]
 
 
+def test_two_processes_with_an_account_each_send_what_is_their_own(
+    open_manager: OpenManager, clock: Clock
+) -> None:
+    one, other = Backend(), Backend()
+    managers = []
+    for provider, account in ((one, "url-1"), (other, "url-2")):
+        manager = open_manager()
+        manager.add_provider(provider, fingerprint=lambda account=account: account)
+        managers.append(start(manager))
+    one.down = BackendUnavailable("for a moment")
+    clock.advance(1)
+    managers[0].sync_all(make_turn("t1"), A)
+    assert until(lambda: one.tries == ["t1"])
+    managers[1].sync_all(make_turn("t2"), B)
+    assert until(lambda: other.taken == ["t2"])
+    assert managers[1].outbox.parked() == []
+    one.down = None
+    assert later(managers[0], clock, lambda: one.taken)
+    assert (one.taken, other.taken) == (["t1"], ["t2"])
+
+
 def test_an_account_that_cannot_be_told_is_a_failed_provider(open_manager: OpenManager) -> None:
     def fingerprint() -> str:
         raise ValueError("no url")
