@@ -105,11 +105,11 @@ def test_turns_of_a_crash_go_out_for_those_who_spoke(stage: Stage) -> None:
     said = [{"role": "user", "content": "Of Ann."}, {"role": "assistant", "content": "Yes."}]
     # As after a kill between state.db and outbox.
     stage.memory.sessions.append_turn("s1", said, "t1", 1)
-    here = stage.agent()
-    here.resume("s1")
+    elsewhere = Agent(stage.memory, stage.model(), platform="telegram", user_id="7", chat_id="9")
+    elsewhere.resume("s1")
     assert stage.memory.flush(10)
     (call,) = stage.provider.of("sync_turn")
-    assert call["session"].scope == ann.session.scope
+    assert call["session"].scope == ann.session.scope != elsewhere.session.scope
 
 
 @pytest.mark.parametrize("skip_memory", [False, True])
