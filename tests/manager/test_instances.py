@@ -156,15 +156,16 @@ def test_shutdown_comes_in_reverse_order_and_once(open_manager: OpenManager) -> 
 
 
 def test_no_thread_is_left_after_a_shutdown(open_manager: OpenManager) -> None:
+    before = set(threading.enumerate())
     manager = open_manager(RecordingProvider(), on_event=lambda event: None)
     manager.initialize_all(A)
     manager.prefetch_all(Query("tea"), A)
     manager.sync_all(make_turn(), A)
     manager.shutdown_all()
-    for thread in threading.enumerate():
-        if thread.name.startswith("hermes-"):
-            thread.join(5)
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("hermes-")] == []
+    started = [thread for thread in set(threading.enumerate()) - before if thread.name.startswith("hermes-")]
+    for thread in started:
+        thread.join(5)
+    assert [thread.name for thread in started if thread.is_alive()] == []
 
 
 def test_nothing_starts_after_a_shutdown(open_manager: OpenManager, per_session: type[PerSession]) -> None:
