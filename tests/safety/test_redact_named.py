@@ -1,0 +1,229 @@
+"""Secrets that only their names give away, in the ways that people, programs and files write them."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hermes_core.safety.redact import redact, redact_value
+
+ADDRESS = "https://ann:hunter22@db.example.com"
+
+
+def said_and_left(marked: str) -> tuple[str, str]:
+    """What is redacted of a text of which the secrets stand in ⟦⟧, and what must come out, with ⟦⟧ for each."""
+    found = redact(re.sub("[⟦⟧]", "", marked))
+    return re.sub(r"\[redacted:\w+\]", "⟦⟧", found), re.sub("⟦.*?⟧", "⟦⟧", marked)
+
+
+SENTENCES = [
+    "my password is ⟦hunter22⟧",
+    "My password is ⟦hunter2⟧.",
+    "the password: ⟦hunter22⟧",
+    "the password for the wifi is ⟦hunter22⟧, I think",
+    "the wifi password for the guest network: ⟦hunter22⟧",
+    "I changed my password to ⟦hunter22⟧ today",
+    "the password is now ⟦hunter22⟧",
+    "mein Passwort ist ⟦hunter22⟧",
+    "log in as ann with password ⟦hunter22⟧",
+    'my password is "⟦correct horse battery⟧"',
+    "my password is `⟦hunter⟧`",
+    "the password is “⟦hunter⟧”",
+    "**Password:** ⟦hunter22⟧",
+    "the API key is ⟦abc123def456⟧",
+    "API key: ⟦abc123def456⟧",
+    "password: api_key='⟦hunter⟧'",
+]
+COMMANDS = [
+    "tool --password ⟦hunter22⟧ --verbose",
+    "tool --password '⟦correct horse⟧'",
+    "tool --auth-token ⟦abc123def456⟧",
+    "mysql -u root -p⟦hunter⟧ shop",
+    "mysqldump -uroot -p'⟦correct horse⟧' shop",
+    "sshpass -p ⟦hunter⟧ ssh ann@db",
+    "docker login -u ann -p ⟦hunter⟧ registry.example.com",
+    "redis-cli -h db -a ⟦hunter⟧ ping",
+    "curl -u ann:⟦hunter⟧ https://db.example.com",
+    "curl https://db.example.com --user 'ann:⟦correct horse⟧'",
+    "machine db.example.com login ann password ⟦hunter⟧",
+    "machine db.example.com\n  login ann\n  password ⟦hunter⟧\n",
+]
+FILES = [
+    "<server><username>ann</username><password>⟦hunter⟧</password></server>",
+    '<db:Password type="x"> ⟦hunter⟧ </db:Password>',
+    "<password><![CDATA[⟦hunter⟧]]></password>",
+    '<user name="ann" password="⟦hunter⟧"/>',
+    '<add key="DbPassword" value="⟦hunter⟧"/>',
+    '<property name="connection.password">⟦hunter⟧</property>',
+    '<input type="password" name="x" value="⟦hunter⟧">',
+    '{"password": ⟦12345678⟧}',
+    '{"tokens": ["⟦abc123def456⟧", "⟦def456abc123⟧"]}',
+    '{"name": "DB_PASSWORD", "value": "⟦hunter⟧"}',
+    "- name: DB_PASSWORD\n  value: ⟦hunter22⟧",
+    "db:\n  password:\n    - ⟦hunter22⟧\n    - ⟦hunter33⟧\n  port: 54321",
+    "credentials:\n  user: ann12345\n  main: ⟦abc123def456⟧\nother: abc123def456",
+    "[passwords]\nann = ⟦hunter22⟧\nbob = ⟦hunter33⟧\n[other]\nname = hunter44\n",
+]
+ABROAD = [
+    "passwort: ⟦hunter22⟧",
+    "Kennwort = ⟦geheim⟧",
+    "API-Schlüssel: ⟦abc123def456⟧",
+    "mot de passe : ⟦hunter22⟧",
+    "clé API : ⟦abc123def456⟧",
+    "contraseña: ⟦hunter22⟧",
+    "contrasen\u0303a: ⟦hunter22⟧",
+    "DB_SENHA=⟦hunter⟧",
+    "chave da API: ⟦abc123def456⟧",
+    "parola d'ordine: ⟦hunter22⟧",
+    "wachtwoord: ⟦hunter22⟧",
+    "hasło: ⟦hunter22⟧",
+    "Пароль: ⟦hunter22⟧",
+    "密码：⟦abc12345⟧",
+    "数据库密码: ⟦abc12345⟧",
+    "パスワード：「⟦abc12345⟧」",
+    "비밀번호: ⟦abc12345⟧",
+    "password：⟦abc12345⟧",
+]
+
+
+@pytest.mark.parametrize("marked", [*SENTENCES, *COMMANDS, *FILES, *ABROAD])
+def test_a_secret_that_only_its_name_gives_away_is_taken_out_and_nothing_else(marked: str) -> None:
+    found, wanted = said_and_left(marked)
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password is required; the password is too short; the password 'must' be long",
+        "my password is stored in 1Password and the token is base64-encoded",
+        "the password was changed 2023-05-04 and is sha256-hashed, 12characters",
+        "give the password to bob1990x",
+        "I forgot my password. The commit is 1fd4393a8e",
+        "the token count is 12000tokens",
+        "mysql -p shop2024; mysql -P 3306; ls -p folder99; curl -u $USER:$PASS x",
+        "tool --password PASSWORD --token <token>, use --token to give it",
+        '{"tokens": ["the", "quick"], "max_tokens": 128000}, "input_tokens": 123456789',
+        "<token>the</token><label>Password</label><input type='password' value=''>",
+        "password:\n  type: string\n  minLength: 12",
+        "secrets:\n  created_at: 2023-01-01T00\n  user: ann12345",
+        "clave=valor, key: value, der Schlüssel: liegt unter der Matte, l'enclave=abc123def456",
+        "密码：请在这里输入",
+        "kpasswd 464/tcp",
+        "token, value = get_token(value)",
+        "token: LoopToken = threading.current_token",
+        "use `?api_key=`, or `token=`",
+    ],
+)
+def test_what_only_stands_beside_a_name_stays(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_json_values_under_a_secrets_name_go_whatever_their_type() -> None:
+    value = {
+        "password": 12345678,
+        "tokens": ["abc123def456", "word"],
+        "secrets": {"db": "hunter22a", "user": "ann12345"},
+        "env": [{"name": "DB_PASSWORD", "value": "hunter"}],
+        "passwort": "hunter",
+        "max_tokens": 128000,
+        "token": True,
+        "password_schema": {"type": "string"},
+    }
+    assert redact_value(value) == {
+        "password": "[redacted:password]",
+        "tokens": ["[redacted:token]", "word"],
+        "secrets": {"db": "[redacted:secret]", "user": "ann12345"},
+        "env": [{"name": "DB_PASSWORD", "value": "[redacted:password]"}],
+        "passwort": "[redacted:password]",
+        "max_tokens": 128000,
+        "token": True,
+        "password_schema": {"type": "string"},
+    }
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.sampled_from(["hunter22", "abc123def456", ADDRESS]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["name", "value", "password", "tokens", "user", "x"]), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(JSON)
+def test_any_json_can_be_redacted_and_a_second_time_changes_nothing(value: Any) -> None:
+    once = redact_value(value)
+    assert redact_value(once) == once
+    assert ADDRESS not in json.dumps(once)
+
+
+PIECES = [
+    *(re.sub("[⟦⟧]", "", one) for one in (*SENTENCES, *COMMANDS, *FILES, *ABROAD)),
+    *("password", "passwords", "token", "密码", "clave", "[redacted:password]", "[redacted:token]"),
+    *(
+        " is ",
+        ": ",
+        "=",
+        "：",
+        " ",
+        "\n",
+        "\n  ",
+        '"',
+        "'",
+        "`",
+        "[",
+        "]",
+        "<",
+        ">",
+        "</",
+        "value=",
+        " -p",
+        "--",
+    ),
+    *("hunter22", "abc123def456", "12345678", "curl -u a:", "mysql ", "machine a login b ", "set "),
+]
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=10))
+def test_redacting_twice_is_redacting_once(pieces: list[str]) -> None:
+    once = redact("".join(pieces))
+    assert redact(once) == once
+
+
+@given(st.lists(st.sampled_from([*PIECES[-14:], *PIECES[-31:-18]]) | st.text(max_size=6), max_size=10))
+def test_a_text_without_names_programs_and_formats_stays(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    if not re.search("(?i)pass|pwd|secret|token|key|credential|clave|密码|mysql|curl|//", text):
+        assert redact(text) == text
+
+
+@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=3))
+@settings(max_examples=10, deadline=None)
+def test_four_times_the_text_takes_about_four_times_the_work(pieces: list[str]) -> None:
+    unit = "".join(pieces)
+    short, long = (_seconds((unit * (size // len(unit) + 1))[:size]) for size in (8192, 32768))
+    assert long < 0.02 or long / short < 10  # 16 were it quadratic
+
+
+def _seconds(text: str) -> float:
+    """CPU time of this thread, the least of three; a text of this length is not remembered."""
+    times = []
+    for _ in range(3):
+        start = time.thread_time()
+        redact(text)
+        times.append(time.thread_time() - start)
+    return min(times)
