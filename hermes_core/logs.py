@@ -19,7 +19,8 @@ from typing import Any, Literal
 from hermes_core.contract.values import Event
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
-from hermes_core.safety.redact import redact, redact_value
+from hermes_core.safety.redact import redact_value
+from hermes_core.safety.terminal import json_line
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked
 
 Level = Literal["info", "warning", "error"]
@@ -53,15 +54,16 @@ class LogFile:
     def write(self, level: Level, kind: str, data: Mapping[str, Any], at: float | None = None) -> bool:
         """Append one line with the secrets taken out. Whether it is in the file."""
         moment = datetime.fromtimestamp(self._clock() if at is None else at, UTC)
-        clean = redact_value({str(key): _shortened(value) for key, value in data.items()})
+        clean = redact_value({str(key): value for key, value in data.items()})
         assert isinstance(clean, dict)
+        clean = {key: _shortened(value) for key, value in clean.items()}  # half a key does not look like one
         head = {
             "at": moment.isoformat(timespec="milliseconds"),
             "level": level,
             "kind": kind,
             "pid": os.getpid(),
         }
-        line = json.dumps({**clean, **head}, ensure_ascii=False, default=str)
+        line = json_line(json.dumps({**clean, **head}, ensure_ascii=False, default=str))
         try:
             self._append(f"{line}\n".encode(errors="replace"))
         except (OSError, StorageError):
@@ -131,7 +133,7 @@ class LogHandler(logging.Handler):
         level: Level = "info"
         if record.levelno >= logging.WARNING:
             level = "error" if record.levelno >= logging.ERROR else "warning"
-        self._file.write(level, "log", {"logger": record.name, "message": redact(message)}, record.created)
+        self._file.write(level, "log", {"logger": record.name, "message": message}, record.created)
 
 
 @contextlib.contextmanager
@@ -154,13 +156,14 @@ def _shortened(value: Any) -> Any:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+        data = path.read_bytes()
     except FileNotFoundError:
         return []
     except OSError as exc:
         raise StorageError(
             f"can't read {str(path)!r}: {exc.strerror or exc}", "check its owner and mode"
         ) from exc
+    return [line.decode(errors="replace") for line in data.split(b"\n") if line.strip()]
 
 
 def _parsed(line: str) -> dict[str, Any]:

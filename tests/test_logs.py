@@ -97,6 +97,34 @@ def test_a_broken_line_is_shown_and_hides_no_other(log: LogFile) -> None:
     assert [line["kind"] for line in log.read()] == ["before", "unreadable", "after"]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_what_is_logged_never_begins_a_line_of_its_own(log: LogFile, end: str) -> None:
+    said = f"it broke{end}{json.dumps({'at': '', 'level': 'error', 'kind': 'forged', 'pid': 1})}"
+    with logging_to(log):
+        logging.getLogger("some.sdk").error(said)
+    assert len(log.path.read_text().splitlines()) == 1
+    assert [line["message"] for line in log.read()] == [said]
+
+
+def test_a_line_of_another_program_may_hold_any_sign(log: LogFile) -> None:
+    """Lines end at "\\n" alone, as JSON escapes that one and may leave U+2028 as it is."""
+    written = {"at": "", "level": "info", "kind": "x", "pid": 1, "text": "a\u2028b\x85c"}
+    log.path.parent.mkdir(parents=True)
+    log.path.write_text(json.dumps(written, ensure_ascii=False) + "\n")
+    assert log.read() == [written]
+
+
+def test_nothing_in_the_file_drives_a_terminal_that_shows_it(log: LogFile) -> None:
+    log.write("error", "x", {"title": "\x1b[31m \x9b2J \u202e"})
+    assert log.path.read_text().isascii()
+    assert log.read()[0]["title"] == "\x1b[31m \x9b2J \u202e"
+
+
+def test_a_key_at_the_cut_of_a_long_text_is_not_left_in_half(log: LogFile) -> None:
+    log.write("error", "x", {"error": "." * 1985 + " " + KEY})
+    assert KEY[:12] not in log.path.read_text()
+
+
 def test_a_log_that_cant_be_written_stops_nobody(hermes_home: HermesHome) -> None:
     hermes_home.path.mkdir()
     hermes_home.logs.write_text("in the way")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -13,11 +12,9 @@ import click
 from hermes_core.contract.values import Session
 from hermes_core.kit.commands import command_home
 from hermes_core.kit.text import fold_space, printable
+from hermes_core.safety.terminal import json_line
 
 Row = TypeVar("Row")
-
-# JSON escapes the C0 controls only. These drive a terminal too, or have no bytes in UTF-8.
-_ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 words_argument = click.argument("words", nargs=-1, required=True)
@@ -67,7 +64,7 @@ def print_facts(told: Mapping[str, Any], as_json: bool) -> None:
 def print_json(value: Any, *, compact: bool = False) -> None:
     """One JSON document on standard output, any script as it is; a dataclass as an object."""
     text = json.dumps(_plain(value), ensure_ascii=False, indent=None if compact else 2)
-    click.echo(_ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    click.echo(json_line(text))
 
 
 def _said(value: Any) -> str:

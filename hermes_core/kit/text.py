@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from hermes_core.contract.values import Recall, RecallItem
 from hermes_core.recall.rank import count_tokens
+from hermes_core.safety.terminal import printable as printable
 
 # Words of agreement, greeting and thanks in the languages our users write most. A message made of nothing else asks
 # for nothing that memory could answer.
@@ -21,9 +22,6 @@ ciao 好 好的 谢谢 你好 是 不 嗯 はい いいえ ありがとう こ�
 """
 _TRIVIAL = frozenset(_TRIVIAL_WORDS.split())
 _LONGEST_TRIVIAL = 6
-_DRIVES_TERMINAL = re.compile(
-    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
-)
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
@@ -54,15 +52,6 @@ def utc_time(at: float) -> str:
     if not at:
         return ""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def printable(text: str) -> str:
-    """The text without what drives a terminal: control characters, and those that turn the direction of a line.
-
-    >>> printable("red \\x1b[31m, back \\u202e")
-    'red \N{REPLACEMENT CHARACTER}[31m, back \N{REPLACEMENT CHARACTER}'
-    """
-    return _DRIVES_TERMINAL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def clip(text: str, limit: int) -> str:

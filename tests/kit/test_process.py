@@ -52,6 +52,11 @@ def test_lines_are_its_json_values_and_noise_is_left_out() -> None:
     assert list(run([PYTHON, "-c", code], timeout=10).lines()) == [{"a": 1}, [2]]
 
 
+def test_a_value_may_hold_signs_at_which_other_programs_end_a_line() -> None:
+    code = r"print('[\"a\u2028b\x85c\"]')"
+    assert list(run([PYTHON, "-X", "utf8", "-c", code], timeout=10).lines()) == [["a\u2028b\x85c"]]
+
+
 def test_values_are_those_of_one_json_text_over_many_lines_too() -> None:
     code = "import json; print(json.dumps({'a': [1, {'b': 2}]}, indent=2))"
     assert run([PYTHON, "-c", code], timeout=10).values() == [{"a": [1, {"b": 2}]}]
