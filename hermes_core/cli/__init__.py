@@ -69,9 +69,9 @@ class Failure(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the one line."""
-        from hermes_core.kit.text import printable
+        from hermes_core.safety.terminal import hanging
 
-        message = f"error: {printable(self.format_message())}"
+        message = f"error: {hanging(self.format_message())}"
         click.secho(message, fg="red", err=True, file=file, color=self.show_color)
 
 
@@ -207,9 +207,9 @@ class _ToTerminal(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record."""
-        from hermes_core.kit.text import printable
+        from hermes_core.safety.terminal import hanging
 
-        click.echo(printable(f"{record.levelname.lower()}: {record.name}: {self.format(record)}"), err=True)
+        click.echo(hanging(f"{record.levelname.lower()}: {record.name}: {self.format(record)}"), err=True)
 
 
 def _active_provider(ctx: click.Context) -> tuple[str, ...]:

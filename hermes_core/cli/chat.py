@@ -35,9 +35,9 @@ from hermes_core.cli.output import json_option, print_json, warn
 from hermes_core.cli.voice import Voice
 from hermes_core.errors import HermesError
 from hermes_core.home import HermesHome
-from hermes_core.kit.text import printable
 from hermes_core.logs import LogFile
 from hermes_core.memory import Memory, open_memory
+from hermes_core.safety.terminal import hanging
 
 CLOSE_SECONDS = 6.0
 """For the providers at the end; with `agent.flush_seconds` it stays within the 15 that a SIGTERM leaves."""
@@ -163,7 +163,7 @@ def _converse(talk: Chat) -> None:
         except KeyboardInterrupt:
             talk.voice.aside("stopped")
         except HermesError as exc:
-            click.secho(f"error: {printable(str(exc))}", fg="red", err=True)
+            click.secho(f"error: {hanging(str(exc))}", fg="red", err=True)
         talk.claim.move(talk.agent.session.id)
 
 
@@ -225,7 +225,7 @@ def _tell(talk: Chat, result: TurnResult) -> None:
             talk.voice.aside(f"recalled from {label}:\n{text}")
     if result.outcome == "failed":
         for problem in result.problems:
-            click.secho(f"error: {printable(problem)}", fg="red", err=True)
+            click.secho(f"error: {hanging(problem)}", fg="red", err=True)
     else:
         warn(result.problems)
 

@@ -18,6 +18,7 @@ from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import SessionError
 from hermes_core.kit.text import printable
 from hermes_core.memory import Memory
+from hermes_core.safety.terminal import hanging
 
 LAST = "last"
 
@@ -163,7 +164,7 @@ def _skills(talk: Chat, argument: str) -> None:
     rows = [(f"{skill.category}/{skill.name}", skill.document.description) for skill in found]
     print_table("", ("skill", "for"), rows, "no skills yet")
     for problem in skills.problems() if skills is not None else []:
-        click.secho(f"warning: {printable(problem)}", fg="yellow", err=True)
+        click.secho(f"warning: {hanging(problem)}", fg="yellow", err=True)
 
 
 def _recall(talk: Chat, argument: str) -> None:

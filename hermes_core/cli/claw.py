@@ -176,9 +176,9 @@ def _finish(report: Report, as_json: bool, text: str) -> None:
     if report.executed:
         click.echo(_counts(report))
         for step in report.next_steps():
-            click.echo(f"- {step}")
+            click.echo(printable(f"- {step}"))
     if text:
-        click.echo(text)
+        click.echo(printable(text))
 
 
 def _errors(report: Report) -> list[str]:

@@ -18,6 +18,7 @@ from hermes_core.curated.store import TARGETS, MemoryStore
 from hermes_core.errors import HermesError
 from hermes_core.kit.text import printable
 from hermes_core.memory import open_memory
+from hermes_core.safety.terminal import hanging
 
 
 @dataclass(slots=True)
@@ -80,4 +81,4 @@ def _curate(
     except HermesError as exc:
         report.refused = str(exc)
         if not quiet:
-            click.secho(f"error: {report.target}: {printable(report.refused)}", fg="red", err=True)
+            click.secho(f"error: {report.target}: {hanging(report.refused)}", fg="red", err=True)

@@ -105,5 +105,8 @@ def _line(finding: Finding, width: int) -> Text:
     sign, colour = _SIGNS[finding.state]
     remedy = f"  -> {printable(finding.remedy)}" if finding.remedy else ""
     return Text.assemble(
-        (f"{sign:<8}", colour), f"{finding.what:<{width}}  ", printable(finding.detail), (remedy, "bold")
+        (f"{sign:<8}", colour),
+        f"{printable(finding.what):<{width}}  ",
+        printable(finding.detail),
+        (remedy, "bold"),
     )

@@ -22,6 +22,7 @@ from hermes_core.importers import FORMATS, Skip, Skipped, stream_file
 from hermes_core.importers.detect import Format
 from hermes_core.importers.run import Imported, import_sessions
 from hermes_core.importers.values import StreamedSession
+from hermes_core.kit.text import printable
 from hermes_core.memory import Memory, open_memory
 
 
@@ -57,7 +58,7 @@ def import_command(ctx: click.Context, file: Path, file_format: Format, as_json:
         )
         for skip in done.skipped:
             if not skip.fault:
-                click.echo(f"left out: {_told(skip)}")
+                click.echo(printable(f"left out: {_told(skip)}"))
     if not delivered:
         problems.append("some turns still wait for the provider: hermes outbox list shows them")
     finish(ctx, problems)

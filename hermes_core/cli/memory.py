@@ -250,7 +250,7 @@ def _show_status(report: Status) -> None:
     chosen = report.selected.name if report.selected else ""
     others = [e.name for e in report.installed if e.installed and e.state == "idle" and e.name != chosen]
     if others:
-        click.echo(f"also installed: {', '.join(others)}; hermes memory setup chooses")
+        click.echo(printable(f"also installed: {', '.join(others)}; hermes memory setup chooses"))
 
 
 def _provider_rows(

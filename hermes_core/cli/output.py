@@ -17,6 +17,7 @@ from hermes_core.cli import DEGRADED
 from hermes_core.kit.cli import json_option, print_json
 from hermes_core.kit.text import printable
 from hermes_core.kit.times import local_time
+from hermes_core.safety.terminal import hanging
 
 __all__ = ["console", "finish", "json_option", "moment", "print_json", "print_table", "seconds_of", "warn"]
 
@@ -35,7 +36,7 @@ def console() -> Console:
 def warn(problems: Iterable[str]) -> None:
     """Say on standard error what is configured and does not work."""
     for problem in problems:
-        click.secho(f"warning: {printable(problem)}", fg="yellow", err=True)
+        click.secho(f"warning: {hanging(problem)}", fg="yellow", err=True)
 
 
 def finish(ctx: click.Context, problems: Sequence[str], *, failed: bool = False) -> None:
@@ -64,7 +65,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
 
 
 def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in columns:
         # The first column is what a person gives to the next command.
         table.add_column(column, overflow="fold", no_wrap=column == columns[0])

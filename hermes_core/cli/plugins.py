@@ -21,6 +21,7 @@ from hermes_core.cli.export import export
 from hermes_core.cli.output import json_option, print_json, print_table, warn
 from hermes_core.config import load_config
 from hermes_core.home import HermesHome, expanded
+from hermes_core.kit.text import printable
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.discover import discover, select
 from hermes_core.loader.entry import BUNDLED, LoadControl, ProviderEntry, normalised
@@ -84,7 +85,7 @@ def install(
     if as_json:
         print_json(now)
     for entry in () if as_json else now:
-        click.echo(f"{entry.name} {entry.version} ({entry.distribution}): {entry.state}")
+        click.echo(printable(f"{entry.name} {entry.version} ({entry.distribution}): {entry.state}"))
     if not now:
         raise Failure(
             f"installed, but no memory provider came with {', '.join(wanted)}; "

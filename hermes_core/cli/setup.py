@@ -177,7 +177,7 @@ def _ask_setting(answers: Answers, field: Field) -> Any:
         try:
             value = read_value(field, raw)
         except ConfigError as exc:
-            click.echo(str(exc))
+            click.echo(printable(str(exc)))
             continue
         return None if value == present else value
 
@@ -207,7 +207,7 @@ def _ask_secret(home: HermesHome, field: Field) -> str | None:
 
 
 def _explain(field: Field) -> None:
-    parts = [printable(field.help).rstrip(".")] if field.help else []
+    parts = [field.help.rstrip(".")] if field.help else []
     if field.minimum is not None or field.maximum is not None:
         parts.append(
             f"from {field.minimum or 0:g}{f' to {field.maximum:g}' if field.maximum is not None else ''}"
@@ -215,7 +215,7 @@ def _explain(field: Field) -> None:
     if field.url:
         parts.append(f"get it at {field.url}")
     if parts:
-        click.echo("; ".join(parts))
+        click.echo(printable("; ".join(parts)))
 
 
 def _show_saved(saved: Sequence[Saved]) -> None:
@@ -229,9 +229,8 @@ def _try(home: HermesHome, loaded: Loaded, *, ask: bool) -> None:
     with console().status("trying it"):
         findings = try_out(home, loaded)
     for finding in findings:
-        click.echo(
-            f"{'FAILED' if finding.failed else finding.state}  {finding.what}: {printable(finding.detail)}"
-        )
+        state = "FAILED" if finding.failed else finding.state
+        click.echo(printable(f"{state}  {finding.what}: {finding.detail}"))
     wrong = [finding for finding in findings if finding.failed]
     if wrong and not (ask and click.confirm("It does not work yet. Make it the active one all the same?")):
         raise SetupFailed(

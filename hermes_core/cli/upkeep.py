@@ -14,6 +14,7 @@ from hermes_core.cli import home_of
 from hermes_core.cli.output import json_option, moment, print_json, print_table, seconds_of
 from hermes_core.config import load_config
 from hermes_core.errors import SessionError
+from hermes_core.kit.text import printable
 from hermes_core.memory import Memory, open_memory
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.repair import repair as repair_store
@@ -49,7 +50,7 @@ def check(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json({"ok": not faults, "faults": faults})
     else:
-        click.echo("\n".join(faults) or "The store is whole.")
+        click.echo(printable("\n".join(faults)) or "The store is whole.")
     if faults:
         ctx.exit(1)
 

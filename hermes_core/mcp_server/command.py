@@ -17,6 +17,7 @@ from hermes_core.errors import ConfigError
 from hermes_core.kit.commands import command_home
 from hermes_core.mcp_server.surface import Surface
 from hermes_core.memory import Memory, open_memory
+from hermes_core.safety.terminal import hanging
 
 CLOSE_TIMEOUT = 1.5
 """Seconds for providers to end. Clients kill a server that has not ended two seconds after they closed its input; what
@@ -65,7 +66,7 @@ def _serve(memory: Memory, user_id: str, platform: str, port: int | None) -> Non
     )
     surface = Surface(memory, session)
     for problem in memory.problems():
-        click.secho(f"warning: {problem}", fg="yellow", err=True)
+        click.secho(f"warning: {hanging(problem)}", fg="yellow", err=True)
     if port is not None:
         _serve_http(memory, surface, port)
     else:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import errno
 import io
 import json
+import logging
 import re
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
 from hermes_core import HermesHome
-from hermes_core.cli import Failure, main, output
+from hermes_core.cli import Failure, _show_log, main, output
 from hermes_core.config import set_value
 
 DRIVES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-NASTY = "cat \x1b]0;owned\x07 \x1b[31m red \x9b2J \x08\x08 \x7f \u202e turned \u2066"
+NASTY = "cat \x1b]0;owned\x07 \x1b[31m red \x9b2J \x08\x08 \x7f \u202e turned \u2066\nerror: forged\r\nwarning: forged"
+FORGED = re.compile("(?m)^(?:error|warning): forged")
 
 PROVIDER = f"""
 from hermes_core import MemoryProvider
@@ -62,6 +65,8 @@ COMMANDS = [
     ["recall", "cat"],
     ["providers", "--all"],
     ["outbox", "list"],
+    ["logs"],
+    ["doctor"],
 ]
 
 
@@ -76,6 +81,7 @@ def test_no_command_passes_it_on(
     for words in COMMANDS:
         result = hermes("--debug", *words, *as_json, code=None)
         assert not DRIVES.search(result.stdout + result.stderr), words
+        assert not FORGED.search(result.stderr), words
         shown += result.stdout
     assert "owned" in shown
 
@@ -94,7 +100,39 @@ def test_neither_errors_nor_warnings_pass_it_on(hermes: Any, hermes_home: Hermes
     ):
         result = hermes(*words, code=None)
         assert not DRIVES.search(result.stdout + result.stderr), words
+        assert not FORGED.search(result.stderr), words
         assert result.stdout + result.stderr
+
+
+def test_no_line_of_an_error_a_warning_or_a_log_is_forged(capsys: pytest.CaptureFixture[str]) -> None:
+    forged = "it broke\nerror: forged\r\nwarning: forged\n"
+    Failure(forged).show()
+    output.warn([forged])
+    with click.Context(main) as context:
+        _show_log(context)
+        logging.getLogger("hermes_core.some").warning("%s", forged)
+    lines = capsys.readouterr().err.split("\n")
+    assert [line for line in lines if line and not line.startswith(" ")] == [
+        "error: it broke",
+        "warning: it broke",
+        "warning: hermes_core.some: it broke",
+    ]
+
+
+def test_a_heading_is_no_markup(hermes: Any, tmp_path: Path) -> None:
+    home = tmp_path / "[red]mine[" / "home"
+    home.mkdir(parents=True)
+    assert "[red]mine[" in hermes("--home", home, "config", "list").stdout
+
+
+def test_the_names_of_folders_do_not_drive_it(hermes: Any, hermes_home: HermesHome) -> None:
+    folder = hermes_home.plugins / f"notes {NASTY.splitlines()[0].replace('/', '')}"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("broken = ")
+    set_value(hermes_home, "memory.provider", folder.name)
+    for words in (["doctor"], ["memory", "status"], ["providers", "--all"], ["memory", "setup", "--yes"]):
+        result = hermes(*words, code=None)
+        assert not DRIVES.search(result.stdout + result.stderr), words
 
 
 def test_json_is_what_was_stored(hermes: Any, data: Any, tmp_path: Path) -> None:

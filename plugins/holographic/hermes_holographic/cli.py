@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hermes_core.kit import command_home
-from hermes_core.kit.cli import json_option, limit_option, print_facts, print_rows
+from hermes_core.kit.cli import json_option, limit_option, print_facts, print_json, print_rows
 
 if TYPE_CHECKING:
     from hermes_holographic.retrieval import FactMemory
@@ -89,7 +88,7 @@ def stats(context: click.Context, user: str, as_json: bool) -> None:
 def export(context: click.Context, user: str) -> None:
     """Print every fact as a line of JSON: text, names, what it says of whom, trust, dates, what superseded it."""
     for fact in _open(context, user).history():
-        click.echo(json.dumps(fact, ensure_ascii=False))
+        print_json(fact, compact=True)
 
 
 def _open(context: click.Context, user: str) -> FactMemory:

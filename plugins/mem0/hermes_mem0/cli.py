@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_core.kit import BackendRefused
+from hermes_core.kit import BackendRefused, printable
 from hermes_core.kit.cli import json_option, limit_option, opened, print_rows, words_argument
 from hermes_mem0.settings import user_of
 
@@ -52,7 +52,7 @@ def forget(context: click.Context, ids: tuple[str, ...]) -> None:
             backend.delete(one)
         except BackendRefused as exc:
             failed = True
-            click.echo(f"{one}: {exc}", err=True)
+            click.echo(printable(f"{one}: {exc}"), err=True)
     context.exit(1 if failed else 0)
 
 
