@@ -43,7 +43,7 @@ def kit_page() -> Iterator[str]:
 def kit_section(name: str, it: Any) -> Iterator[str]:
     """One name: how it is called, its docstring, and of a class what it has."""
     yield f"### {name}\n"
-    if hasattr(errors, name):
+    if isinstance(getattr(errors, name, None), type):
         yield f"See [errors](errors.md#{name.lower()}).\n"
         return
     if isinstance(it, Field):

@@ -31,16 +31,21 @@
             └── BackendNotFound    raise in a provider: what this request names is not there
 
 A message is one lower-case sentence with the offending value in ``repr``; `remedy` says what to do. The command
-line prints both on one line and exits non-zero; any other exception is a bug and shows its traceback.
+line prints both on one line and exits non-zero; any other exception is a bug and shows its traceback. Secrets are taken
+out of a message as it is made, because it goes to people, logs, models and other programs: an address with a password, a
+key that a server quotes.
 """
 
 from __future__ import annotations
+
+from hermes_core.safety.redact import redact
 
 
 class HermesError(Exception):
     """Base of all expected failures: `message` says what is wrong, `remedy` what to do about it."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
+        message = redact(str(message))  # providers like to give the error that they caught
         super().__init__(message, remedy)
         self.message = message
         self.remedy = remedy

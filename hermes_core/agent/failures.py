@@ -56,7 +56,7 @@ def words(body: object, secret: str = "") -> str:
         text = _TAGS.sub(" ", text[:_PAGE])
     if secret:
         text = text.replace(secret, "[key]")
-    return redact(" ".join(text.split())[:_LONGEST])
+    return redact(" ".join(text[:_PAGE].split()))[:_LONGEST]  # half a key does not look like one
 
 
 def code_of(body: object) -> int:

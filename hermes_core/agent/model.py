@@ -22,6 +22,7 @@ from hermes_core.agent.answer import Answer, AnswerBuilder, Chat
 from hermes_core.agent.cancel import Cancel, relay
 from hermes_core.agent.failures import code_of, failure, pause_of, words
 from hermes_core.errors import ConfigError, ContextOverflow, ModelRefused, ModelUnavailable
+from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import storable
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class ModelSettings:
     pause: float = 0.5
 
     def __repr__(self) -> str:
-        return f"ModelSettings(base_url={self.base_url!r}, name={self.name!r})"
+        return redact(f"ModelSettings(base_url={self.base_url!r}, name={self.name!r})")
 
 
 class ChatModel(Protocol):

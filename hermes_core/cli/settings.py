@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -12,6 +12,7 @@ from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import finish, json_option, print_json, print_table
 from hermes_core.config import KEYS, Value, known_key, load_config, set_value, stored_keys, unset_value
 from hermes_core.kit.text import printable
+from hermes_core.safety.redact import redact, redact_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def list_keys(ctx: click.Context, as_json: bool) -> None:
     loaded, stored = load_config(home), stored_keys(home)
     rows = [Setting(key, _value(loaded, key), KEYS[key].default, key in stored) for key in KEYS]
     if as_json:
-        print_json(rows)
+        print_json([replace(row, value=_without_secrets(row.value)) for row in rows])
     else:
         print_table(
             str(home.config_yaml),
@@ -63,7 +64,7 @@ def list_keys(ctx: click.Context, as_json: bool) -> None:
 @_key
 @click.pass_context
 def get_key(ctx: click.Context, key: str) -> None:
-    """Print what holds for KEY, a list an item a line."""
+    """Print what holds for KEY, a list an item a line, without the password in an address."""
     _require(ctx, key)
     value = _value(load_config(home_of(ctx)), key)
     for line in value if isinstance(value, tuple) else [value]:
@@ -129,4 +130,9 @@ def _shown(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple | list):
         return ", ".join(map(str, value))
-    return "" if value is None else str(value)
+    return "" if value is None else redact(str(value))
+
+
+def _without_secrets(value: Value) -> Any:
+    """The value without the password in an address, or what else of a secret somebody put into it."""
+    return redact_value(list(value) if isinstance(value, tuple) else value)

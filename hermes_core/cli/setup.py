@@ -19,6 +19,7 @@ from hermes_core.kit.settings import read_value
 from hermes_core.kit.text import printable
 from hermes_core.loader.entry import ProviderEntry
 from hermes_core.loader.load import Loaded
+from hermes_core.safety.redact import redact
 from hermes_core.setup.answers import Answers, require, take, unkept
 from hermes_core.setup.candidate import (
     choices,
@@ -188,7 +189,13 @@ def _prompt(field: Field, shown: Any) -> Any:
         return click.confirm(label, default=bool(shown))
     kind = click.Choice([str(one) for one in field.choices]) if field.choices else str
     default = "" if shown is None else str(shown)
-    return click.prompt(label, default=default if default or not field.required else None, type=kind)
+    clean = redact(default)
+    return click.prompt(
+        label if clean == default else f"{label} [{clean}]",
+        default=default if default or not field.required else None,
+        show_default=clean == default,
+        type=kind,
+    )
 
 
 def _ask_secret(home: HermesHome, field: Field) -> str | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from hermes_core.errors import HermesError
+from hermes_core.safety.redact import redact
 
 State = Literal["ok", "note", "warning", "failed", "fixed"]
 
@@ -22,7 +23,8 @@ class Finding:
     failed   something that is configured does not work
     fixed    it was repaired; `detail` says what was done
 
-    `repair` does what is safe to do without asking and returns what it did.
+    `repair` does what is safe to do without asking and returns what it did. Secrets are taken out of what is told: a
+    provider's own test likes to name the address that it asked.
     """
 
     what: str
@@ -30,6 +32,9 @@ class Finding:
     detail: str = ""
     remedy: str = ""
     repair: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "detail", redact(self.detail))
 
     @property
     def failed(self) -> bool:

@@ -19,7 +19,7 @@ from hermes_core.logs import LogFile
 from hermes_core.manager.health import ProviderHealth
 from hermes_core.manager.outbox import Backlog
 from hermes_core.memory import Memory
-from hermes_core.safety.redact import redact_value
+from hermes_core.safety.redact import redact, redact_value
 
 Origin = Literal["environment", ".env", "file", "default", ""]
 
@@ -83,7 +83,9 @@ def _line(field: Field, settings: Settings, credentials: Credentials, missing: s
     source: Origin = ""
     if value not in (None, ""):
         source = _origin(field, settings, credentials)
-    shown = credentials.masked(field.env) if field.secret and field.env and value else _shown(value)
+    shown = _shown(value)
+    if field.secret and value:
+        shown = credentials.masked(field.env) if field.env else "***"
     return SettingLine(
         field.name, shown, source, field.env, field.url, field.help, field.secret, field.name in missing
     )
@@ -101,7 +103,7 @@ def _shown(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, dict | list):
         return json.dumps(redact_value(value), ensure_ascii=False)
-    return "" if value is None else str(value)
+    return "" if value is None else redact(str(value))
 
 
 def health_of(memory: Memory) -> ProviderHealth | None:

@@ -12,6 +12,7 @@ import click
 from hermes_core.contract.values import Session
 from hermes_core.kit.commands import command_home
 from hermes_core.kit.text import fold_space, printable
+from hermes_core.safety.redact import redact_value
 from hermes_core.safety.terminal import json_line
 
 Row = TypeVar("Row")
@@ -53,7 +54,8 @@ def print_rows(rows: Sequence[Row], as_json: bool, line: Callable[[Row], str]) -
 
 
 def print_facts(told: Mapping[str, Any], as_json: bool) -> None:
-    """Names and what stands behind each, a line each or as JSON."""
+    """Names and what stands behind each, a line each or as JSON, without secrets: one of them may be an address."""
+    told = {name: redact_value(value) for name, value in told.items()}
     if as_json:
         print_json(told)
         return

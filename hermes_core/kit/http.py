@@ -26,6 +26,7 @@ from hermes_core.errors import (
     ProviderError,
 )
 from hermes_core.kit.text import clip, fold_space
+from hermes_core.safety.redact import redact
 
 if TYPE_CHECKING:
     import httpx
@@ -37,6 +38,7 @@ LARGEST_ANSWER = 64 * 1024 * 1024
 """Bytes of one answer. A backend that sends more is taken to be broken before it fills the memory."""
 
 LONGEST_DETAIL = 300
+_PAGE = 20_000  # characters of an answer that are looked at
 """Characters of a backend's own words that an error quotes."""
 
 _DETAIL_KEYS = ("detail", "message", "error", "error_description", "details", "title", "msg")
@@ -276,7 +278,7 @@ def detail_of(body: str) -> str:
         words = _words(json.loads(body))
     except (ValueError, RecursionError):
         words = body
-    return clip(fold_space(words), LONGEST_DETAIL)
+    return clip(redact(fold_space(words[:_PAGE])), LONGEST_DETAIL)  # half a key does not look like one
 
 
 def seconds_of(retry_after: str | float | None) -> float | None:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 from hermes_core.contract.values import Availability, Field
 from hermes_core.errors import ConfigError, StorageError
 from hermes_core.home import HermesHome
+from hermes_core.safety.redact import redact
 from hermes_core.storage.files import locked, write_atomic
 
 log = logging.getLogger(__name__)
@@ -109,7 +110,7 @@ class Settings:
 
     def _shown(self, field: Field) -> str:
         value = self._values[field.name]
-        return "***" if field.secret and value else repr(value)
+        return "***" if field.secret and value else redact(repr(value))
 
 
 def load_settings(

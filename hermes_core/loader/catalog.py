@@ -13,6 +13,7 @@ from hermes_core.loader.discover import discover, select
 from hermes_core.loader.entry import BUNDLED, Found, LoadControl, ProviderEntry
 from hermes_core.loader.foreign import Failure, attempt
 from hermes_core.loader.load import load_provider
+from hermes_core.safety.redact import redact
 
 __all__ = ["LoadControl", "ProviderEntry", "discover_providers"]
 
@@ -134,5 +135,5 @@ def _probed(
             remedy="hermes --debug shows the traceback",
         )
     if isinstance(answer, Availability) and not answer:
-        return replace(entry, state="unavailable", reason=answer.reason, remedy=answer.remedy)
+        return replace(entry, state="unavailable", reason=redact(answer.reason), remedy=answer.remedy)
     return entry if answer else replace(entry, state="unavailable", reason="it says that it can't run here")

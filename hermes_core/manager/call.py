@@ -15,6 +15,9 @@ from hermes_core.manager.results import checked
 
 Status = Literal["ok", "late", "failed", "open", "skipped"]
 
+_LONGEST = 500
+_LOOKED_AT = 20_000  # characters of a message
+
 WRONG_THREAD = (
     "a SQLite connection was opened on one lane and used on the other; "
     "open it with hermes_core.kit.Database, which gives each thread its own"
@@ -106,7 +109,7 @@ def describe(error: BaseException, redact: Callable[[Any], Any]) -> str:
     line = " ".join((text or "").split())
     if not isinstance(error, HermesError) or not line:
         line = f"{type(error).__name__}: {line}".rstrip(": ")
-    return str(redact(line[:500]))
+    return str(redact(line[:_LOOKED_AT]))[:_LONGEST]  # half a key does not look like one
 
 
 def _trace(error: BaseException, redact: Callable[[Any], Any]) -> str:

@@ -97,6 +97,7 @@ class Roster:
         return None
 
     def _refuse(self, held: Held, state: State, reason: str) -> bool:
+        reason = self._terms.redact(reason)
         log.warning(
             "memory provider %r is not active: %s", held.name, reason, extra={"event": "provider.refused"}
         )

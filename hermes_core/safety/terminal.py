@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from hermes_core.safety.redact import redact
+
 _DRIVES = "\\x7f-\\x9f\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff"
 _UNPRINTABLE = re.compile(f"[\\x00-\\x08\\x0b-\\x1f{_DRIVES}]")
 # JSON escapes the C0 controls only. At U+2028 and U+2029 other programs end a line, and half a surrogate has no UTF-8.
@@ -20,13 +22,14 @@ def printable(text: str) -> str:
 
 
 def hanging(text: str) -> str:
-    """The text fit for a terminal, its further lines indented, so that none of them passes for a line of ours.
+    """An error or a warning fit for a terminal: without secrets, and its further lines indented, so that none of them
+    passes for a line of ours.
 
     >>> print(hanging("it broke\\nerror: all is lost"))
     it broke
       error: all is lost
     """
-    return printable(text.strip("\r\n").replace("\r\n", "\n")).replace("\n", "\n  ")
+    return re.sub(r"\n(?=\S)", "\n  ", printable(redact(text).strip("\r\n").replace("\r\n", "\n")))
 
 
 def json_line(text: str) -> str:

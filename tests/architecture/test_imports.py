@@ -32,8 +32,14 @@ STEPS = [
     ("__main__",),
 ]
 STEP_OF = {room: step for step, rooms in enumerate(STEPS) for room in rooms}
-# Values and errors are for everyone, and a file of keys belongs to the file that reads them.
-TOGETHER = {("contract", "errors"), ("safety", "errors"), ("recall", "errors"), ("config", "config_keys")}
+# Values and errors are for everyone, errors tell no secrets, and a file of keys belongs to the file that reads them.
+TOGETHER = {
+    ("contract", "errors"),
+    ("safety", "errors"),
+    ("recall", "errors"),
+    ("errors", "safety"),
+    ("config", "config_keys"),
+}
 # They see public names only, and are seen by nobody.
 APART = {"testing"}
 
