@@ -35,6 +35,7 @@ LONGEST_TEXT = 2000
 
 _ERRORS = frozenset({"provider.failed", "outbox.parked", "outbox.refused"})
 _GOOD = frozenset({"provider.ready", "provider.hooks"})
+_OURS = ("hermes_", "_hermes_")
 _OWN_FIELDS = ("at", "level", "kind", "pid")
 
 
@@ -115,11 +116,20 @@ class LogFile:
         return [self.path.with_name(f"{self.path.name}.{number}") for number in range(1, KEPT + 1)]
 
 
+def concerns_memory(record: logging.LogRecord) -> bool:
+    """Whether a record is ours, a provider's of a package `hermes_NAME` or of a folder, or of anybody who warns.
+
+    What else an SDK does, such as each request, is no news of memory.
+    """
+    return record.levelno >= logging.WARNING or record.name.startswith(_OURS)
+
+
 class LogHandler(logging.Handler):
     """Writes records of Python's `logging` into a log file; those that are also events come as events."""
 
     def __init__(self, file: LogFile) -> None:
         super().__init__(logging.INFO)
+        self.addFilter(concerns_memory)
         self._file = file
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -138,14 +148,20 @@ class LogHandler(logging.Handler):
 
 @contextlib.contextmanager
 def logging_to(file: LogFile) -> Iterator[None]:
-    """Send what this program logs to the file, and nothing of it to standard error, while the block runs."""
+    """Send what this program logs to the file, and nothing of it to standard error, while the block runs.
+
+    Of ours and of providers that is what they did, of others what they warn of.
+    """
     root = logging.getLogger()
     handler = LogHandler(file)
+    before = root.level
     root.addHandler(handler)
+    root.setLevel(min(before, logging.INFO))
     try:
         yield
     finally:
         root.removeHandler(handler)
+        root.setLevel(before)
 
 
 def _shortened(value: Any) -> Any:

@@ -60,6 +60,34 @@ def test_a_program_logs_into_the_file_and_not_on_standard_error(
     assert capfd.readouterr().err == ""
 
 
+def test_what_ours_does_is_logged_and_of_others_what_went_wrong(log: LogFile) -> None:
+    root = logging.getLogger()
+    before = root.level
+    with logging_to(log):
+        for name in ("hermes_core.curated", "hermes_notes.provider", "some.sdk"):
+            logging.getLogger(name).debug("not this")
+            logging.getLogger(name).info("done by %s", name)
+        logging.getLogger("some.sdk").warning("wrong")
+    assert root.level == before
+    assert [(line["level"], line["message"]) for line in log.read()] == [
+        ("info", "done by hermes_core.curated"),
+        ("info", "done by hermes_notes.provider"),
+        ("warning", "wrong"),
+    ]
+
+
+def test_a_program_that_logs_more_itself_goes_on_doing_so(log: LogFile) -> None:
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(logging.DEBUG)
+    try:
+        with logging_to(log):
+            assert root.level == logging.DEBUG
+        assert root.level == logging.DEBUG
+    finally:
+        root.setLevel(before)
+
+
 def test_a_record_that_cant_be_formatted_is_written_as_it_stands(log: LogFile) -> None:
     LogHandler(log).emit(logging.LogRecord("some.sdk", logging.ERROR, "", 0, "%d ways", ("x",), None))
     assert log.read()[0]["message"] == "%d ways"

@@ -192,13 +192,16 @@ def _streams() -> Iterator[None]:
 
 
 def _show_log(ctx: click.Context) -> None:
-    """Let this command show all that is logged."""
+    """Let this command show all that is logged, of ours also the details."""
+    from hermes_core.logs import concerns_memory
+
     handler = _ToTerminal(logging.DEBUG)
-    logger = logging.getLogger("hermes_core")
+    handler.addFilter(concerns_memory)
+    root, logger = logging.getLogger(), logging.getLogger("hermes_core")
     before = logger.level
-    logger.addHandler(handler)
+    root.addHandler(handler)
     logger.setLevel(logging.DEBUG)
-    ctx.call_on_close(lambda: logger.removeHandler(handler))
+    ctx.call_on_close(lambda: root.removeHandler(handler))
     ctx.call_on_close(lambda: logger.setLevel(before))
 
 

@@ -44,3 +44,15 @@ def test_a_command_prints_no_log_lines_and_leaves_no_handler(hermes_home: Hermes
     assert done.stderr.count("\n") == 1
     assert "was not loaded" in LogFile(hermes_home).read()[-1]["message"]
     assert logging.getLogger().handlers == before
+
+
+def test_what_was_done_unasked_is_in_the_log_and_not_on_the_screen(hermes_home: HermesHome) -> None:
+    CliRunner().invoke(main, ["memory", "add", "Has a cat"])
+    hermes_home.memory_md.write_text("Has two cats")
+    added = CliRunner().invoke(main, ["memory", "add", "Likes rye"])
+    assert "adopted an edit of" not in added.stdout + added.stderr
+    assert "adopted an edit of" in CliRunner().invoke(main, ["logs"]).stdout
+    hermes_home.memory_md.write_text("Has three cats")
+    assert "info: hermes_core.curated.writer: adopted" in (
+        CliRunner().invoke(main, ["--debug", "memory", "add", "Likes tea"]).stderr
+    )
