@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
+from rich.text import Text
 
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import console, print_table, warn
@@ -146,7 +147,7 @@ def _install(name: str, packages: Sequence[str], *, ask: bool) -> None:
     if ask:
         click.confirm(f"{name} needs {listed}. Install it now?", default=True, abort=True)
     click.echo(f"$ {shlex.join(install_command(packages))}")
-    with console().status(f"installing {listed}"):
+    with console().status(Text(f"installing {listed}")):  # brackets are extras, and no markup
         install(packages)
     click.echo(f"installed: {listed}")
 

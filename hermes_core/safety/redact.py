@@ -119,7 +119,10 @@ _AUTHORIZATION = (
     rf"|\bx-(?:api-key|auth-token|access-token|goog-api-key)[\"']?\s{{0,4}}[:=]\s{{0,4}}[\"']?){UNSEEN}{NO_SECRET}([^\s\"',;]{{6,}})"
 )
 _BEARER = rf"(?i)(\bbearer\s{{1,4}}){UNSEEN}(?=[\w.~+/=-]{{0,200}}?[0-9])([\w.~+/=-]{{16,}})"
-_URL_PASSWORD = rf"(?<=://)([^\s/:@]{{0,100}}:){UNSEEN}(?![$<{{])([^\s/]{{1,300}})(?=@)"
+_URL_PASSWORD = (
+    rf"(?<=://)((?:\[redacted:\w+\]|{UNSEEN}[^\s/:@]{{0,100}}):){UNSEEN}(?![$<{{])([^\s/]{{1,300}})(?=@)"
+)
+_URL_USER = rf"(?<=://){UNSEEN}(?=[\w-]{{0,200}}?[0-9])[\w-]{{20,200}}(?=@)"  # a token in the place of a user
 _URL_TOKEN = rf"(?i)([?&#;](?:[a-z]{{1,12}}[_-])?(?:token|api[_-]?key|apikey|secret|password|passwd|auth|sig|signature)=){UNSEEN}{NO_SECRET}([^\s&#\"'<>]{{6,}})"
 _URL_KEY = rf"(?i)([?&]key=){UNSEEN}{NO_SECRET}([^\s&#\"'<>]{{16,}})"
 _PASSES = 8
@@ -198,6 +201,7 @@ def _has_quote(text: str) -> bool:
 def _without_urls_and_headers(text: str) -> str:
     if "://" in text:
         text = _compiled(_URL_PASSWORD).sub(r"\1[redacted:password]", text)
+        text = _compiled(_URL_USER).sub("[redacted:token]", text)
     if "=" in text:
         text = _compiled(_URL_TOKEN).sub(r"\1[redacted:token]", text)
         text = _compiled(_URL_KEY).sub(r"\1[redacted:key]", text)

@@ -171,9 +171,21 @@ def test_any_json_can_be_redacted_and_a_second_time_changes_nothing(value: Any) 
     assert ADDRESS not in json.dumps(once)
 
 
-PIECES = [
+TELLING = [
     *(re.sub("[⟦⟧]", "", one) for one in (*SENTENCES, *COMMANDS, *FILES, *ABROAD)),
-    *("password", "passwords", "token", "密码", "clave", "[redacted:password]", "[redacted:token]"),
+    *(
+        "password",
+        "passwords",
+        "token",
+        "密码",
+        "clave",
+        "[redacted:password]",
+        "[redacted:token]",
+        "https://",
+    ),
+    *("curl -u a:", "mysql ", "machine a login b "),
+]
+OTHER = [
     *(
         " is ",
         ": ",
@@ -193,9 +205,11 @@ PIECES = [
         "value=",
         " -p",
         "--",
+        "@",
     ),
-    *("hunter22", "abc123def456", "12345678", "curl -u a:", "mysql ", "machine a login b ", "set "),
+    *("hunter22", "abc123def456", "12345678", "set "),
 ]
+PIECES = [*TELLING, *OTHER]
 
 
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=10))
@@ -204,11 +218,10 @@ def test_redacting_twice_is_redacting_once(pieces: list[str]) -> None:
     assert redact(once) == once
 
 
-@given(st.lists(st.sampled_from([*PIECES[-14:], *PIECES[-31:-18]]) | st.text(max_size=6), max_size=10))
-def test_a_text_without_names_programs_and_formats_stays(pieces: list[str]) -> None:
+@given(st.lists(st.sampled_from(OTHER) | st.text(max_size=6), max_size=10))
+def test_a_text_without_names_programs_and_addresses_stays(pieces: list[str]) -> None:
     text = "".join(pieces)
-    if not re.search("(?i)pass|pwd|secret|token|key|credential|clave|密码|mysql|curl|//", text):
-        assert redact(text) == text
+    assert redact(text) == text
 
 
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=3))
