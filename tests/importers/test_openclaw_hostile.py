@@ -154,6 +154,31 @@ def test_a_process_that_dies_in_the_middle_leaves_what_a_second_run_completes(
     assert "nothing to migrate" in claw("migrate", "--yes").output
 
 
+@posix
+def test_files_whose_names_become_the_same_are_all_archived(source: Path, hermes_home: HermesHome) -> None:
+    names = ("a:b.md", "a_b.md", "a\\b.md", os.fsdecode(b"caf\xe9.md"), os.fsdecode(b"caf\xe8.md"))
+    write(source / "workspace", {name: f"text {number}\n" for number, name in enumerate(names)})
+    (source / "openclaw.json").write_text('{"browser": {"is": "text 5"}, "Browser": {"is": "text 6"}}')
+    report = migrate()
+    archive = Path(report["output_dir"], "archive")
+    kept = b"".join(data for data, _ in snapshot(archive).values())
+    assert [kept.count(f"text {number}".encode()) for number in range(7)] == [1] * 7
+    for one in report["items"]:
+        assert one["status"] != "archived" or (archive.parent / one["destination"]).exists()
+    assert "nothing to migrate" in claw("migrate", "--yes").output
+
+
+@posix
+def test_names_of_any_bytes_stay_apart_in_a_skill(source: Path, hermes_home: HermesHome) -> None:
+    names = [b"tea/caf\xe9.md", b"tea/caf\xe8.md", b"\xe9/SKILL.md", b"\xe8/SKILL.md"]
+    skills = {f"skills/{os.fsdecode(name)}": SKILL_MD + name.hex() for name in names}
+    write(source / "workspace", skills)
+    migrate("--skill-conflict", "rename")
+    kept = b"".join(data for data, _ in snapshot(hermes_home.skills).values())
+    assert [kept.count(name.hex().encode()) for name in names] == [1] * 4
+    assert "nothing to migrate" in claw("migrate", "--yes", "--skill-conflict", "rename").output
+
+
 NAMES = st.sampled_from(
     ["MEMORY.md", "USER.md", "SOUL.md", "memory/2026-01-01.md", "memory/x.md", "skills/a/SKILL.md"]
 )

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from hermes_core.errors import SkillError
@@ -89,6 +89,7 @@ class _Planner:
         self._options = options
         self._scan = scan
         self._taken = dict(here.skills)
+        self._kept: dict[str, str] = {}
 
     def items(self) -> Iterator[Item]:
         """Every item, memory first."""
@@ -138,8 +139,19 @@ class _Planner:
 
     def _archive(self, path: str, data: bytes) -> tuple[Step, ...]:
         """The step that keeps a copy, unless an earlier migration did."""
-        inner = _archive_path(path)
+        inner = self._archive_path(path, data)
         return () if (inner, digest(data)) in self._here.archived else (Archive(inner, data),)
+
+    def _archive_path(self, path: str, data: bytes) -> str:
+        """Where these bytes lie in the archive: their path without what could lead out of it.
+
+        Where that makes two names one, or a disk may that knows no case, the digest tells the later apart.
+        """
+        parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+        inner, own = PurePosixPath(re.sub(r"[\\:]", "_", "/".join(parts))), digest(data)
+        if self._kept.setdefault(str(inner).casefold(), own) != own:
+            inner = inner.with_name(f"{inner.stem}-{own[:16]}{inner.suffix}")
+        return str(inner)
 
     def _shown(self, target: Path) -> str:
         """A destination as people see it: below the home where it lies there."""
@@ -151,7 +163,7 @@ class _Planner:
             return Item(kind, file.path, reason=file.fault)
         steps = self._archive(file.path, file.data)
         status: Status = "archived" if steps else "skipped"
-        where = f"archive/{_archive_path(file.path)}"
+        where = f"archive/{self._archive_path(file.path, file.data)}"
         return Item(
             kind, file.path, where, status, reason if steps else f"{reason}; archived before", steps=steps
         )
@@ -289,12 +301,6 @@ def _named(space: Workspace, name: str) -> SourceFile | None:
     """The document of this name in any case, the usual spelling first."""
     found = sorted(key for key in space.documents if key.lower() == name)
     return space.documents[found[0]] if found else None
-
-
-def _archive_path(path: str) -> str:
-    """Where a file lies in the archive: its path without what could lead out of it."""
-    parts = [part for part in re.split(r"[\\/]", path) if part not in ("", ".", "..")]
-    return "/".join(part.replace(":", "_") for part in parts)
 
 
 def _slug(name: str) -> str:

@@ -86,8 +86,8 @@ class _Reader:
 
     def shown(self, path: Path) -> str:
         """The path as people see it: below the source where it lies there."""
-        inner = path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
-        return storable(inner)
+        inner = path.relative_to(self.root) if path.is_relative_to(self.root) else path
+        return _named_apart(inner.as_posix())
 
     def names(self, folder: Path) -> list[os.DirEntry[str]]:
         """What lies in a folder, by name, links left out; empty when it is none."""
@@ -158,10 +158,10 @@ class _Reader:
             if entry.is_dir() and (Path(entry.path) / "SKILL.md").exists():
                 top = Path(entry.path)
                 files = {
-                    storable(path.relative_to(top).as_posix()): self.file(path)
+                    _named_apart(path.relative_to(top).as_posix()): self.file(path)
                     for path in self._below(top, 0)
                 }
-                found[storable(entry.name)] = files
+                found[_named_apart(entry.name)] = files
         return found
 
     def _below(self, folder: Path, depth: int) -> Iterator[Path]:
@@ -280,6 +280,11 @@ def _rest(root: Path, known: set[str], workspaces: Sequence[Path]) -> Iterator[L
             yield Left(name, "it holds secrets", sensitive=True)
         else:
             yield Left(name, _STAYS.get(name, "it is no memory"))
+
+
+def _named_apart(name: str) -> str:
+    """A name of the disk as text, in which bytes that are no UTF-8 still tell it from others."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
