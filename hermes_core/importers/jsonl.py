@@ -19,7 +19,7 @@ from hermes_core.importers.fields import (
 from hermes_core.importers.skipped import Skipped
 from hermes_core.importers.stream import Line, lines_at, read_lines
 from hermes_core.importers.turns import each_turn
-from hermes_core.importers.values import ImportedMessage, ImportedSession, StreamedSession
+from hermes_core.importers.values import ImportedMessage, ImportedSession, ImportedTurn, StreamedSession
 
 
 @dataclass(slots=True)
@@ -48,15 +48,26 @@ def read_jsonl(path: Path) -> Iterator[StreamedSession]:
         session.numbers.append(line.number)
         session.offsets.append(line.offset)
     for name, session in told.items():
-        head = ImportedSession(f"jsonl-{name}-{session.beginning}", "jsonl", titles[name], session.started_at)
-        yield head, each_turn(_messages(path, session))
+        session_id = f"jsonl-{name}-{session.beginning}"
+        head = ImportedSession(session_id, "jsonl", titles[name], session.started_at, minted=True)
+        yield head, _Turns(path, session)
 
 
-def _messages(path: Path, told: _Told) -> Iterator[ImportedMessage]:
-    for line in lines_at(path, zip(told.numbers, told.offsets, strict=True)):
-        _, message = _message(line)
-        if message is not None:
-            yield message
+@dataclass(frozen=True, slots=True)
+class _Turns:
+    """The turns of a session, read out of the file each time that they are asked for."""
+
+    path: Path
+    told: _Told
+
+    def __iter__(self) -> Iterator[ImportedTurn]:
+        return each_turn(self._messages())
+
+    def _messages(self) -> Iterator[ImportedMessage]:
+        for line in lines_at(self.path, zip(self.told.numbers, self.told.offsets, strict=True)):
+            _, message = _message(line)
+            if message is not None:
+                yield message
 
 
 def _message(line: Line) -> tuple[str, ImportedMessage | None]:

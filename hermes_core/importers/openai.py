@@ -70,6 +70,7 @@ def _session(item: Mapping[str, Any], where: str) -> ImportedSession:
         title=read_text(item.get("title"), f"{where}, title"),
         started_at=started or next((m.timestamp for m in messages if m.timestamp is not None), None),
         turns=into_turns(messages),
+        minted=source == "openai",
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from hermes_core.contract.values import Message, Session
+from hermes_core.importers.again import as_known
 from hermes_core.importers.skipped import Skip
 from hermes_core.importers.values import ImportedMessage, ImportedTurn, StreamedSession
 from hermes_core.memory import Memory
@@ -39,7 +40,7 @@ def import_sessions(
     `on_turn` is called once a turn, for a progress bar.
     """
     total = Imported()
-    for imported, turns in sessions:
+    for imported, turns in as_known(memory.sessions, sessions):
         who = {"platform": PLATFORM, **imported.identity}
         if memory.sessions.get_session(imported.id) is not None:
             # The home's own so far, if the file, or the import, said no more before.

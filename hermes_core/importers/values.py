@@ -34,7 +34,9 @@ class ImportedTurn:
 class ImportedSession:
     """One conversation. `id` is the same each time the file is read, so that a second import adds nothing.
 
-    `identity` are fields of the contract's `Session` that the file tells: platform, user_id, parent_id and others.
+    Of one that is `minted` the program that writes the file may give another one each time: so it is also known by what
+    was said in it. `identity` are fields of the contract's `Session` that the file tells: platform, user_id, parent_id
+    and others.
     """
 
     id: str
@@ -43,7 +45,8 @@ class ImportedSession:
     started_at: float | None
     turns: tuple[ImportedTurn, ...] = ()
     identity: Mapping[str, str] = field(default_factory=dict)
+    minted: bool = False
 
 
 StreamedSession = tuple[ImportedSession, Iterable[ImportedTurn]]
-"""A session without its turns, and its turns, which are read while they are asked for; once."""
+"""A session without its turns, and its turns, which are read while they are asked for; more than once if it is `minted`."""

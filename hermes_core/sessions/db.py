@@ -297,6 +297,10 @@ class SessionDB(SessionFile):
         )
         return [records.message_of(row) for row in rows]
 
+    def beginnings(self, source: str, most: int) -> Iterator[StoredMessage]:
+        """The first messages, `most` at most, of each session of a source, one session after the other."""
+        return reads.beginnings(self._database, source, most)
+
     def get_messages_as_conversation(
         self, session_id: str, *, include_ancestors: bool = False
     ) -> list[dict[str, Any]]:

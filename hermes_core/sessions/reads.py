@@ -35,6 +35,16 @@ def around(database: Database, message_id: int, window: int, roles: Sequence[str
     return Window(tuple(shown), max(position - window, 0), max(last - position - window, 0))
 
 
+def beginnings(database: Database, source: str, most: int) -> Iterator[records.StoredMessage]:
+    """The first messages, `most` at most, of each session of a source, one session after the other."""
+    rows = database.execute(
+        f"""SELECT {records.MESSAGE_COLUMNS} FROM sessions s CROSS JOIN messages m ON m.session_key = s.key
+            WHERE s.source = ? AND m.position < ? ORDER BY s.key, m.position""",
+        (source, most),
+    )
+    return map(records.message_of, rows)
+
+
 def ended(
     database: Database, session_id: str, messages: Sequence[records.StoredMessage]
 ) -> list[records.StoredMessage]:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hermes_core import HermesHome
 from hermes_core.importers import stream_file
@@ -66,3 +71,117 @@ def test_what_was_written_anew_in_an_older_place_is_brought_in(
     assert imported(hermes_home, path, chatgpt(*anew)) == ["a", "b", "c", "d", "C", "D"]
     longer = [*anew, ("7", "e"), ("8", "f")]
     assert imported(hermes_home, path, chatgpt(*longer)) == ["a", "b", "c", "d", "C", "D", "e", "f"]
+
+
+LONG = "Where did we leave the tent after the trip to Portugal, {}?"
+
+
+def test_an_export_that_mints_ids_comes_in_once(hermes_home: HermesHome, tmp_path: Path) -> None:
+    chats = [chat("x1", [LONG, "In the garage."]), chat("x2", [LONG, "At Ann's.", "Thanks"])]
+    again = [chat("y2", [LONG, "At Ann's.", "Thanks", "Yes"]), chat("y1", [LONG, "In the garage."])]
+    older = [chat("z1", [LONG]), chat("z2", [LONG, "At Ann's."])]
+    assert stored(hermes_home, tmp_path, chats, again, older) == said(again)
+    with open_memory(hermes_home) as memory:
+        done = import_sessions(memory, stream_file(written(tmp_path, again)))
+    assert (done.turns, done.messages, done.known) == (0, 0, 3)
+
+
+def test_a_short_greeting_without_a_time_is_anybodys(hermes_home: HermesHome, tmp_path: Path) -> None:
+    one, two = [chat("x", ["Hi", "Hello!"])], [chat("y", ["Hi", "Hello!", "Who are you?"])]
+    assert stored(hermes_home, tmp_path, one, two) == said([*one, *two])
+
+
+def test_words_of_another_day_are_another_conversation(hermes_home: HermesHome, tmp_path: Path) -> None:
+    one, two = [chat("x", [LONG, "Yes"], at=1e9)], [chat("y", [LONG, "Yes"], at=1e9 + 86400)]
+    assert stored(hermes_home, tmp_path, one, two) == said([*one, *two])
+
+
+def test_one_that_was_forked_off_is_not_taken_for_the_one_that_is_in_the_file_too(
+    hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    first = [chat("x", [LONG, "b"], at=1e9)]
+    later = [chat("fork", [LONG, "b", "d"], at=1e9), chat("x", [LONG, "b", "c"], at=1e9)]
+    assert stored(hermes_home, tmp_path, first, later) == said(later)
+
+
+def test_a_conversation_that_is_twice_in_a_file_comes_in_once(
+    hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    first = [chat("x", [LONG, "b"])]
+    later = [chat("y", [LONG, "b", "c"]), chat("y", [LONG, "b", "c", "d"])]
+    assert stored(hermes_home, tmp_path, first, later) == said(later[1:])
+
+
+TALKS = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from("ab"), min_size=1, max_size=4),
+        st.lists(st.sampled_from("ab"), max_size=3),
+        st.sampled_from([1e9, 2e9]),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@given(
+    talks=TALKS,
+    new=TALKS,
+    order=st.randoms(use_true_random=False),
+    timed=st.booleans(),
+    jsonl=st.booleans(),
+    refs=st.booleans(),
+)
+def test_importing_two_exports_is_importing_the_later_one(
+    tmp_path: Path, talks: Any, new: Any, order: Any, timed: bool, jsonl: bool, refs: bool
+) -> None:
+    def export(name: str, parts: list[tuple[list[str], float]]) -> list[dict[str, Any]]:
+        return [
+            chat(name + str(i), [LONG.format(word) for word in words], at if timed else None, refs=refs)
+            for i, (words, at) in enumerate(parts)
+        ]
+
+    first = export("x", [(begun, at) for begun, _, at in talks])
+    later = [(begun + more, at) for begun, more, at in talks] + [(begun, at) for begun, _, at in new]
+    order.shuffle(later)
+    home = HermesHome(Path(tempfile.mkdtemp(dir=tmp_path)))
+    exported = export("y", later)
+    assert stored(home, tmp_path, first, exported, jsonl=jsonl) == said(exported)
+
+
+def chat(name: str, texts: list[str], at: float | None = None, refs: bool = False) -> dict[str, Any]:
+    messages = [
+        {"role": ("user", "assistant")[i % 2], "content": text}
+        | ({} if at is None else {"timestamp": at + i})
+        | ({"id": f"{name}-{i}"} if refs else {})
+        for i, text in enumerate(texts)
+    ]
+    return {"id": name, "messages": messages}
+
+
+def said(chats: list[dict[str, Any]]) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(m["content"] for m in one["messages"]) for one in chats)
+
+
+def written(folder: Path, chats: list[dict[str, Any]], *, jsonl: bool = False) -> Path:
+    path = folder / "chats.json"
+    rows = [
+        {"session": one["id"], "ref": m.get("id", ""), **{k: m[k] for k in m if k != "id"}}
+        for one in chats
+        for m in one["messages"]
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)) if jsonl else json.dumps(chats))
+    return path
+
+
+def stored(
+    home: HermesHome, folder: Path, *exports: list[dict[str, Any]], jsonl: bool = False
+) -> Counter[tuple[str, ...]]:
+    """What the conversations hold after all these files were imported."""
+    with open_memory(home) as memory:
+        for chats in exports:
+            import_sessions(memory, stream_file(written(folder, chats, jsonl=jsonl)))
+        sessions = memory.sessions.list_sessions(limit=100)
+        return Counter(
+            tuple(m.content for m in memory.sessions.get_messages(one.session.id)) for one in sessions
+        )
