@@ -169,14 +169,17 @@ class _Reading:
         if name == "model" and isinstance(self._top[name][1], yaml.ScalarNode):
             # Other programs that share the file write the model's name alone.
             return cls(name=str(self._top[name][1].value))
-        found = {}
-        for key, (at, node) in self._pairs(self._top[name][1], name).items():
+        found, pairs = {}, self._pairs(self._top[name][1], name)
+        # Published providers keep settings of their own beside the key that chooses them.
+        _, chosen = pairs.get("provider", (0, None))
+        shared = name == "memory" and _has_content(chosen) and bool(chosen.value)
+        for key, (at, node) in pairs.items():
             known = KEYS.get(f"{name}.{key}")
             if known is None:
                 prefix = f"{name}."
                 siblings = [full for full in KEYS if full.startswith(prefix)]
                 # A block of settings below ours belongs to some other program; a single value is more likely a slip.
-                certain = not isinstance(node, yaml.MappingNode)
+                certain = not (isinstance(node, yaml.MappingNode) or shared)
                 self._warn_unknown(prefix + key, at, siblings, certain=certain)
                 continue
             value = self._value(known, at, node)

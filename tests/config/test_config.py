@@ -107,6 +107,12 @@ def test_bytes_that_are_no_text_are_refused(home: HermesHome) -> None:
             "line 2: unknown toolset 'memmory', did you mean 'memory'?",
         ),
         ("memory:\n  colour: red", "line 2: unknown key 'memory.colour' has no effect"),
+        ("memory:\n  provider: ''\n  a: b", "line 3: unknown key 'memory.a' has no effect"),
+        ("memory:\n  provider: null\n  a: b", "line 3: unknown key 'memory.a' has no effect"),
+        (
+            "memory:\n  provider: x\n  char_limit: 9",
+            "line 3: unknown key 'memory.char_limit', did you mean 'memory.user_char_limit'?",
+        ),
         ("memroy:\n  provider: x", "line 1: unknown key 'memroy', did you mean 'memory'?"),
         (
             "memory: {}\nmemory:\n  provider: x",
@@ -120,6 +126,11 @@ def test_what_has_no_effect_is_named_and_not_fatal(text: str, warning: str) -> N
 
 def test_blocks_of_other_programs_are_left_alone() -> None:
     text = "model: x\nproviders:\n  openrouter: {api: y}\nmemory:\n  holographic: {hrr_dim: 256}\n"
+    assert parse_config(text).warnings == ()
+
+
+def test_keys_that_a_chosen_provider_may_read_are_left_alone() -> None:
+    text = "memory:\n  bundle_path: ~/okf\n  auto_snapshot: true\n  provider: hermes-okf\n"
     assert parse_config(text).warnings == ()
 
 
