@@ -7,13 +7,12 @@ import dataclasses
 import inspect
 import json
 import sys
-import tempfile
-import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+import json_page
 import kit_page
 import provider_pages
 from tables import argument_table, cell, fenced, option_table, walk
@@ -48,14 +47,6 @@ ENVIRONMENT = {
     LOAD_PROVIDERS: "A comma list of the only providers that may load; set and empty, none. Comes before `providers.allow`.",
 }
 NO_HOME = "no-such-home"
-JSON_TYPES: dict[Any, str] = {
-    str: "string",
-    int: "number",
-    float: "number",
-    bool: "true or false",
-    list: "list",
-    type(None): "null",
-}
 
 
 def hooks_page() -> Iterator[str]:
@@ -201,130 +192,6 @@ def tools_page() -> Iterator[str]:
         yield f"\n```json\n{json.dumps(schema, indent=2, ensure_ascii=False)}\n```\n"
 
 
-def json_page() -> Iterator[str]:
-    """What `--json` prints, by command."""
-    yield "# JSON of the command line\n"
-    yield (
-        "With `--json` a command prints one JSON document on standard output; warnings stay on standard error, and the "
-        "exit code says the same as without. `[]` is any item of a list, `.` a key of an object. Keys may be added; none "
-        "is renamed or given another meaning. Times are seconds since the epoch.\n"
-    )
-    told_of = {path: shape(hint) for path, hint in documents().items()} | printed()
-    for path, told in sorted(told_of.items()):
-        yield f"## {path} --json\n\n| key | type |\n|---|---|"
-        yield from (f"| `{key or '.'}` | {kind} |" for key, kind in told)
-        yield ""
-
-
-def documents() -> dict[str, Any]:
-    """What a command prints, where that is a value of ours."""
-    from hermes_core.cli.settings import Setting
-    from hermes_core.curated.journal import Version
-    from hermes_core.importers.run import Imported
-    from hermes_core.loader.entry import ProviderEntry
-    from hermes_core.manager.outbox import Row
-    from hermes_core.recalled import RecallReport
-    from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
-
-    return {
-        "hermes config list": list[Setting],
-        "hermes import": Imported,
-        "hermes memory history": list[Version],
-        "hermes outbox list": list[Row],
-        "hermes plugins install": list[ProviderEntry],
-        "hermes plugins list": list[ProviderEntry],
-        "hermes providers": list[ProviderEntry],
-        "hermes recall": RecallReport,
-        "hermes sessions list": list[ListedSession],
-        "hermes sessions search": list[SearchHit],
-        "hermes sessions show": list[StoredMessage],
-    }
-
-
-def printed() -> dict[str, list[tuple[str, str]]]:
-    """What a command prints, where it puts an object together: run in a home that is thrown away."""
-    from click.testing import CliRunner
-
-    from hermes_core.cli import main as hermes
-    from hermes_core.health.status import ProviderStatus
-    from hermes_core.manager.health import ProviderHealth
-    from hermes_core.testing.model_server import ModelServer, Reply
-
-    found = {}
-    with tempfile.TemporaryDirectory() as home, ModelServer([Reply("Hello.")]) as server:
-        config = f"model:\n  base_url: {server.base_url}\n  name: scripted\n"
-        Path(home, "config.yaml").write_text(config, encoding="utf-8")
-        for path, words in {
-            "hermes memory add": ("memory", "add", "A fact."),
-            "hermes memory replace": ("memory", "replace", "A fact", "Another fact."),
-            "hermes memory undo": ("memory", "undo"),
-            "hermes memory show": ("memory", "show"),
-            "hermes memory remove": ("memory", "remove", "A fact"),
-            "hermes memory curate": ("memory", "curate", "--target", "memory"),
-            "hermes doctor": ("doctor",),
-            "hermes sessions check": ("sessions", "check"),
-            "hermes sessions prune": ("sessions", "prune", "--older-than", "1", "--yes"),
-            "hermes sessions rebuild": ("sessions", "rebuild"),
-            "hermes sessions vacuum": ("sessions", "vacuum"),
-            "hermes skills history": ("skills", "history"),
-            "hermes skills list": ("skills", "list"),
-            "hermes memory status": ("memory", "status"),
-            "hermes chat": ("chat", "-m", "Hello"),
-            "hermes claw migrate": ("claw", "migrate", "--yes", "--source", str(openclaw_notes(Path(home)))),
-            "hermes logs": ("logs", "-n", "1"),
-        }.items():
-            done = CliRunner().invoke(hermes, ["--home", home, *words, "--json"])
-            found[path] = list(observed(json.loads(done.stdout)))
-    found["hermes sessions delete"] = found["hermes sessions prune"]
-    status = [
-        line for line in found["hermes memory status"] if not line[0].startswith((".health[]", ".selected"))
-    ]
-    found["hermes memory status"] = [
-        *status,
-        *shape(ProviderStatus, ".selected"),
-        *shape(ProviderHealth, ".health[]"),
-    ]
-    return found
-
-
-def openclaw_notes(folder: Path) -> Path:
-    """A workspace of OpenClaw's with one note."""
-    (folder / "openclaw").mkdir()
-    (folder / "openclaw" / "USER.md").write_text("- Likes tea\n", encoding="utf-8")
-    return folder / "openclaw"
-
-
-def shape(hint: Any, key: str = "") -> list[tuple[str, str]]:
-    """Keys and JSON types of a type of ours."""
-    arguments = typing.get_args(hint)
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        hints = typing.get_type_hints(hint)
-        names = [field.name for field in dataclasses.fields(hint)]
-        return [line for name in names for line in shape(hints[name], f"{key}.{name}")]
-    if typing.get_origin(hint) in (list, tuple, Sequence):
-        return shape(arguments[0], f"{key}[]")
-    if typing.get_origin(hint) is typing.Literal:
-        return [(key, "one of " + ", ".join(f"`{choice}`" for choice in arguments))]
-    if type(None) in arguments:
-        rest = [argument for argument in arguments if argument is not type(None)]
-        if len(rest) == 1:
-            return [(at, f"{kind} or null") for at, kind in shape(rest[0], key)]
-        kinds = [JSON_TYPES.get(typing.get_origin(one) or one, "object") for one in (*rest, type(None))]
-        return [(key, " or ".join(dict.fromkeys(kinds)))]
-    return [(key, JSON_TYPES.get(hint, "object"))]
-
-
-def observed(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Keys and JSON types of what was printed."""
-    if isinstance(value, dict) and value:
-        for name, item in value.items():
-            yield from observed(item, f"{key}.{name}")
-    elif isinstance(value, list) and value:
-        yield from observed(value[0], f"{key}[]")
-    else:
-        yield key, JSON_TYPES.get(type(value), "object")
-
-
 PAGES: dict[str, Callable[[], Iterable[str]]] = {
     "reference/hooks.md": hooks_page,
     "reference/values.md": values_page,
@@ -332,7 +199,7 @@ PAGES: dict[str, Callable[[], Iterable[str]]] = {
     "reference/errors.md": errors_page,
     "reference/cli.md": cli_page,
     "reference/tools.md": tools_page,
-    "reference/json.md": json_page,
+    "reference/json.md": json_page.json_page,
     "reference/lifecycle.md": lifecycle_page,
     **kit_page.PAGES,
     **provider_pages.PAGES,

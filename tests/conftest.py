@@ -5,18 +5,26 @@ Other fixtures live in `hermes_core.testing.pytest_plugin`, where authors get th
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 from hermes_core.home import HermesHome
 from hermes_core.loader import hermes_home as hermes_home_module
 from hermes_core.loader.entry import BUNDLED
 from hermes_core.loader.hermes_modules import HOST_NAMES, HostModules, install_host_modules
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
+
+import json_page
 
 # No test pays for a model, nor for its thread, but those of search by meaning.
 os.environ["HERMES_SEMANTIC"] = "off"
@@ -26,6 +34,33 @@ def pytest_collection_finish() -> None:
     """Take thousands of collected tests out of the sight of the collector, which some checks call in each test."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def documented_json() -> Iterator[None]:
+    """Every key that a command prints with `--json` in any test is in docs/reference/json.md, or that test fails."""
+    invoke = CliRunner.invoke
+
+    def looked_at(self: CliRunner, command: Any, args: Any = None, *more: Any, **options: Any) -> Result:
+        result = invoke(self, command, args, *more, **options)
+        words = list(args or ())
+        if "--json" in words and (path := json_page.path_of(words)):
+            for document in documents_in(result.stdout):
+                assert json_page.not_told(document, json_page.rows(path)) == [], path
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CliRunner, "invoke", looked_at)
+        yield
+
+
+def documents_in(printed: str) -> list[Any]:
+    """The JSON that was printed: one document, or one a line; none where something else was."""
+    with contextlib.suppress(ValueError):
+        return [json.loads(printed)]
+    with contextlib.suppress(ValueError):
+        return [json.loads(line) for line in printed.splitlines()]
+    return []
 
 
 LOCKBOX = '''

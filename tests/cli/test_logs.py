@@ -22,10 +22,10 @@ def test_the_last_lines_are_shown_newest_last(hermes_home: HermesHome) -> None:
 
 def test_json_gives_the_lines_as_they_are_and_levels_leave_out_the_rest(hermes_home: HermesHome) -> None:
     for level in ("info", "warning", "error"):
-        LogFile(hermes_home).write(level, "x", {"n": level})  # type: ignore[arg-type]
+        LogFile(hermes_home).write(level, "x", {"reason": level})  # type: ignore[arg-type]
     done = CliRunner().invoke(main, ["logs", "--json", "-n", "1", "--level", "warning"])
     (line,) = done.output.splitlines()
-    assert json.loads(line)["n"] == "error"
+    assert json.loads(line)["reason"] == "error"
 
 
 def test_an_empty_log_says_so(hermes_home: HermesHome) -> None:

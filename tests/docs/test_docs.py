@@ -24,7 +24,6 @@ from hermes_core import errors, kit
 from hermes_core.config import KEYS, parse_config
 from hermes_core.contract.hooks import HOOK_NAMES, OBSERVER_HOOK_NAMES
 from hermes_core.home import HermesHome
-from hermes_core.importers.sample import sample_path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -128,41 +127,6 @@ def test_the_tables_of_names_end_in_hooks_of_ours() -> None:
     named = {m[1] for row in rows if (m := re.match(r"\| [^|]+ \| `(\w+)\(", row))}
     assert named <= HOOK_NAMES
     assert named == HOOK_NAMES - {"register_cli"}
-
-
-def test_every_command_that_prints_json_has_its_shape(headings: set[str]) -> None:
-    printing = [
-        path
-        for path, command in generate.commands()
-        if any(param.name == "as_json" for param in command.params)
-    ]
-    # The log is lines; what a move or a repair reports depends on what there was.
-    elsewhere = {"hermes logs", "hermes claw migrate", "hermes sessions repair"}
-    missing = [path for path in printing if f"{path} --json" not in headings]
-    assert [path for path in missing if path not in elsewhere] == []
-
-
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [
-        ("hermes import", ["import", str(sample_path()), "--format", "locomo"]),
-        ("hermes memory history", ["memory", "history"]),
-        ("hermes providers", ["providers", "--all"]),
-        ("hermes recall", ["recall", "cashews"]),
-        ("hermes sessions list", ["sessions", "list"]),
-        ("hermes sessions search", ["sessions", "search", "Nadia"]),
-    ],
-)
-def test_a_command_prints_the_keys_of_its_shape(path: str, words: list[str], hermes_home: HermesHome) -> None:
-    from hermes_core.cli import main
-
-    for step in (["import", str(sample_path())], ["memory", "add", "A fact."]):
-        assert CliRunner().invoke(main, step).exit_code == 0
-    document = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
-    told = {key for key, _ in generate.shape(generate.documents()[path])}
-    empty = {key for key, kind in generate.observed(document) if kind == "list"}
-    seen = {key for key, _ in generate.observed(document)} - empty
-    assert seen == {key for key in told if not key.startswith(tuple(f"{one}[]" for one in empty))}
 
 
 def test_every_tool_has_a_heading(headings: set[str]) -> None:

@@ -1,0 +1,301 @@
+"""The page of what the commands print with `--json`: each key, what stands behind it, and when it is there."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+Row = tuple[str, str, str]
+"""A key, its JSON type, and when it is there: "" for always."""
+
+JSON_TYPES: dict[Any, str] = {
+    str: "string",
+    Path: "string",
+    int: "number",
+    float: "number",
+    bool: "true or false",
+    list: "list",
+    type(None): "null",
+}
+ANYTHING = "object"
+"""The type of what this page does not list the keys of."""
+
+
+@dataclass(frozen=True)
+class Sometimes:
+    """A key that is not always there."""
+
+    hint: Any
+    when: str
+
+
+def json_page() -> Iterator[str]:
+    """What `--json` prints, by command."""
+    yield "# JSON of the command line\n"
+    yield (
+        "With `--json` a command prints one JSON document on standard output; warnings stay on standard error, and the "
+        "exit code says the same as without. `[]` is any item of a list, `.` a key of an object. Keys may be added; none "
+        "is renamed or given another meaning. Times are seconds since the epoch. A key that is not always there says when.\n"
+    )
+    for path, hint in sorted(documents().items()):
+        rows = list(shape(hint))
+        some = any(when for _, _, when in rows)
+        yield f"## {path} --json\n\n| key | type |{' there |' if some else ''}\n|---|---|{'---|' if some else ''}"
+        for key, kind, when in rows:
+            yield f"| `{key or '.'}` | {kind} |" + (f" {when} |" if some else "")
+        yield ""
+
+
+def documents() -> dict[str, Any]:
+    """What each command prints: a type of ours, an object as a dict of its keys, a list with what its
+    items are, a tuple of what it may be."""
+    from hermes_core.cli.curating import Report as CurateReport
+    from hermes_core.cli.settings import Setting
+    from hermes_core.curated.journal import Version
+    from hermes_core.importers.run import Imported
+    from hermes_core.loader.entry import ProviderEntry
+    from hermes_core.manager.outbox import Row as OutboxRow
+    from hermes_core.recalled import RecallReport
+    from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
+    from hermes_core.sessions.repair import Repair
+    from hermes_core.skills.journal import Change
+
+    deleted = {"sessions": list[str], "deleted": int, "dry_run": bool}
+    skill = dict.fromkeys(("name", "category", "description", "version", "path"), str)
+    removed = Sometimes(str, "when an entry went")
+    replaced = Sometimes(str, "when an entry gave way to another")
+    return {
+        "hermes chat": _chat(),
+        "hermes claw migrate": _migration(),
+        "hermes config list": list[Setting],
+        "hermes doctor": _examination(),
+        "hermes import": Imported,
+        "hermes logs": _log_line(),
+        "hermes memory add": CHANGE,
+        "hermes memory curate": (
+            Sometimes(CurateReport, "for one --target"),
+            Sometimes([CurateReport], "for both"),
+        ),
+        "hermes memory history": list[Version],
+        "hermes memory remove": {**CHANGE, "removed_entry": removed},
+        "hermes memory replace": {**CHANGE, "replaced_entry": replaced},
+        "hermes memory show": dict.fromkeys(
+            ("memory", "user"), Sometimes(list[str], "when it is switched on and can be read")
+        ),
+        "hermes memory status": _status(),
+        "hermes memory undo": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},
+        "hermes outbox list": list[OutboxRow],
+        "hermes plugins install": list[ProviderEntry],
+        "hermes plugins list": list[ProviderEntry],
+        "hermes providers": list[ProviderEntry],
+        "hermes recall": {
+            **_fields(RecallReport),
+            "error": Sometimes(str, "instead of all others, with --batch for a line that is no question"),
+        },
+        "hermes sessions check": {"ok": bool, "faults": list[str]},
+        "hermes sessions delete": deleted,
+        "hermes sessions list": list[ListedSession],
+        "hermes sessions prune": deleted,
+        "hermes sessions rebuild": {"messages": int, "vectors": int},
+        "hermes sessions repair": Repair,
+        "hermes sessions search": list[SearchHit],
+        "hermes sessions show": list[StoredMessage],
+        "hermes sessions vacuum": {"before": int, "after": int, "dry_run": bool},
+        "hermes skills history": list[Change],
+        "hermes skills list": [skill],
+    }
+
+
+_TAKEN = "when it was taken"
+_REFUSED = "when it was refused"
+CHANGE: dict[str, Any] = {
+    "success": bool,
+    "done": Sometimes(bool, f"{_TAKEN}, and when trying again is useless"),
+    "target": Sometimes(Literal["memory", "user"], _TAKEN),
+    "message": Sometimes(str, _TAKEN),
+    "note": Sometimes(str, _TAKEN),
+    "usage": Sometimes(str, "when the file took it, and with `current_entries`"),
+    "entry_count": Sometimes(int, "when the file took it"),
+    "performed": Sometimes(bool, "false when the provider alone took it"),
+    "caution": Sometimes(str, "when a secret came into the file, or is in the history"),
+    "warning": Sometimes(str, "when the change is made and something around it failed"),
+    "notice": Sometimes(str, "when the file had been changed by hand, and what was made of it"),
+    "error": Sometimes(str, _REFUSED),
+    "remediation": Sometimes(str, f"{_REFUSED} and there is a way out"),
+    "matches": Sometimes(list[str], f"{_REFUSED} because several entries fit"),
+    "current_entries": Sometimes(list[str], f"{_REFUSED} and an entry must be chosen"),
+    "drift_backup": Sometimes(str, f"{_REFUSED} because of the file, of which this is a copy"),
+}
+"""What a change of curated memory comes to."""
+
+
+def _chat() -> Any:
+    from hermes_core.agent.turn import TurnResult
+
+    told = {"recall": [{"source": str, "text": str}], "problems": list[str]}
+    return {**_fields(TurnResult), **told}
+
+
+def _examination() -> Any:
+    from hermes_core.health.finding import State
+
+    finding = {"what": str, "state": State, "detail": str, "remedy": str, "safe_to_fix": bool}
+    return {"home": str, "works": bool, "findings": [finding]}
+
+
+def _log_line() -> Any:
+    from hermes_core.agent.monitor import ProcessMonitor
+
+    refused = "*.refused"
+    kinds = {
+        "logger": "log",
+        "message": "log, unreadable",
+        "provider": "provider.*, outbox.*",
+        "hook": "provider.call, outbox.*",
+        "status": "provider.call",
+        "error": "provider.call, provider.ready, provider.failed, outbox.*",
+        "reason": f"provider.refused, {refused} of an observer",
+        "state": "provider.refused, provider.breaker",
+        "was": "provider.breaker",
+        "observer": f"{refused} of an observer",
+        "session": f"{refused} of an observer",
+        **dict.fromkeys(ProcessMonitor(0).figures(), "process"),
+    }
+    return {
+        "at": str,
+        "level": Literal["info", "warning", "error"],
+        "kind": str,
+        "pid": int,
+        **{name: Sometimes(str, f"for the kinds {where}") for name, where in kinds.items()},
+        "row": Sometimes(int, "for the kind outbox.parked"),
+        "hooks": Sometimes(dict, "for the kind provider.hooks"),
+    }
+
+
+def _migration() -> Any:
+    from hermes_core.importers.openclaw.values import STATUSES, Preset, SkillConflict, Status
+
+    names = ("found", "added", "known", "overflow", "refused", "left_out")
+    counts = dict.fromkeys(names, Sometimes(int, "when notes were read"))
+    text = dict.fromkeys(("kind", "source", "destination"), str)
+    item = {**text, "status": Status, "reason": str, "details": counts, "sensitive": bool}
+    return {
+        "timestamp": str,
+        "mode": Literal["execute", "preview"],
+        "source_root": str,
+        "target_root": str,
+        "workspace_target": str | None,
+        "output_dir": str | None,
+        "preset": Preset,
+        "overwrite": bool,
+        "migrate_secrets": bool,
+        "skill_conflict_mode": SkillConflict,
+        "summary": dict.fromkeys(STATUSES, int),
+        "entries": counts,
+        "items": [item],
+        "warnings": list[str],
+        "next_steps": list[str],
+    }
+
+
+def _status() -> Any:
+    from hermes_core.health.status import Status, StoreStatus
+
+    told = Sometimes(int, "when state.db can be read")
+    sessions = {
+        "search_enabled": bool,
+        "sessions": told,
+        "messages": told,
+        "by_meaning": Sometimes(str, told.when),
+    }
+    return {
+        **_fields(Status),
+        "builtin": dict.fromkeys(("memory", "user"), StoreStatus),
+        "sessions": sessions,
+    }
+
+
+def _fields(of: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(of)
+    return {field.name: hints[field.name] for field in dataclasses.fields(of)}
+
+
+def shape(hint: Any, key: str = "", when: str = "") -> Iterator[Row]:
+    """The rows of what a hint stands for."""
+    arguments = typing.get_args(hint)
+    if isinstance(hint, Sometimes):
+        yield from shape(hint.hint, key, hint.when)
+    elif dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        yield from shape(_fields(hint), key, when)
+    elif isinstance(hint, Mapping):
+        for name, inner in hint.items():
+            yield from shape(inner, f"{key}.{name}", when)
+    elif isinstance(hint, tuple):
+        for one in hint:
+            yield from shape(one, key, when)
+    elif isinstance(hint, list):
+        yield from shape(hint[0], f"{key}[]", when)
+    elif typing.get_origin(hint) in (list, tuple, Sequence):
+        yield from shape(arguments[0], f"{key}[]", when)
+    elif typing.get_origin(hint) is Literal:
+        yield key, "one of " + ", ".join(f"`{choice}`" if choice else "empty" for choice in arguments), when
+    elif type(None) in arguments:
+        yield from _or_null([one for one in arguments if one is not type(None)], key, when)
+    else:
+        yield key, JSON_TYPES.get(hint, ANYTHING), when
+
+
+def _or_null(rest: list[Any], key: str, when: str) -> Iterator[Row]:
+    if len(rest) == 1 and dataclasses.is_dataclass(rest[0]):
+        yield key, "null, or what follows", when
+        yield from shape(rest[0], key, when)
+        return
+    kinds = [JSON_TYPES.get(typing.get_origin(one) or one, ANYTHING) for one in rest]
+    yield key, " or ".join(dict.fromkeys([*kinds, "null"])), when
+
+
+@cache
+def rows(path: str) -> tuple[Row, ...]:
+    """The rows of a command."""
+    return tuple(shape(documents()[path]))
+
+
+def path_of(words: Sequence[str]) -> str:
+    """The command of the page that these words of a command line call; "" for another."""
+    rest = list(words)
+    while len(rest) > 1 and rest[0] in ("--home", "--profile"):
+        del rest[:2]
+    called = " ".join(["hermes", *rest, ""])
+    return next((path for path in documents() if called.startswith(f"{path} ")), "")
+
+
+def keys_of(value: Any, key: str = "") -> Iterator[str]:
+    """Every key of what was printed; that of an object or a list without anything in it as well."""
+    if isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from keys_of(item, f"{key}.{name}")
+    elif isinstance(value, list) and value:
+        for item in value:
+            yield from keys_of(item, f"{key}[]")
+    else:
+        yield key
+
+
+def not_told(value: Any, rows: Sequence[Row]) -> list[str]:
+    """The keys of what was printed that the rows of its command do not have."""
+    told, open_at = {key for key, _, _ in rows}, tuple(key for key, kind, _ in rows if kind == ANYTHING)
+    empty = {
+        key[: end + 1] for key in told for end in range(len(key)) if key[end + 1 : end + 2] in (".", "[")
+    }
+    return sorted(
+        {
+            key
+            for key in keys_of(value)
+            if key and key not in told and key not in empty and not key.startswith(open_at)
+        }
+    )
