@@ -344,7 +344,7 @@ class MemoryManager:
             self._shut_down = True
         until = time.monotonic() + timeout
         try:
-            self._writes.flush(timeout / 5)
+            self._writes.flush_at_end(timeout / 5)
         except sqlite3.Error as exc:
             log.error("the outbox can't be read at the end: %s", exc)
         finally:  # also when Ctrl-C ends the wait for writes

@@ -40,6 +40,7 @@ class Writes:
         self._drainers: dict[str, Drainer] = {}
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
+        self._waited = 0.0
 
     def resume(self) -> None:
         """Go on with what an earlier process left, once a provider."""
@@ -59,6 +60,7 @@ class Writes:
         takers = self._roster.takers(hook) if session.primary else []
         if not takers:
             return
+        self._waited = 0.0
         row = write()
         for held in takers:
             try:
@@ -76,7 +78,7 @@ class Writes:
         What waits for a provider that is not in use now is dropped as well: it may be one day.
         """
         taken_back = list(dict.fromkeys([*switch.rewound_turns, *turns]))
-        in_use = self._durable()
+        in_use, self._waited = self._durable(), 0.0
         if taken_back and self.outbox.path.exists():
             for name in self.outbox.backlogs().keys() - {held.name for held in in_use}:
                 self.outbox.drop_turns(name, taken_back)
@@ -116,7 +118,8 @@ class Writes:
 
     def flush(self, timeout: float) -> bool:
         """Wait until nothing waits. False after `timeout` seconds, or when nothing can move."""
-        until = time.monotonic() + timeout
+        began = time.monotonic()
+        until = began + timeout
         if not self.outbox.path.exists():
             return True
         try:
@@ -124,7 +127,12 @@ class Writes:
         except HermesError as exc:
             log.error("nothing can be sent: %s", exc)
             return False
+        self._waited += time.monotonic() - began
         return all(sent)
+
+    def flush_at_end(self, timeout: float) -> bool:
+        """The same, less what was waited since the last write: who waited in vain for it does not wait again."""
+        return self.flush(max(0.0, timeout - self._waited))
 
     def stop(self, timeout: float) -> None:
         """Send nothing more."""

@@ -273,6 +273,17 @@ def test_a_flush_starts_a_provider_that_nobody_started(open_manager: OpenManager
     assert provider.hooks.count("on_memory_write") == 1
 
 
+def test_the_end_does_not_wait_again_for_what_a_flush_waited_for(open_manager: OpenManager) -> None:
+    backend = Backend()
+    backend.results["on_memory_write"] = BackendUnavailable("down")
+    manager = start(open_manager(backend))
+    manager.on_memory_write(MemoryWrite("w1", "add", "memory", "tea"), A)
+    assert not manager.flush(1.0)
+    began = time.monotonic()
+    manager.shutdown_all(timeout=5.0)
+    assert time.monotonic() - began < 0.8
+
+
 def test_a_start_that_failed_is_tried_again_for_what_waits_though_nobody_speaks(
     open_manager: OpenManager, clock: Clock
 ) -> None:
