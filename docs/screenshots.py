@@ -9,6 +9,7 @@ import argparse
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -69,15 +70,20 @@ def main() -> int:
 def take(shots: list[Shot], folder: Path) -> Iterator[Path]:
     """Write the picture of each shot into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    for shot in shots:
-        with tempfile.TemporaryDirectory(prefix="hermes-shot-") as scratch:
-            home = Path(scratch, ".hermes")
-            for command in shot.before:
-                run(command, home, WIDE)
+    with tempfile.TemporaryDirectory(prefix="hermes-shot-") as scratch:
+        ready: dict[tuple[str, ...], Path] = {}
+        for shot in shots:
+            if shot.before not in ready:
+                ready[shot.before] = Path(scratch, f"ready-{len(ready)}")
+                ready[shot.before].mkdir()
+                for command in shot.before:
+                    run(command, ready[shot.before], WIDE)
+            home = Path(scratch, shot.name, ".hermes")
+            shutil.copytree(ready[shot.before], home)
             said = run(shot.command, home, shot.columns)
-        path = folder / f"{shot.name}.svg"
-        path.write_text(picture(shot, anonymous(said, home)), encoding="utf-8")
-        yield path
+            path = folder / f"{shot.name}.svg"
+            path.write_text(picture(shot, anonymous(said, home)), encoding="utf-8")
+            yield path
 
 
 def run(command: str, home: Path, columns: int) -> str:
