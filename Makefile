@@ -6,6 +6,9 @@ PLUGINS := $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
 PACKAGES := $(wildcard plugins/*/hermes_*)
 DEV    := $(shell sed -n '/^dev = \[/,/^\]/s/^ *"\(.*\)",/"\1"/p' pyproject.toml)
 
+# Hundreds of tests start a Python of their own; where this is set each compiles the whole package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-real check e2e docs bench shape clean
 
 # One pip call for core and plugins: only within one call does pip see that the plugins' need of the core is met here.
