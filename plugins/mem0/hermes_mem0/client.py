@@ -53,7 +53,12 @@ class Platform:
         self.place = options.api_url
         self._agent = options.agent_id
         self._sdk = sdk(options, home)
-        self._http = httpx.Client(timeout=options.timeout, event_hooks={"request": [_be_patient]})
+        self._http = httpx.Client(
+            timeout=options.timeout,
+            event_hooks={"request": [_be_patient]},
+            # Loading the certificates takes 20 ms, in vain for a server without TLS.
+            verify=not options.api_url.lower().startswith("http://"),
+        )
         with ExitStack() as opened, self._mapped():
             opened.callback(self._http.close)
             self._mem0 = self._sdk.MemoryClient(
