@@ -84,6 +84,8 @@ def relay(
         with _HandedOver(events, abandoned):
             events.put(("result", produce(emit)))
 
+    if cancel.is_set():
+        raise Cancelled
     abandoned = threading.Event()
     context = contextvars.copy_context()
     with cancel.calling(lambda: events.put(("cancelled", None))):

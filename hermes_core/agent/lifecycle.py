@@ -27,6 +27,7 @@ from hermes_core.manager.attempt import attempt
 from hermes_core.memory import Memory
 from hermes_core.recovery import owe, recover_switches, recover_turns, tell
 from hermes_core.safety.redact import redact
+from hermes_core.stopping import stopped, waited
 
 log = logging.getLogger(__name__)
 
@@ -296,8 +297,16 @@ def _summarise(life: Life, passage: Passage) -> None:
 
 
 def _prompt(life: Life, passage: Passage) -> None:
-    life.prompt = life.write_prompt(passage.new)
-    life.memory.sessions.set_system_prompt(passage.new.id, life.prompt)
+    life.prompt = ""
+    write_prompt(life, passage.new)
+
+
+def write_prompt(life: Life, session: Session) -> None:
+    """Build the system prompt of this session; one that was stopped on its way is left for the next turn to build."""
+    prompt = life.write_prompt(session)
+    if not stopped():
+        life.prompt = prompt
+        life.memory.sessions.set_system_prompt(session.id, prompt)
 
 
 def _restore(life: Life, passage: Passage) -> None:
@@ -326,7 +335,13 @@ def _tell_engine(life: Life, tell: Callable[[], None]) -> None:
         target=lambda: ended.append(attempt(tell)[1]), name="agent-compressor", daemon=True
     )
     thread.start()
-    thread.join(ENGINE_TIMEOUT)
+
+    def joined(seconds: float) -> bool:
+        thread.join(seconds)
+        return not thread.is_alive()
+
+    if not waited(joined, ENGINE_TIMEOUT) and stopped():
+        return
     if not ended:
         _note(life, f"the compressor took more than {ENGINE_TIMEOUT:g} s and was left behind")
     elif ended[0] is not None:

@@ -9,6 +9,7 @@ the finished turn to the memory. Memory never fails a turn, and a turn that was 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -25,7 +26,7 @@ from hermes_core.agent.claims import lock_path, locked_unless_stopped
 from hermes_core.agent.compression import Compressor, Limits, SummaryCompressor, text_of, tokens_of
 from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegate_tool
 from hermes_core.agent.exchange import Called, Exchange, unheard, untold
-from hermes_core.agent.lifecycle import Event, Life, Passage, cadence_due, cross, end_crashed
+from hermes_core.agent.lifecycle import Event, Life, Passage, cadence_due, cross, end_crashed, write_prompt
 from hermes_core.agent.model import ChatModel, Hear
 from hermes_core.agent.prompt import PromptParts, context_file, mended, read_part, system_prompt
 from hermes_core.agent.review import Background, Review, Reviewer
@@ -48,6 +49,7 @@ from hermes_core.memory import Memory
 from hermes_core.recall.rank import count_tokens
 from hermes_core.recalled import TurnRecall
 from hermes_core.skills.store import SkillStore
+from hermes_core.stopping import stopped_by
 
 log = logging.getLogger(__name__)
 
@@ -169,7 +171,8 @@ class Agent:
             if self._own_cancel:
                 self._cancel.clear()
             exchange = self._exchange(turn, hear, called)
-            self._run(turn, exchange)
+            with stopped_by(self._cancel):
+                self._run(turn, exchange)
             self._finish(turn, exchange)
             return self._result(turn, exchange)
         finally:
@@ -250,10 +253,9 @@ class Agent:
         One process at a time: while another compresses this session, wait for it, and go on with what it made.
         """
         self._cancel.clear()
-        try:
+        with contextlib.suppress(Cancelled), stopped_by(self._cancel):
             return self._compress()
-        except Cancelled:
-            return False
+        return False
 
     def _compress(self) -> bool:
         before = self.session.id
@@ -347,7 +349,7 @@ class Agent:
     def _make_room(self, turn: Turn, quiet: bool) -> None:
         """What is due before a turn: the session-end work of a chat that never ends, and compression."""
         if quiet:
-            self._cross("cadence", self.session)
+            self._cross("cadence", self.session, cancel=self._cancel)
         known = [{"role": "system", "content": self.prompt}, *self._life.history]
         asked = tokens_of(turn.messages, count_tokens)
         counted = tokens_of(known, count_tokens) + count_tokens(str(self.belt.schemas))
@@ -375,6 +377,8 @@ class Agent:
     def _request(self, turn: Turn) -> list[Chat]:
         """Prompt, history and the person's message, with what was recalled in this copy of it only."""
         content = turn.recall.inject(turn.content) if turn.recall is not None else turn.content
+        if not self.prompt:
+            self._life.attempt("writing the system prompt", lambda: write_prompt(self._life, self.session))
         system = {"role": "system", "content": self.prompt}
         return [system, *mended([*self._life.history, {"role": "user", "content": content}])]
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from hermes_core.agent.cancel import Cancel
+import contextlib
+
+from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.model import ChatModel, say
 from hermes_core.sessions.summaries import Summarise
+from hermes_core.stopping import what_stops
 
 TEMPERATURE = 0.1
 """At which a summary is asked for: it is to say what stands there."""
@@ -20,6 +23,9 @@ def summariser(model: ChatModel) -> Summarise:
     def summarise(text: str, question: str) -> str:
         request = f"# Question\n{question}\n\n# Passage\n{text}"
         messages = [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": request}]
-        return say(model, messages, Cancel()).text.strip()
+        stop = what_stops()
+        with contextlib.suppress(Cancelled):
+            return say(model, messages, stop if isinstance(stop, Cancel) else Cancel()).text.strip()
+        return ""
 
     return summarise

@@ -40,6 +40,7 @@ from hermes_core.manager.instance import Flight
 from hermes_core.manager.lanes import Bell
 from hermes_core.manager.outbox import ANY_ACCOUNT, Outbox, Row
 from hermes_core.manager.payload import Transcripts, unpack
+from hermes_core.stopping import stopped_by
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder
 
 log = logging.getLogger(__name__)
@@ -181,6 +182,7 @@ class Drainer:
             else:
                 self._thread = thread
 
+    @stopped_by(None)  # a turn's end is not its end, also where the memory was opened in a turn
     def _run(self) -> None:
         while not self._stopping:
             self._bell.quiet()

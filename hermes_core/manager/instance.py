@@ -18,6 +18,7 @@ from hermes_core.manager.coroutines import Coroutines
 from hermes_core.manager.health import NO_PROBE, State, Terms, Vitals
 from hermes_core.manager.lanes import Job, Lane
 from hermes_core.manager.registry import Registry, capabilities_of
+from hermes_core.stopping import waited
 
 log = logging.getLogger(__name__)
 
@@ -285,7 +286,7 @@ class Instance:
 
         So one that hangs is waited for once, however often a host asks.
         """
-        self._start_ended.wait(max(0.0, self._began + timeout - time.monotonic()))
+        waited(self._start_ended.wait, self._began + timeout - time.monotonic())
         return self.phase == "ready"
 
     def close(self, timeout: float) -> bool:

@@ -11,10 +11,12 @@ import contextvars
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Literal
 
 from hermes_core.manager.call import Outcome
+from hermes_core.stopping import stopped, waited
 
 log = logging.getLogger(__name__)
 
@@ -150,20 +152,23 @@ class Lane:
         return ""
 
     def wait(self, job: Job, timeout: float) -> Outcome:
-        """Wait for `job` at most `timeout` seconds. One that has not begun by then never will."""
-        if job.done.acquire(timeout=max(0.0, timeout)):
+        """Wait for `job` at most `timeout` seconds, or until that is stopped. One that has not begun by then never will."""
+        if waited(partial(job.done.acquire, True), timeout):
             assert job.outcome is not None
             return job.outcome
         with self._lock:
             if job.outcome is not None:
                 return job.outcome
             job.watched = False
+            given_up = stopped()
+            if job.state == "running" and given_up:
+                return Outcome("skipped", error="the turn was stopped")
             if job.state == "running":
                 return Outcome("late", error=f"no answer within {timeout:g} s", elapsed=timeout, counts=True)
             job.state = "withdrawn"
             ahead = self._worker.job.hook if self._worker and self._worker.job else "another call"
-            hung = bool(self._hung())
-        error = f"waited {timeout:g} s in line behind {ahead}"
+            hung = bool(self._hung()) and not given_up
+        error = "the turn was stopped" if given_up else f"waited {timeout:g} s in line behind {ahead}"
         return Outcome("skipped", error=error, elapsed=timeout, counts=hung)
 
     def withdraw(self, job: Job) -> bool:

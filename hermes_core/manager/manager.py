@@ -43,6 +43,7 @@ from hermes_core.manager.registry import Registry
 from hermes_core.manager.roster import Roster
 from hermes_core.manager.writes import Writes
 from hermes_core.safety.redact import redact_value
+from hermes_core.stopping import stopped
 
 log = logging.getLogger(__name__)
 
@@ -385,6 +386,8 @@ class MemoryManager:
         return "\n\n".join(text for flight in flights if (text := (flight.wait().value or "").strip()))
 
     def _freeze(self, session: Session, text: str, *, replace: bool) -> str:
+        if stopped():  # who did not wait for a provider has not its block
+            return text
         with self._lock:
             if replace or session.id not in self._prompts:
                 self._prompts[session.id] = text

@@ -13,9 +13,12 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from functools import partial
 
 from hermes_core.recall.tokens import dense_runs, is_stop_word, words
 from hermes_core.sessions.records import StoredMessage
+from hermes_core.stopping import stopped, waited
 
 log = logging.getLogger(__name__)
 
@@ -64,9 +67,9 @@ def summaries(
     at_once: int = AT_ONCE,
     seconds: float = SECONDS,
 ) -> list[str]:
-    """A summary of each text, "" where there is none in time. Never raises."""
+    """A summary of each text, "" where there is none in time, or before this is stopped. Never raises."""
     tasks: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+    found, done = [""] * len(texts), threading.Semaphore(0)
     late = threading.Event()
     for task in enumerate(texts):
         tasks.put(task)
@@ -77,22 +80,23 @@ def summaries(
                 index, text = tasks.get_nowait()
             except queue.Empty:
                 return
-            done.put((index, _summary(summarise, window_of(text, query), query)))
+            found[index] = _summary(summarise, window_of(text, query), query)
+            done.release()
 
     for _ in range(min(max(at_once, 1), MOST_AT_ONCE, len(texts))):
         # A daemon: one that hangs must not keep the process from ending.
-        threading.Thread(target=work, name="session-summary", daemon=True).start()
-    found = [""] * len(texts)
+        run = copy_context().run
+        threading.Thread(target=run, args=(work,), name="session-summary", daemon=True).start()
     until = time.monotonic() + seconds
     try:
         for _ in texts:
-            index, summary = done.get(timeout=max(until - time.monotonic(), 0.0))
-            found[index] = summary
-    except queue.Empty:
-        log.warning("summaries of %s sessions took more than %g s", found.count(""), seconds)
+            if not waited(partial(done.acquire, True), until - time.monotonic()):
+                if not stopped():
+                    log.warning("summaries of %s sessions took more than %g s", found.count(""), seconds)
+                break
     finally:
         late.set()
-    return found
+    return list(found)
 
 
 def _summary(summarise: Summarise, text: str, query: str) -> str:

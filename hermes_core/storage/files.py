@@ -8,11 +8,13 @@ import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from hermes_core.errors import LockTimeout, StorageError
+from hermes_core.stopping import stopped, waited
 
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for another process that writes the same file; ours hold a lock for milliseconds."""
@@ -57,23 +59,30 @@ class FileSystem:
 def locked(path: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
     """Hold the lock file beside `path` (`NAME.lock`); the system drops it when the process dies.
 
-    Raises `LockTimeout` when another holder stays longer than `timeout` seconds. Not re-entrant between calls.
+    Raises `LockTimeout` when another holder stays longer than `timeout` seconds, or the person stopped what it is for.
+    Not re-entrant between calls.
     """
     ensure_folder(path.parent)
-    lock = FileLock(f"{path}.lock", timeout=timeout, mode=PRIVATE_FILE, thread_local=False)
+    lock = FileLock(f"{path}.lock", mode=PRIVATE_FILE, thread_local=False)
     try:
-        lock.acquire()
-    except Timeout as exc:
-        raise LockTimeout(
-            f"another process has held {lock.lock_file!r} for more than {timeout:g} s",
-            "stop it, then try again",
-        ) from exc
+        taken = waited(partial(_taken, lock), timeout)
     except OSError as exc:
         raise _storage_error("lock", path, exc) from exc
+    if not taken:
+        long = "" if stopped() else f" for more than {timeout:g} s"
+        raise LockTimeout(f"another process has held {lock.lock_file!r}{long}", "stop it, then try again")
     try:
         yield
     finally:
         lock.release()
+
+
+def _taken(lock: BaseFileLock, seconds: float) -> bool:
+    try:
+        lock.acquire(timeout=seconds)
+    except Timeout:
+        return False
+    return True
 
 
 def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:

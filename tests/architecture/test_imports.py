@@ -18,7 +18,7 @@ CORE = ROOT / "hermes_core"
 # A room uses only rooms of earlier steps; rooms of one step don't use each other. What one needs of another is a
 # callable that memory.py hands in.
 STEPS = [
-    ("errors", "contract", "safety", "recall"),
+    ("errors", "contract", "safety", "recall", "stopping"),
     ("home",),
     ("storage",),
     ("config", "config_keys", "credentials", "logs"),

@@ -1,0 +1,188 @@
+"""Whatever a turn is waiting for, an interrupt ends it at once: nothing here waits for a deadline."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hermes_core.agent.loop import Agent
+from hermes_core.agent.model import ModelSettings, OpenAIModel
+from hermes_core.agent.summaries import summariser
+from hermes_core.stopping import stopped_by
+from hermes_core.storage.files import locked
+from hermes_core.testing.fakes import REMEMBER_TOOL
+from hermes_core.testing.model_server import ModelServer, Reply
+
+if TYPE_CHECKING:
+    from tests.agent.conftest import Stage
+
+QUIET = "agent: {review: false}\nmemory: {flush_min_turns: 0}\n"
+LONG = 60.0
+"""Seconds of a deadline that no test waits for."""
+
+Reached = Callable[[], object]
+
+
+@pytest.fixture
+def never() -> Iterator[threading.Event]:
+    """What hangs waits for this."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def interrupted(agent: Agent, reached: Reached, act: Callable[[], Any] | None = None) -> Any:
+    """What a turn, or `act`, gives that is interrupted as soon as `reached` returns; fails when it goes on."""
+    given: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: given.append((act or (lambda: agent.run_turn("And now?")))()), daemon=True
+    )
+    thread.start()
+    reached()
+    agent.interrupt()
+    thread.join(2)
+    assert not thread.is_alive(), "the interrupt was not heard"
+    return given[0]
+
+
+def hung(stage: Stage, hook: str, never: threading.Event, **deadlines: float) -> tuple[Agent, Reached]:
+    """An agent whose provider hangs in a hook from now on, and the moment in which it does."""
+    memory = stage.open_memory(deadlines={hook: LONG, **deadlines})
+    agent = stage.agent(memory)
+    agent.run_turn("Hello.")
+    before = stage.provider.hooks.count(hook)
+    stage.provider.gates[hook] = never
+    return agent, lambda: stage.provider.wait_for(hook, before + 1)
+
+
+def talked(agent: Agent) -> Agent:
+    """Said enough to be compressed."""
+    for number in range(8):
+        agent.run_turn(f"Message {number}. " + "word " * 100)
+    return agent
+
+
+def test_in_recall_nothing_is_asked_of_the_model_and_the_provider_is_not_blamed(
+    stage: Stage, never: threading.Event
+) -> None:
+    agent, reached = hung(stage, "prefetch", never)
+    asked = len(stage.server.requests)
+    result = interrupted(agent, reached)
+    assert (result.outcome, result.problems) == ("interrupted", ())
+    assert [m["content"] for m in agent.history] == ["Hello.", "Yes.", "And now?"]
+    assert len(stage.server.requests) == asked
+    assert stage.told(durable=True) == ["sync_turn"]
+    never.set()
+    assert agent.run_turn("Go on.").recall.contexts, "the next turn waits for its recall again"
+
+
+def test_in_the_tool_of_a_provider(stage: Stage, never: threading.Event) -> None:
+    agent, reached = hung(stage, "handle_tool_call", never)
+    stage.script(Reply(calls=[(REMEMBER_TOOL["name"], {"text": "tea"})]))
+    assert interrupted(agent, reached).outcome == "interrupted"
+    assert stage.told(durable=True) == ["sync_turn"]
+
+
+def test_in_the_summaries_of_a_search_the_auxiliary_model_is_left_alone_too(
+    stage: Stage, never: threading.Event
+) -> None:
+    with ModelServer([Reply("It is", hold=never)]) as server:
+        auxiliary = OpenAIModel(ModelSettings(server.base_url, "small", retries=0))
+        stage.memory.summarise_with(summariser(auxiliary))
+        for number in range(5):
+            session = stage.memory.start_session()
+            stage.memory.end_turn(session, f"The parser, {number}", "It parses.")
+        stage.script(Reply(calls=[("session_search", {"query": "parser", "summary": True})]), Reply("Late."))
+        agent = stage.agent()
+
+        def all_at_once() -> None:
+            while len(server.requests) < 3:
+                time.sleep(0.005)
+
+        assert interrupted(agent, all_at_once).outcome == "interrupted"
+        assert (len(server.requests), len(stage.server.requests)) == (3, 1)
+        auxiliary.close()
+        never.set()
+
+
+def test_in_the_flush_of_a_chat_that_never_ends(stage: Stage, never: threading.Event) -> None:
+    stage.config(
+        "agent: {review: false, cadence_turns: 2, cadence_minutes: 10}\nmemory: {flush_min_turns: 1}\n"
+    )
+    now = [time.time()]
+    agent = talked(stage.agent(clock=lambda: now[0]))
+    now[0] += 3600
+    asked = threading.Event()
+
+    def flush(_: object) -> Reply:
+        asked.set()
+        return Reply("Let me", hold=never)
+
+    stage.script(flush)
+    assert interrupted(agent, lambda: asked.wait(10)).outcome == "interrupted"
+
+
+@pytest.mark.parametrize("hook", ["on_pre_compress", "system_prompt_block"])
+def test_in_a_compression_that_waits_for_the_provider(
+    stage: Stage, never: threading.Event, hook: str
+) -> None:
+    stage.config(QUIET)
+    agent, reached = hung(stage, hook, never)
+    talked(agent)
+    before = agent.session.id
+    assert interrupted(agent, reached, agent.compress) is (agent.session.id != before)
+    never.set()
+    assert agent.run_turn("Go on.").outcome == "answered"
+    assert "The fake remembers." in stage.asked()[-1][0]["content"], "what was not waited for is asked again"
+    assert stage.memory.sessions.system_prompt(agent.session.id) == agent.prompt
+
+
+def test_in_the_memory_tool_while_another_process_holds_the_file(stage: Stage) -> None:
+    agent = stage.agent()
+    stage.script(Reply(calls=[("memory", {"action": "add", "target": "memory", "content": "Tea, no milk."})]))
+
+    def asked() -> None:
+        while not stage.server.requests:
+            time.sleep(0.005)
+        time.sleep(0.1)
+
+    with locked(stage.memory.home.memory_md):
+        assert interrupted(agent, asked).outcome == "interrupted"
+    assert stage.memory.curated.entries("memory") == ()
+    assert len(stage.server.requests) == 1
+
+
+def test_in_what_a_compressor_does_at_a_boundary(
+    stage: Stage, never: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_core.agent.lifecycle.ENGINE_TIMEOUT", LONG)
+    began = threading.Event()
+    agent = talked(stage.agent())
+
+    def hang(*_: object) -> None:
+        began.set()
+        never.wait()
+
+    monkeypatch.setattr(agent._life.compressor, "on_session_end", hang)
+    assert interrupted(agent, lambda: began.wait(10), agent.compress)
+    assert agent.problems == ()
+
+
+def test_who_stops_a_turn_stops_no_delivery_of_a_memory_that_was_opened_in_it(
+    stage: Stage, never: threading.Event
+) -> None:
+    stop = threading.Event()
+    with stopped_by(stop):
+        memory = stage.open_memory()
+    stage.provider.gates["sync_turn"] = never
+    agent = stage.agent(memory)
+    agent.run_turn("Tell it.")
+    stop.set()
+    assert stage.provider.wait_for("sync_turn")
+    time.sleep(0.15)
+    never.set()
+    assert stage.told(durable=True) == ["sync_turn"]
