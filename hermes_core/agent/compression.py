@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.model import ChatModel, say
+from hermes_core.config_keys import AgentConfig
 from hermes_core.contract.values import Session
 from hermes_core.errors import ModelError
 from hermes_core.safety.fence import sanitize_context
@@ -56,6 +57,11 @@ class Limits:
     at: float = 0.75
     first: int = 3
     last: int = 6
+
+    @classmethod
+    def of(cls, model: ChatModel, settings: AgentConfig) -> Limits:
+        """Those of a model's context, as the `agent:` block sets them."""
+        return cls(model.context_length, settings.compress_at, settings.protect_first, settings.protect_last)
 
     def exceeded(self, tokens: int) -> bool:
         """Whether a request of so many tokens is too long to go on with."""

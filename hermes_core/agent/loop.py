@@ -104,12 +104,7 @@ class Agent:
         behind = background or Background()
         self._reviewer = Reviewer(memory, auxiliary or model, self.belt, behind, reviewed)
         self._tidier = Tidier(memory, auxiliary or model, behind, reviewed, clock)
-        self._limits = limits = Limits(
-            model.context_length,
-            self._settings.compress_at,
-            self._settings.protect_first,
-            self._settings.protect_last,
-        )
+        self._limits = limits = Limits.of(model, self._settings)
         self._life = Life(
             memory,
             session,
