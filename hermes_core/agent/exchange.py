@@ -21,7 +21,7 @@ from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.model import ChatModel, Hear
 from hermes_core.agent.prompt import UNANSWERED
 from hermes_core.agent.tools import MALFORMED, Toolbelt, arguments_of, clipped
-from hermes_core.contract.values import Session
+from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Session
 from hermes_core.errors import ContextOverflow, ModelError
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.scrubber import StreamingContextScrubber
@@ -34,7 +34,7 @@ MAX_AT_ONCE = 8
 SHORT_RESULT = 2000
 """Characters of a tool's result in a conversation that its server found too long."""
 
-_NO_NAME = re.compile("[^a-zA-Z0-9_-]+")
+_NO_NAME = re.compile(f"[^{TOOL_NAME_LETTERS}]+")
 _CUT_SHORT = {
     "length": "its server's limit of tokens was reached",
     "content_filter": "its server's content filter stopped it",
@@ -208,7 +208,11 @@ class Exchange:
             found = arguments_of(call)
             cut = "cut off at the limit of tokens: " if answer.finish == "length" else ""
             kept = {MALFORMED: cut + call.arguments[:2000]} if isinstance(found, str) else found
-            name = call.name if call.name in self.belt else _NO_NAME.sub("_", call.name.strip())[:64]
+            name = (
+                call.name
+                if call.name in self.belt
+                else _NO_NAME.sub("_", call.name.strip())[:LONGEST_TOOL_NAME]
+            )
             arguments = json.dumps(kept, ensure_ascii=False)
             calls.append(replace(call, name=name or "unnamed", arguments=arguments))
         return replace(answer, calls=tuple(calls), reasoning=sanitize_context(answer.reasoning))

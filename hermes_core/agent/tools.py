@@ -14,7 +14,7 @@ from typing import Any
 
 from hermes_core.agent.answer import ToolRequest
 from hermes_core.agent.cancel import Cancel, interruptible
-from hermes_core.contract.values import Session
+from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME, Session
 from hermes_core.errors import ConfigError
 from hermes_core.manager.attempt import attempt
 from hermes_core.safety.fence import sanitize_context
@@ -45,6 +45,11 @@ class Tool:
     def __post_init__(self) -> None:
         if inspect.iscoroutinefunction(self.run):
             raise ConfigError(f"tool {self.name!r} is async", "give a function that waits for what it awaits")
+        if not TOOL_NAME.fullmatch(self.name):
+            raise ConfigError(
+                f"no model takes a tool of the name {self.name!r}",
+                f"give it up to {LONGEST_TOOL_NAME} letters, digits, _ and -",
+            )
 
     @classmethod
     def of(cls, schema: Mapping[str, Any], run: Run, toolset: str, *, quick: bool = False) -> Tool:

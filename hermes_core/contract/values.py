@@ -8,6 +8,7 @@ that the field names.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
@@ -18,6 +19,10 @@ CONTRACT_VERSION = 1
 
 BUILTIN_NAME = "builtin"
 """Name of the curated memory's own provider; no other provider may use it."""
+
+TOOL_NAME_LETTERS, LONGEST_TOOL_NAME = "a-zA-Z0-9_-", 64
+TOOL_NAME = re.compile(f"[{TOOL_NAME_LETTERS}]{{1,{LONGEST_TOOL_NAME}}}")
+"""The name of a tool as every model's server takes it; one of another name fails each request that offers it."""
 
 AgentContext = Literal["primary", "subagent", "cron", "review", "flush"]
 MemoryAction = Literal["add", "replace", "remove"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from typing import Any
 
+from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME
 from hermes_core.manager.held import Held
 
 log = logging.getLogger(__name__)
@@ -30,13 +30,10 @@ RESERVED = frozenset(
 """Names that hosts use for their own tools. One of a provider would hide the host's."""
 
 
-_NAME = re.compile("[a-zA-Z0-9_-]{1,64}")
-
-
 def _fault(schema: dict[str, Any]) -> str:
     """Why a model's server would refuse every request that holds this tool, not only its use; "" when it would not."""
-    if not _NAME.fullmatch(schema["name"]):
-        return "a model's tools have names of up to 64 letters, digits, _ and -"
+    if not TOOL_NAME.fullmatch(schema["name"]):
+        return f"a model's tools have names of up to {LONGEST_TOOL_NAME} letters, digits, _ and -"
     kind = schema["parameters"].get("type", "object")
     if kind != "object":
         return f"its parameters are of type {kind!r}, not an object"

@@ -325,6 +325,12 @@ def test_an_async_tool_is_refused_at_once() -> None:
         Tool("later", "", {}, later)
 
 
+@pytest.mark.parametrize("name", ["get weather", "", "häuser", "x" * 65, "files.read"])
+def test_a_tool_of_a_name_that_fails_every_request_is_refused_at_once(name: str) -> None:
+    with pytest.raises(ConfigError, match="up to 64 letters"):
+        Tool(name, "", {}, look)
+
+
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="look"):
         Toolbelt([Tool("look", "", {}, look), Tool("look", "", {}, look)])

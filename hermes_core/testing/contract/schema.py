@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME
+
 _TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 _NOT_AT_TOP = ("anyOf", "oneOf", "allOf", "not", "enum", "$ref")
 
@@ -15,8 +15,8 @@ _NOT_AT_TOP = ("anyOf", "oneOf", "allOf", "not", "enum", "$ref")
 def schema_faults(schema: Mapping[str, Any]) -> list[str]:
     """What model APIs would refuse in one tool schema, a sentence each; empty when it is sound."""
     name = schema.get("name", "")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        return [f"the name {name!r} is not 1 to 64 letters, digits, '_' and '-'"]
+    if not isinstance(name, str) or not TOOL_NAME.fullmatch(name):
+        return [f"the name {name!r} is not 1 to {LONGEST_TOOL_NAME} letters, digits, '_' and '-'"]
     faults = []
     if not str(schema.get("description", "")).strip():
         faults.append(f"{name} has no description")
