@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from hermes_core.agent.answer import Answer, AnswerBuilder, Chat
-from hermes_core.agent.cancel import Cancel, relay
+from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, relay
 from hermes_core.agent.failures import code_of, failure, pause_of, words
 from hermes_core.errors import ConfigError, ContextOverflow, ModelRefused, ModelUnavailable
 from hermes_core.safety.redact import redact
@@ -36,8 +36,12 @@ _OPTIONAL = ("temperature", "stream_options")
 _FRAMES = frozenset({"content-length", "transfer-encoding"})
 _MESSAGE_FIELDS = ("role", "content", "tool_calls", "tool_call_id")
 
+CONNECT_SECONDS = 10.0
 LIST_SECONDS = 10.0
-"""For the list of models, which a person who has asked what is wrong waits for."""
+"""For the whole list of models, which a person who has asked what is wrong waits for."""
+
+LONGEST_LIST = 16 * 1024 * 1024
+"""Bytes of a list of models; that of the largest router has one of them."""
 
 Hear = Callable[[str], None]
 
@@ -149,9 +153,19 @@ class OpenAIModel:
 
     def listed(self) -> list[str]:
         """The names of the models that the server has, asked once and within seconds. Raises `ModelError`."""
-        with _our_errors(self.settings):
-            client = self._open().with_options(timeout=min(LIST_SECONDS, self.settings.timeout))
-            told = client.get("/models", cast_to=object)
+        seconds, late = min(LIST_SECONDS, self.settings.timeout), Cancel()
+        timer = threading.Timer(seconds, late.set)  # what drips keeps within each timeout of the SDK
+        timer.daemon = True
+        timer.start()
+        try:
+            told = interruptible(lambda: self._list(late), late, "agent-models")
+        except Cancelled:
+            raise ModelUnavailable(
+                f"{self.settings.base_url!r} did not send the list of its models within {seconds:g} s",
+                "is it busy, or no server of models?",
+            ) from None
+        finally:
+            timer.cancel()
         found = told.get("data") if isinstance(told, dict) else told  # some servers send the list bare
         if not isinstance(told, dict | list):
             raise ModelRefused(
@@ -160,6 +174,22 @@ class OpenAIModel:
             )
         named = [one.get("id") for one in found if isinstance(one, dict)] if isinstance(found, list) else []
         return [name for name in named if isinstance(name, str)]
+
+    def _list(self, late: Cancel) -> Any:
+        """What the server says of its models, None where it is no JSON."""
+        body = bytearray()
+        with (
+            _our_errors(self.settings),
+            self._open().models.with_streaming_response.list() as answer,
+            late.calling(lambda: _cut(answer.http_response)),
+        ):
+            for piece in answer.iter_bytes():
+                body += piece
+                if len(body) > LONGEST_LIST:
+                    return None
+        with contextlib.suppress(ValueError, RecursionError):
+            return json.loads(body)
+        return None
 
     def _answer(self, request: dict[str, Any], hear: Hear, cancel: Cancel) -> Answer:
         heard = False
@@ -227,7 +257,7 @@ class OpenAIModel:
                 self._client = openai.OpenAI(
                     base_url=self.settings.base_url,
                     api_key=self.settings.api_key or "none",
-                    timeout=openai.Timeout(self.settings.timeout, connect=10.0),
+                    timeout=openai.Timeout(self.settings.timeout, connect=CONNECT_SECONDS),
                     # Its own pauses can't be interrupted and don't know what the person has heard already.
                     max_retries=0,
                 )
@@ -325,6 +355,11 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
         pause = pause_of(exc.response.headers.get("retry-after"))
         raise failure(server, exc.status_code, words(exc.body, settings.api_key), pause) from exc
     except openai.APITimeoutError as exc:
+        if type(exc.__cause__).__name__ == "ConnectTimeout":
+            raise ModelUnavailable(
+                f"the connection to {server!r} failed: nothing there in {CONNECT_SECONDS:g} s",
+                "is the server running?",
+            ) from exc
         raise ModelUnavailable(
             f"{server!r} did not answer within {settings.timeout:g} s", "try again, or raise model.timeout"
         ) from exc

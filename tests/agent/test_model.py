@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from email.utils import formatdate
 from typing import Any
 
@@ -230,3 +232,20 @@ def test_a_key_that_can_be_none_is_refused_without_being_printed(key: str) -> No
     with pytest.raises(ConfigError, match="api_key_env") as caught:
         OpenAIModel(ModelSettings("http://localhost/v1", "scripted", key))
     assert "4711" not in str(caught.value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a full backlog refuses")
+def test_a_host_that_takes_no_connection_is_told_apart_from_one_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hermes_core.agent.model.CONNECT_SECONDS", 0.1)
+    with ExitStack() as stack:
+        full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(2):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        model = OpenAIModel(ModelSettings(f"http://127.0.0.1:{full.getsockname()[1]}/v1", "m", retries=0))
+        stack.callback(model.close)
+        with pytest.raises(ModelUnavailable, match=r"nothing there in 0\.1 s"):
+            ask(model)

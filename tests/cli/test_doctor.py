@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -92,3 +98,52 @@ def test_any_answer_of_a_server_leaves_the_rest_of_the_report(
         server.route("GET", "/v1/models", lambda _: (200, answer))
         configure(hermes_home, base_url=f"{server.url}/v1", name="m")
         assert findings(hermes, 3 if state == "failed" else 0)["model"]["state"] == state
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+
+
+@contextmanager
+def sending(pieces: Iterable[bytes], pause: float) -> Iterator[str]:
+    """The address of a server that answers once, with these pieces."""
+    ended = threading.Event()
+
+    def answer() -> None:
+        connection, _ = listening.accept()
+        with suppress(OSError), connection:
+            connection.recv(65536)
+            for piece in pieces:
+                if ended.wait(pause):
+                    return
+                connection.sendall(piece)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("whole", [HEAD + b"X-Long: " + b"a" * 400, HEAD + b"\r\n" + b" " * 400])
+def test_a_server_that_drips_is_waited_for_within_one_deadline(
+    hermes: Hermes, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch, whole: bytes
+) -> None:
+    monkeypatch.setattr("hermes_core.agent.model.LIST_SECONDS", 0.2)
+    with sending((bytes([byte]) for byte in whole), 0.01) as address:
+        configure(hermes_home, base_url=address, name="m")
+        began = time.monotonic()
+        model = findings(hermes, 3)["model"]
+        took = time.monotonic() - began
+    assert "did not send the list of its models within 0.2 s" in model["detail"]
+    assert took < 400 * 0.01
+
+
+def test_a_list_of_models_that_has_no_end_is_not_read_to_it(
+    hermes: Hermes, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_core.agent.model.LONGEST_LIST", 100_000)
+    endless = itertools.chain([HEAD + b"\r\n["], itertools.repeat(b'{"id": "m"},' * 1000))
+    with sending(endless, 0) as address:
+        configure(hermes_home, base_url=address, name="m")
+        assert "sent no list of its models" in findings(hermes, 3)["model"]["detail"]
