@@ -6,11 +6,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import click
 
@@ -152,19 +152,51 @@ def _converse(talk: Chat) -> None:
     warn(talk.agent.memory.problems())
     where(talk)
     talk.voice.aside("/help lists commands, Ctrl-D leaves")
-    for line in _lines(talk):
+    with _CtrlC() if talk.interactive else nullcontext() as ctrl_c:
+        for line in _lines(talk):
+            act = partial(run_command if is_command(line) else _turn, talk, line)
+            try:
+                if ctrl_c is None:
+                    act()
+                elif not ctrl_c.stops(act):
+                    talk.voice.aside("stopped")
+            except Quit:
+                return
+            except HermesError as exc:
+                click.secho(f"error: {hanging(str(exc))}", fg="red", err=True)
+            talk.claim.move(talk.agent.session.id)
+
+
+class _CtrlC:
+    """Within the block Ctrl-C ends what `stops` runs, and does nothing in the moments between that and the prompt, which
+    takes it as a key: who presses it once too often does not lose the chat.
+    """
+
+    def __init__(self) -> None:
+        self._stops = False
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._pressed)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def stops(self, act: Callable[[], object]) -> bool:
+        """Whether this came to its end, and Ctrl-C did not end it."""
         try:
-            if is_command(line):
-                run_command(talk, line)
-            else:
-                _turn(talk, line)
-        except Quit:
-            return
+            self._stops = True
+            act()
         except KeyboardInterrupt:
-            talk.voice.aside("stopped")
-        except HermesError as exc:
-            click.secho(f"error: {hanging(str(exc))}", fg="red", err=True)
-        talk.claim.move(talk.agent.session.id)
+            return False
+        finally:
+            self._stops = False
+        return True
+
+    def _pressed(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self._stops:
+            raise KeyboardInterrupt
 
 
 def _turn(talk: Chat, message: str) -> TurnResult:

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from hermes_core.agent.claims import Claim
 from hermes_core.agent.review import STOPPED, Review
 from hermes_core.cli import main
-from hermes_core.cli.chat import _tell_review
+from hermes_core.cli.chat import _CtrlC, _tell_review
 from hermes_core.cli.voice import Voice
 from hermes_core.config import set_value
 from hermes_core.home import HermesHome
@@ -367,3 +367,17 @@ def test_the_size_of_the_process_is_in_the_log_of_the_home(home: HermesHome) -> 
     lines = [line for line in LogFile(home).read() if line["kind"] == "process"]
     assert len(lines) == 2
     assert {"rss", "gc", "threads", "uptime"} <= set(lines[0])
+
+
+def test_ctrl_c_once_too_often_ends_no_chat() -> None:
+    def press(times: int = 1) -> None:
+        for _ in range(times):
+            signal.raise_signal(signal.SIGINT)
+
+    with _CtrlC() as ctrl_c:
+        press(2)
+        assert not ctrl_c.stops(press)
+        press(2)
+        assert ctrl_c.stops(list)
+    with pytest.raises(KeyboardInterrupt):
+        press()
