@@ -236,9 +236,9 @@ class Agent:
     def undo(self, turns: int = 1) -> str:
         """Take back the last turns, also at the provider; returns the person's words of the first one taken back.
 
-        Raises `SessionError` when there are none.
+        Raises `SessionError` when there are none, or another process said something in between.
         """
-        first = undoable(self.memory, self.session, turns)
+        first = undoable(self.memory, self.session, turns, self._life.history)
         self._cross("rewind", self.session, rewind_to=first.id)
         return first.content
 

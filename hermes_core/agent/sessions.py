@@ -13,7 +13,8 @@ from hermes_core.agent.turn import Turn
 from hermes_core.contract.values import Message, Session
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
-from hermes_core.sessions.records import StoredMessage
+from hermes_core.sessions.records import StoredMessage, storable
+from hermes_core.sessions.records import text_of as stored_text
 
 
 def identify(memory: Memory, session_id: str, identity: Mapping[str, Any]) -> Session:
@@ -43,8 +44,9 @@ def find_session(memory: Memory, text: str, mine: Session) -> Session:
     return replace(mine, id=known.id, parent_id=known.parent_id)
 
 
-def undoable(memory: Memory, session: Session, turns: int) -> StoredMessage:
-    """The person's message that begins the last `turns` turns, to take them back. Raises `SessionError` without so many.
+def undoable(memory: Memory, session: Session, turns: int, seen: Sequence[Chat]) -> StoredMessage:
+    """The person's message that begins the last `turns` turns, to take them back. Raises `SessionError` without so many,
+    and when one of them is not in the conversation that the person has `seen`: another process has it.
 
     What a compression carried along belongs to turns of the session before, which providers know under that one.
     """
@@ -58,6 +60,12 @@ def undoable(memory: Memory, session: Session, turns: int) -> StoredMessage:
         raise SessionError(
             few if asked else "there is no turn to take back",
             "what was said before a compression or in another session stays",
+        )
+    known = {storable(stored_text(message.get("content"))) for message in seen if message["role"] == "user"}
+    if any(message.content not in known for message in asked[-turns:]):
+        raise SessionError(
+            "another process said something in this session that is not seen here",
+            "take it back there, or leave and resume the session",
         )
     return asked[-turns]
 

@@ -20,6 +20,8 @@ from hermes_core.testing.model_server import Reply
 if TYPE_CHECKING:
     from tests.agent.conftest import Stage
 
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+
 HOOK_OF = {
     "initialize": "initialize",
     "pre_compress": "on_pre_compress",
@@ -299,6 +301,30 @@ def test_undo_takes_turns_back_here_and_at_the_provider(stage: Stage) -> None:
     assert not stage.memory.sessions.search('"Message 2"')
     with pytest.raises(SessionError, match="of 2 turns only 1"):
         agent.undo(2)
+
+
+def test_undo_takes_nothing_back_that_another_process_said(stage: Stage) -> None:
+    mine = stage.agent()
+    talk(mine, 1)
+    other = stage.agent(session_id=mine.session.id)
+    other.run_turn("Said elsewhere.")
+    with pytest.raises(SessionError, match="another process said something"):
+        mine.undo()
+    assert stage.memory.sessions.search('"said elsewhere"')
+    mine.run_turn("Said here.")
+    assert mine.undo() == "Said here."
+    assert [m["content"] for m in mine.history if m["role"] == "user"] == ["Message 0.", "Said elsewhere."]
+    assert mine.undo() == "Said elsewhere.", "now it is seen here"
+
+
+@pytest.mark.parametrize("said", ["caf\udce9 \0", [{"type": "text", "text": "What is this?"}, PICTURE]])
+def test_whatever_was_said_is_known_again_when_it_is_taken_back(stage: Stage, said: Any) -> None:
+    agent = stage.agent()
+    agent.run_turn(said)
+    agent.undo()
+    agent.run_turn(said)
+    stage.agent(session_id=agent.session.id).undo()
+    assert stage.memory.sessions.get_messages(agent.session.id) == []
 
 
 def test_undo_reaches_back_to_a_compression_and_no_further(stage: Stage) -> None:
