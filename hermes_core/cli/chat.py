@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any, NoReturn, Self
 
@@ -42,6 +44,8 @@ from hermes_core.safety.terminal import hanging
 CLOSE_SECONDS = 6.0
 """For the providers at the end; with `agent.flush_seconds` it stays within the 15 that a SIGTERM leaves."""
 
+UNHEARD = 1.0
+"""Seconds after which a turn that was asked to end is ended by a further Ctrl-C, wherever it is."""
 
 LONG_CLOSE = 1.0
 """Seconds of leaving after which the person is told what it takes so long for."""
@@ -152,13 +156,14 @@ def _converse(talk: Chat) -> None:
     warn(talk.agent.memory.problems())
     where(talk)
     talk.voice.aside("/help lists commands, Ctrl-D leaves")
-    with _CtrlC() if talk.interactive else nullcontext() as ctrl_c:
+    with _CtrlC(talk.agent.interrupt) if talk.interactive else nullcontext() as ctrl_c:
         for line in _lines(talk):
-            act = partial(run_command if is_command(line) else _turn, talk, line)
+            is_turn = not is_command(line)
+            act = partial(_turn if is_turn else run_command, talk, line)
             try:
                 if ctrl_c is None:
                     act()
-                elif not ctrl_c.stops(act):
+                elif not ctrl_c.stops(act, is_turn=is_turn):
                     talk.voice.aside("stopped")
             except Quit:
                 return
@@ -170,20 +175,29 @@ def _converse(talk: Chat) -> None:
 class _CtrlC:
     """Within the block Ctrl-C ends what `stops` runs, and does nothing in the moments between that and the prompt, which
     takes it as a key: who presses it once too often does not lose the chat.
+
+    A turn is asked to end by `interrupt`, on a thread, since an exception in the midst of it could leave a lock or a
+    transaction behind. It is raised in one that has not ended a while later, and in all that is no turn.
     """
 
-    def __init__(self) -> None:
-        self._stops = False
+    def __init__(self, interrupt: Callable[[], None]) -> None:
+        self._interrupt = interrupt
+        self._presses: SimpleQueue[bool] = SimpleQueue()
+        self._stops = self._is_turn = False
+        self._asked_at = 0.0
 
     def __enter__(self) -> Self:
         self._before = signal.signal(signal.SIGINT, self._pressed)
+        threading.Thread(target=self._listen, name="chat-ctrl-c", daemon=True).start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         signal.signal(signal.SIGINT, self._before)
+        self._presses.put(False)
 
-    def stops(self, act: Callable[[], object]) -> bool:
+    def stops(self, act: Callable[[], object], *, is_turn: bool) -> bool:
         """Whether this came to its end, and Ctrl-C did not end it."""
+        self._is_turn, self._asked_at = is_turn, 0.0
         try:
             self._stops = True
             act()
@@ -193,9 +207,18 @@ class _CtrlC:
             self._stops = False
         return True
 
+    def _listen(self) -> None:
+        while self._presses.get():
+            self._interrupt()
+
     def _pressed(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        if self._stops:
+        if not self._stops:
+            return
+        if self._is_turn and not self._asked_at:
+            self._asked_at = time.monotonic()
+            self._presses.put(True)
+        elif not self._is_turn or time.monotonic() - self._asked_at > UNHEARD:
             raise KeyboardInterrupt
 
 

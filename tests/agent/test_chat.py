@@ -369,15 +369,29 @@ def test_the_size_of_the_process_is_in_the_log_of_the_home(home: HermesHome) -> 
     assert {"rss", "gc", "threads", "uptime"} <= set(lines[0])
 
 
-def test_ctrl_c_once_too_often_ends_no_chat() -> None:
-    def press(times: int = 1) -> None:
-        for _ in range(times):
-            signal.raise_signal(signal.SIGINT)
+def press(times: int = 1) -> None:
+    for _ in range(times):
+        signal.raise_signal(signal.SIGINT)
 
-    with _CtrlC() as ctrl_c:
+
+def test_ctrl_c_once_too_often_ends_no_chat() -> None:
+    with _CtrlC(list) as ctrl_c:
         press(2)
-        assert not ctrl_c.stops(press)
+        assert not ctrl_c.stops(press, is_turn=False)
         press(2)
-        assert ctrl_c.stops(list)
+        assert ctrl_c.stops(list, is_turn=False)
     with pytest.raises(KeyboardInterrupt):
         press()
+
+
+def test_ctrl_c_asks_a_turn_to_end_and_breaks_it_off_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = threading.Event()
+
+    def turn() -> None:
+        press(2)
+        assert asked.wait(10)
+
+    with _CtrlC(asked.set) as ctrl_c:
+        assert ctrl_c.stops(turn, is_turn=True)
+        monkeypatch.setattr("hermes_core.cli.chat.UNHEARD", -1.0)
+        assert not ctrl_c.stops(turn, is_turn=True), "one that does not end is broken off"
