@@ -175,6 +175,7 @@ _WORDS = r"(?i)[a-z]+(?:[_-](?:[a-z]+|\d{1,3}))+\Z"  # no password that a person
 
 _NAMES = ("pass", "pwd", "secret", "token", "key", "credential")
 _HAS_NAME = f"(?i){'|'.join(_NAMES)}"
+_ENDS = r"(?:pass(?:wor[dt]|wd|phrase|code)|pwd|secret|token|key|credential)s?(?![a-z])"  # no "tokenizer", no "passing"
 _KEY = rf"(?i)(?:(?:^|[_\W]|(?<=[a-z0-9]))({_NAME}|authorization)|({_NAME_ABROAD}))(s)?$"
 
 
@@ -190,7 +191,7 @@ def names_a_secret(text: str) -> bool:
     if not text.isascii():
         return _compiled(_HAS_NAME).search(text) is not None
     lowered = text.lower()
-    return any(name in lowered for name in _NAMES)
+    return any(name in lowered for name in _NAMES) and _compiled(_ENDS).search(lowered) is not None
 
 
 def names_one_abroad(text: str) -> bool:
