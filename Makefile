@@ -6,6 +6,9 @@ PLUGINS := $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
 PACKAGES := $(wildcard plugins/*/hermes_*)
 DEV    := $(shell sed -n '/^dev = \[/,/^\]/s/^ *"\(.*\)",/"\1"/p' pyproject.toml)
 
+# Much of the suite waits for deadlines: a worker more than there are cores.
+WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 1)")
+
 # Hundreds of tests start a Python of their own; where this is set each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -33,7 +36,7 @@ check: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q tests/architecture
 
 test: check
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n $(WORKERS)
 
 # A real language model on this machine: llama.cpp with SmolLM2-135M, both out of packages.
 e2e: $(VENV)/installed-dev
