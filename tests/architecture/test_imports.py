@@ -210,7 +210,7 @@ print(sorted(set(m.split(".")[0] for m in sys.modules) & set({heavy!r})), thread
 )
 def test_an_import_loads_nothing_heavy_starts_no_thread_and_opens_no_file(statement: str) -> None:
     code = WATCHED.format(statement=statement, heavy=HEAVY)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[] 1 []\n"
 
 
