@@ -40,8 +40,10 @@ class Coroutines:
         import asyncio
         from concurrent.futures import CancelledError
 
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._running_loop())
-        self._under_way.add(future)
+        loop = self._running_loop()
+        with self._lock:  # `cancel` must not miss one that has just begun
+            future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+            self._under_way.add(future)
         try:
             return future.result(within)
         except TimeoutError:
@@ -58,8 +60,10 @@ class Coroutines:
 
     def cancel(self) -> bool:
         """Cancel what runs now, for the end; whether there was anything."""
-        self._ending = True
-        cancelled = [future.cancel() for future in list(self._under_way)]
+        with self._lock:
+            self._ending = True
+            under_way = list(self._under_way)
+        cancelled = [future.cancel() for future in under_way]
         return any(cancelled)
 
     def stop(self) -> None:

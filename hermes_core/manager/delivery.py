@@ -5,7 +5,8 @@ process dies. How a row fares:
 
     taken             deleted, its id remembered
     failed            its session waits, longer each time; the other sessions go on
-    failed often      while the breaker is closed, so the backend is well and the row is not: parked, and shown
+    failed often      while the breaker is closed and the backend has answered since the start, so it is well and the row
+                      is not: parked, and shown
     late              in doubt: its lane sends nothing more until the call returns (a late success counts) or the process
                       ends, and with it the lock; so it is also after the manager was shut down
     not noted         a full disk kept what became of it from being stored: in doubt as well, until that is on disk
@@ -100,6 +101,7 @@ class Drainer:
         self._doubts: dict[int, Row] = {}
         self._returned: deque[tuple[Row, Outcome]] = deque()
         self._last_failed = ""
+        self._answered = False
 
     # ------------------------------------------------------------------ others
 
@@ -303,6 +305,8 @@ class Drainer:
             raise
 
     def _note(self, row: Row, outcome: Outcome) -> float:
+        if outcome.ok or (outcome.status == "failed" and not outcome.counts):
+            self._answered = True
         if outcome.ok:
             self._outbox.delivered(row)
             self._retry_at.pop(row.session_id, None)
@@ -321,7 +325,8 @@ class Drainer:
         # A backend that asks for time says nothing against the row.
         counted = self._breaker.state == "closed" and not asked
         self._last_failed = row.session_id
-        if counted and row.attempts + 1 >= PARK_AFTER:
+        # Nor does one that has answered nothing yet: each process of an outage begins with a closed breaker.
+        if counted and self._answered and row.attempts + 1 >= PARK_AFTER:
             return self._park(row, error)
         self._outbox.failed(row, error, counted=counted)
         tries = self._retry_at.get(row.session_id, (0.0, 0))[1] + 1

@@ -181,6 +181,24 @@ def test_an_outage_opens_the_breaker_and_parks_nothing(open_manager: OpenManager
     assert manager.health()[0].state == "active"
 
 
+def test_an_outage_over_many_short_processes_parks_nothing(open_manager: OpenManager, clock: Clock) -> None:
+    provider = Backend()
+    provider.down = BackendUnavailable("down")
+    for number in range(4):  # each with a breaker that is closed
+        manager = start(open_manager(provider))
+        if not number:
+            manager.sync_all(make_turn("a1"), A)
+        tries = len(provider.tries)
+        assert later(manager, clock, lambda: len(provider.tries) >= tries + 3)  # noqa: B023  asked at once
+        manager.shutdown_all(1)
+    assert len(provider.tries) > PARK_AFTER
+    provider.down = None
+    manager = start(open_manager(provider))
+    assert manager.outbox.parked() == []
+    assert manager.flush(5)
+    assert provider.taken == ["a1"]
+
+
 def test_a_poison_row_that_opened_the_breaker_does_not_hold_the_other_sessions(
     open_manager: OpenManager, clock: Clock
 ) -> None:
