@@ -35,46 +35,18 @@ _NAME_FOUND = (
 )
 _ABROAD = {
     "password": (
-        *(
-            "kennwort",
-            "losungswort",
-            "mot de passe",
-            "motdepasse",
-            "mdp",
-            "contraseña",
-            "contrasena",
-            "senha",
-        ),
-        *(
-            "palavra-passe",
-            "palavra passe",
-            "parola d'ordine",
-            "parola d’ordine",
-            "wachtwoord",
-            "hasło",
-            "haslo",
-        ),
-        *("пароль", "密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호", "패스워드", "암호"),
+        "kennwort, losungswort, mot de passe, motdepasse, mdp, contraseña, contrasena, senha, palavra-passe, palavra passe, "
+        "parola d'ordine, parola d’ordine, wachtwoord, hasło, haslo, пароль, 密码, 密碼, 口令, パスワード, 暗証番号, 비밀번호, "
+        "패스워드, 암호"
     ),
-    "token": ("jeton", "токен", "令牌", "トークン", "토큰"),
+    "token": "jeton, токен, 令牌, トークン, 토큰",
     "secret": (
-        *("geheimnis", "secreto", "segredo", "segreto", "geheim", "sekret", "секрет"),
-        *("シークレット", "시크릿", "機密", "机密"),
+        "geheimnis, secreto, segredo, segreto, geheim, sekret, секрет, シークレット, 시크릿, 機密, 机密"
     ),
     "api_key": (
-        *(
-            "schlüssel",
-            "schluessel",
-            "clé",
-            "clé api",
-            "clé d'api",
-            "clave",
-            "clave api",
-            "clave de api",
-        ),
-        *("chave", "chave api", "chave de api", "chave da api", "chiave", "chiave api", "sleutel"),
-        *("klucz", "klucz api", "ключ", "ключ api"),
-        *("密钥", "密鑰", "金鑰", "秘钥", "秘密鍵", "apiキー", "api 키", "api키", "비밀키"),
+        "schlüssel, schluessel, clé, clé api, clé d'api, clave, clave api, clave de api, chave, chave api, chave de api, "
+        "chave da api, chiave, chiave api, sleutel, klucz, klucz api, ключ, ключ api, 密钥, 密鑰, 金鑰, 秘钥, 秘密鍵, apiキー, "
+        "api 키, api키, 비밀키"
     ),
 }
 """The words for them in German, French, Spanish, Portuguese, Italian, Dutch, Polish, Russian, Chinese, Japanese, Korean."""
@@ -82,7 +54,7 @@ _ABROAD = {
 _KIND_ABROAD = {
     form: kind
     for kind, words in _ABROAD.items()
-    for word in words
+    for word in words.split(", ")
     for form in (word, unicodedata.normalize("NFD", word))
 }
 _ENDS_ABROAD = tuple(_KIND_ABROAD)
