@@ -30,6 +30,10 @@ LEFT_BEHIND = 600.0
 """Seconds without a word after which a session of this source belongs to nobody."""
 
 
+LAST_TRY = 3.0
+"""Seconds for writes that wait to be taken before the provider is judged: an outage that is over is none any more."""
+
+
 def try_everything(memory: Memory) -> Iterator[Finding]:
     """Curated memory, a turn, the provider: each by itself."""
     yield from guarded("curated memory", lambda: try_curated(memory.home))
@@ -85,8 +89,12 @@ def try_turn(memory: Memory) -> Iterator[Finding]:
 
 
 def started(manager: MemoryManager, session: Session) -> None:
-    """Start the providers and wait for them up to the deadline of `initialize`: a model of its own takes a while."""
+    """Start the providers and wait for them up to the deadline of `initialize`: a model of its own takes a while.
+
+    What waits is sent, if the backend takes it now. Closing the memory does not wait for it once more.
+    """
     manager.initialize_all(session, wait=POLICIES["initialize"].deadline)
+    manager.flush(LAST_TRY)
 
 
 def check_provider(manager: MemoryManager, name: str, session: Session) -> list[Finding]:

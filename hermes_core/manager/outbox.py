@@ -51,11 +51,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What one provider has waiting: rows, age of the oldest in seconds, and parked rows."""
+    """What one provider has waiting: rows, age of the oldest in seconds, and parked rows.
+
+    `error` is why a try of the oldest of those that were tried failed; "" when none that waits was.
+    """
 
     depth: int
     oldest_age: float | None
     parked: int
+    error: str = ""
 
 
 def _first_tables(connection: sqlite3.Connection) -> None:
@@ -111,6 +115,13 @@ _APPEND = """
     INSERT OR IGNORE INTO rows (provider, session_id, hook, event, created_at, fingerprint, body)
     SELECT ?, ?, ?, ?, ?, ?, ? WHERE NOT EXISTS
         (SELECT 1 FROM settled WHERE provider = ? AND hook = ? AND event = ?)
+"""
+
+_BACKLOG = """
+    SELECT state, count(*), min(created_at), (
+        SELECT error FROM rows
+        WHERE provider = told.provider AND state = told.state AND error <> '' ORDER BY number LIMIT 1
+    ) FROM rows AS told WHERE provider = ? GROUP BY state
 """
 
 
@@ -291,11 +302,10 @@ class Outbox:
 
     def backlog(self, provider: str) -> Backlog:
         """What waits and what is parked for one provider."""
-        query = "SELECT state, count(*), min(created_at) FROM rows WHERE provider = ? GROUP BY state"
-        found = {row[0]: (row[1], row[2]) for row in self._db.execute(query, (provider,))}
-        depth, oldest = found.get("pending", (0, None))
+        found = {row[0]: row[1:] for row in self._db.execute(_BACKLOG, (provider,))}
+        depth, oldest, error = found.get("pending", (0, None, None))
         age = None if oldest is None else max(0.0, self._wall() - oldest)
-        return Backlog(depth, age, found.get("parked", (0, None))[0])
+        return Backlog(depth, age, found.get("parked", (0,))[0], error or "")
 
     def last_settled(self, provider: str) -> float | None:
         """When a write of this provider was last settled, in seconds since the epoch; None when none is remembered."""

@@ -150,7 +150,10 @@ class Writes:
         drainer = self._drainers.get(held.name)
         stuck = drainer.stuck() if drainer and backlog.depth else ""
         parked = f"{backlog.parked} write(s) are parked; see `hermes outbox list`" if backlog.parked else ""
-        trouble = "; ".join(dict.fromkeys(filter(None, [health.reason, stuck, parked])))
+        tried = f"{backlog.depth} write(s) wait, because a try failed: {backlog.error}"
+        if stuck or not backlog.error or backlog.error in health.reason:
+            tried = ""  # there is nothing more to say
+        trouble = "; ".join(dict.fromkeys(filter(None, [health.reason, stuck, tried, parked])))
         return dataclasses.replace(
             health,
             state="degraded" if trouble and health.state == "active" else health.state,

@@ -100,6 +100,48 @@ def test_a_failed_row_is_tried_again_with_the_same_id(open_manager: OpenManager,
     assert (provider.tries, provider.taken) == (["t1", "t1"], ["t1"])
 
 
+def test_a_write_whose_try_failed_makes_the_provider_degraded_until_it_is_taken(
+    open_manager: OpenManager, clock: Clock
+) -> None:
+    provider = Backend()
+    provider.down = BackendUnavailable("nobody listens")
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("t1"), A)
+    manager.sync_all(make_turn("t2"), A)
+    assert until(lambda: manager.outbox.backlog("fake").error)
+    (health,) = manager.health()
+    assert (health.state, health.depth) == ("degraded", 2)
+    assert health.reason == "2 write(s) wait, because a try failed: nobody listens"
+    provider.down = None
+    assert later(manager, clock, lambda: manager.flush(0.02))
+    assert (manager.health()[0].state, manager.health()[0].reason) == ("active", "")
+
+
+def test_a_write_that_is_on_its_way_for_the_first_time_is_no_trouble(open_manager: OpenManager) -> None:
+    provider = Backend()
+    gate = provider.gates["sync_turn"] = threading.Event()
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("t1"), A)
+    assert until(lambda: provider.hooks[-1] == "sync_turn")
+    assert (manager.health()[0].state, manager.health()[0].depth) == ("active", 1)
+    gate.set()
+
+
+def test_a_try_that_failed_in_another_process_is_told_as_well(
+    open_manager: OpenManager, hermes_home: HermesHome, left_behind: Callable[..., None]
+) -> None:
+    left_behind("fake", "t1", A)
+    with contextlib.closing(Outbox(hermes_home)) as other:
+        other.failed(other.pending()[0], "nobody listens", counted=False)
+    provider = Backend()
+    gate = provider.gates["sync_turn"] = threading.Event()
+    manager = start(open_manager(provider))
+    assert manager.health()[0].reason == "1 write(s) wait, because a try failed: nobody listens"
+    gate.set()
+    assert manager.flush(5)
+    assert manager.health()[0].state == "active"
+
+
 def test_a_write_that_was_taken_is_not_sent_again_while_the_disk_is_full(
     open_manager: OpenManager, hermes_home: HermesHome, clock: Clock
 ) -> None:

@@ -162,6 +162,20 @@ def test_the_backlog_tells_depth_age_and_parked(outbox: Outbox, clock: Clock) ->
     assert (outbox.depth, outbox.oldest_age) == (2, 5.0)
 
 
+def test_the_backlog_tells_why_the_first_try_of_what_waits_failed(outbox: Outbox) -> None:
+    outbox.append("fake", [write("a"), write("b"), write("c", "s2")])
+    outbox.append("other", [write("a")])
+    assert outbox.backlog("fake").error == ""
+    for row, error in zip(outbox.pending("fake"), ("down", "", "late"), strict=True):
+        outbox.failed(row, error, counted=False)
+    assert outbox.backlog("fake").error == "down"
+    assert outbox.backlog("other").error == ""
+    outbox.delivered(head(outbox))
+    assert outbox.backlog("fake").error == "late"
+    outbox.park(outbox.pending("fake")[1], "bad")
+    assert outbox.backlog("fake").error == ""
+
+
 @pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
 def test_the_file_is_private_and_synced(outbox: Outbox) -> None:
     outbox.append("fake", [write("a")])
