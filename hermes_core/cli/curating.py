@@ -52,11 +52,11 @@ def curate(ctx: click.Context, target: str, apply_now: bool, user: str, as_json:
         reports = [Report(one) for one in asked]
         for report in reports:
             _curate(report, model, store, who, agreed=agreed, quiet=as_json)
-        if any(report.applied for report in reports):
-            deliver(memory, who)
+        late = deliver(memory, who) if any(report.applied for report in reports) else ""
         problems = memory.problems(who)
     if as_json:
         print_json(reports[0] if len(reports) == 1 else reports)
+    warn(filter(None, [late]))
     finish(ctx, problems, failed=any(report.refused for report in reports))
 
 

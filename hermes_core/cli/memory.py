@@ -134,9 +134,9 @@ def undo(ctx: click.Context, change: int | None, user: str, as_json: bool) -> No
         who = speaker(opened, user)
         opened.manager.initialize_all(who)
         result = opened.curated.of(who).undo(change, session=who)
-        deliver(opened, who)
+        late = deliver(opened, who)
         problems = opened.problems()
-    _say(ctx, result, problems, as_json)
+    _say(ctx, result, late, problems, as_json)
 
 
 @memory.command()
@@ -199,9 +199,9 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
             click.confirm(f"Remove all entries ({what})?", abort=True)
         opened.manager.initialize_all(opened.local_session)
         done = [opened.curated.reset(name, session=opened.local_session) for name in counts]
-        deliver(opened, opened.local_session)
+        late = deliver(opened, opened.local_session)
         problems = opened.problems()
-    warn(result["warning"] for result in done if result.get("warning"))
+    warn(filter(None, [*(result.get("warning") for result in done), late]))
     refused = [_refusal(result) for result in done if not result.get("success")]
     if not refused:
         click.echo(f"{sum(counts.values())} entries removed; hermes memory undo brings them back")
@@ -304,12 +304,12 @@ def _change(
     with open_memory(home_of(ctx)) as opened:
         who = speaker(opened, user)
         result = opened.change_memory(action, target, content, old_text, session=who)
-        deliver(opened, who)
+        late = deliver(opened, who)
         problems = opened.problems()
-    _say(ctx, result, problems, as_json)
+    _say(ctx, result, late, problems, as_json)
 
 
-def _say(ctx: click.Context, result: dict[str, Any], problems: list[str], as_json: bool) -> None:
+def _say(ctx: click.Context, result: dict[str, Any], late: str, problems: list[str], as_json: bool) -> None:
     """Print what a change came to, what to do when it was refused, and end with its exit code."""
     failed = not result.get("success")
     if as_json:
@@ -324,7 +324,7 @@ def _say(ctx: click.Context, result: dict[str, Any], problems: list[str], as_jso
             result.get("warning", ""),
         ]
         click.echo(printable(" ".join(filter(None, noted))))
-    warn(filter(None, [result.get("caution")]))
+    warn(filter(None, [result.get("caution"), late]))
     finish(ctx, problems, failed=failed)
 
 

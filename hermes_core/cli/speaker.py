@@ -40,7 +40,11 @@ def speaker(opened: Memory, user: str) -> Session:
     return dataclasses.replace(there, user_id=name) if colon else dataclasses.replace(there, chat_id=name)
 
 
-def deliver(opened: Memory, session: Session) -> None:
-    """Let the provider have what changed; what it does not take in time stays in the outbox."""
+def deliver(opened: Memory, session: Session) -> str:
+    """Let the provider have what changed; what it does not take in time stays in the outbox. What a person is told when
+    no answer came and no trouble is known either; "" else.
+    """
     opened.manager.initialize_all(session, wait=START_WAIT)
-    opened.flush(DELIVERY_WAIT)
+    if opened.flush(DELIVERY_WAIT) or opened.problems():
+        return ""
+    return f"{opened.selected!r} has not taken it within {DELIVERY_WAIT:g} s; it waits in the outbox and is sent later"

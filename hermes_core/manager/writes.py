@@ -6,6 +6,7 @@ import contextvars
 import dataclasses
 import itertools
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -24,6 +25,10 @@ log = logging.getLogger(__name__)
 
 RECOVERY_CHUNK = 200
 """Turns that a recovery stores in one transaction."""
+
+UNANSWERED = 2.5
+"""Seconds of waiting in vain after which a write under way at the end counts as a try that failed: where every process is
+short, a backend that never answers would look like one that nobody has asked yet."""
 
 
 class Writes:
@@ -136,8 +141,9 @@ class Writes:
 
     def stop(self, timeout: float) -> None:
         """Send nothing more."""
-        for drainer in self._drainers.values():
-            drainer.stop(timeout)
+        for name, drainer in self._drainers.items():
+            if not drainer.stop(timeout) and self._waited >= UNANSWERED:
+                self._note_unanswered(name)
 
     def with_backlog(self, held: Held, health: ProviderHealth) -> ProviderHealth:
         """`health` and what waits in the outbox; waiting for no good reason is a trouble."""
@@ -162,6 +168,15 @@ class Writes:
             oldest_age=backlog.oldest_age,
             parked=backlog.parked,
         )
+
+    def _note_unanswered(self, name: str) -> None:
+        try:
+            first = self.outbox.next(name)
+            if first is not None and not self.outbox.backlog(name).error:
+                error = f"no answer within {round(self._waited, 1):g} s, and then the program ended; is the backend well?"
+                self.outbox.failed(first, error, counted=False)
+        except (HermesError, sqlite3.Error) as exc:
+            log.error("%s: what is under way can't be noted: %s", name, exc)
 
     def _durable(self) -> list[Held]:
         return [held for held in self._roster.external if held.durable]

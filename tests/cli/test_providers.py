@@ -109,6 +109,23 @@ def test_a_write_waits_while_the_backend_is_down_and_goes_out_once_it_is_back(
     ]
 
 
+@pytest.mark.parametrize(
+    "words", [("memory", "add", "Plays go"), ("memory", "undo"), ("memory", "reset", "--yes")]
+)
+def test_a_change_that_the_provider_has_not_answered_yet_says_so(
+    hermes: Any, hermes_home: HermesHome, notes: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    hermes("memory", "add", "Likes tea")
+    slow = "\n    def on_memory_write(self, write):\n        import time\n\n        time.sleep(0.3)\n"
+    (notes / "__init__.py").write_text((notes / "__init__.py").read_text() + slow)
+    set_value(hermes_home, "memory.provider", "notes")
+    monkeypatch.setattr("hermes_core.cli.speaker.DELIVERY_WAIT", 0.1)
+    told = hermes(*words).stderr
+    assert (
+        told == "warning: 'notes' has not taken it within 0.1 s; it waits in the outbox and is sent later\n"
+    )
+
+
 @pytest.fixture
 def parked(hermes_home: HermesHome) -> None:
     """Two rows that were taken out of the line."""

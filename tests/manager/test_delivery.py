@@ -142,6 +142,32 @@ def test_a_try_that_failed_in_another_process_is_told_as_well(
     assert manager.health()[0].state == "active"
 
 
+@pytest.mark.parametrize(
+    ("waited", "error"),
+    [(0.1, "no answer within 0.1 s, and then the program ended; is the backend well?"), (0.0, "")],
+)
+def test_a_write_that_was_waited_for_in_vain_until_the_end_is_a_try_that_failed(
+    open_manager: OpenManager,
+    hermes_home: HermesHome,
+    monkeypatch: pytest.MonkeyPatch,
+    waited: float,
+    error: str,
+) -> None:
+    monkeypatch.setattr("hermes_core.manager.writes.UNANSWERED", 0.1)
+    provider = Backend()
+    gate = provider.gates["sync_turn"] = threading.Event()
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("t1"), A)
+    manager.sync_all(make_turn("t2"), B)
+    assert until(lambda: provider.hooks[-1] == "sync_turn")
+    manager.flush(waited)
+    manager.shutdown_all(0.1)
+    with contextlib.closing(Outbox(hermes_home)) as other:
+        assert other.backlog("fake").error == error
+        assert [row.attempts for row in other.pending()] == [0, 0]
+    gate.set()
+
+
 def test_a_write_that_was_taken_is_not_sent_again_while_the_disk_is_full(
     open_manager: OpenManager, hermes_home: HermesHome, clock: Clock
 ) -> None:
