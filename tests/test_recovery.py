@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import Session, SessionSwitch, Turn
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.home import HermesHome
@@ -113,6 +114,29 @@ def test_a_switch_that_one_provider_missed_is_not_told_to_another(hermes_home: H
         memory.start_session("s3")
         assert memory.flush()
     assert [told.id for told in switches(provider)] == ["x2"]
+
+
+def test_a_provider_that_takes_no_turns_is_told_of_a_switch_that_it_missed(hermes_home: HermesHome) -> None:
+    class Follower(MemoryProvider):
+        name = "follower"
+
+        def on_session_switch(self, switch: SessionSwitch) -> None:
+            told.append(switch.id)
+
+    told: list[str] = []
+    with open_memory(hermes_home, provider=Follower()) as memory:
+        memory.start_session("s1")
+        owe(
+            memory.sessions,
+            memory.manager,
+            "follower",
+            SessionSwitch("x1", Session("s1"), Session("s2"), "new"),
+        )
+    for _ in range(2):
+        with open_memory(hermes_home, provider=Follower()) as memory:
+            memory.start_session("s2")
+            assert memory.flush()
+    assert told == ["x1"]
 
 
 def test_a_session_whose_end_can_not_be_stored_is_told_of_and_can_be_ended_again(

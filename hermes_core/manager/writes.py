@@ -117,9 +117,9 @@ class Writes:
         return added
 
     def recover_since(self) -> float:
-        """The time from which on the ids of settled turns are known, in seconds since the epoch."""
-        takers = self._roster.takers("sync_turn")
-        return min((self.outbox.recover_since(held.name) for held in takers), default=self._terms.wall())
+        """The time from which on the ids of what was settled are known, in seconds since the epoch."""
+        found = (self.outbox.recover_since(held.name) for held in self._durable())
+        return min(found, default=self._terms.wall())
 
     def flush(self, timeout: float) -> bool:
         """Wait until nothing waits. False after `timeout` seconds, or when nothing can move."""
