@@ -13,6 +13,7 @@ from hermes_core.manager.outbox import REMEMBERED
 from hermes_core.manager.payload import plain, switch_of
 from hermes_core.sessions import recipients
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.meta import read_meta
 
 _OWED = "switches_to_tell"
 """Key in state_meta: switches that happened and of which the outbox may not know, as JSON."""
@@ -25,8 +26,8 @@ def recover(sessions: SessionDB, manager: MemoryManager, provider: str) -> None:
     """
     mark, newest = f"handed:{provider}", sessions.last_turn_key()
     handed = sessions.get_meta(mark)
-    if handed is not None and int(handed) < newest:
-        recover_turns(sessions, manager, provider, since=int(handed))
+    if handed is not None and (since := read_meta(mark, handed, int, 0)) < newest:
+        recover_turns(sessions, manager, provider, since=since)
     if handed != str(newest):
         sessions.set_meta(mark, str(newest))
     recover_switches(sessions, manager, provider)
@@ -93,8 +94,20 @@ def recover_switches(sessions: SessionDB, manager: MemoryManager, provider: str)
 
 def _owed(sessions: SessionDB) -> list[dict[str, Any]]:
     oldest = time.time() - REMEMBERED
-    owed: list[dict[str, Any]] = json.loads(sessions.get_meta(_OWED) or "[]")
+    owed: list[dict[str, Any]] = read_meta(_OWED, sessions.get_meta(_OWED), _parsed, [])
     return [one for one in owed if one["at"] >= oldest]
+
+
+def _parsed(text: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "provider": one["provider"],
+            "account": one["account"],
+            "at": float(one["at"]),
+            "switch": plain(switch_of(one["switch"])),
+        }
+        for one in json.loads(text)
+    ]
 
 
 def _keep(sessions: SessionDB, owed: list[dict[str, Any]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Callable
 from typing import Any
 
@@ -137,6 +139,30 @@ def test_a_provider_that_takes_no_turns_is_told_of_a_switch_that_it_missed(herme
             memory.start_session("s2")
             assert memory.flush()
     assert told == ["x1"]
+
+
+@pytest.mark.parametrize(
+    "damage", ["", "{", "7", "null", '{"at": 1}', '[{"at": 1e12}]', "[[1]]", '[["a", 2]]']
+)
+def test_what_is_noted_beside_the_sessions_may_be_damaged(
+    hermes_home: HermesHome, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    provider = RecordingProvider()
+    with open_memory(hermes_home, provider=provider) as memory:
+        session = memory.start_session("s1")
+        say(memory, session, "first")
+        owe(memory.sessions, memory.manager, "fake", SessionSwitch("x1", session, session, "new"))
+        assert memory.flush()
+    with contextlib.closing(sqlite3.connect(hermes_home.state_db)) as disk, disk:
+        disk.execute("UPDATE state_meta SET value = ?", (damage,))
+    with open_memory(hermes_home, provider=provider) as memory:
+        session = memory.start_session("s1")
+        say(memory, session, "second")
+        memory.rewind(session, message_of(memory, session, "second"))
+        assert memory.flush()
+        assert memory.problems() == []
+    assert "'switches_to_tell' in state.db can't be read" in caplog.text
+    assert [call["turn"].user for call in provider.of("sync_turn")] == ["first", "second"]
 
 
 def test_a_session_whose_end_can_not_be_stored_is_told_of_and_can_be_ended_again(

@@ -27,6 +27,7 @@ from hermes_core.manager.attempt import attempt
 from hermes_core.memory import Memory
 from hermes_core.recovery import owe, recover_switches, recover_turns, tell
 from hermes_core.safety.redact import redact
+from hermes_core.sessions.meta import read_meta
 from hermes_core.stopping import stopped, waited
 
 log = logging.getLogger(__name__)
@@ -472,7 +473,7 @@ def cadence_due(life: Life, settings: AgentConfig) -> bool:
         sessions, key = life.memory.sessions, f"cadence:{life.session.id}"
         turns, stored = sessions.turn_count(life.session.id), sessions.get_session(life.session.id)
         silent = life.clock() - stored.last_active if stored is not None else 0.0
-        if turns - int(sessions.get_meta(key) or 0) < every or silent < quiet:
+        if turns - read_meta(key, sessions.get_meta(key), int, 0) < every or silent < quiet:
             return False
         sessions.set_meta(key, str(turns))
         return True

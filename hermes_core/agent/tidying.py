@@ -20,6 +20,7 @@ from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import CuratedMemoryError, HermesError
 from hermes_core.memory import Memory
+from hermes_core.sessions.meta import read_meta
 
 log = logging.getLogger(__name__)
 
@@ -98,13 +99,17 @@ class Tidier:
 
     def _last(self, store: MemoryStore, target: MemoryTarget) -> tuple[float, str]:
         """When the file was last looked at, and what it held then."""
-        found = self._memory.sessions.get_meta(_key(store, target))
-        at, mark = json.loads(found) if found else (0.0, "")
-        return float(at), str(mark)
+        key = _key(store, target)
+        return read_meta(key, self._memory.sessions.get_meta(key), _parsed, (0.0, ""))
 
     def _note(self, store: MemoryStore, target: MemoryTarget) -> None:
         value = json.dumps([self._clock(), _mark(store.entries(target))])
         self._memory.sessions.set_meta(_key(store, target), value)
+
+
+def _parsed(text: str) -> tuple[float, str]:
+    at, mark = json.loads(text)
+    return float(at), str(mark)
 
 
 def _key(store: MemoryStore, target: MemoryTarget) -> str:

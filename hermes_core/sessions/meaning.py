@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 from hermes_core.errors import ConfigError, HermesError
 from hermes_core.recall import dense
 from hermes_core.recall.tokens import words
+from hermes_core.sessions.meta import read_meta
 from hermes_core.storage.files import PRIVATE_FILE
 from hermes_core.storage.sqlite import Database
 
@@ -230,7 +231,7 @@ class Meaning:
         row = self._database.execute(
             "SELECT value FROM state_meta WHERE key = ?", (self._done_key,)
         ).fetchone()
-        return int(row[0]) if row else 0
+        return read_meta(self._done_key, row[0] if row else None, int, 0)
 
     # ---------------------------------------------------------------- comparing
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.meta import read_meta
 from hermes_core.sessions.records import CompletedTurn
 
 _PROVIDERS, _ACCOUNTS = "recipients_of_turns", "accounts_of_turns"
@@ -46,4 +47,8 @@ def _at(stretches: Stretches, turn: CompletedTurn) -> str | None:
 
 
 def _stretches(sessions: SessionDB, key: str) -> Stretches:
-    return [(first, value) for first, value in json.loads(sessions.get_meta(key) or "[]")]
+    return read_meta(key, sessions.get_meta(key), _parsed, [])
+
+
+def _parsed(text: str) -> Stretches:
+    return [(int(first), value) for first, value in json.loads(text)]

@@ -1,0 +1,22 @@
+"""Values kept beside the sessions, in `state_meta`: text that a disk, a rescue or a hand may have damaged."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+
+def read_meta(key: str, text: str | None, read: Callable[[str], Value], without: Value) -> Value:
+    """What `read` makes of the text kept under `key`; `without` it where there is none or it is damaged, which is logged."""
+    if text is None:
+        return without
+    try:
+        return read(text)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as exc:
+        log.error("%r in state.db can't be read and counts as not there: %s", key, exc)
+        return without
