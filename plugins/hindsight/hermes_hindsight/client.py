@@ -214,6 +214,7 @@ class Client:
 def translated(error: Exception, url: str) -> HermesError:
     """An error of the SDK, or of the HTTP client below it, as the host knows it."""
     import aiohttp
+    from aiohttp.http_exceptions import HttpProcessingError
     from hindsight_client_api.exceptions import ApiException
 
     name, key = f"Hindsight at {url!r}", "HINDSIGHT_API_KEY"
@@ -226,6 +227,9 @@ def translated(error: Exception, url: str) -> HermesError:
             key=key,
             retry_after=headers.get("Retry-After"),
         )
+    if isinstance(error, aiohttp.ClientResponseError) and isinstance(error.__cause__, HttpProcessingError):
+        # What can't be read as HTTP has the status 400 there, and the server refused nothing.
+        return strange_answer(name, error.__cause__)
     if isinstance(error, aiohttp.ClientResponseError) and error.status:
         return backend_error(error.status, name, key=key, retry_after=headers.get("Retry-After"))
     if isinstance(error, aiohttp.InvalidURL):

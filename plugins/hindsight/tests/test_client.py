@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import threading
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from types import SimpleNamespace
@@ -203,6 +205,23 @@ def test_json_that_is_not_what_was_promised_is_no_crash() -> None:
                         await CALLS[name](client)
 
         run(server, all_calls)
+
+
+def test_another_service_at_the_address_is_no_refusal_of_the_write() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def greet() -> None:
+            caller, _ = listener.accept()
+            with caller:
+                caller.recv(65536)
+                caller.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        there = SimpleNamespace(url=f"http://127.0.0.1:{listener.getsockname()[1]}")
+        with pytest.raises(BackendUnavailable, match="something else than its API says"):
+            run(there, keep)  # type: ignore[arg-type]
+        thread.join()
 
 
 def test_nobody_at_the_address_is_told_to_who_can_start_a_server(server: HindsightServer) -> None:

@@ -15,7 +15,7 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_core.kit import BackendNotFound, BackendUnavailable, storable
-from hermes_core.kit.http import backend_error, detail_of
+from hermes_core.kit.http import backend_error, detail_of, strange_answer
 from hermes_honcho.settings import KEY
 
 if TYPE_CHECKING:
@@ -410,6 +410,8 @@ class Client:
                 retry_after=getattr(exc, "retry_after", None),
             ) from exc
         except (sdk.HonchoError, httpx.HTTPError) as exc:
+            if isinstance(exc.__cause__, ValueError):  # a page where JSON should be
+                raise strange_answer(self.place, exc) from exc
             raise backend_error(None, self.place, detail=detail_of(str(exc))) from exc
         except (ValueError, LookupError, TypeError, AttributeError) as exc:
             # The SDK trusts the form of an answer: what is none shows as one of these.

@@ -312,6 +312,7 @@ def test_whatever_goes_wrong_has_its_error_in_every_call(
         with pytest.raises(error) as raised:
             call(client)
         assert type(raised.value) is error, name
+        assert ("is this its address" in str(raised.value)) == ("garbage" in fault), name
         assert KEY not in str(raised.value), name
         assert len(server.requests) - before == 1, name
     client.close()
