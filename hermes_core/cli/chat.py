@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -46,6 +47,9 @@ CLOSE_SECONDS = 6.0
 
 UNHEARD = 1.0
 """Seconds after which a turn that was asked to end is ended by a further Ctrl-C, wherever it is."""
+
+DELIVERY_WAIT = 1.2
+"""Seconds for the provider to take the one turn of `-m`, before its result is told."""
 
 LONG_CLOSE = 1.0
 """Seconds of leaving after which the person is told what it takes so long for."""
@@ -93,7 +97,8 @@ def chat(
             talk = _opened(stack, home_of(ctx), resume, no_memory=no_memory, once=message is not None)
             talk.show_recall = show_recall
             if message is not None:
-                ctx.exit(_answer(talk, sys.stdin.read() if message == "-" else message, as_json))
+                said = sys.stdin.read() if message == "-" else message
+                ctx.exit(_answer(talk, said, as_json, told=not no_memory))
         except HermesError as exc:
             if not as_json:
                 raise
@@ -139,17 +144,24 @@ def _agent(
     )
 
 
-def _answer(talk: Chat, message: str, as_json: bool) -> int:
-    """One message, for scripts; the exit code."""
+def _answer(talk: Chat, message: str, as_json: bool, *, told: bool) -> int:
+    """One message, for scripts; the exit code. `told` says whether the provider hears of it."""
     hold(talk)
+    result = talk.agent.run_turn(_heard(message)) if as_json else _turn(talk, message)
+    if told and result.outcome == "answered" and not result.problems:
+        result = replace(result, problems=_untaken(talk.agent))
+        if not as_json:
+            warn(result.problems)
     if as_json:
-        result = talk.agent.run_turn(_heard(message))
         print_json(_as_data(result))
-    else:
-        result = _turn(talk, message)
     if result.outcome != "answered":
         return 1
     return DEGRADED if result.problems else 0
+
+
+def _untaken(agent: Agent) -> tuple[str, ...]:
+    """What does not work, after the provider had a moment to take the turn: no next one tells of it."""
+    return () if agent.memory.flush(DELIVERY_WAIT) else tuple(agent.memory.problems(agent.session))
 
 
 def _converse(talk: Chat) -> None:

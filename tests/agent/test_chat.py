@@ -68,6 +68,32 @@ def test_json_answers_a_program(home: HermesHome) -> None:
     assert data["usage"]["prompt"] > 0
 
 
+DOWN = '''
+"""A MemoryProvider that is asked for nothing before a turn, and takes none."""
+from hermes_core import BackendUnavailable, MemoryProvider
+
+class Lockbox(MemoryProvider):
+    name = "lockbox"
+
+    def sync_turn(self, turn):
+        raise BackendUnavailable("nobody listens")
+'''
+
+
+@pytest.mark.parametrize(("more", "code"), [((), 3), (("--json",), 3), (("--no-memory",), 0)])
+def test_a_provider_that_does_not_take_the_one_turn_shows_in_its_result(
+    home: HermesHome, install_plugin: Any, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], code: int
+) -> None:
+    for wait in ("DELIVERY_WAIT", "CLOSE_SECONDS"):
+        monkeypatch.setattr(f"hermes_core.cli.chat.{wait}", 0.1)
+    install_plugin("lockbox", DOWN)
+    set_value(home, "memory.provider", "lockbox")
+    result = chat("-m", "Hello.", *more)
+    assert result.exit_code == code
+    told = "\n".join(json.loads(result.stdout)["problems"]) if "--json" in more else result.stderr
+    assert ("is degraded: 1 write(s) wait, because a try failed: nobody listens" in told) == (code == 3)
+
+
 def test_the_last_session_goes_on(home: HermesHome, server: ModelServer) -> None:
     chat("-m", "Hello.")
     chat("-m", "And now?", "--resume", "last")
