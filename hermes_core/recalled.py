@@ -53,8 +53,9 @@ class Told:
                 self._texts.append(_plain(part.recall.text))
                 parts.append(part)
             else:
-                parts.append(replace(part, recall=replace(part.recall, items=self.new(part.recall.items))))
-        return replace(recall, parts=tuple(parts))
+                fresh = replace(part.recall, items=self.new(part.recall.items))
+                parts.append(part._replace(recall=fresh))
+        return recall._replace(parts=tuple(parts))
 
     def new(self, items: Iterable[RecallItem]) -> tuple[RecallItem, ...]:
         """Those that were not told yet; now they are."""

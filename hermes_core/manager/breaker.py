@@ -43,6 +43,11 @@ class Breaker:
             return self._state()
 
     @property
+    def at_rest(self) -> bool:
+        """Whether it is closed and counts nothing, so that a call that goes well changes nothing."""
+        return self._opened_at is None and not self._failures and not self._probing
+
+    @property
     def remaining(self) -> float:
         """Seconds until a probe is allowed; 0 when calls may go out."""
         with self._lock:

@@ -74,17 +74,11 @@ def guarded(
     A coroutine is run to its end on the instance's event loop, or cancelled after `within` seconds.
     """
 
-    def run() -> Any:
-        value = hook.function(*[arguments[name] for name in hook.argnames])
-        if isinstance(value, CoroutineType):
-            value = coroutines.finish(value, within)
-        return checked(hook.name, value)
-
     started = clock()
-    value, error = attempt(run)
+    value, error = attempt(_run, hook, arguments, within, coroutines)
     elapsed = clock() - started
     if error is None:
-        return Outcome("ok", value, elapsed=elapsed)
+        return Outcome("ok", value, "", elapsed)
     if isinstance(error, CoroutineLate):
         return Outcome("late", error=f"cancelled after {within:g} s", elapsed=elapsed, counts=True)
     if isinstance(error, CoroutineStopped):
@@ -97,6 +91,13 @@ def guarded(
         trace=_trace(error, redact),
         retry_after=error.retry_after if isinstance(error, BackendUnavailable) else None,
     )
+
+
+def _run(hook: Hook, arguments: Mapping[str, Any], within: float, coroutines: Coroutines) -> Any:
+    value = hook.function(*[arguments[name] for name in hook.argnames])
+    if isinstance(value, CoroutineType):
+        value = coroutines.finish(value, within)
+    return checked(hook.name, value)
 
 
 def describe(error: BaseException, redact: Callable[[Any], Any]) -> str:

@@ -170,31 +170,31 @@ class Vitals:
 
     def settle(self, hook: str, outcome: Outcome, breaker: Breaker | None) -> None:
         """Take note of how a call ended: counters, breaker, log and events. Once a call."""
-        if outcome.status in ("ok", "late", "failed"):
-            self._count(hook, outcome)
-        well = outcome.ok and _tells(hook, outcome)
-        if hook == "prefetch":
-            self._suspect(outcome, well)
-        if breaker is not None:
-            self._judge(hook, outcome, breaker, well)
-        if outcome.status in ("late", "failed"):
+        ok = outcome.status == "ok"
+        if ok:
+            with self._lock:
+                tally = self._tallies[hook]
+                tally.calls += 1
+                tally.last_success = self._terms.wall()
+                tally.took.append(outcome.elapsed)
+        elif outcome.status in ("late", "failed"):
             self._complain(hook, outcome)
+        if not ok or self._recall_failed_at is not None or (breaker is not None and not breaker.at_rest):
+            well = ok and _tells(hook, outcome)
+            if hook == "prefetch":
+                self._suspect(outcome, well)
+            if breaker is not None:
+                self._judge(hook, outcome, breaker, well)
         if self._terms.clock() - self._reported >= REPORT_EVERY:
             self.report()
 
-    def _count(self, hook: str, outcome: Outcome) -> None:
+    def _complain(self, hook: str, outcome: Outcome) -> None:
         with self._lock:
             tally = self._tallies[hook]
             tally.calls += 1
-            if outcome.ok:
-                tally.last_success = self._terms.wall()
-                tally.took.append(outcome.elapsed)
-            else:
-                tally.late += outcome.status == "late"
-                tally.failed += outcome.status == "failed"
-                self.last_error = f"{hook}: {outcome.error}"
-
-    def _complain(self, hook: str, outcome: Outcome) -> None:
+            tally.late += outcome.status == "late"
+            tally.failed += outcome.status == "failed"
+            self.last_error = f"{hook}: {outcome.error}"
         log.warning(
             "%s: %s %s: %s", self.name, hook, outcome.status, outcome.error, extra={"event": "provider.call"}
         )

@@ -58,24 +58,20 @@ class Held:
         self._by_session: OrderedDict[str, Instance] = OrderedDict()
         self._lock = threading.Lock()
         self._closed = False
-        self.vitals = Vitals(self._given_name or "provider", terms)
-        self.first = self._new(self.vitals.name)
-
-    @property
-    def name(self) -> str:
-        """The name that the host gave it, else its own."""
-        return self._given_name or str(getattr(self.first.provider, "name", "")) or "provider"
+        self.name = self._given_name or "provider"
+        """The name that the host gave it, else its own, once that is known."""
+        self.vitals = Vitals(self.name, terms)
+        self.first = self._new(self.name)
 
     @property
     def impersonates(self) -> bool:
         """Whether a stranger uses the name of the curated memory's own provider."""
-        names = {self.name, str(getattr(self.first.provider, "name", ""))}
-        return not self.builtin and BUILTIN_NAME in names
+        return not self.builtin and BUILTIN_NAME in {self.name, self._own_name()}
 
     @property
     def per_session(self) -> bool:
         """Whether each session has an instance of its own."""
-        return self.first.capabilities.scope == "session" and self._repeatable
+        return self._repeatable and self.first.capabilities.scope == "session"
 
     @property
     def durable(self) -> bool:
@@ -96,7 +92,7 @@ class Held:
         made = self.first.construct()
         if not made.ok:
             return "failed", f"it could not be constructed: {made.error}"
-        self.vitals.name = self.name
+        self.name = self.vitals.name = self._given_name or self._own_name() or "provider"
         if self.implements("is_available"):
             answer = self.first.call("is_available", {})
             if not answer.ok:
@@ -132,9 +128,10 @@ class Held:
 
     def awaited(self, session: Session) -> Instance:
         """The instance for this session; one that is made now is waited for as a start is."""
+        if self._closed or not self.per_session:
+            return self.first
         found = self.instance(session)
-        if self.per_session and not self._closed:
-            found.wait_started(self._terms.start_wait)
+        found.wait_started(self._terms.start_wait)
         return found
 
     def close(self) -> list[Instance]:
@@ -153,6 +150,9 @@ class Held:
             found = self._by_session.pop(session_id, None)
         if found is not None:
             found.close_idle()
+
+    def _own_name(self) -> str:
+        return str(getattr(self.first.provider, "name", ""))
 
     def condition(self) -> tuple[State, str]:
         """The state of the provider: that of its most troubled instance."""

@@ -49,6 +49,7 @@ class _Way(NamedTuple):
     `BEFORE_READY`. A `patient` call goes along with the next."""
 
     hook: Hook
+    run: Callable[[Mapping[str, Any]], Outcome]
     deadline: float
     lane: Lane
     breaker: Breaker | None
@@ -58,7 +59,7 @@ class _Way(NamedTuple):
 class Flight:
     """A call that was handed to a lane. `wait` gives its outcome and is called once."""
 
-    __slots__ = ("_breaker", "_instance", "_lane", "job", "outcome")
+    __slots__ = ("_breaker", "_lane", "instance", "job", "outcome")
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Flight:
         lane: Lane | None = None,
         breaker: Breaker | None = None,
     ) -> None:
-        self._instance = instance
+        self.instance = instance
         self._lane = lane
         self._breaker = breaker
         self.outcome = outcome
@@ -89,18 +90,15 @@ class Flight:
             if self._breaker is not None:
                 self._breaker.withdrawn()
             raise
-        self._instance.vitals.settle(self.job.hook, outcome, self._breaker)
+        self.instance.vitals.settle(self.job.hook, outcome, self._breaker)
         self.outcome = outcome
         return outcome
 
     def withdraw(self) -> None:
         """Take the call back if it has not begun; nobody will wait for it."""
-        if (
-            self.job is not None
-            and self._lane is not None
-            and self._lane.withdraw(self.job)
-            and self._breaker
-        ):
+        if self.job is None or self._lane is None or self.job.state != "waiting":
+            return
+        if self._lane.withdraw(self.job) and self._breaker:
             self._breaker.withdrawn()
 
 
@@ -158,23 +156,29 @@ class Instance:
         self, hook: str, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None = None
     ) -> Flight:
         """Hand a call over. `afterwards` gets the outcome of one that ends after its waiter has left."""
-        return self._submit(hook, arguments, afterwards, watched=True)
+        way = self._ways.get(hook)
+        if way is None or self.phase != "ready" or self._inline:
+            return self._otherwise(hook, way, arguments, afterwards, watched=True)
+        return self._hand_over(way, arguments, afterwards, watched=True)
 
     def post(
         self, hook: str, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None = None
     ) -> Flight:
         """Hand over a call that nobody waits for. `afterwards` gets its outcome on the lane's thread."""
-        return self._submit(hook, arguments, afterwards, watched=False)
+        way = self._ways.get(hook)
+        if way is None or self.phase != "ready" or self._inline:
+            return self._otherwise(hook, way, arguments, afterwards, watched=False)
+        return self._hand_over(way, arguments, afterwards, watched=False)
 
-    def _submit(
+    def _otherwise(
         self,
         name: str,
+        way: _Way | None,
         arguments: Mapping[str, Any],
         afterwards: Callable[[Outcome], None] | None,
         *,
         watched: bool,
     ) -> Flight:
-        way = self._ways.get(name)
         if way is None:
             return Flight(self, ABSENT)
         if self.phase != "ready" and (problem := self._unready(name)):
@@ -192,11 +196,11 @@ class Instance:
         watched: bool,
     ) -> Flight:
         name, breaker = way.hook.name, way.breaker
-        if breaker is not None and not _admitted(name, breaker):
+        if breaker is not None and breaker.state != "closed" and (name in NO_PROBE or not breaker.admit()):
             return Flight(self, Outcome("open", error=f"left alone for {breaker.remaining:.0f} s more"))
         if not watched:
             afterwards = partial(self._ended, way, afterwards)
-        run = partial(self._guarded, way, arguments)
+        run = partial(way.run, arguments)
         patient = way.patient and not watched
         job = Job(name, run, way.deadline, afterwards, watched=watched, patient=patient)
         if refused := way.lane.submit(job):
@@ -206,8 +210,9 @@ class Instance:
         return Flight(self, None, job, way.lane, breaker)
 
     def _ended(self, way: _Way, afterwards: Callable[[Outcome], None] | None, outcome: Outcome) -> None:
-        slow = outcome.ok and outcome.elapsed > way.deadline
-        noted = Outcome("late", error=f"took {outcome.elapsed:.1f} s", counts=True) if slow else outcome
+        noted = outcome
+        if outcome.elapsed > way.deadline and outcome.ok:
+            noted = Outcome("late", error=f"took {outcome.elapsed:.1f} s", counts=True)
         self.vitals.settle(way.hook.name, noted, way.breaker)
         if afterwards is not None:
             afterwards(outcome)
@@ -215,27 +220,27 @@ class Instance:
     def _at_once(
         self, way: _Way, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None
     ) -> Flight:
-        outcome = self._guarded(way, arguments)
+        outcome = way.run(arguments)
         self.vitals.settle(way.hook.name, outcome, None)
         if afterwards is not None:
             afterwards(outcome)
         return Flight(self, outcome)
 
-    def _guarded(self, way: _Way, arguments: Mapping[str, Any]) -> Outcome:
-        return guarded(
-            way.hook,
-            arguments,
-            within=way.deadline,
+    def _way(self, hook: Hook) -> _Way:
+        durable = hook.name in POLICIES and POLICIES[hook.name].durable
+        deadline = self._terms.deadline(hook.name)
+        run = partial(
+            guarded,
+            hook,
+            within=deadline,
             coroutines=self._coroutines,
             clock=self._terms.clock,
             redact=self._terms.redact,
         )
-
-    def _way(self, hook: Hook) -> _Way:
-        durable = hook.name in POLICIES and POLICIES[hook.name].durable
         return _Way(
             hook,
-            self._terms.deadline(hook.name),
+            run,
+            deadline,
             self.write if durable else self.read,
             None if hook.name in BEFORE_READY else self.vitals.breakers["write" if durable else "read"],
             patient=hook.name == "on_turn_start" and "prefetch" in self.hooks,
@@ -254,7 +259,7 @@ class Instance:
         """Make the provider, validate it and read its capabilities; wait for that."""
         way = self._way(Hook("construct", self._construct, ()))
         if self._inline:
-            return self._guarded(way, {})
+            return way.run({})
         return self._hand_over(way, {}, None, watched=True).wait()
 
     def start(self, session: Session) -> None:
@@ -270,7 +275,7 @@ class Instance:
             self._start_ended.clear()
         way = self._way(Hook("initialize", partial(self._initialize, session), ()))
         if self._inline:
-            self._started(self._guarded(way, {}))
+            self._started(way.run({}))
             return
         flight = self._hand_over(way, {}, self._started, watched=False)
         if flight.outcome is not None:
@@ -343,10 +348,10 @@ class Instance:
 
     def condition(self) -> tuple[State, str]:
         """The state in the catalog's words, and the reason when it is not plainly active."""
-        if self.phase == "starting":
-            return "degraded", f"initialize has run for {self._terms.clock() - self._started_at:.0f} s"
         if self.phase == "ready":
             return self._working_condition()
+        if self.phase == "starting":
+            return "degraded", f"initialize has run for {self._terms.clock() - self._started_at:.0f} s"
         reasons = {"new": "not initialized yet", "closed": "shut down"}
         return ("failed", self.reason) if self.phase == "failed" else ("idle", reasons[self.phase])
 
@@ -403,7 +408,7 @@ class Instance:
     def _shut_down_late(self) -> None:
         log.info("%s: initialize ended after the shutdown; shutting it down", self.label)
         if "shutdown" in self.hooks:
-            self.vitals.settle("shutdown", self._guarded(self._ways["shutdown"], {}), None)
+            self.vitals.settle("shutdown", self._ways["shutdown"].run({}), None)
         self.phase = "closed"
         self._leave()
 
@@ -411,7 +416,3 @@ class Instance:
         self._coroutines.stop()
         self._registry.leave(self.provider)
         self._left.set()
-
-
-def _admitted(hook: str, breaker: Breaker) -> bool:
-    return breaker.state == "closed" if hook in NO_PROBE else breaker.admit()

@@ -6,7 +6,6 @@ interpreter exits, so a hung provider would hold the process.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import logging
 import threading
@@ -16,7 +15,7 @@ from queue import SimpleQueue
 from typing import Literal
 
 from hermes_core.manager.call import Outcome
-from hermes_core.stopping import stopped, waited
+from hermes_core.stopping import SLICE, stopped, waited
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +62,10 @@ class Job:
         self.state: JobState = "waiting"
         self.started = 0.0
         self.outcome: Outcome | None = None
-        self.done = threading.Lock()
-        self.done.acquire()
+        self.done: threading.Lock | None = None
+        if watched:
+            self.done = threading.Lock()
+            self.done.acquire()
 
 
 class Bell:
@@ -78,8 +79,10 @@ class Bell:
 
     def ring(self) -> None:
         """Let the thread that waits go on, or the next that would wait."""
-        with contextlib.suppress(RuntimeError):  # it rings already
+        try:
             self._silent.release()
+        except RuntimeError:  # it rings already
+            pass
 
     def quiet(self) -> None:
         """Forget that it was rung."""
@@ -127,7 +130,8 @@ class Lane:
     @property
     def overdue(self) -> str:
         """Which call has not returned in its time, also while a new thread may take its place; "" when none."""
-        if not self._abandoned and not self._hung():
+        worker = self._worker
+        if not self._abandoned and (worker is None or worker.job is None):
             return ""
         with self._lock:
             return self._hung() or ("a call that was left behind has not returned" if self._abandoned else "")
@@ -135,25 +139,22 @@ class Lane:
     def submit(self, job: Job) -> str:
         """Put `job` in line. Returns "" or the reason why it can't be."""
         with self._lock:
-            if self._stopped:
-                return "the provider was shut down"
-            hung = self._hung()
-            if hung and not self._can_replace():
-                return hung
-            if hung or self._worker is None:
-                try:
-                    self._start()
-                except RuntimeError as exc:  # the system has no thread left, or the interpreter is ending
-                    return f"no thread can be started ({exc})"
-            if hung:
-                self._abandoned += 1
-                log.warning("%s: %s; a new thread takes its place", self.name, hung)
-            self._put(job)
+            worker = self._worker
+            if (worker is None or worker.job is not None or self._stopped) and (refused := self._refused()):
+                return refused
+            # A patient one now waits itself, and goes before the next.
+            waited, self._patient = self._patient, job if job.patient else None
+            if waited is not None:
+                self._queue.put(waited)
+            if not job.patient:
+                self._queue.put(job)
         return ""
 
     def wait(self, job: Job, timeout: float) -> Outcome:
         """Wait for `job` at most `timeout` seconds, or until that is stopped. One that has not begun by then never will."""
-        if waited(partial(job.done.acquire, True), timeout):
+        assert job.done is not None, "only a watched job is waited for"
+        come = job.done.acquire
+        if come(True, max(0.0, min(timeout, SLICE))) or waited(partial(come, True), timeout - SLICE):
             assert job.outcome is not None
             return job.outcome
         with self._lock:
@@ -193,16 +194,22 @@ class Lane:
         thread.join(max(0.0, timeout))
         return not thread.is_alive()
 
-    def _put(self, job: Job) -> None:
-        """Hand `job` to the thread behind the one that waited for company; a patient one now waits itself."""
-        waited, self._patient = self._patient, job if job.patient else None
-        if waited is not None:
-            self._queue.put(waited)
-        if not job.patient:
-            self._queue.put(job)
-
-    def _can_replace(self) -> bool:
-        return self.replaceable and not self._abandoned
+    def _refused(self) -> str:
+        """Why nothing goes in line; "" once there is a thread that takes it."""
+        if self._stopped:
+            return "the provider was shut down"
+        hung = self._hung()
+        if hung and (self._abandoned or not self.replaceable):
+            return hung
+        if hung or self._worker is None:
+            try:
+                self._start()
+            except RuntimeError as exc:  # the system has no thread left, or the interpreter is ending
+                return f"no thread can be started ({exc})"
+        if hung:
+            self._abandoned += 1
+            log.warning("%s: %s; a new thread takes its place", self.name, hung)
+        return ""
 
     def _hung(self) -> str:
         worker = self._worker
@@ -219,8 +226,10 @@ class Lane:
 
     def _work(self, me: _Worker) -> None:
         while (job := self._queue.get()) is not None:
-            if not self._begin(me, job):
-                continue
+            with self._lock:
+                if job.state == "withdrawn":
+                    continue
+                job.state, job.started, me.job = "running", self._clock(), job
             outcome = job.context.run(job.run)
             with self._lock:
                 me.job = None
@@ -229,15 +238,9 @@ class Lane:
                 replaced = self._worker is not me
                 if replaced:
                     self._abandoned -= 1
-            job.done.release()
+            if job.done is not None:
+                job.done.release()
             if not watched and job.afterwards is not None:
                 job.afterwards(outcome)
             if replaced:
                 return
-
-    def _begin(self, me: _Worker, job: Job) -> bool:
-        with self._lock:
-            if job.state == "withdrawn":
-                return False
-            job.state, job.started, me.job = "running", self._clock(), job
-            return True

@@ -188,8 +188,8 @@ class MemoryManager:
         began = time.monotonic()
         asked = self._roster.implementing("prefetch")
         parts = self._prefetch.ask(asked, self._clean_query(query), session) if asked else []
-        filtered = tuple(self._filtered(part, session) for part in parts)
-        return RecallResult(filtered, (time.monotonic() - began) * 1000)
+        filtered = [self._filtered(part, session) if part.recall else part for part in parts]
+        return RecallResult(tuple(filtered), (time.monotonic() - began) * 1000)
 
     def queue_prefetch_all(self, query: Query, session: Session) -> None:
         """Let the providers prepare the next turn, in the background."""
@@ -397,12 +397,10 @@ class MemoryManager:
             return self._prompts[session.id]
 
     def _filtered(self, part: RecallPart, session: Session) -> RecallPart:
-        if not part.recall:
-            return part
         answer = self._observers.filter_recall(part.recall, session)
         if isinstance(answer, Refused):
-            return dataclasses.replace(part, recall=Recall(), origin="none", reason=answer.reason)
-        return dataclasses.replace(part, recall=answer)
+            return part._replace(recall=Recall(), origin="none", reason=answer.reason)
+        return part._replace(recall=answer)
 
     def _health_of(self, held: Held) -> ProviderHealth:
         state, reason = held.condition()

@@ -29,6 +29,8 @@ MAX_TRANSCRIPT = 4_000_000
 """Characters of JSON that a stored transcript has at most, before compression; the oldest messages are left out."""
 
 Redact = Callable[[Any], Any]
+
+_json = json.JSONEncoder().encode
 Transcripts = Callable[[str, int | None], TranscriptReader]
 
 
@@ -43,12 +45,14 @@ class Write(NamedTuple):
 
 def pack(hook: str, value: Turn | MemoryWrite | Delegation, session: Session, redact: Redact) -> Write:
     """The row of a hook that takes one value and the session."""
-    return Write(hook, value.id, session.id, _body(session, plain(value), redact))
+    clean = _turn_json(value, redact) if isinstance(value, Turn) else _json(_clean(plain(value), redact))
+    return Write(hook, value.id, session.id, _body(session, clean))
 
 
 def pack_switch(switch: SessionSwitch, redact: Redact) -> Write:
     """The row of a session switch, in the order of the old session."""
-    return Write("on_session_switch", switch.id, switch.old.id, _body(switch.old, plain(switch), redact))
+    body = _body(switch.old, _json(_clean(plain(switch), redact)))
+    return Write("on_session_switch", switch.id, switch.old.id, body)
 
 
 def pack_end(
@@ -63,7 +67,7 @@ def pack_end(
     value: dict[str, Any] = {"reason": reason, "last_message_id": last_message_id}
     if messages is not None:
         value["messages"], value["omitted"] = _compressed(plain(messages), redact)
-    return Write("on_session_end", event, session.id, _body(session, value, redact))
+    return Write("on_session_end", event, session.id, _body(session, _json(_clean(value, redact))))
 
 
 def unpack(
@@ -130,21 +134,43 @@ class _Redacted:
         return tuple(self._redact(plain(self._reader.messages())))
 
 
-def _body(session: Session, value: dict[str, Any], redact: Redact) -> str:
+def _body(session: Session, clean: str) -> str:
+    return f'{{"schema": {SCHEMA}, "session": {_session_json(session)}, "value": {clean}}}'
+
+
+def _clean(value: dict[str, Any], redact: Redact) -> dict[str, Any]:
     # Identity is not redacted: ids must come back as they were, and some look like keys.
     kept = {key: value[key] for key in ("id", "old", "new") if key in value}
-    clean = {**redact({key: entry for key, entry in value.items() if key not in kept}), **kept}
-    return f'{{"schema": {SCHEMA}, "session": {_session_json(session)}, "value": {json.dumps(clean)}}}'
+    return {**redact({key: entry for key, entry in value.items() if key not in kept}), **kept}
+
+
+def _turn_json(turn: Turn, redact: Redact) -> str:
+    """A turn as JSON, without a walk through what is nearly all text: every turn waits for this."""
+    texts = {text: _json(redact(text)) for text in (turn.user, turn.assistant, turn.author)}
+    messages = ", ".join([_message_json(message, texts, redact) for message in turn.messages])
+    return (
+        f'{{"id": {_json(turn.id)}, "number": {turn.number:d}, "author": {texts[turn.author]}, "at": {turn.at:f},'
+        f' "user": {texts[turn.user]}, "assistant": {texts[turn.assistant]}, "messages": [{messages}]}}'
+    )
+
+
+def _message_json(message: Message, texts: Mapping[str, str], redact: Redact) -> str:
+    """`texts` are the two that most turns consist of, as JSON already."""
+    if type(message) is dict and len(message) == 2:
+        role, content = message.get("role"), message.get("content")
+        if type(role) is str and type(content) is str:
+            return f'{{"role": {_json(role)}, "content": {texts.get(content) or _json(redact(content))}}}'
+    return _json(redact(plain(message)))
 
 
 @lru_cache(maxsize=256)
 def _session_json(session: Session) -> str:
     """A conversation's identity is the same in each of its rows."""
-    return json.dumps(session.to_dict())
+    return _json(session.to_dict())
 
 
 def _compressed(messages: list[Any], redact: Redact) -> tuple[str, int]:
-    texts = [json.dumps(redact(message)) for message in messages]
+    texts = [_json(redact(message)) for message in messages]
     size, first = 0, len(texts)
     while first and size + len(texts[first - 1]) <= MAX_TRANSCRIPT:
         first -= 1

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from hermes_core.contract.values import Query, Recall, RecallItem, Session
 from hermes_core.manager.call import Outcome
@@ -20,7 +19,7 @@ WARM_FOR = 600.0
 """Seconds for which a warmed result may stand in for a fresh one: about as long as a talk keeps to its subject."""
 
 MAX_WARMED = 512
-"""Sessions whose warmed results are kept."""
+"""Sessions whose warmed results are kept, the latest."""
 
 CHARS_PER_TOKEN = 4
 
@@ -32,8 +31,7 @@ _NOTHING = Recall()
 NOT_WAITED = Outcome("skipped", error="not waited for, because the last one failed")
 
 
-@dataclass(frozen=True, slots=True)
-class RecallPart:
+class RecallPart(NamedTuple):
     """What one provider gave for this turn, where it came from, and how the provider is.
 
     `reason` says why the recall is not a fresh one. Times are in milliseconds.
@@ -47,8 +45,7 @@ class RecallPart:
     elapsed_ms: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class RecallResult:
+class RecallResult(NamedTuple):
     """Recall of one turn, a part for each provider that was asked."""
 
     parts: tuple[RecallPart, ...] = ()
@@ -91,7 +88,7 @@ class Prefetch:
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
         self._lock = threading.Lock()
-        self._warmed: OrderedDict[tuple[str, str], Warmed] = OrderedDict()
+        self._warmed: dict[tuple[str, str], Warmed] = {}
         self._warming: dict[tuple[str, str], Flight] = {}
         self._probes: dict[str, Flight] = {}
 
@@ -159,8 +156,8 @@ class Prefetch:
         posted = flight.job is not None and not flight.job.watched
         outcome = NOT_WAITED if posted else flight.wait(until - time.monotonic())
         elapsed = (time.monotonic() - began) * 1000
-        state, trouble = held.instance(session).condition()
-        if outcome.ok:
+        state, trouble = flight.instance.condition()
+        if outcome.status == "ok":
             recall = within(outcome.value, query.budget)
             return RecallPart(held.name, recall, "fresh" if recall else "none", state, trouble, elapsed)
         reason = f"prefetch {outcome.status}: {outcome.error or trouble}"
@@ -173,15 +170,13 @@ class Prefetch:
             warmed.put(outcome.value, self._terms.clock())
 
     def _of(self, provider: str, session_id: str) -> Warmed:
+        key = (provider, session_id)
+        if warmed := self._warmed.get(key):
+            return warmed
         with self._lock:
-            key = (provider, session_id)
-            warmed = self._warmed.get(key)
-            if warmed is not None:
-                self._warmed.move_to_end(key)
-                return warmed
-            warmed = self._warmed[key] = Warmed()
+            warmed = self._warmed.setdefault(key, Warmed())
             if len(self._warmed) > MAX_WARMED:
-                self._warmed.popitem(last=False)
+                del self._warmed[next(iter(self._warmed))]
             return warmed
 
 
@@ -192,7 +187,10 @@ def within(recall: Recall, budget: int) -> Recall:
     'abcdefgh'
     """
     room = budget * CHARS_PER_TOKEN
-    if len(recall.text) + sum(len(item.text) for item in recall.items) <= room:
+    size = len(recall.text)
+    for item in recall.items:
+        size += len(item.text)
+    if size <= room:
         return recall
     if recall.text.strip():
         return Recall(text=recall.text[:room])

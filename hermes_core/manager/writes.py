@@ -188,6 +188,9 @@ class Writes:
         return row
 
     def _drainer(self, held: Held) -> Drainer:
+        found = self._drainers.get(held.name)
+        if found is not None:
+            return found
         with self._lock:
             found = self._drainers.get(held.name)
             if found is None:

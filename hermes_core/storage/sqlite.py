@@ -141,7 +141,8 @@ class Database:
 
         Raises `DatabaseUnavailable` or `DatabaseCorrupt`.
         """
-        self._refuse_fork()
+        if self._process and self._process != os.getpid():
+            self._refuse_fork()
         held: _Held | None = getattr(self._local, "held", None)
         if held is not None and not held.closed:
             if not self._closed:

@@ -157,10 +157,11 @@ def test_a_lane_that_may_not_be_replaced_waits_for_its_job(clock: Clock) -> None
 
 def test_a_patient_job_is_handed_over_with_the_next_one(lane: Lane) -> None:
     seen: list[str] = []
-    first = job(lambda: seen.append("first"), watched=False, patient=True)
+    begun = threading.Event()
+    first = job(lambda: (seen.append("first"), begun.set()), watched=False, patient=True)
     second = job(lambda: seen.append("second"))
     lane.submit(first)
-    assert not first.done.acquire(timeout=0.05)
+    assert not begun.wait(0.05)
     lane.submit(second)
     lane.wait(second, 5.0)
     assert seen == ["first", "second"]
