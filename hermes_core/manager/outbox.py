@@ -6,11 +6,12 @@ dropped it; its id is remembered for longer, so that a recovery after a crash do
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from hermes_core.errors import OutboxFull
 from hermes_core.home import HermesHome
@@ -111,11 +112,14 @@ _FIRST_TABLES = (
     """,
 )
 
-_APPEND = """
-    INSERT OR IGNORE INTO rows (provider, session_id, hook, event, created_at, fingerprint, body)
-    SELECT ?, ?, ?, ?, ?, ?, ? WHERE NOT EXISTS
-        (SELECT 1 FROM settled WHERE provider = ? AND hook = ? AND event = ?)
-"""
+_ARRIVED = "provider, session_id, hook, event, created_at, fingerprint, body"
+_PUT = f"INSERT INTO arrived ({_ARRIVED}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608  a constant
+_SORT_IN = f"""
+    INSERT OR IGNORE INTO rows ({_ARRIVED})
+    SELECT {_ARRIVED} FROM arrived AS new WHERE NOT EXISTS
+        (SELECT 1 FROM settled WHERE provider = new.provider AND hook = new.hook AND event = new.event)
+    ORDER BY number
+"""  # noqa: S608  a constant
 
 _BACKLOG = """
     SELECT state, count(*), min(created_at), (
@@ -140,9 +144,28 @@ def _count_when_asked(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+def _arrivals(connection: sqlite3.Connection) -> None:
+    """A table without any index, for the one write that a host waits for; the others have it in line when they look."""
+    connection.execute(
+        """
+        CREATE TABLE arrived (
+            number INTEGER PRIMARY KEY,
+            provider TEXT NOT NULL,
+            session_id TEXT NOT NULL,
+            hook TEXT NOT NULL,
+            event TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            fingerprint TEXT NOT NULL,
+            body TEXT NOT NULL
+        ) STRICT
+        """
+    )
+
+
 MIGRATIONS = (
     ("0001 rows, settled ids, totals", _first_tables),
     ("0002 lengths in the index, no totals", _count_when_asked),
+    ("0003 arrivals", _arrivals),
 )
 
 
@@ -166,29 +189,41 @@ class Outbox:
 
     # ------------------------------------------------------------------ append
 
+    def put(self, provider: str, write: Write, fingerprint: str = "") -> None:
+        """Store one write; if the outbox knows it, it is left out later. It is on disk when this returns.
+
+        Raises `OutboxFull` with nothing stored, or `DatabaseUnavailable`. It is what a host waits for in each turn.
+        """
+        self._rows_left -= 1
+        self._bytes_left -= len(write.body)
+        if self._rows_left < 0 or self._bytes_left < 0:
+            self.append(provider, [write], fingerprint)  # there may be room; it is counted
+        else:
+            hook, event = write.hook, write.event
+            values = (provider, write.session_id, hook, event, self._wall(), fingerprint, write.body)
+            self._db.write(_PUT, values)
+
     def append(self, provider: str, writes: Sequence[Write], fingerprint: str = "") -> int:
         """Store `writes` in one transaction; those that the outbox knows are left out. Returns how many were new.
 
         They are on disk when this returns. Raises `OutboxFull` with nothing stored, or `DatabaseUnavailable`.
         """
-        if len(writes) == 1 and self._append_one(provider, writes[0], fingerprint):
-            return 1
-        with self._db.transaction() as connection:
+        with self._changes() as connection:
             new = [
-                write for write in writes if not self._knows(connection, provider, write.hook, write.event)
+                write for write in writes if not self._known(connection, provider, write.hook, write.event)
             ]
             self._refuse_overflow(connection, new)
             # One id may come twice in one call: the second is ignored.
             added = connection.executemany(
-                "INSERT OR IGNORE INTO rows (provider, session_id, hook, event, created_at, fingerprint, body)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT OR IGNORE INTO rows ({_ARRIVED}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608  a constant
                 [(provider, w.session_id, w.hook, w.event, self._wall(), fingerprint, w.body) for w in new],
             )
             return added.rowcount if new else 0
 
     def knows(self, provider: str, hook: str, event: str) -> bool:
         """Whether this event waits, is parked, or was settled within the time that ids are remembered."""
-        return self._knows(self._db.connection, provider, hook, event)
+        self._sort_in()
+        return self._known(self._db.connection, provider, hook, event)
 
     def attach(self, provider: str) -> float:
         """Note that `provider` is in use; returns since when it has been, in seconds since the epoch."""
@@ -211,31 +246,31 @@ class Outbox:
             f"SELECT * FROM rows WHERE provider = ? AND state = 'pending' AND session_id NOT IN ({marks})"  # noqa: S608  only question marks
             " ORDER BY number LIMIT 1"
         )
-        found = self._db.execute(query, (provider, *skipped)).fetchone()
+        found = self._ask(query, (provider, *skipped)).fetchone()
         return Row(**found) if found else None
 
     def delivered(self, row: Row) -> None:
         """The provider took the row: it is deleted, and its id remembered."""
-        with self._db.transaction() as connection:
+        with self._changes() as connection:
             self._settle(connection, [row])
             connection.execute("DELETE FROM settled WHERE settled_at < ?", (self._wall() - REMEMBERED,))
 
     def failed(self, row: Row, error: str, *, counted: bool) -> None:
         """A try failed: noted on the row, and `counted` towards parking it."""
         statement = "UPDATE rows SET attempts = attempts + ?, error = ? WHERE number = ?"
-        with self._db.transaction() as connection:
+        with self._changes() as connection:
             connection.execute(statement, (int(counted), error, row.number))
 
     def park(self, row: Row, error: str) -> None:
         """Take the row out of the line until a person decides."""
         statement = "UPDATE rows SET state = 'parked', attempts = attempts + 1, error = ? WHERE number = ?"
-        with self._db.transaction() as connection:
+        with self._changes() as connection:
             connection.execute(statement, (error, row.number))
 
     def waits(self, provider: str, session_id: str | None = None) -> bool:
         """Whether any row of this provider, or of one session of it, waits to be sent."""
         query = "SELECT 1 FROM rows WHERE provider = ? AND state = 'pending' AND session_id = coalesce(?, session_id) LIMIT 1"
-        return self._db.execute(query, (provider, session_id)).fetchone() is not None
+        return self._ask(query, (provider, session_id)).fetchone() is not None
 
     # ------------------------------------------------------------------ people
 
@@ -249,7 +284,7 @@ class Outbox:
 
     def retry(self, numbers: Sequence[int] | None = None) -> int:
         """Put parked rows (None: all) back in line, for whatever account is in use. Returns how many there were."""
-        with self._db.transaction() as connection:
+        with self._changes() as connection:
             chosen = self._chosen("parked", numbers)
             connection.executemany(
                 "UPDATE rows SET state = 'pending', attempts = 0, error = '', fingerprint = ? WHERE number = ?",
@@ -259,7 +294,7 @@ class Outbox:
 
     def drop(self, numbers: Sequence[int] | None = None) -> int:
         """Throw parked rows (None: all) away; they are never sent, also not by a recovery. Returns how many."""
-        with self._db.transaction() as connection:
+        with self._changes() as connection:
             return self._settle(connection, self._chosen("parked", numbers))
 
     def drop_turns(
@@ -274,7 +309,7 @@ class Outbox:
         `sent` are the turns that the provider may have: not waiting any more, tried before, or first in their
         session's line and so perhaps on their way in some process.
         """
-        with self._db.transaction() as connection:
+        with self._changes() as connection:
             found = {turn: self._find(connection, provider, "sync_turn", turn) for turn in turns}
             sent = [turn for turn, row in found.items() if row is None or self._may_be_out(connection, row)]
             self._settle(connection, [row for row in found.values() if row is not None])
@@ -283,7 +318,7 @@ class Outbox:
 
     def drop_session(self, session_id: str) -> int:
         """Drop everything of a session that is deleted. Returns how many rows there were."""
-        with self._db.transaction() as connection:
+        with self._changes() as connection:
             found = connection.execute("SELECT * FROM rows WHERE session_id = ?", (session_id,)).fetchall()
             return self._settle(connection, [Row(**row) for row in found])
 
@@ -292,17 +327,17 @@ class Outbox:
     @property
     def depth(self) -> int:
         """How many rows wait, of all providers."""
-        return int(self._db.execute("SELECT count(*) FROM rows WHERE state = 'pending'").fetchone()[0])
+        return int(self._ask("SELECT count(*) FROM rows WHERE state = 'pending'").fetchone()[0])
 
     @property
     def oldest_age(self) -> float | None:
         """Age in seconds of the oldest row that waits; None when none does."""
-        oldest = self._db.execute("SELECT min(created_at) FROM rows WHERE state = 'pending'").fetchone()[0]
+        oldest = self._ask("SELECT min(created_at) FROM rows WHERE state = 'pending'").fetchone()[0]
         return None if oldest is None else max(0.0, self._wall() - oldest)
 
     def backlog(self, provider: str) -> Backlog:
         """What waits and what is parked for one provider."""
-        found = {row[0]: row[1:] for row in self._db.execute(_BACKLOG, (provider,))}
+        found = {row[0]: row[1:] for row in self._ask(_BACKLOG, (provider,))}
         depth, oldest, error = found.get("pending", (0, None, None))
         age = None if oldest is None else max(0.0, self._wall() - oldest)
         return Backlog(depth, age, found.get("parked", (0,))[0], error or "")
@@ -310,12 +345,12 @@ class Outbox:
     def last_settled(self, provider: str) -> float | None:
         """When a write of this provider was last settled, in seconds since the epoch; None when none is remembered."""
         query = "SELECT max(settled_at) FROM settled WHERE provider = ?"
-        found = self._db.execute(query, (provider,)).fetchone()[0]
+        found = self._ask(query, (provider,)).fetchone()[0]
         return None if found is None else float(found)
 
     def backlogs(self) -> dict[str, Backlog]:
         """What waits and what is parked, by provider, also of those that are not active."""
-        names = [row[0] for row in self._db.execute("SELECT DISTINCT provider FROM rows ORDER BY provider")]
+        names = [row[0] for row in self._ask("SELECT DISTINCT provider FROM rows ORDER BY provider")]
         return {name: self.backlog(name) for name in names}
 
     def close(self) -> None:
@@ -324,17 +359,25 @@ class Outbox:
 
     # ----------------------------------------------------------------- private
 
-    def _append_one(self, provider: str, write: Write, fingerprint: str) -> bool:
-        """Store one write in one statement, as nearly every call is; False when it is known, or there is no room."""
-        self._rows_left -= 1
-        self._bytes_left -= len(write.body)
-        if self._rows_left < 0 or self._bytes_left < 0:
-            return False  # there may be room; it is counted first
-        hook, event = write.hook, write.event
-        values = (provider, write.session_id, hook, event, self._wall(), fingerprint, write.body)
-        return self._db.write(_APPEND, (*values, provider, hook, event)) == 1
+    @contextlib.contextmanager
+    def _changes(self) -> Iterator[sqlite3.Connection]:
+        """A transaction in which what arrived is in line."""
+        with self._db.transaction() as connection:
+            self._sort_in()
+            yield connection
 
-    def _knows(self, connection: sqlite3.Connection, provider: str, hook: str, event: str) -> bool:
+    def _ask(self, query: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """A question to which what arrived is in line."""
+        self._sort_in()
+        return self._db.execute(query, values)
+
+    def _sort_in(self) -> None:
+        if self._db.execute("SELECT 1 FROM arrived LIMIT 1").fetchone():
+            with self._db.transaction() as connection:
+                connection.execute(_SORT_IN)
+                connection.execute("DELETE FROM arrived")
+
+    def _known(self, connection: sqlite3.Connection, provider: str, hook: str, event: str) -> bool:
         return any(
             connection.execute(
                 f"SELECT 1 FROM {table} WHERE provider = ? AND hook = ? AND event = ?",  # noqa: S608  two constants
@@ -367,7 +410,7 @@ class Outbox:
 
     def _rows(self, state: RowState, provider: str | None) -> list[Row]:
         query = "SELECT * FROM rows WHERE state = ? AND provider = coalesce(?, provider) ORDER BY number"
-        return [Row(**row) for row in self._db.execute(query, (state, provider))]
+        return [Row(**row) for row in self._ask(query, (state, provider))]
 
     def _chosen(self, state: RowState, numbers: Sequence[int] | None) -> list[Row]:
         return [row for row in self._rows(state, None) if numbers is None or row.number in numbers]

@@ -149,7 +149,7 @@ def _turn_json(turn: Turn, redact: Redact) -> str:
     texts = {text: _json(redact(text)) for text in (turn.user, turn.assistant, turn.author)}
     messages = ", ".join([_message_json(message, texts, redact) for message in turn.messages])
     return (
-        f'{{"id": {_json(turn.id)}, "number": {turn.number:d}, "author": {texts[turn.author]}, "at": {turn.at:f},'
+        f'{{"id": {_json(turn.id)}, "number": {turn.number:d}, "author": {texts[turn.author]}, "at": {turn.at!r},'
         f' "user": {texts[turn.user]}, "assistant": {texts[turn.assistant]}, "messages": [{messages}]}}'
     )
 

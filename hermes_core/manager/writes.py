@@ -69,7 +69,7 @@ class Writes:
         row = write()
         for held in takers:
             try:
-                self.outbox.append(held.name, [row], held.fingerprint)
+                self.outbox.put(held.name, row, held.fingerprint)
             except HermesError as exc:
                 held.vitals.last_error = f"{hook}: {exc}"
                 data = {"provider": held.name, "hook": hook, "error": str(exc)}

@@ -75,7 +75,12 @@ def test_the_least_recently_used_instance_is_closed_but_not_before_its_writes_ar
         manager.initialize_all(session)
         manager.sync_all(make_turn(f"t{n}"), session)
         assert manager.flush(5)
-    closed = [instance for instance in per_session.made if ("shutdown", "") in instance.seen]
+
+    def closed_ones() -> list[PerSession]:
+        return [instance for instance in per_session.made if ("shutdown", "") in instance.seen]
+
+    until(lambda: len(closed_ones()) == 4)  # nobody waits for the end of an instance
+    closed = closed_ones()
     assert [instance.session for instance in closed] == ["s0", "s1", "s2", "s3"]
     assert all(instance.seen[-2] == ("sync_turn", instance.session) for instance in closed)
 

@@ -5,14 +5,14 @@ import os
 import sqlite3
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes_core.contract.values import Message, SessionSwitch
+from hermes_core.contract.values import Message, SessionSwitch, Turn
 from hermes_core.errors import OutboxError, OutboxFull
 from hermes_core.home import HermesHome
 from hermes_core.manager.outbox import ANY_ACCOUNT, MIGRATIONS, REMEMBERED, Outbox, Row
@@ -37,6 +37,16 @@ def outbox(hermes_home: HermesHome, clock: Clock) -> Iterator[Outbox]:
     outbox.close()
 
 
+@pytest.fixture
+def roomy(hermes_home: HermesHome, clock: Clock) -> Iterator[Outbox]:
+    """One that has counted its room, so that it takes the next thousand puts without looking."""
+    outbox = Outbox(hermes_home, wall=clock)
+    outbox.append("other", [write("counted")])
+    outbox.drop_session("s1")
+    yield outbox
+    outbox.close()
+
+
 def write(event: str, session: str = "s1", body: str = "{}", hook: str = "sync_turn") -> Write:
     return Write(hook, event, session, body)
 
@@ -54,6 +64,56 @@ def test_rows_come_out_in_the_order_in_which_they_went_in(outbox: Outbox) -> Non
     assert head(outbox).event == "a"
     assert head(outbox, ("s1",)).event == "b"
     assert outbox.next("fake", ("s1", "s2")) is None
+
+
+def test_what_a_host_puts_there_stands_in_line_with_what_is_appended(roomy: Outbox) -> None:
+    roomy.put("fake", write("a"), "account-1")
+    roomy.append("fake", [write("b")])
+    roomy.put("other", write("c"))
+    roomy.put("fake", write("d", "s2", body="[]"))
+    assert [row.event for row in roomy.pending()] == ["a", "b", "c", "d"]
+    assert (head(roomy).fingerprint, head(roomy, ("s1",)).body) == ("account-1", "[]")
+    assert (roomy.depth, roomy.backlog("fake").depth) == (4, 3)
+
+
+@pytest.mark.parametrize("first", ["put", "append"])
+def test_what_is_put_there_twice_is_sent_once(roomy: Outbox, first: str) -> None:
+    roomy.put("fake", write("a")) if first == "put" else roomy.append("fake", [write("a")])
+    roomy.put("fake", write("a"))
+    assert roomy.depth == 1
+    roomy.delivered(head(roomy))
+    roomy.put("fake", write("a"))
+    assert roomy.knows("fake", "sync_turn", "a")
+    assert roomy.next("fake") is None
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda outbox: outbox.depth,
+        lambda outbox: outbox.oldest_age is not None,
+        lambda outbox: outbox.next("fake") is not None,
+        lambda outbox: outbox.waits("fake"),
+        lambda outbox: outbox.waits("fake", "s1"),
+        lambda outbox: outbox.knows("fake", "sync_turn", "a"),
+        lambda outbox: outbox.backlog("fake").depth,
+        lambda outbox: "fake" in outbox.backlogs(),
+        lambda outbox: outbox.drop_session("s1"),
+        lambda outbox: not outbox.append("fake", [write("a")]),
+    ],
+)
+def test_every_look_sees_what_was_just_put_there(roomy: Outbox, look: Callable[[Outbox], object]) -> None:
+    roomy.put("fake", write("a"))
+    assert look(roomy)
+
+
+def test_a_turn_that_was_just_put_there_can_be_taken_back(roomy: Outbox) -> None:
+    roomy.put("fake", write("a"))
+    roomy.put("fake", write("b"))
+    sent: list[str] = []
+    roomy.drop_turns("fake", ["b"], lambda turns: sent.extend(turns) or write("switch"))
+    assert [row.event for row in roomy.pending()] == ["a", "switch"]
+    assert sent == []
 
 
 def test_an_id_is_stored_once_per_provider_and_hook(outbox: Outbox) -> None:
@@ -88,9 +148,12 @@ def test_a_full_outbox_refuses_the_new_write_and_keeps_the_old(outbox: Outbox) -
     outbox.append("fake", [write(str(n)) for n in range(10)])
     with pytest.raises(OutboxFull, match="was not accepted"):
         outbox.append("fake", [write("one more")])
+    with pytest.raises(OutboxFull, match="was not accepted"):
+        outbox.put("fake", write("one more"))
     assert [row.event for row in outbox.pending()] == [str(n) for n in range(10)]
     outbox.delivered(head(outbox))
-    assert outbox.append("fake", [write("one more")]) == 1
+    outbox.put("fake", write("one more"))
+    assert outbox.depth == 10
 
 
 def test_the_outbox_is_bounded_in_bytes_too(outbox: Outbox) -> None:
@@ -184,11 +247,11 @@ def test_the_file_is_private_and_synced(outbox: Outbox) -> None:
     assert outbox._db.connection.execute("PRAGMA secure_delete").fetchone()[0] == 1
 
 
-def test_what_was_sent_is_not_left_in_the_file(outbox: Outbox) -> None:
-    outbox.append("fake", [write("a", body="a-very-private-sentence")])
-    outbox.delivered(head(outbox))
-    outbox.close()
-    assert b"a-very-private-sentence" not in outbox.path.read_bytes()
+def test_what_was_sent_is_not_left_in_the_file(roomy: Outbox) -> None:
+    roomy.put("fake", write("a", body="a-very-private-sentence"))
+    roomy.delivered(head(roomy))
+    roomy.close()
+    assert b"a-very-private-sentence" not in roomy.path.read_bytes()
 
 
 def test_two_threads_append_without_losing_any(hermes_home: HermesHome) -> None:
@@ -196,7 +259,8 @@ def test_two_threads_append_without_losing_any(hermes_home: HermesHome) -> None:
 
     def append(prefix: str) -> None:
         for n in range(50):
-            outbox.append("fake", [write(f"{prefix}{n}", prefix)])
+            outbox.put("fake", write(f"{prefix}{n}", prefix))
+            assert outbox.waits("fake", prefix)
 
     threads = [threading.Thread(target=append, args=(prefix,)) for prefix in "ab"]
     for thread in threads:
@@ -221,7 +285,7 @@ def test_a_write_is_refused_exactly_when_there_is_no_room(
         room = len(kept) < 200 and sum(len(row.body) for row in kept) + size <= 20_000
         if step == "a":
             try:
-                outbox.append("fake", [write(str(number), body="x" * size)])
+                outbox.put("fake", write(str(number), body="x" * size))
             except OutboxFull:
                 assert not room
             else:
@@ -276,7 +340,27 @@ def clean(value: Any) -> Any:
 TEXT = st.text(max_size=30)
 
 
-@given(st.builds(make_turn, st.text(min_size=1), TEXT, TEXT), st.builds(make_session, TEXT, user_name=TEXT))
+MESSAGE = st.dictionaries(
+    st.sampled_from(["role", "content", "name", "tool_calls", "timestamp"]),
+    TEXT
+    | st.none()
+    | st.floats(allow_nan=False)
+    | st.lists(st.dictionaries(TEXT, TEXT, max_size=2), max_size=2),
+    max_size=3,
+)
+
+
+@st.composite
+def turns(draw: st.DrawFn) -> Turn:
+    """Turns of whose messages some repeat the two texts, as nearly all do."""
+    user, assistant = draw(TEXT), draw(TEXT)
+    said = [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
+    messages = tuple(draw(st.lists(MESSAGE | st.sampled_from(said), max_size=4)))
+    number, at = draw(st.integers()), draw(st.floats(allow_nan=False, allow_infinity=False))
+    return Turn(draw(TEXT), number, user, assistant, messages, draw(TEXT), at)  # type: ignore[arg-type]
+
+
+@given(turns(), st.builds(make_session, TEXT, user_name=TEXT))
 def test_a_turn_comes_back_as_it_was(turn: Any, session: Any) -> None:
     row = pack("sync_turn", turn, session, lambda value: value)
     again, arguments = unpack("sync_turn", row.body, None, lambda value: value)
