@@ -62,16 +62,16 @@ class Hook:
 
 def guarded(
     hook: Hook,
-    arguments: Mapping[str, Any],
-    *,
     within: float,
     coroutines: Coroutines,
     clock: Callable[[], float],
     redact: Callable[[Any], Any],
+    arguments: Mapping[str, Any],
 ) -> Outcome:
     """Call `hook` with those of `arguments` that it names and check what it returns.
 
-    A coroutine is run to its end on the instance's event loop, or cancelled after `within` seconds.
+    A coroutine is run to its end on the instance's event loop, or cancelled after `within` seconds. The arguments come
+    last, since all else is the same for each call of a hook.
     """
 
     started = clock()

@@ -229,14 +229,7 @@ class Instance:
     def _way(self, hook: Hook) -> _Way:
         durable = hook.name in POLICIES and POLICIES[hook.name].durable
         deadline = self._terms.deadline(hook.name)
-        run = partial(
-            guarded,
-            hook,
-            within=deadline,
-            coroutines=self._coroutines,
-            clock=self._terms.clock,
-            redact=self._terms.redact,
-        )
+        run = partial(guarded, hook, deadline, self._coroutines, self._terms.clock, self._terms.redact)
         return _Way(
             hook,
             run,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from hermes_core.contract.hooks import hookimpl
@@ -72,17 +73,9 @@ class _Observer:
         self, name: str, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None = None
     ) -> Job:
         terms, deadline = self._terms, self._terms.deadline(name)
-
-        def run() -> Outcome:
-            return guarded(
-                self.hooks[name],
-                arguments,
-                within=deadline,
-                coroutines=self._coroutines,
-                clock=terms.clock,
-                redact=terms.redact,
-            )
-
+        run = partial(
+            guarded, self.hooks[name], deadline, self._coroutines, terms.clock, terms.redact, arguments
+        )
         return Job(name, run, deadline, afterwards, watched=afterwards is None)
 
 

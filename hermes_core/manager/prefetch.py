@@ -63,9 +63,10 @@ class Warmed:
     A call under way holds on to the object. Once `Prefetch.forget` has let go of it, what that call brings goes nowhere.
     """
 
-    __slots__ = ("_at", "_lock", "_recall")
+    __slots__ = ("_at", "_lock", "_recall", "preparation")
 
     def __init__(self) -> None:
+        self.preparation: Flight | None = None
         self._lock = threading.Lock()
         self._recall = Recall()
         self._at = 0.0
@@ -87,9 +88,9 @@ class Prefetch:
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
+        self._deadline = terms.deadline("prefetch")
         self._lock = threading.Lock()
         self._warmed: dict[tuple[str, str], Warmed] = {}
-        self._warming: dict[tuple[str, str], Flight] = {}
         self._probes: dict[str, Flight] = {}
 
     def ask(self, providers: Sequence[Held], query: Query, session: Session) -> list[RecallPart]:
@@ -99,7 +100,7 @@ class Prefetch:
         """
         began = time.monotonic()
         asked = [(held, self._begin(held, query, session)) for held in providers]
-        until = began + self._terms.deadline("prefetch")
+        until = began + self._deadline
         return [self._land(held, flight, query, session, began, until) for held, flight in asked]
 
     def preparing(self, held: Held) -> bool:
@@ -115,14 +116,10 @@ class Prefetch:
             self._probe(held, query, session)
             return
         warmed = self._of(held.name, session.id)
-        key = (held.name, session.id)
-        flight = held.instance(session).post(
+        before = warmed.preparation
+        warmed.preparation = held.instance(session).post(
             "queue_prefetch", {"query": query, "session": session}, partial(self._keep, warmed)
         )
-        with self._lock:
-            before = self._warming.pop(key, None)
-            if len(self._warming) < MAX_WARMED:
-                self._warming[key] = flight
         if before is not None:
             before.withdraw()
 

@@ -32,7 +32,7 @@ def call() -> Iterator[Callable[..., Outcome]]:
         argnames = tuple(function.__code__.co_varnames[: function.__code__.co_argcount])
         return guarded(
             Hook(hook, function, argnames),
-            arguments,
+            arguments=arguments,
             within=within,
             coroutines=coroutines,
             clock=Clock(),
