@@ -33,11 +33,13 @@ def as_recall(value: Any) -> Recall:
         return Recall(text=value)
     if not isinstance(value, Recall) or not isinstance(value.text, str):
         raise _wrong(value, "a Recall, a str or None")
-    items = tuple(value.items) if isinstance(value.items, Sequence) else (value.items,)
+    items: Any = value.items
+    if type(items) is not tuple:
+        items = tuple(items) if isinstance(items, Sequence) else (items,)
     for item in items:
         if not isinstance(item, RecallItem) or not isinstance(item.text, str):
             raise _wrong(item, "RecallItem inside Recall.items")
-    return Recall(items, value.text)
+    return value if items is value.items and type(value) is Recall else Recall(items, value.text)
 
 
 def _availability(value: Any) -> Availability:
