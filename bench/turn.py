@@ -1,19 +1,25 @@
 """What the manager adds to a turn: the time that a host waits for it, with providers of several kinds.
 
-    python bench/turn.py [--turns 2000] [--memory /dev/shm] [--disk DIR] [--json]
+    python bench/turn.py [--turns 2000] [--memory /dev/shm] [--disk DIR] [--awake] [--peer] [--json]
 
 A turn is `on_turn_start`, `prefetch_all`, `sync_all` and `queue_prefetch_all`, with a message of 65 and an answer of 236
 characters, others in each turn; before each the outbox is empty and the lanes are idle, as between the turns of a person. Beside them, in the
 same rounds, what it is made of: a call of a pluggy hook, a hand-off to a waiting thread and back, one durable commit of a
 row of the same size. All figures are microseconds. `busy` has a thread beside it that never stops computing: each time
 the interpreter changes hands, that one keeps it for up to 5 ms.
+
+`--awake` lets a process of idle priority compute on each core meanwhile (Linux): a core that sleeps between two turns
+takes 10 to 30 us to wake, in a virtual machine most of all, and that is neither ours nor a small part. `--peer` adds
+the manager of Hermes Agent, which stores nothing, to the same run, in an environment where hermes-agent is installed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import threading
@@ -203,6 +209,69 @@ def pluggy_case() -> Case:
     return Case("call of a pluggy hook", lambda _: plugins.hook.prefetch(query=None))
 
 
+def peer_case(stack: ExitStack) -> Case:
+    """The same turns with the manager of Hermes Agent."""
+    from agent.memory_manager import MemoryManager as PeerManager
+    from agent.memory_provider import MemoryProvider as PeerProvider
+
+    class PeerNoop(PeerProvider):
+        name = "noop"
+
+        def is_available(self) -> bool:
+            return True
+
+        def initialize(self, session_id: str, **_: Any) -> None:
+            pass
+
+        def get_tool_schemas(self) -> list[dict[str, Any]]:
+            return []
+
+        def on_turn_start(self, turn_number: int, message: str, **_: Any) -> None:
+            pass
+
+        def prefetch(self, *_: Any, **__: Any) -> str:
+            return ""
+
+        def queue_prefetch(self, query: str, *, session_id: str = "") -> None:
+            pass
+
+        def sync_turn(self, user: str, assistant: str, *, session_id: str = "", messages: Any = None) -> None:
+            pass
+
+    manager = PeerManager()
+    manager.add_provider(PeerNoop())
+    manager.initialize_all("bench")
+    stack.callback(manager.shutdown_all)
+
+    def run(number: int) -> None:
+        user, answer = f"{USER} {number}", f"{number} {ANSWER}"
+        manager.on_turn_start(number, user)
+        manager.prefetch_all(user, session_id="bench")
+        messages = [{"role": "user", "content": user}, {"role": "assistant", "content": answer}]
+        manager.sync_all(user, answer, session_id="bench", messages=messages)
+        manager.queue_prefetch_all(user, session_id="bench")
+
+    def rest() -> None:
+        manager.flush_pending(10)
+        time.sleep(0)
+
+    return Case("Hermes Agent, all no-ops, nothing stored", run, rest)
+
+
+@contextmanager
+def cores_awake() -> Iterator[None]:
+    """A process on each core that computes when nothing else wants it."""
+    spin = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"
+    spinners = [subprocess.Popen([sys.executable, "-c", spin]) for _ in os.sched_getaffinity(0)]
+    time.sleep(0.5)
+    try:
+        yield
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+            spinner.wait()
+
+
 @contextmanager
 def busy_thread() -> Iterator[None]:
     """A thread beside ours that never waits."""
@@ -291,10 +360,18 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=2000)
     parser.add_argument("--memory", type=Path, default=SHM if SHM.is_dir() else Path())
     parser.add_argument("--disk", type=Path, default=Path())
+    parser.add_argument(
+        "--awake", action="store_true", help="keep the cores from sleeping between turns (Linux)"
+    )
+    parser.add_argument("--peer", action="store_true", help="measure the manager of Hermes Agent beside ours")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     with ExitStack() as stack:
         cases = cases_of(stack, given.memory, given.disk)
+        if given.peer:
+            cases.append(peer_case(stack))
+        if given.awake:
+            stack.enter_context(cores_awake())
         hung, waits = open_breaker_case(stack, given.memory)
         cases.append(hung)
         run_all(cases, given.turns)
