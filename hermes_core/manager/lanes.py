@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Literal
 
 from hermes_core.manager.call import Outcome
-from hermes_core.stopping import SLICE, stopped, waited
+from hermes_core.stopping import stopped, waited
 
 log = logging.getLogger(__name__)
 
@@ -153,8 +153,7 @@ class Lane:
     def wait(self, job: Job, timeout: float) -> Outcome:
         """Wait for `job` at most `timeout` seconds, or until that is stopped. One that has not begun by then never will."""
         assert job.done is not None, "only a watched job is waited for"
-        come = job.done.acquire
-        if come(True, max(0.0, min(timeout, SLICE))) or waited(partial(come, True), timeout - SLICE):
+        if waited(partial(job.done.acquire, True), timeout):
             assert job.outcome is not None
             return job.outcome
         with self._lock:
