@@ -6,6 +6,7 @@ something that is configured does not work. A command's module is imported when 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import importlib
@@ -13,6 +14,7 @@ import io
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,7 +112,12 @@ class LazyGroup(click.Group):
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run as a program, also where a stream is closed or can't hold every script."""
         with _streams():
-            return super().main(*args, **extra)
+            try:
+                return super().main(*args, **extra)
+            except SystemExit as exc:
+                if not args and "args" not in extra:
+                    _leave(exc)
+                raise
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an expected failure becomes one line, and what is logged goes to the home's log.
@@ -189,6 +196,19 @@ def _streams() -> Iterator[None]:
             yield
         finally:
             sys.stdin, sys.stdout, sys.stderr = before
+
+
+def _leave(end: SystemExit) -> None:
+    """End the process here where threads of calls live that hang: Python's own end waits for what they hold, as a
+    database that waits for its lock, or aborts. All that this process wrote is stored.
+    """
+    if not any(thread.daemon for thread in threading.enumerate()):
+        return
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
 
 
 def _show_log(ctx: click.Context) -> None:

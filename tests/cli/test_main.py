@@ -21,6 +21,52 @@ print(sorted({"numpy", "httpx", "rich"} & set(sys.modules)))
 """
 
 
+HANGING = """
+import sqlite3, sys, threading
+from pathlib import Path
+from hermes_core.cli import main
+from hermes_core.storage.sqlite import Database
+
+path = Path(sys.argv.pop(1))
+opened, locked = threading.Event(), threading.Event()
+
+def wait():
+    database = Database(path, busy_timeout=60.0)
+    database.write("CREATE TABLE facts (id INTEGER)", ())
+    opened.set()
+    locked.wait()
+    database.write("INSERT INTO facts VALUES (1)", ())
+
+threading.Thread(target=wait, daemon=True).start()
+opened.wait()
+holder = sqlite3.connect(path, isolation_level=None)
+holder.execute("BEGIN EXCLUSIVE")
+locked.set()
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["config", "list"], 0, "memory.provider"),
+        (["memory", "use", "nobody"], 1, "no provider called 'nobody'"),
+    ],
+)
+def test_a_call_that_hangs_holds_no_command_at_its_end(
+    hermes_home: HermesHome, tmp_path: Path, words: list[str], code: int, said: str
+) -> None:
+    del hermes_home
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGING, tmp_path / "theirs.db", *words],
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert ended.returncode == code
+    assert said in ended.stdout + ended.stderr
+
+
 @pytest.mark.parametrize("provider", ["holographic", "notes"])
 def test_help_names_the_provider_and_imports_none(
     hermes_home: HermesHome, notes: Path, provider: str
