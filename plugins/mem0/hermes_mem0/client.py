@@ -12,7 +12,7 @@ from hermes_core.kit import (
     BackendRefused,
     Settings,
 )
-from hermes_core.kit.http import Api, backend_error
+from hermes_core.kit.http import Api, backend_error, strange_answer
 from hermes_mem0.backend import (
     ALL,
     ID,
@@ -125,6 +125,8 @@ class Platform:
             yield
         except (self._sdk.exceptions.MemoryError, httpx.HTTPError, ValueError) as exc:
             raise translated(exc, f"Mem0 at {self.place!r}", KEY) from exc
+        except (AttributeError, TypeError, LookupError) as exc:  # the SDK trusts the form of an answer
+            raise strange_answer(f"Mem0 at {self.place!r}", exc) from exc
 
 
 class Server:

@@ -266,6 +266,15 @@ def test_an_answer_of_another_form_is_no_empty_one(answer: Any) -> None:
         notes(answer)
 
 
+@pytest.mark.parametrize("answer", [[], "pong", 7, None])
+def test_another_service_at_the_clouds_address_is_told_in_a_sentence(
+    cloud: Cloud, tmp_path: Path, answer: Any
+) -> None:
+    cloud.route("GET", "/v1/ping/", lambda _: answer)
+    with pytest.raises(BackendUnavailable, match="something else than its API"):
+        Platform(options(tmp_path, api_url=cloud.url), tmp_path)
+
+
 # ----------------------------------------------------------------------------------------------------- in this process
 
 
