@@ -184,7 +184,8 @@ class InProcess:
                 f"{self.place!r} is open in another process",
                 "end that one, or run a Qdrant server and set vector_url",
             ) from exc
-        except json.JSONDecodeError as exc:
+        except (json.JSONDecodeError, AttributeError, TypeError, LookupError) as exc:
+            # The SDKs trust the form of an answer: a page where JSON should be has no `data`.
             raise strange_answer("the embedder or the language model", exc) from exc
         except ValueError as exc:
             if "dim" not in str(exc):

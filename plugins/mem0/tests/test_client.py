@@ -17,6 +17,7 @@ from hermes_mem0.settings import NAME, SETTINGS
 
 from hermes_core import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable, HermesError
 from hermes_core.kit import ConfigError, Settings, load_settings
+from hermes_core.testing import Raw
 from plugins.mem0.tests.conftest import Agent, Start
 from plugins.mem0.tests.stand_in import KEY, Cloud, Models, OwnServer
 
@@ -303,6 +304,14 @@ def test_what_the_embedder_does_is_told(
 
 def test_what_an_embedder_does_not_say_is_told(in_process: Agent, models: Models) -> None:
     models.fail(garbage=True)
+    with pytest.raises(BackendUnavailable, match=r"the embedder .* answered something else"):
+        CALLS["search"](in_process.provider.client)
+
+
+def test_a_page_at_the_embedders_address_is_told(in_process: Agent, models: Models) -> None:
+    models.route(
+        "POST", "/v1/embeddings", lambda _: Raw(b"<html>hello</html>", {"Content-Type": "text/html"})
+    )
     with pytest.raises(BackendUnavailable, match=r"the embedder .* answered something else"):
         CALLS["search"](in_process.provider.client)
 
