@@ -8,22 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from hermes_core.safety.named import (
-    NO_SECRET,
-    UNSEEN,
-    Name,
-    looks_secret,
-    name_of,
-    names_a_secret,
-    names_one_abroad,
-    tells_no_secret,
-    without_arguments,
-    without_named,
-    without_named_abroad,
-)
+from hermes_core.safety.blocks import without_blocks
+from hermes_core.safety.commands import without_arguments
+from hermes_core.safety.given import without_named, without_named_abroad
+from hermes_core.safety.names import Name, name_of, names_a_secret, names_one_abroad, tells_no_secret
+from hermes_core.safety.values import NO_SECRET, UNSEEN, compiled, looks_secret
 
 JSON = None | bool | int | float | str | list[Any] | dict[str, Any]
 
@@ -167,18 +159,18 @@ _remembered = lru_cache(maxsize=256)(_redact)
 
 
 def _redact_once(text: str) -> str:
-    if "PRIVATE KEY" in text or not _compiled(_SHORT_WORDS).match(text):
+    if "PRIVATE KEY" in text or not compiled(_SHORT_WORDS).match(text):
         text = _without_formats(text)
     given = "=" in text or ":" in text or "：" in text or "＝" in text
     if given:
         text = _without_urls_and_headers(text)
     digits = _has_digit(text)
     if digits and ("earer" in text or "EARER" in text):
-        text = _compiled(_BEARER).sub(r"\1[redacted:token]", text)
+        text = compiled(_BEARER).sub(r"\1[redacted:token]", text)
     if "-" in text and " -" in text:
         text = without_arguments(text)
     if (given or digits or _has_quote(text) or "machine" in text) and names_a_secret(text):
-        text = without_named(text)
+        text = without_named(without_blocks(text))
     return without_named_abroad(text) if given and names_one_abroad(text) else text
 
 
@@ -200,13 +192,13 @@ def _has_quote(text: str) -> bool:
 
 def _without_urls_and_headers(text: str) -> str:
     if "://" in text:
-        text = _compiled(_URL_PASSWORD).sub(r"\1[redacted:password]", text)
-        text = _compiled(_URL_USER).sub("[redacted:token]", text)
+        text = compiled(_URL_PASSWORD).sub(r"\1[redacted:password]", text)
+        text = compiled(_URL_USER).sub("[redacted:token]", text)
     if "=" in text:
-        text = _compiled(_URL_TOKEN).sub(r"\1[redacted:token]", text)
-        text = _compiled(_URL_KEY).sub(r"\1[redacted:key]", text)
+        text = compiled(_URL_TOKEN).sub(r"\1[redacted:token]", text)
+        text = compiled(_URL_KEY).sub(r"\1[redacted:key]", text)
     if "uth" in text or "UTH" in text or "x-" in text or "X-" in text:
-        text = _compiled(_AUTHORIZATION).sub(r"\1[redacted:authorization]", text)
+        text = compiled(_AUTHORIZATION).sub(r"\1[redacted:authorization]", text)
     return text
 
 
@@ -214,7 +206,7 @@ def _without_formats(text: str) -> str:
     for kind, marks, pattern in _FORMATS:
         for mark in marks:
             if mark in text:
-                text = _compiled(pattern).sub(f"[redacted:{kind}]", text)
+                text = compiled(pattern).sub(f"[redacted:{kind}]", text)
                 break
     return text
 
@@ -266,8 +258,3 @@ def _within(name: Name, value: JSON) -> JSON:
     if isinstance(value, str) and looks_secret(value, name.kind):
         return f"[redacted:{name.kind}]"
     return redact_value(value)
-
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
