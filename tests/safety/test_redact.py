@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_core.safety.redact import _FORMATS, _SHORT_WORDS, redact, redact_value
+from hermes_core.safety.redact import _FORMATS, _LONG_WORD, _MARKED, _SHORT_WORDS, redact, redact_value
 
 _A40 = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF3hI6kL9n"
 
@@ -62,6 +62,7 @@ def test_no_secret_is_too_short_to_be_looked_for(form: Any, data: st.DataObject)
     )  # what stands before it is not looked for
     text = data.draw(st.from_regex(written))
     assert "PRIVATE KEY" in text or not re.match(_SHORT_WORDS, text)
+    assert "PRIVATE KEY" in text or re.search(_MARKED, " ".join(re.findall(_LONG_WORD, text)))
     assert any(mark in text for mark in form.marks)
 
 
