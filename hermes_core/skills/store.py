@@ -22,6 +22,9 @@ from hermes_core.skills.journal import Change, Journal
 from hermes_core.storage.files import locked, write_atomic
 
 FILE = "SKILL.md"
+PARTIAL = ".partial"
+"""What the name of a folder ends with that is still being written."""
+
 MAX_LISTED = 200
 """Skills in the prompt's index; the rest is found with `skill_view`."""
 
@@ -273,7 +276,7 @@ class SkillStore:
                 real = os.path.realpath(folder)
                 if real in seen or len(Path(folder).relative_to(root).parts) >= DEEPEST:
                     inner.clear()
-                inner.sort()
+                inner[:] = sorted(name for name in inner if not name.endswith(PARTIAL))
                 if FILE in names and real not in seen:
                     yield root, Path(folder) / FILE
                 seen.add(real)

@@ -294,13 +294,13 @@ def test_instructions_go_to_the_workspace_target(
 @pytest.mark.parametrize(
     ("mode", "status", "folders"),
     [("skip", "conflict", {"tea": "mine"}), ("overwrite", "migrated", {"tea": "new"}),
-     ("rename", "migrated", {"tea": "mine", "tea-2": "new"})],
+     ("rename", "migrated", {"tea": "mine", "tea-2": "renamed"})],
 )  # fmt: skip
 def test_a_skill_of_the_same_name_is_handled_as_asked(
     source: Path, hermes_home: HermesHome, mode: str, status: str, folders: dict[str, str]
 ) -> None:
     imports = hermes_home.skills / "openclaw-imports"
-    texts = {"mine": "mine", "new": SKILL_MD}
+    texts = {"mine": "mine", "new": SKILL_MD, "renamed": SKILL_MD.replace("name: tea", "name: tea-2")}
     write(imports, {"tea/SKILL.md": texts["mine"]})
     report = migrate("--skill-conflict", mode)
     assert item(report, "skills")["status"] == status
@@ -308,6 +308,42 @@ def test_a_skill_of_the_same_name_is_handled_as_asked(
         name: texts[which] for name, which in folders.items()
     }
     assert "nothing to migrate" in claw("migrate", "--yes", "--skill-conflict", mode).output
+
+
+@pytest.mark.parametrize(
+    ("mode", "kept"), [("skip", ["mine"]), ("overwrite", ["tea"]), ("rename", ["mine", "tea-2", "tea-3"])]
+)
+def test_skills_of_one_name_in_the_source_do_not_overwrite_each_other_in_turn(
+    source: Path, hermes_home: HermesHome, mode: str, kept: list[str]
+) -> None:
+    imports = hermes_home.skills / "openclaw-imports"
+    write(source, {"skills/tea/SKILL.md": SKILL_MD + "Another.\n"})
+    write(imports, {"tea/SKILL.md": SKILL_MD.replace("name: tea", "name: mine")})
+    assert migrate("--skill-conflict", mode)["summary"]["error"] == 0
+    after = snapshot(imports)
+    skills, problems = SkillStore(hermes_home.skills).skills(), SkillStore(hermes_home.skills).problems()
+    assert ([skill.name for skill in skills], problems) == (kept, [])
+    assert "nothing to migrate" in claw("migrate", "--yes", "--skill-conflict", mode).output
+    assert snapshot(imports) == after
+
+
+def test_a_skill_that_is_a_link_is_replaced_and_what_it_leads_to_stays(
+    source: Path, hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    mine = write(tmp_path / "mine", {"SKILL.md": SKILL_MD + "Mine.\n"})
+    link = hermes_home.skills / "openclaw-imports/tea"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(mine)
+    assert item(migrate("--skill-conflict", "overwrite"), "skills")["status"] == "migrated"
+    assert (link.is_symlink(), (link / "SKILL.md").read_text()) == (False, SKILL_MD)
+    assert "Mine." in (mine / "SKILL.md").read_text()
+
+
+def test_a_skill_of_which_the_copying_was_killed_hides_none(source: Path, hermes_home: HermesHome) -> None:
+    migrate()
+    write(hermes_home.skills / "openclaw-imports/.tea.partial", {"SKILL.md": SKILL_MD + "Half.\n"})
+    store = SkillStore(hermes_home.skills)
+    assert ([skill.folder.name for skill in store.skills()], store.problems()) == (["tea"], [])
 
 
 def test_shared_skills_come_too_and_scripts_stay_executable(source: Path, hermes_home: HermesHome) -> None:

@@ -30,6 +30,7 @@ from hermes_core.importers.openclaw.values import (
     WriteFolder,
 )
 from hermes_core.memory import Memory
+from hermes_core.skills.store import PARTIAL
 from hermes_core.storage.files import ensure_folder, locked, write_atomic
 
 log = logging.getLogger(__name__)
@@ -146,11 +147,16 @@ class _Migration:
 
     def _write_folder(self, path: Path, files: Sequence[tuple[str, bytes, int]]) -> None:
         """The folder appears whole: it is written beside its place and then renamed."""
-        partial = path.with_name(f".{path.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        for name, data, mode in files:
-            write_atomic(partial / name, data, mode)
         self._back_up(path)
-        if path.exists():
-            shutil.rmtree(path)
-        partial.rename(path)
+        partial = path.with_name(f".{path.name}{PARTIAL}")
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            for name, data, mode in files:
+                write_atomic(partial / name, data, mode)
+            if path.is_symlink():
+                path.unlink()
+            elif path.exists():
+                shutil.rmtree(path)
+            partial.rename(path)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)

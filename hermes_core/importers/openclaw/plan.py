@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,6 +90,9 @@ class _Planner:
         self._options = options
         self._scan = scan
         self._taken = dict(here.skills)
+        self._settled: set[str] = (
+            set()
+        )  # folders that a skill of this source has: no other one may replace it
         self._kept: dict[str, str] = {}
 
     def items(self) -> Iterator[Item]:
@@ -208,18 +212,20 @@ class _Planner:
             readable = [file for file in files.values() if not file.fault]
             steps = tuple(step for file in readable for step in self._archive(file.path, file.data))
             return Item(kind, source, "", "archived" if steps else "skipped", fault, steps=steps)
-        own = folder_digest(data)
-        folder, reason = self._place(_slug(name), own)
+        folder, reason, data = self._place(_slug(name), data)
         target = self._here.home / "skills" / SKILL_CATEGORY / folder
-        if reason == "same":
-            return Item(kind, source, self._shown(target), reason="it is here already")
         if reason == "conflict":
             steps = tuple(step for file in files.values() for step in self._archive(file.path, file.data))
             text = "another skill of this name is here: --skill-conflict says what to do"
+            if folder in self._settled:
+                text = "another skill of the source has this name: --skill-conflict rename keeps both"
             return Item(kind, source, self._shown(target), "conflict", text, steps=steps)
-        self._taken[folder] = own
+        self._taken[folder] = folder_digest(data)
+        self._settled.add(folder)
+        if reason == "same":
+            return Item(kind, source, self._shown(target), reason="it is here already")
         written = tuple(
-            (path, file.data, 0o700 if file.executable else 0o600) for path, file in sorted(files.items())
+            (path, data[path], 0o700 if file.executable else 0o600) for path, file in sorted(files.items())
         )
         return Item(
             kind, source, self._shown(target), "migrated", reason, steps=(WriteFolder(target, written),)
@@ -242,20 +248,24 @@ class _Planner:
             return f"it can't be used as it is: {exc.message}"
         return ""
 
-    def _place(self, name: str, own: str) -> tuple[str, str]:
-        """The folder for a skill, and "same", "conflict" or what is said of it."""
+    def _place(self, name: str, data: dict[str, bytes]) -> tuple[str, str, dict[str, bytes]]:
+        """The folder for a skill, "same", "conflict" or what is said of it, and its files as they are there."""
+        own = folder_digest(data)
         present = self._taken.get(name)
         if present in (None, own):
-            return name, "" if present is None else "same"
+            return name, "" if present is None else "same", data
         if self._options.skill_conflict == "overwrite":
-            return name, "" if name in self._here.skills else "conflict"
+            return name, "conflict" if name in self._settled else "", data
         if self._options.skill_conflict == "skip":
-            return name, "conflict"
-        number = 2
-        while self._taken.get(f"{name}-{number}", own) != own:
-            number += 1
-        other = f"{name}-{number}"
-        return other, "same" if other in self._taken else f"renamed, since {name!r} is taken"
+            return name, "conflict", data
+        for number in itertools.count(2):
+            other = f"{name}-{number}"
+            renamed = data | {"SKILL.md": _named_anew(data["SKILL.md"], other)}
+            if other not in self._taken:
+                return other, f"renamed, since {name!r} is taken", renamed
+            if self._taken[other] in (own, folder_digest(renamed)):
+                break
+        return other, "same", renamed
 
     # ------------------------------------------------------ settings and secrets
 
@@ -301,6 +311,11 @@ def _named(space: Workspace, name: str) -> SourceFile | None:
     """The document of this name in any case, the usual spelling first."""
     found = sorted(key for key in space.documents if key.lower() == name)
     return space.documents[found[0]] if found else None
+
+
+def _named_anew(skill: bytes, name: str) -> bytes:
+    """A SKILL.md under another name: by its name it is found, and one of two alike would be hidden."""
+    return re.sub(rb"(?m)^name[ \t]*:[^\r\n]*", b"name: " + name.encode(), skill, count=1)
 
 
 def _slug(name: str) -> str:
