@@ -32,7 +32,7 @@
 
 A message is one lower-case sentence with the offending value in ``repr``; `remedy` says what to do. The command
 line prints both on one line and exits non-zero; any other exception is a bug and shows its traceback. Secrets are taken
-out of a message as it is made, because it goes to people, logs, models and other programs: an address with a password, a
+out of both as they are made, because they go to people, logs, models and other programs: an address with a password, a
 key that a server quotes.
 """
 
@@ -45,7 +45,8 @@ class HermesError(Exception):
     """Base of all expected failures: `message` says what is wrong, `remedy` what to do about it."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
-        message = redact(str(message))  # providers like to give the error that they caught
+        # Providers like to give the error that they caught, and a remedy names the address to look at.
+        message, remedy = redact(str(message)), redact(str(remedy or ""))
         super().__init__(message, remedy)
         self.message = message
         self.remedy = remedy
@@ -87,7 +88,7 @@ class MemoryConflict(CuratedMemoryError):
 
     def __init__(self, message: str, remedy: str = "", backup: str = "") -> None:
         super().__init__(message, remedy)
-        self.args = (message, remedy, backup)
+        self.args = (self.message, self.remedy, backup)
         self.backup = backup
 
 
@@ -124,7 +125,7 @@ class ModelUnavailable(ModelError):
 
     def __init__(self, message: str, remedy: str = "", retry_after: float | None = None) -> None:
         super().__init__(message, remedy)
-        self.args = (message, remedy, retry_after)
+        self.args = (self.message, self.remedy, retry_after)
         self.retry_after = retry_after
 
 
@@ -168,7 +169,7 @@ class BackendUnavailable(ProviderError):
 
     def __init__(self, message: str, remedy: str = "", retry_after: float | None = None) -> None:
         super().__init__(message, remedy)
-        self.args = (message, remedy, retry_after)
+        self.args = (self.message, self.remedy, retry_after)
         self.retry_after = retry_after
 
 

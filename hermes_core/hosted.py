@@ -38,6 +38,7 @@ from hermes_core.loader.foreign import Failure, attempt
 from hermes_core.loader.load import Loaded, load_provider
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import account_of
+from hermes_core.safety.redact import redact
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +109,7 @@ class HostedProvider:
             answer = self._availability()
         except HermesError as exc:
             answer = Availability.no(exc.message, exc.remedy)
-        self._reason = "; ".join(filter(None, (answer.reason, answer.remedy)))
+        self._reason = redact("; ".join(filter(None, (answer.reason, answer.remedy))))
         if not answer:
             log.warning("memory provider %r can't run: %s", self.name, self._reason)
         return answer.ok

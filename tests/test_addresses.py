@@ -15,8 +15,10 @@ from hermes_core.config import set_value
 from hermes_core.contract.values import Field
 from hermes_core.errors import BackendUnavailable, ConfigError, HermesError, ModelUnavailable
 from hermes_core.health.finding import Finding
+from hermes_core.hosted import hosted
 from hermes_core.kit import load_settings
 from hermes_core.kit.http import Api, detail_of
+from tests.test_public_names import ERRORS
 
 SECRET = "hunter22"
 ADDRESS = f"http://ann:{SECRET}@127.0.0.1:9/v1"
@@ -45,6 +47,20 @@ class Notes(MemoryProvider):
         @group.command()
         def where():
             print_facts({{"url": load_settings(Notes.settings, command_home(click.get_current_context()).path, "notes").url}}, False)
+"""
+
+
+UNAVAILABLE = f"""
+from hermes_core import Availability, MemoryProvider
+
+class Notes(MemoryProvider):
+    name = "notes"
+
+    def is_available(self):
+        return Availability.no("no server answers", "start {ADDRESS}")
+
+    def prefetch(self, query):
+        return ""
 """
 
 
@@ -95,6 +111,32 @@ def test_setup_asks_without_showing_the_present_one(home: HermesHome) -> None:
     assert SECRET not in result.stdout + result.stderr
     assert "[redacted:" in result.stdout
     assert SECRET in (home.path / "notes.json").read_text()
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+def test_no_error_holds_it_in_its_message_its_remedy_or_its_parts(error: type[HermesError]) -> None:
+    told = error(f"no answer from {ADDRESS}", f"see whether {ADDRESS} is up")
+    assert SECRET not in f"{told} {told!r} {told.args} {told.message} {told.remedy}"
+    assert "see whether http://ann:[redacted:password]@127.0.0.1:9/v1 is up" in str(told)
+
+
+def test_no_remedy_shows_it(hermes_home: HermesHome) -> None:
+    remedy = f"start {ADDRESS}"
+    assert SECRET not in Finding("provider", "failed", "", remedy).remedy
+    folder = hermes_home.plugins / "notes"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(UNAVAILABLE)
+    set_value(hermes_home, "memory.provider", "notes")
+    for asked in (["memory", "status", "--json"], ["providers", "--json"], ["doctor", "--json"]):
+        result = CliRunner().invoke(main, asked, prog_name="hermes")
+        assert SECRET not in result.output
+        assert "start http://ann:[redacted:password]@" in result.output
+    provider = hosted("notes")
+    assert not provider.is_available()
+    assert (
+        provider.unavailable_reason()
+        == "no server answers; start http://ann:[redacted:password]@127.0.0.1:9/v1"
+    )
 
 
 def test_no_error_holds_it(home: HermesHome) -> None:

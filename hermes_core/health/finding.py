@@ -35,6 +35,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "detail", redact(self.detail))
+        object.__setattr__(self, "remedy", redact(self.remedy))
 
     @property
     def failed(self) -> bool:

@@ -135,5 +135,6 @@ def _probed(
             remedy="hermes --debug shows the traceback",
         )
     if isinstance(answer, Availability) and not answer:
-        return replace(entry, state="unavailable", reason=redact(answer.reason), remedy=answer.remedy)
+        reason, remedy = redact(answer.reason), redact(answer.remedy)
+        return replace(entry, state="unavailable", reason=reason, remedy=remedy)
     return entry if answer else replace(entry, state="unavailable", reason="it says that it can't run here")

@@ -239,7 +239,7 @@ def _place_of_database(address: str) -> str:
     if not re.match(r"\s*[a-z_]+\s*=", address):
         raise ConfigError(
             "the database's address can't be read",
-            "write postgresql://user:password@host/database, with /, @ and : in the password as %2F, %40 and %3A",
+            "write postgresql://<user>:<password>@<host>/<database>, with /, @ and : in the password as %2F, %40 and %3A",
         )
     told = dict(re.findall(r"(?:^|\s)(host|port|dbname)\s*=\s*([\w.,:/-]+)", address))
     port = f":{told['port']}" if "port" in told else ""
