@@ -108,8 +108,8 @@ def _escaped(state: State, symbol: str) -> Step:
         return Step("open", state, taken=False) if state.named else _FAIL
     if decoded in ("&", "\\", "%"):
         return Step("more", State(state.position, decoded), taken)
-    if not decoded:
-        return Step("more", State(state.position), taken)
+    if not decoded:  # nothing to be seen, as `step` takes a character that shows nothing
+        return Step("more", State(state.position), taken) if state.position else _FAIL
     return _advance(State(state.position), decoded)._replace(taken=taken)
 
 

@@ -159,6 +159,17 @@ def test_what_is_ruled_out_beforehand_could_not_have_begun_a_tag(text: str, data
     assert shown == thorough.feed(text) + thorough.flush()
 
 
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_an_escape_that_stands_for_nothing_stays_where_it_was_written(size: int) -> None:
+    text = (
+        "soft&#173;hyphen, word&#8203;word, join&zwj;er and \\u200b: all of it stays in its place, as a < b."
+    )
+    scrubber = StreamingContextScrubber()
+    parts = [scrubber.feed(text[at : at + size]) for at in range(0, len(text), size)]
+    assert "".join([*parts, scrubber.flush()]) == sanitize_context(text) == text
+    assert len("".join(parts)) >= len(text) - 1
+
+
 @pytest.mark.parametrize("text", ["if a < b && c <= d { cout << x; }", "<p>a</p><b>c</b>", "100 % of \\n"])
 def test_ordinary_signs_are_shown_as_soon_as_it_is_known_that_they_begin_nothing(text: str) -> None:
     scrubber = StreamingContextScrubber()
