@@ -10,8 +10,8 @@ import stat
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hermes_core.errors import MemoryConflict
-from hermes_core.storage.files import PRIVATE_FILE, write_atomic
+from hermes_core.errors import MemoryConflict, StorageError
+from hermes_core.storage.files import PRIVATE_FILE, write_atomic, write_checked
 
 BACKUPS_KEPT = 10
 """Copies beside each file; the oldest go first."""
@@ -56,9 +56,18 @@ class MemoryFile:
         except OSError as exc:
             raise self._conflict(exc.strerror or str(exc), "check its owner, its mode and the disk") from exc
 
-    def replace(self, text: str) -> None:
-        """Write the whole file, atomically, keeping its mode. Raises `StorageError`, with the old file untouched."""
-        write_atomic(self.path, text.encode("utf-8"), self._mode())
+    def replace(self, text: str, mark: str) -> None:
+        """Write the whole file, atomically, keeping its mode, if what it holds has the fingerprint `mark` still.
+
+        An editor does not know our lock: what it saves until the last moment, also while the new bytes go to the disk,
+        is not overwritten. Raises `StorageError`, with the old file untouched.
+        """
+
+        def check() -> None:
+            if fingerprint(self.read()) != mark:
+                raise StorageError(f"{self.name} was changed by another program just now", "try again")
+
+        write_checked(self.path, text.encode("utf-8"), self._mode(), check)
 
     def back_up(self, data: bytes) -> Path:
         """Copy `data` beside the file, once for equal bytes, and drop the oldest copies. Raises `StorageError`."""

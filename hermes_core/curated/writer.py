@@ -72,10 +72,7 @@ class Writer:
         """
         told = writes if self._on_write else ()
         change = self._journal.begin(_step(opened, action, opened.entries, after, told, undoes))
-        # An editor does not know our lock. What it saved since we read is not overwritten.
-        if fingerprint(opened.file.read()) != opened.mark:
-            raise StorageError(f"{opened.file.name} was changed by another program just now", "try again")
-        opened.file.replace(render(after))
+        opened.file.replace(render(after), opened.mark)
         warning = self._tell_overdue(told) or self._mirror(change, told, opened.session)
         try:
             self._journal.finish(change, mirrored=not warning)

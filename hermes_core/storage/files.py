@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -91,6 +91,11 @@ def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
     The bytes and the folder entry are on disk when this returns. A symbolic link stays one: its target is replaced.
     Raises `StorageError`, with the old file untouched.
     """
+    write_checked(path, data, mode, lambda: None)
+
+
+def write_checked(path: Path, data: bytes, mode: int, check: Callable[[], object]) -> None:
+    """As `write_atomic`, with a `check` at the last moment, when only the replacing is left; it may raise."""
     target = path.resolve()
     try:
         ensure_folder(target.parent)
@@ -102,6 +107,7 @@ def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
                 os.fsync(file.fileno())
             _keep_owner(target, temporary)
             Path(temporary).chmod(mode)
+            check()
             Path(temporary).replace(target)
         finally:
             with contextlib.suppress(OSError):  # it is gone when all went well

@@ -77,6 +77,22 @@ open_store().add("memory", "tea")
 open_store(die).replace("memory", "tea", "rye")
 """
 
+SAVE_AT_THE_LAST_MOMENT = """
+from hermes_core.errors import StorageError
+
+def save(event, arguments):
+    if event == "os.chmod" and ".MEMORY.md." in str(arguments[0]):  # the new bytes are on the disk
+        home.memory_md.write_text("saved by an editor")
+
+store = open_store()
+store.add("memory", "tea")
+sys.addaudithook(save)
+try:
+    store.add("memory", "rye")
+except StorageError as exc:
+    print(exc)
+"""
+
 HOLD_THE_LOCK = """
 import time
 from hermes_core.storage.files import locked
@@ -194,6 +210,17 @@ def test_killed_at_a_named_point_journal_and_file_agree(
     store.undo()
     store.undo()
     assert store.entries("memory") == (("tea",) if actions[0] == "replace" else ())
+
+
+def test_an_edit_that_is_saved_while_the_new_file_goes_to_the_disk_is_not_overwritten(
+    store: MemoryStore, hermes_home: HermesHome
+) -> None:
+    told = "MEMORY.md was changed by another program just now; try again\n"
+    assert finish(start(SAVE_AT_THE_LAST_MOMENT, hermes_home)) == (told, "")
+    assert store.entries("memory") == ("saved by an editor",)
+    assert [path.name for path in hermes_home.memories.glob(".*.tmp")] == []
+    assert store.add("memory", "rye")["success"]
+    assert [version.action for version in store.history()] == ["add", "edit", "add"]
 
 
 def test_a_change_that_died_before_its_mirror_is_mirrored_at_the_next_start(
