@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from hermes_core.safety.fence import sanitize_context
+
 
 @dataclass(frozen=True, slots=True)
 class ImportedMessage:
-    """One message. `ref` is its own id in the file, unique within its session; `timestamp` is in epoch seconds."""
+    """One message. `ref` is its own id in the file, unique within its session; `timestamp` is in epoch seconds.
+
+    What memory put into it is not in it: only what was said is remembered.
+    """
 
     role: str
     content: str
@@ -17,6 +22,10 @@ class ImportedMessage:
     timestamp: float | None = None
     tool_name: str = ""
     tool_calls: tuple[dict[str, object], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.role in ("user", "assistant"):
+            object.__setattr__(self, "content", sanitize_context(self.content))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,9 @@ class ImportedSession:
     turns: tuple[ImportedTurn, ...] = ()
     identity: Mapping[str, str] = field(default_factory=dict)
     minted: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", sanitize_context(self.title))
 
 
 StreamedSession = tuple[ImportedSession, Iterable[ImportedTurn]]

@@ -15,6 +15,7 @@ from hermes_core import HermesHome
 from hermes_core.importers import stream_file
 from hermes_core.importers.run import import_sessions
 from hermes_core.memory import open_memory
+from hermes_core.safety.fence import build_memory_context_block
 
 
 def imported(home: HermesHome, path: Path, written: str) -> list[str]:
@@ -53,6 +54,25 @@ def test_an_answer_that_came_since_is_brought_in(hermes_home: HermesHome, tmp_pa
     path = tmp_path / "a.jsonl"
     for said in (("a", "b", "c"), ("a", "b", "c", "d"), ("a", "b", "c", "d", "e", "f")):
         assert imported(hermes_home, path, lines(*said)) == list(said)
+
+
+def test_recall_that_was_injected_does_not_come_in_as_what_was_said(
+    hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    path, block = tmp_path / "a.jsonl", build_memory_context_block("Ann likes quokkas")
+    said = (f"Hello\n\n{block}", f"Hi {block}there", f"{block}", "Well")
+    assert imported(hermes_home, path, lines(*said)) == ["Hello\n\n", "Hi there", "", "Well"]
+    with open_memory(hermes_home) as memory:
+        assert memory.sessions.search("quokkas") == []
+        assert "memory-context" not in str(memory.sessions.list_sessions())
+
+
+def test_what_a_tool_answered_comes_in_as_it_was(hermes_home: HermesHome, tmp_path: Path) -> None:
+    code = 'TAG = "<memory-context>x</memory-context>"'
+    written = (
+        lines("Read it", "It says") + "\n" + json.dumps({"session": "s", "role": "tool", "content": code})
+    )
+    assert imported(hermes_home, tmp_path / "a.jsonl", written) == ["Read it", "It says", code]
 
 
 def test_messages_that_share_a_ref_are_all_brought_in(hermes_home: HermesHome, tmp_path: Path) -> None:
