@@ -129,6 +129,8 @@ _QUOTE_SPLIT = r"(?<=[\w./~])(?:\"\"|''|\\(?=[a-z_]))(?=[\w./])"
 _SHELL_SPACE = r"\$\{?ifs\}?(?:\$\d)?"
 _SPACED = r"(?<!\w)(?:\w[ ._*~|/+-]){3,200}\w(?!\w)"
 _NOT_A_LETTER = r"[^a-z]+"
+_WRAPPED = r"(?<=[\w,])[ \t\r]*\n[ \t>]{0,8}(?=\w)"
+_EMPHASIS = r"(?<!\w)[*_]{1,3}(?=\w)|(?<=[^\W_])[*_]{1,3}(?!\w)"
 
 
 _LONG_WORD = r"[a-z]{5,14}"
@@ -169,7 +171,13 @@ def visible(text: str) -> str:
 
 
 def spellings(text: str) -> Iterator[str]:
-    """Readings of an undisguised text whose words were respelt: quotes split, digits for letters, letters spaced out."""
+    """Readings of an undisguised text whose words were respelt: quotes split, digits for letters, letters spaced out.
+
+    One of them is the text as it reads where it is shown: lines that were wrapped joined, without emphasis.
+    """
+    flowing = re.sub(r"[ \t]{2,}", " ", re.sub(_EMPHASIS, "", re.sub(_WRAPPED, " ", text)))
+    if flowing != text:
+        yield flowing
     if '""' in text or "''" in text or "\\" in text or "ifs" in text:
         yield re.sub(_SHELL_SPACE, " ", re.sub(_QUOTE_SPLIT, "", text))
     respelt = re.sub(_LEET_WORD, lambda found: found[0].translate(_LEET), text)
