@@ -19,7 +19,7 @@ from typing import Any, Literal
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible
 from hermes_core.agent.compression import Compressed, Compressor, is_summary
-from hermes_core.agent.sessions import as_text, compressed, find_session, store_message
+from hermes_core.agent.sessions import as_text, compressed, find_session, said_elsewhere, store_message
 from hermes_core.config_keys import AgentConfig
 from hermes_core.contract.values import EndReason, Session, SessionSwitch, SwitchReason
 from hermes_core.errors import HermesError
@@ -62,6 +62,7 @@ class Life:
     """What an agent is between two turns: its session, the conversation as the model gets it, its system prompt.
 
     `write_prompt` builds a new system prompt, `flush` lets the model save what it should before messages leave it.
+    Of the stored session `history` holds what there was up to the message `taken_up`, and the `turns` since.
     """
 
     memory: Memory
@@ -73,6 +74,8 @@ class Life:
     source: str = ""
     skip_memory: bool = False
     history: list[Chat] = field(default_factory=list)
+    taken_up: int = 0
+    turns: set[str] = field(default_factory=set)
     prompt: str = ""
     problems: list[str] = field(default_factory=list)
     clock: Callable[[], float] = time.time
@@ -223,8 +226,13 @@ def _rotate(life: Life, passage: Passage) -> None:
         for message in passage.messages or ():
             carried = passage.event == "compress" and not is_summary(message)
             store_message(life.memory, passage.new.id, message, carried=carried)
+        late = []
+        if passage.event == "compress":
+            late = said_elsewhere(life.memory, old.id, life.taken_up, life.turns)
+        for one in late:
+            store_message(life.memory, passage.new.id, one.as_chat(), one.ref, one.speaker, carried=True)
         _owe(life, passage)
-    adopt(life, passage.new, passage.messages or [])
+    adopt(life, passage.new, [*(passage.messages or ()), *(one.as_chat() for one in late)])
 
 
 def _reopen(life: Life, passage: Passage) -> None:
@@ -463,6 +471,7 @@ def lifecycle_table() -> str:
 def adopt(life: Life, session: Session, messages: Sequence[Chat]) -> None:
     """Go on in this session with these messages."""
     life.session, life.history = session, list(messages)
+    life.taken_up = life.memory.sessions.last_message_id(session.id) or 0
 
 
 def cadence_due(life: Life, settings: AgentConfig) -> bool:

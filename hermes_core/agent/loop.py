@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hermes_core.agent.answer import Chat, Usage
+from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.claims import lock_path, locked_unless_stopped
 from hermes_core.agent.compression import Compressor, Limits, SummaryCompressor, text_of, tokens_of
@@ -31,10 +31,13 @@ from hermes_core.agent.model import ChatModel, Hear
 from hermes_core.agent.prompt import PromptParts, context_file, mended, read_part, system_prompt
 from hermes_core.agent.review import Background, Review, Reviewer
 from hermes_core.agent.sessions import (
+    carry_turn,
     find_session,
+    give_title,
     identify,
     move_message,
     store_message,
+    store_usage,
     successor,
     undoable,
 )
@@ -52,6 +55,8 @@ from hermes_core.skills.store import SkillStore
 from hermes_core.stopping import stopped_by
 
 log = logging.getLogger(__name__)
+
+FOLLOWED = "another process has compressed this conversation; it goes on with the summary"
 
 
 class Agent:
@@ -257,14 +262,20 @@ class Agent:
         lock = lock_path(self.memory.home.path / "locks", "compress-", before)
         try:
             with locked_unless_stopped(lock, self._cancel):
-                tip = self.memory.sessions.compression_tip(before)
-                if tip != before:
-                    self._cross("resume", find_session(self.memory, tip, self.session))
-                else:
+                if not self._follow():
                     self._cross("compress", successor(self.session, parent=True), cancel=self._cancel)
         except LockTimeout as exc:
             self._life.problems.append(f"the conversation was not made shorter: {exc}")
         return self.session.id != before
+
+    def _follow(self) -> bool:
+        """Go on with what another process made of this session, where it has compressed it; whether it has."""
+        tip = self.memory.sessions.compression_tip(self.session.id)
+        if tip == self.session.id:
+            return False
+        self._cross("resume", find_session(self.memory, tip, self.session), cancel=self._cancel)
+        self._life.problems.append(FOLLOWED)
+        return True
 
     def commit_memory_session(self, messages: Sequence[Chat] = ()) -> None:
         """Let providers learn from the session so far without ending it, as before its id changes.
@@ -318,6 +329,8 @@ class Agent:
         )
 
     def _run(self, turn: Turn, exchange: Exchange) -> None:
+        self._life.attempt("going on with the session", self._follow)
+        self._life.turns.add(turn.id)
         quiet = cadence_due(self._life, self._settings)
         self._keep(turn, {"role": "user", "content": turn.content})
         try:
@@ -350,14 +363,12 @@ class Agent:
         counted = tokens_of(known, count_tokens) + count_tokens(str(self.belt.schemas))
         if not self._limits.exceeded(max(counted, self._last_prompt_tokens) + asked):
             return
-        before = self.session.id
+        memory, before = self.memory, self.session.id
         try:
             self._compress()
         finally:
-            if self.session.id != before:
-                self._life.attempt(
-                    "taking a message along", lambda: move_message(self.memory, turn, before, self.session.id)
-                )
+            if (now := self.session.id) != before:
+                self._life.attempt("taking a message along", lambda: move_message(memory, turn, before, now))
 
     def _recall(self, text: str) -> TurnRecall | None:
         if self._skip_memory or not self._enabled("memory"):
@@ -392,32 +403,23 @@ class Agent:
         self._last_prompt_tokens = exchange.prompt_tokens and exchange.prompt_tokens + count_tokens(
             turn.answer
         )
-        self._life.attempt("storing what the turn used", lambda: self._store_usage(exchange.usage))
-        if turn.outcome != "answered":
-            return
-        self._life.attempt("storing the turn", lambda: self._store(turn))
-        self._count_turn(turn)
-
-    def _store_usage(self, usage: Usage) -> None:
-        if usage != Usage():
-            self.memory.sessions.add_usage(
-                self.session.id,
-                input_tokens=usage.prompt,
-                output_tokens=usage.completion,
-                cache_read_tokens=usage.cached,
-            )
+        memory, session_id, answered = self.memory, self.session.id, turn.outcome == "answered"
+        self._life.attempt(
+            "storing what the turn used", lambda: store_usage(memory, session_id, exchange.usage)
+        )
+        if answered:
+            self._life.attempt("storing the turn", lambda: self._store(turn))
+        self._life.attempt("taking the turn along", lambda: carry_turn(memory, turn, session_id))
+        if answered:
+            self._count_turn(turn)
 
     def _store(self, turn: Turn) -> None:
-        sessions = self.memory.sessions
         if not self._skip_memory:  # what no turn is marked for stays in state.db, and no recovery hands it on
             warm = self._enabled("memory")
             self.memory.end_turn(
                 self.session, turn.text, turn.answer, messages=turn.stored(), turn_id=turn.id, warm=warm
             )
-        stored = sessions.get_session(self.session.id)
-        # A title is unique in the store: where several people talk, its number would tell of another's conversation.
-        if stored is not None and not stored.title and not stored.user:
-            sessions.set_title(self.session.id, sessions.next_title(title_of(turn.text)))
+        give_title(self.memory, self.session.id, title_of(turn.text))
 
     def _result(self, turn: Turn, exchange: Exchange) -> TurnResult:
         told = turn.recall.problems if turn.recall is not None else ()

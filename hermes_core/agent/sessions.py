@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hermes_core.agent.answer import Chat
+from hermes_core.agent.answer import Chat, Usage
 from hermes_core.agent.compression import SUMMARY_MARK, text_of
 from hermes_core.agent.turn import Turn
 from hermes_core.contract.values import Message, Session
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
-from hermes_core.sessions.records import StoredMessage, storable
+from hermes_core.sessions.records import StoredMessage, storable, turn_of_ref
 from hermes_core.sessions.records import text_of as stored_text
 
 
@@ -50,11 +50,13 @@ def undoable(memory: Memory, session: Session, turns: int, seen: Sequence[Chat])
 
     What a compression carried along belongs to turns of the session before, which providers know under that one.
     """
+    if memory.sessions.compression_tip(session.id) != session.id:
+        raise SessionError("another process has compressed this conversation", "go on with it before")
     stored = memory.sessions.get_session(session.id)
     carried = stored is not None and stored.relation == "compression"
     messages = memory.sessions.get_messages(session.id)
     said = [m for m in messages if m.role == "user" and not m.content.startswith(SUMMARY_MARK)]
-    asked = [m for m in said if m.ref or not carried]
+    asked = [m for m in said if not m.carried and (m.ref or not carried)]
     if turns < 1 or len(asked) < turns:
         few = f"of {turns} turns only {len(asked)} can be taken back"
         raise SessionError(
@@ -93,11 +95,48 @@ def store_message(
     )
 
 
+def store_usage(memory: Memory, session_id: str, usage: Usage) -> None:
+    """Add to the session's counters what a turn used."""
+    if usage != Usage():
+        memory.sessions.add_usage(
+            session_id,
+            input_tokens=usage.prompt,
+            output_tokens=usage.completion,
+            cache_read_tokens=usage.cached,
+        )
+
+
+def give_title(memory: Memory, session_id: str, title: str) -> None:
+    """Name a session that has no title yet."""
+    stored = memory.sessions.get_session(session_id)
+    # A title is unique in the store: where several people talk, its number would tell of another's conversation.
+    if stored is not None and not stored.title and not stored.user:
+        memory.sessions.set_title(session_id, memory.sessions.next_title(title))
+
+
 def move_message(memory: Memory, turn: Turn, old: str, new: str) -> None:
     """The turn goes on in another session, and with it the person's message, which was stored before."""
     store_message(memory, new, turn.chat()[0], turn.messages[0]["ref"], turn.author)
     if turn.message_id:
-        memory.sessions.rewind(old, turn.message_id)
+        memory.sessions.withdraw(old, turn.message_id)
+
+
+def said_elsewhere(memory: Memory, session_id: str, after: int, own: Collection[str]) -> list[StoredMessage]:
+    """What other processes said in a session after this message: turns that ended, and are none of one's `own`."""
+
+    def ended(message: StoredMessage) -> bool:
+        turn_id = turn_of_ref(message.ref)
+        return turn_id not in own and (not turn_id or memory.sessions.has_turn(turn_id))
+
+    stored = memory.sessions.get_messages(session_id)
+    return [m for m in stored if m.id > after and not m.carried and ended(m)]
+
+
+def carry_turn(memory: Memory, turn: Turn, session_id: str) -> None:
+    """Put a turn also where its session goes on, if another process has compressed that meanwhile."""
+    tip = memory.sessions.compression_tip(session_id)
+    for message, stored in zip(turn.chat(), turn.messages, strict=True) if tip != session_id else ():
+        store_message(memory, tip, message, stored["ref"], turn.author, carried=True)
 
 
 def as_text(messages: Sequence[Mapping[str, Any]]) -> list[Message]:

@@ -173,6 +173,11 @@ class SessionDB(SessionRows):
         with self._database.transaction() as connection:
             return writes.rewind(connection, writes.key_of(connection, session_id), message_id)
 
+    def withdraw(self, session_id: str, message_id: int) -> None:
+        """Take back this one message, which is in no completed turn, as one that goes on in another session."""
+        with self._database.transaction() as connection:
+            writes.withdraw(connection, writes.key_of(connection, session_id), message_id)
+
     def compact(self, session_id: str, last_message_id: int) -> int:
         """Mark the live messages up to this one as compacted: out of the conversation, still found. Returns how many."""
         with self._database.transaction() as connection:

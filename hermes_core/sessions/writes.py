@@ -140,6 +140,25 @@ def rewind(connection: sqlite3.Connection, key: int, message_id: int) -> list[st
     return turns
 
 
+def withdraw(connection: sqlite3.Connection, key: int, message_id: int) -> None:
+    """Hide one visible message, in no completed turn; those after it move up."""
+    row = connection.execute(
+        "SELECT position FROM messages WHERE session_key = ? AND id = ? AND position IS NOT NULL",
+        (key, message_id),
+    ).fetchone()
+    if row is None:
+        return
+    index.remove(connection, "id = ?", (message_id,))
+    connection.execute(
+        "UPDATE messages SET state = ?, position = NULL WHERE id = ?", (State.REWOUND, message_id)
+    )
+    later = connection.execute(
+        "SELECT id FROM messages WHERE session_key = ? AND position > ? ORDER BY position", (key, row[0])
+    )
+    connection.executemany("UPDATE messages SET position = position - 1 WHERE id = ?", later.fetchall())
+    connection.execute("UPDATE sessions SET message_count = message_count - 1 WHERE key = ?", (key,))
+
+
 def delete_session(connection: sqlite3.Connection, session_id: str) -> list[str]:
     """Delete a session and those it delegated; returns the ids of their turns."""
     turns: list[str] = []

@@ -8,6 +8,10 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from hermes_core.agent.loop import FOLLOWED
+from hermes_core.errors import SessionError
 from hermes_core.testing.model_server import Reply
 
 if TYPE_CHECKING:
@@ -108,3 +112,90 @@ def test_a_kill_while_a_turn_compresses_loses_not_even_the_message_that_began_it
     assert sessions.compression_tip("s1") == after.session.id != "s1"
     assert "The last straw." in [m["content"] for m in after.history]
     assert len(sessions.list_sessions()) == 1
+
+
+class Apart:
+    """Two chats on one session, the first of which can be held in the midst of a summary."""
+
+    def __init__(self, stage: Stage) -> None:
+        stage.config("memory: {flush_min_turns: 0}")
+        self.stage, self.sessions = stage, stage.memory.sessions
+        self.summarising, self.answering = threading.Event(), threading.Event()
+        self.hold, self.answer = threading.Event(), threading.Event()
+        self.hold.set()
+        self.answer.set()
+        stage.script(self.reply)
+        first = stage.agent(session_id="s1")
+        for number in range(8):
+            first.run_turn(f"Question {number}. " + "word " * 100)
+        self.one = stage.agent(session_id="s1", context_length=2000, toolsets=["todo"])
+        self.two = stage.agent(session_id="s1", toolsets=["todo"])
+
+    def reply(self, request: dict[str, Any]) -> Reply:
+        if "tools" not in request:
+            self.summarising.set()
+            return Reply("They spoke of words.", hold=self.hold)
+        if "slowly" in str(request["messages"][-1]["content"]):
+            self.answering.set()
+            return Reply("At last.", hold=self.answer)
+        return Reply("Yes.")
+
+    def while_one_compresses(self, act: Any) -> None:
+        self.hold.clear()
+        thread = threading.Thread(target=self.one.run_turn, args=("The last straw.",))
+        thread.start()
+        assert self.summarising.wait(10)
+        act()
+        self.hold.set()
+        thread.join(10)
+        assert self.one.session.id != "s1"
+
+    def said(self) -> list[str]:
+        """What the person said last, as whoever resumes the conversation has it."""
+        resumed = self.stage.agent(session_id="s1")
+        return [m["content"] for m in resumed.history if m["role"] == "user"][-4:]
+
+
+def test_the_other_of_two_chats_follows_to_the_compressed_session_at_its_next_turn(stage: Stage) -> None:
+    apart = Apart(stage)
+    apart.two.run_turn("Before.")
+    assert apart.one.compress()
+    result = apart.two.run_turn("After.")
+    assert result.session_id == apart.one.session.id != "s1"
+    assert FOLLOWED in result.problems
+    asked = json.dumps(stage.asked()[-1])
+    assert "They spoke of words." in asked
+    assert "Before." in asked
+    assert apart.two.run_turn("And on.").problems == ()
+    assert apart.said()[-3:] == ["Before.", "After.", "And on."]
+    assert len(stage.memory.sessions.list_sessions()) == 1
+
+
+def test_what_the_other_says_while_one_compresses_is_in_both_conversations_once(stage: Stage) -> None:
+    apart = Apart(stage)
+    apart.while_one_compresses(lambda: apart.two.run_turn("In between."))
+    assert apart.said()[-2:] == ["In between.", "The last straw."]
+    assert [hit.session_id for hit in apart.sessions.search('"in between"')] == ["s1"]
+    assert apart.sessions.turn_count("s1") == 9, "taking the message along took a turn of the other's back"
+    apart.one.run_turn("What did I say?")
+    assert "In between." in json.dumps(stage.asked()[-1])
+
+
+def test_a_turn_under_way_while_another_process_compresses_goes_along_whole(stage: Stage) -> None:
+    apart = Apart(stage)
+    apart.answer.clear()
+    slow = threading.Thread(target=apart.two.run_turn, args=("Answer slowly.",))
+    slow.start()
+    assert apart.answering.wait(10)
+    apart.while_one_compresses(list)
+    assert apart.said()[-1] == "The last straw."
+    apart.answer.set()
+    slow.join(10)
+    assert apart.said()[-2:] == ["The last straw.", "Answer slowly."]
+    assert [m["content"] for m in stage.agent(session_id="s1").history][-2:] == ["Answer slowly.", "At last."]
+    with pytest.raises(SessionError, match="another process has compressed"):
+        apart.two.undo()
+    apart.two.run_turn("On.")
+    assert apart.two.undo() == "On."
+    with pytest.raises(SessionError, match="only 1 can be taken back"):
+        apart.two.undo(2)

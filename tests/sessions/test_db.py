@@ -172,6 +172,22 @@ def test_after_a_rewind_the_conversation_closes_up(db: SessionDB) -> None:
     assert [m.id for m in window.messages] == [first, again]
 
 
+def test_one_message_is_withdrawn_and_those_after_it_stay(db: SessionDB) -> None:
+    ids = say(db, "one", "kiwi", "three", "four")
+
+    db.withdraw("s1", ids[1])
+    db.withdraw("s1", ids[1])
+
+    assert [m.content for m in db.get_messages("s1")] == ["one", "three", "four"]
+    assert [m.content for m in db.get_messages("s1", offset=1, limit=1)] == ["three"]
+    assert db.search("kiwi") == []
+    assert db.check() == []
+    say(db, "five")
+    session = db.get_session("s1")
+    assert session is not None
+    assert session.message_count == 4
+
+
 def test_only_what_is_there_can_be_rewound(db: SessionDB) -> None:
     db.create_session("s2")
     (other,) = say(db, "hi", session="s2")
