@@ -70,8 +70,7 @@ class SessionDB(SessionRows):
         with self._database.transaction() as connection:
             key = writes.key_of(connection, session_id)
             message_id = writes.append(connection, key, message, self._clock())
-        self._mark.raise_to(message_id)
-        self._stored()
+        self._stored(message_id)
         return message_id
 
     def append_turn(
@@ -95,8 +94,7 @@ class SessionDB(SessionRows):
         with self._database.transaction() as connection:
             key = writes.key_of(connection, session_id)
             ids = writes.append_turn(connection, key, messages, turn_id, number, author, at, self._clock())
-        self._mark.raise_to(max(ids, default=0))
-        self._stored()
+        self._stored(max(ids, default=0))
         return ids
 
     @reading

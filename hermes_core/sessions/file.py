@@ -104,7 +104,10 @@ class SessionFile:
         """Copy the whole store to `target`, also while others write."""
         self._database.backup(target)
 
-    def _stored(self) -> None:
+    def _stored(self, message_id: int) -> None:
+        """What follows when a message was stored; where that is a part of a larger transaction, the mark lags behind."""
+        if not self._database.connection.in_transaction:
+            self._mark.raise_to(message_id)
         if self.meaning is not None:
             self.meaning.wake()
 

@@ -47,6 +47,14 @@ def test_a_message_comes_back_as_it_went_in(db: SessionDB) -> None:
     )
 
 
+def test_a_store_whose_transaction_was_undone_is_not_said_to_have_lost_something(db: SessionDB) -> None:
+    say(db, "one")
+    with contextlib.suppress(InterruptedError), db.transaction():
+        say(db, "two", "three")
+        raise InterruptedError
+    assert db.check() == []
+
+
 def test_parts_are_kept_and_only_their_text_is_searched(db: SessionDB) -> None:
     parts = [
         {"type": "text", "text": "look at this"},
