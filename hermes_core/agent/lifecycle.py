@@ -20,14 +20,12 @@ from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible
 from hermes_core.agent.compression import Compressed, Compressor, is_summary
 from hermes_core.agent.sessions import as_text, compressed, find_session, said_elsewhere, store_message
-from hermes_core.config_keys import AgentConfig
 from hermes_core.contract.values import EndReason, Session, SessionSwitch, SwitchReason
 from hermes_core.errors import HermesError
 from hermes_core.manager.attempt import attempt
 from hermes_core.memory import Memory
 from hermes_core.recovery import owe, recover_switches, recover_turns, tell
 from hermes_core.safety.redact import redact
-from hermes_core.sessions.meta import read_meta
 from hermes_core.stopping import stopped, waited
 
 log = logging.getLogger(__name__)
@@ -210,7 +208,6 @@ def _rotate(life: Life, passage: Passage) -> None:
     """End the old session and begin the new one with its messages, all at once or not at all."""
     sessions, old = life.memory.sessions, passage.ending
     with sessions.transaction():
-        sessions.end_session(old.id, passage.end_reason)
         before = sessions.get_session(old.id)
         child = passage.event in ("branch", "compress")
         sessions.create_session(
@@ -231,6 +228,7 @@ def _rotate(life: Life, passage: Passage) -> None:
             late = said_elsewhere(life.memory, old.id, life.taken_up, life.turns)
         for one in late:
             store_message(life.memory, passage.new.id, one.as_chat(), one.ref, one.speaker, carried=True)
+        _end(life, passage)
         _owe(life, passage)
     adopt(life, passage.new, [*(passage.messages or ()), *(one.as_chat() for one in late)])
 
@@ -239,7 +237,7 @@ def _reopen(life: Life, passage: Passage) -> None:
     sessions = life.memory.sessions
     with sessions.transaction():
         if passage.old is not None and passage.old.id != passage.new.id:
-            sessions.end_session(passage.old.id, passage.end_reason)
+            _end(life, passage)
         stored = sessions.get_session(passage.new.id)
         if stored is None or stored.ended_at is not None:
             sessions.reopen_session(passage.new.id)
@@ -272,7 +270,17 @@ def _owe(life: Life, passage: Passage, taken_back: Sequence[str] = ()) -> None:
 
 
 def _end(life: Life, passage: Passage) -> None:
-    life.memory.sessions.end_session(passage.ending.id, passage.end_reason)
+    """Nothing to end is where another process has removed the session, or nothing was said in it."""
+    sessions, ending = life.memory.sessions, passage.ending.id
+    if not sessions.remove_unused(ending) and sessions.get_session(ending) is not None:
+        sessions.end_session(ending, passage.end_reason)
+
+
+def stand_again(life: Life) -> None:
+    """Make the session's row anew where another process has removed it, so that what is said is stored."""
+    if life.memory.sessions.get_session(life.session.id) is None:
+        _create(life, Passage("start", None, life.session))
+        life.memory.sessions.set_system_prompt(life.session.id, life.prompt)
 
 
 # ------------------------------------------------------------------- steps: the agent
@@ -386,7 +394,7 @@ STEPS: Mapping[str, Step] = {
     "rotate": Step("rows", "end the old session, make the new one with its messages", _rotate),
     "reopen": Step("rows", "end the session that is left, open the other again", _reopen),
     "rewind": Step("rows", "take messages and turns back", _rewind),
-    "end": Step("rows", "end the session", _end),
+    "end": Step("rows", "end the session; one in which nothing was said is not kept", _end),
     "initialize": Step("hook", "`initialize`, where it has not happened", _initialize),
     "recover": Step("hook", "`sync_turn` of complete turns that are not on their way", _recover),
     "prompt": Step("agent", "`system_prompt_block` of all, a new system prompt, stored", _prompt),
@@ -472,23 +480,3 @@ def adopt(life: Life, session: Session, messages: Sequence[Chat]) -> None:
     """Go on in this session with these messages."""
     life.session, life.history = session, list(messages)
     life.taken_up = life.memory.sessions.last_message_id(session.id) or 0
-
-
-def cadence_due(life: Life, settings: AgentConfig) -> bool:
-    """Whether a chat that never ends should be told of: so many turns since the last time, and so long a quiet."""
-    every, quiet = settings.cadence_turns, settings.cadence_minutes * 60
-
-    def look() -> bool:
-        sessions, key = life.memory.sessions, f"cadence:{life.session.id}"
-        turns, stored = sessions.turn_count(life.session.id), sessions.get_session(life.session.id)
-        silent = life.clock() - stored.last_active if stored is not None else 0.0
-        if turns - read_meta(key, sessions.get_meta(key), int, 0) < every or silent < quiet:
-            return False
-        sessions.set_meta(key, str(turns))
-        return True
-
-    if not every or life.skip_memory or not life.session.primary:
-        return False
-    found: list[bool] = []
-    life.attempt("looking at the cadence", lambda: found.append(look()))
-    return found == [True]

@@ -21,12 +21,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from hermes_core.agent.answer import Chat
+from hermes_core.agent.cadence import cadence_due
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.claims import lock_path, locked_unless_stopped
 from hermes_core.agent.compression import Compressor, Limits, SummaryCompressor, text_of, tokens_of
 from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegate_tool
 from hermes_core.agent.exchange import Called, Exchange, unheard, untold
-from hermes_core.agent.lifecycle import Event, Life, Passage, cadence_due, cross, end_crashed, write_prompt
+from hermes_core.agent.lifecycle import Event, Life, Passage, cross, end_crashed, stand_again, write_prompt
 from hermes_core.agent.model import ChatModel, Hear
 from hermes_core.agent.prompt import PromptParts, context_file, mended, read_part, system_prompt
 from hermes_core.agent.review import Background, Review, Reviewer
@@ -270,6 +271,7 @@ class Agent:
 
     def _follow(self) -> bool:
         """Go on with what another process made of this session, where it has compressed it; whether it has."""
+        stand_again(self._life)
         tip = self.memory.sessions.compression_tip(self.session.id)
         if tip == self.session.id:
             return False

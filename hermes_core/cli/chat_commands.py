@@ -96,7 +96,7 @@ def _resume(talk: Chat, argument: str) -> None:
     rows = [
         (entry.session.id[:12], moment(entry.session.last_active), entry.session.title or entry.preview)
         for entry in sessions
-        if entry.session.message_count and entry.session.id != talk.agent.session.id
+        if entry.session.id != talk.agent.session.id
     ][:15]
     print_table("", ("id", "last active", "title"), rows, "no other sessions yet")
 
@@ -199,7 +199,7 @@ def stored_session(memory: Memory, wanted: str, besides: str = "") -> str:
     if wanted == LAST:
         listed = memory.sessions.list_sessions(source="cli", user="", limit=50)
         sessions = (entry.session for entry in listed)
-        found = next((one for one in sessions if one.message_count and one.id != besides), None)
+        found = next((one for one in sessions if one.id != besides), None)
     else:
         found = memory.sessions.find_session(wanted, user="") or memory.sessions.find_session(wanted)
     if found is None:

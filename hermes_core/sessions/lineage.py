@@ -117,6 +117,8 @@ def listed(
 ) -> list[ListedSession]:
     """Conversations by their last activity: tips of chains, roots and branches."""
     conditions = [
+        # A summary alone may be empty, and stands for all that was said before it.
+        "(s.message_count > 0 OR s.relation = 'compression')",
         # Not continued: its continuation is the entry.
         f"NOT EXISTS (SELECT 1 FROM sessions c, sessions p WHERE c.parent_id = s.id AND c.parent_id <> '' AND p.id = s.id AND {_CONTINUES})",
         # Not delegated: a root, a continuation or a branch.

@@ -96,6 +96,11 @@ class SessionRows(SessionFile):
                 (self._clock() if at is None else at, reason, session_id),
             )
 
+    def remove_unused(self, session_id: str) -> bool:
+        """Delete a session in which nothing was ever said, that has no title, and that none came from; whether it was so."""
+        with self._database.transaction() as connection:
+            return writes.remove_unused(connection, session_id)
+
     def reopen_session(self, session_id: str) -> None:
         """Let an ended session go on."""
         with self._database.transaction() as connection:
@@ -142,7 +147,7 @@ class SessionRows(SessionFile):
         offset: int = 0,
     ) -> list[ListedSession]:
         """Conversations, the last active first. A compression chain is one entry, its newest session; delegated
-        sessions are left out, branches are entries of their own.
+        sessions and those in which nothing is said are left out, branches are entries of their own.
         """
         return lineage.listed(
             self._database,

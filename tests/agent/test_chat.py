@@ -162,7 +162,16 @@ def test_the_last_session_is_the_last_in_which_something_was_said(home: HermesHo
     chat("-m", "Hello.")
     chat(typed="")
     chat("-m", "And now?", "--resume", "last")
-    assert [session.message_count for session in sessions(home)] == [4, 0]
+    assert [session.message_count for session in sessions(home)] == [4]
+
+
+def test_a_chat_without_a_word_is_not_kept(home: HermesHome) -> None:
+    chat(typed="/new\n/status\n/branch\n/quit\n")
+    assert chat("-m", " ").exit_code == 1
+    with open_memory(home) as memory:
+        assert memory.sessions.counts()["sessions"] <= 1, "one that a branch came from"
+    chat(typed="Hello.\n/new\n")
+    assert [session.title for session in sessions(home)] == ["Hello."]
 
 
 @pytest.mark.parametrize("how", ["option", "command"])
@@ -279,7 +288,7 @@ def test_commands_act_on_the_conversation(home: HermesHome) -> None:
     assert "taken back: More." in result.output
     assert "did you mean /help?" in result.output
     assert "nothing was summarised" in result.output
-    assert {session.end_reason for session in sessions(home)} == {"branch", "new", "close"}
+    assert {session.end_reason for session in sessions(home)} == {"branch", "new"}
 
 
 def test_commands_say_what_they_did_not_do(home: HermesHome) -> None:

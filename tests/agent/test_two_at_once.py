@@ -199,3 +199,27 @@ def test_a_turn_under_way_while_another_process_compresses_goes_along_whole(stag
     assert apart.two.undo() == "On."
     with pytest.raises(SessionError, match="only 1 can be taken back"):
         apart.two.undo(2)
+
+
+def test_who_leaves_a_session_without_a_word_takes_it_from_nobody(stage: Stage) -> None:
+    one, two, three = (stage.agent(session_id="s1") for _ in range(3))
+    one.close()
+    assert stage.memory.sessions.get_session("s1") is None
+    assert two.run_turn("Hello.").problems == ()
+    three.new()
+    assert three.problems == ()
+    two.close()
+    (entry,) = stage.memory.sessions.list_sessions()
+    assert (entry.session.id, entry.session.message_count, entry.session.end_reason) == ("s1", 2, "new")
+    assert stage.memory.sessions.system_prompt("s1") == two.prompt
+
+
+def test_a_chat_whose_session_was_deleted_goes_on_and_is_stored(stage: Stage) -> None:
+    agent = stage.agent(session_id="s1")
+    agent.run_turn("Hello.")
+    stage.memory.delete_session("s1")
+    assert agent.run_turn("Still there?").problems == ()
+    assert [m.content for m in stage.memory.sessions.get_messages("s1")] == ["Still there?", "Yes."]
+    stage.memory.delete_session("s1")
+    agent.reset()
+    assert agent.problems == ()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hermes_core.errors import SessionError
@@ -14,6 +16,12 @@ def chain(db: SessionDB, *ids: str) -> None:
             db.end_session(parent, "compression", at=number * 100.0)
         db.create_session(session_id, parent_id=parent, started_at=number * 100.0)
         db.append_message(session_id, "user", f"hello from {session_id}", timestamp=number * 100.0 + 1)
+
+
+def begin(db: SessionDB, session_id: str, source: str = "cli", **given: Any) -> None:
+    """A session in which somebody said something."""
+    db.create_session(session_id, source, **given)
+    db.append_message(session_id, "user", "Hello.", timestamp=given.get("started_at"))
 
 
 def shown(db: SessionDB, **filters: object) -> list[str]:
@@ -31,19 +39,44 @@ def test_a_compression_chain_is_one_entry_and_shows_its_tip(db: SessionDB) -> No
 
 
 def test_a_session_delegated_by_a_living_parent_is_no_continuation(db: SessionDB) -> None:
-    db.create_session("parent", started_at=0.0)
-    db.create_session("helper", "subagent", parent_id="parent", started_at=50.0)
+    begin(db, "parent", started_at=0.0)
+    begin(db, "helper", "subagent", parent_id="parent", started_at=50.0)
     db.end_session("parent", "compression", at=100.0)
-    db.create_session("next", parent_id="parent", started_at=100.0)
+    begin(db, "next", parent_id="parent", started_at=100.0)
 
     assert db.compression_tip("parent") == "next"
-    assert set(shown(db)) == {"s1", "next"}
+    assert shown(db) == ["next"]
 
 
 def test_a_branch_is_an_entry_of_its_own(db: SessionDB) -> None:
-    db.create_session("branch", parent_id="s1", relation="branch")
+    begin(db, "stem")
+    begin(db, "branch", parent_id="stem", relation="branch")
 
-    assert set(shown(db)) == {"s1", "branch"}
+    assert set(shown(db)) == {"stem", "branch"}
+
+
+def test_a_session_in_which_nothing_is_said_is_not_listed(db: SessionDB) -> None:
+    assert shown(db) == []
+    message_id = db.append_message("s1", "user", "Hello.")
+    assert shown(db) == ["s1"]
+    db.rewind("s1", message_id)
+    assert shown(db) == []
+    begin(db, "long")
+    db.end_session("long", "compression")
+    db.create_session("short", parent_id="long", relation="compression")
+    assert shown(db) == ["short"], "what was compressed away may be all of it"
+
+
+def test_only_a_session_that_holds_nothing_is_unused(db: SessionDB) -> None:
+    begin(db, "said")
+    db.rewind("said", db.last_message_id("said") or 0)
+    db.create_session("named", title="Trip")
+    db.create_session("stem")
+    db.create_session("branch", parent_id="stem", relation="branch")
+
+    assert [db.remove_unused(one) for one in ("said", "named", "stem", "nowhere")] == [False] * 4
+    assert [db.remove_unused(one) for one in ("branch", "stem", "s1")] == [True] * 3
+    assert db.get_session("s1") is None
 
 
 def test_a_circle_of_parents_ends(db: SessionDB) -> None:
@@ -86,8 +119,8 @@ def test_deleting_takes_delegated_sessions_along_and_leaves_the_continuation(db:
 
 
 def test_lists_are_ordered_by_activity_and_filtered(db: SessionDB) -> None:
-    db.create_session("old", "telegram", user="u1", started_at=1.0)
-    db.create_session("new", "cli", user="u2", started_at=2.0)
+    begin(db, "old", "telegram", user="u1", started_at=1.0)
+    begin(db, "new", user="u2", started_at=2.0)
     db.append_message("old", "user", "again", timestamp=3.0)
 
     assert shown(db, exclude_sessions=["s1"]) == ["old", "new"]
@@ -140,7 +173,7 @@ def test_names_lead_a_user_to_sessions_of_their_own_whatever_others_have(db: Ses
 
 def test_long_titles_that_are_cut_for_their_number_stay_different(db: SessionDB) -> None:
     for number in range(12):
-        db.create_session(f"s{number}", title="x" * 100 if number % 2 else "x" * 98 + "yz")
+        begin(db, f"s{number}", title="x" * 100 if number % 2 else "x" * 98 + "yz")
     titles = {entry.session.title for entry in db.list_sessions()}
     assert len(titles) == 12
     assert max(map(len, titles)) == 100
