@@ -7,6 +7,7 @@ logged and noted; those after it run all the same.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -26,7 +27,7 @@ from hermes_core.manager.attempt import attempt
 from hermes_core.memory import Memory
 from hermes_core.recovery import owe, recover_switches, recover_turns, tell
 from hermes_core.safety.redact import redact
-from hermes_core.stopping import stopped, waited
+from hermes_core.stopping import stopped, stopped_by, waited
 
 log = logging.getLogger(__name__)
 
@@ -428,10 +429,16 @@ TABLE: Mapping[Event, tuple[str, ...]] = {event: tuple(steps.split()) for event,
 def cross(life: Life, passage: Passage) -> Passage:
     """Run the steps of this event.
 
-    Ctrl-C or a SIGTERM before the rows are changed leaves everything as it was. Later, and where the session ends in
+    Who throws its `cancel` waits no longer, and what was waited for is left out. Ctrl-C or a SIGTERM before the rows are changed leaves everything as it was. Later, and where the session ends in
     any case, it ends the step that it meets; the steps after it run, and then it is raised.
     """
-    stopped_by: BaseException | None = None
+    # At its end a session waits on: who stops that stops the flush, and providers hear of the rest.
+    with contextlib.nullcontext() if passage.event in _LAST else stopped_by(passage.cancel):
+        return _cross(life, passage)
+
+
+def _cross(life: Life, passage: Passage) -> Passage:
+    ended_by: BaseException | None = None
     no_way_back = passage.event in _LAST
     for name in TABLE[passage.event]:
         step, done = STEPS[name], False
@@ -440,13 +447,13 @@ def cross(life: Life, passage: Passage) -> Passage:
         except (KeyboardInterrupt, SystemExit) as exc:
             if not no_way_back:
                 raise
-            stopped_by = exc
+            ended_by = exc
         passage.failed = not done and name in _GROUND
         if passage.stopped or passage.failed:
             break
         no_way_back = no_way_back or name in _GROUND
-    if stopped_by is not None:
-        raise stopped_by
+    if ended_by is not None:
+        raise ended_by
     return passage
 
 

@@ -44,7 +44,7 @@ from hermes_core.agent.sessions import (
 )
 from hermes_core.agent.tidying import Tidier
 from hermes_core.agent.tools import Tool, Toolbelt
-from hermes_core.agent.toolsets import memory_tools, skill_tools, todo_tool
+from hermes_core.agent.toolsets import memory_tools, open_skills, skill_tools, todo_tool
 from hermes_core.agent.turn import Said, Turn, TurnResult, title_of
 from hermes_core.contract.values import Delegation, Message, Session
 from hermes_core.errors import ContextOverflow, LockTimeout, ModelError, SessionError
@@ -100,7 +100,7 @@ class Agent:
         self._cancel = cancel or Cancel()
         self._own_cancel = cancel is None
         self._busy = threading.Lock()
-        self._skills = self._open_skills()
+        self._skills = open_skills(memory)
         session = identify(memory, session_id, identity)
         wanted = toolsets if toolsets is not None else memory.config.enabled_toolsets.of(session.platform)
         self._toolsets = None if wanted is None else frozenset(wanted)
@@ -123,7 +123,7 @@ class Agent:
             clock=clock,
         )
         stored = memory.sessions.get_session(session.id)
-        cross(self._life, Passage("open" if stored else "start", None, session))
+        cross(self._life, Passage("open" if stored else "start", None, session, cancel=self._cancel))
         self._reviewer.hydrate(self.session, self._life.history)
         self._last_prompt_tokens = 0
 
@@ -180,7 +180,10 @@ class Agent:
             self._busy.release()
 
     def interrupt(self) -> None:
-        """Stop the turn under way, from any thread: what was seen stays in the session, no provider hears of it."""
+        """Stop the turn under way, from any thread: what was seen stays in the session, no provider hears of it.
+
+        Of another method under way it stops the waiting: a compression does not happen, the others come to their end.
+        """
         self._cancel.set()
 
     def delegate(self, task: str, context: str = "") -> str:
@@ -188,8 +191,7 @@ class Agent:
 
         The parent's provider hears of it. Raises `Cancelled` when the turn is interrupted.
         """
-        if self._own_cancel and not self._busy.locked():
-            self._cancel.clear()
+        self._clear()
         child = Agent(
             self.memory,
             self.model,
@@ -253,21 +255,20 @@ class Agent:
 
         One process at a time: while another compresses this session, wait for it, and go on with what it made.
         """
-        self._cancel.clear()
-        with contextlib.suppress(Cancelled), stopped_by(self._cancel):
-            return self._compress()
-        return False
-
-    def _compress(self) -> bool:
+        self._clear()
         before = self.session.id
-        lock = lock_path(self.memory.home.path / "locks", "compress-", before)
+        with contextlib.suppress(Cancelled):
+            self._compress()
+        return self.session.id != before
+
+    def _compress(self) -> None:
+        lock = lock_path(self.memory.home.path / "locks", "compress-", self.session.id)
         try:
             with locked_unless_stopped(lock, self._cancel):
                 if not self._follow():
-                    self._cross("compress", successor(self.session, parent=True), cancel=self._cancel)
+                    self._cross("compress", successor(self.session, parent=True))
         except LockTimeout as exc:
             self._life.problems.append(f"the conversation was not made shorter: {exc}")
-        return self.session.id != before
 
     def _follow(self) -> bool:
         """Go on with what another process made of this session, where it has compressed it; whether it has."""
@@ -275,7 +276,7 @@ class Agent:
         tip = self.memory.sessions.compression_tip(self.session.id)
         if tip == self.session.id:
             return False
-        self._cross("resume", find_session(self.memory, tip, self.session), cancel=self._cancel)
+        self._cross("resume", find_session(self.memory, tip, self.session))
         self._life.problems.append(FOLLOWED)
         return True
 
@@ -359,7 +360,7 @@ class Agent:
     def _make_room(self, turn: Turn, quiet: bool) -> None:
         """What is due before a turn: the session-end work of a chat that never ends, and compression."""
         if quiet:
-            self._cross("cadence", self.session, cancel=self._cancel)
+            self._cross("cadence", self.session)
         known = [{"role": "system", "content": self.prompt}, *self._life.history]
         asked = tokens_of(turn.messages, count_tokens)
         counted = tokens_of(known, count_tokens) + count_tokens(str(self.belt.schemas))
@@ -464,7 +465,8 @@ class Agent:
 
     def _cross(self, event: Event, new: Session, **given: Any) -> Passage:
         before = self.session.id
-        passage = cross(self._life, Passage(event, self.session, new, **given))
+        self._clear()
+        passage = cross(self._life, Passage(event, self.session, new, cancel=self._cancel, **given))
         if passage.failed:
             raise SessionError(self._life.problems.pop(), "the conversation is where it was")
         if self.session.id != before and event != "compress":
@@ -472,6 +474,10 @@ class Agent:
         if self.session.id != before or event in ("rewind", "compress"):
             self._last_prompt_tokens = 0
         return passage
+
+    def _clear(self) -> None:
+        if self._own_cancel and not self._busy.locked():  # else it is a part of what was stopped
+            self._cancel.clear()
 
     def _enabled(self, toolset: str) -> bool:
         return self._toolsets is None or toolset in self._toolsets
@@ -487,12 +493,6 @@ class Agent:
             platform=session.platform,
         )
         return system_prompt(parts, [schema["name"] for schema in self.belt.schemas])
-
-    def _open_skills(self) -> SkillStore | None:
-        settings = self.memory.config.skills
-        if not settings.enabled:
-            return None
-        return SkillStore(self.memory.home.skills, settings.external_dirs)
 
     def _own_tools(self) -> list[Tool]:
         remembering = [] if self._skip_memory else [*memory_tools(self.memory), delegate_tool(self.delegate)]

@@ -33,6 +33,12 @@ def memory_tools(memory: Memory) -> list[Tool]:
     ]
 
 
+def open_skills(memory: Memory) -> SkillStore | None:
+    """The skills of the home, None where they are switched off."""
+    settings = memory.config.skills
+    return SkillStore(memory.home.skills, settings.external_dirs) if settings.enabled else None
+
+
 def skill_tools(store: SkillStore) -> list[Tool]:
     """`skill_view` and `skill_manage`."""
     tools = SkillTools(store)

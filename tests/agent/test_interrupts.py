@@ -126,6 +126,26 @@ def test_in_the_flush_of_a_chat_that_never_ends(stage: Stage, never: threading.E
     assert interrupted(agent, lambda: asked.wait(10)).outcome == "interrupted"
 
 
+@pytest.mark.parametrize("act", ["new", "reset", "evict", "close"])
+def test_in_the_flush_at_the_end_of_a_session(stage: Stage, never: threading.Event, act: str) -> None:
+    stage.config("agent: {review: false, flush_seconds: 60}\nmemory: {flush_min_turns: 1}\n")
+    agent = talked(stage.agent())
+    before, asked = agent.session.id, threading.Event()
+    agent.interrupt()
+
+    def flush(_: object) -> Reply:
+        asked.set()
+        return Reply("Let me", hold=never)
+
+    stage.script(flush)
+    interrupted(agent, lambda: asked.wait(10), getattr(agent, act))
+    ended = stage.memory.sessions.get_session(before)
+    assert ended is not None
+    assert ended.end_reason == act
+    assert agent.problems == ()
+    assert (agent.session.id == before) is (act in ("evict", "close"))
+
+
 @pytest.mark.parametrize("hook", ["on_pre_compress", "system_prompt_block"])
 def test_in_a_compression_that_waits_for_the_provider(
     stage: Stage, never: threading.Event, hook: str
