@@ -7,13 +7,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeVar
 
 import click
 
@@ -42,11 +42,16 @@ from hermes_core.logs import LogFile
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import hanging
 
+Result = TypeVar("Result")
+
 CLOSE_SECONDS = 6.0
 """For the providers at the end; with `agent.flush_seconds` it stays within the 15 that a SIGTERM leaves."""
 
 UNHEARD = 1.0
-"""Seconds after which a turn that was asked to end is ended by a further Ctrl-C, wherever it is."""
+"""Seconds after which what was asked to end is ended by a further Ctrl-C, wherever it is."""
+
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit code after Ctrl-C."""
 
 DELIVERY_WAIT = 1.2
 """Seconds for the provider to take the one turn of `-m`, before its result is told."""
@@ -88,7 +93,7 @@ def chat(
         raise click.UsageError("give --new or --resume, not both")
     if as_json and message is None:
         raise click.UsageError("--json answers one message: give it with -m")
-    with ExitStack() as stack:
+    with _left_by_ctrl_c(ctx), ExitStack() as stack:
         stack.enter_context(_ended_by_signals())
         leaving = threading.Timer(LONG_CLOSE, _tell_leaving)
         leaving.daemon = True
@@ -97,7 +102,7 @@ def chat(
             talk = _opened(stack, home_of(ctx), resume, no_memory=no_memory, once=message is not None)
             talk.show_recall = show_recall
             if message is not None:
-                said = sys.stdin.read() if message == "-" else message
+                said = _heard(sys.stdin.read() if message == "-" else message)
                 ctx.exit(_answer(talk, said, as_json, told=not no_memory))
         except HermesError as exc:
             if not as_json:
@@ -147,16 +152,17 @@ def _agent(
 def _answer(talk: Chat, message: str, as_json: bool, *, told: bool) -> int:
     """One message, for scripts; the exit code. `told` says whether the provider hears of it."""
     hold(talk)
-    result = talk.agent.run_turn(_heard(message)) if as_json else _turn(talk, message)
-    if told and result.outcome == "answered" and not result.problems:
-        result = replace(result, problems=_untaken(talk.agent))
-        if not as_json:
-            warn(result.problems)
+    with _CtrlC(talk.agent.interrupt, leaves=True) as ctrl_c:
+        result = ctrl_c.stops(partial(talk.agent.run_turn if as_json else partial(_turn, talk), message))
+        if told and result.outcome == "answered" and not result.problems:
+            result = replace(result, problems=_untaken(talk.agent))
+            if not as_json:
+                warn(result.problems)
     if as_json:
         print_json(_as_data(result))
-    if result.outcome != "answered":
-        return 1
-    return DEGRADED if result.problems else 0
+    if result.outcome == "answered":
+        return DEGRADED if result.problems else 0
+    return INTERRUPTED if result.outcome == "interrupted" else 1
 
 
 def _untaken(agent: Agent) -> tuple[str, ...]:
@@ -168,38 +174,40 @@ def _converse(talk: Chat) -> None:
     warn(talk.agent.memory.problems())
     where(talk)
     talk.voice.aside("/help lists commands, Ctrl-D leaves")
-    with _CtrlC(talk.agent.interrupt) if talk.interactive else nullcontext() as ctrl_c:
+    with _CtrlC(talk.agent.interrupt, leaves=not talk.interactive) as ctrl_c:
         for line in _lines(talk):
-            is_turn = not is_command(line)
-            act = partial(_turn if is_turn else run_command, talk, line)
             try:
-                if ctrl_c is None:
-                    act()
-                elif not ctrl_c.stops(act, is_turn=is_turn):
-                    talk.voice.aside("stopped")
+                ctrl_c.stops(partial(run_command if is_command(line) else _turn, talk, _heard(line)))
             except Quit:
                 return
             except HermesError as exc:
                 click.secho(f"error: {hanging(str(exc))}", fg="red", err=True)
+            except KeyboardInterrupt:
+                talk.voice.aside("stopped")
+            if ctrl_c.pressed and not talk.interactive:
+                raise KeyboardInterrupt
             talk.claim.move(talk.agent.session.id)
 
 
 class _CtrlC:
-    """Within the block Ctrl-C ends what `stops` runs, and does nothing in the moments between that and the prompt, which
-    takes it as a key: who presses it once too often does not lose the chat.
+    """Within the block Ctrl-C ends what `stops` runs. In the moments between it `leaves` the program, or does nothing, so
+    that who presses it once too often does not lose the chat: the prompt takes it as a key.
 
-    A turn is asked to end by `interrupt`, on a thread, since an exception in the midst of it could leave a lock or a
-    transaction behind. It is raised in one that has not ended a while later, and in all that is no turn.
+    What runs is asked to end by `interrupt`, on a thread, since an exception in the midst of it could leave a lock or a
+    transaction behind. It is raised in what has not ended a while later.
     """
 
-    def __init__(self, interrupt: Callable[[], None]) -> None:
+    def __init__(self, interrupt: Callable[[], None], *, leaves: bool) -> None:
         self._interrupt = interrupt
+        self._leaves = leaves
         self._presses: SimpleQueue[bool] = SimpleQueue()
-        self._stops = self._is_turn = False
+        self._stops = False
         self._asked_at = 0.0
 
     def __enter__(self) -> Self:
-        self._before = signal.signal(signal.SIGINT, self._pressed)
+        self._before = signal.getsignal(signal.SIGINT)
+        if self._before is not signal.SIG_IGN:  # as for what runs behind a shell
+            signal.signal(signal.SIGINT, self._pressed)
         threading.Thread(target=self._listen, name="chat-ctrl-c", daemon=True).start()
         return self
 
@@ -207,17 +215,19 @@ class _CtrlC:
         signal.signal(signal.SIGINT, self._before)
         self._presses.put(False)
 
-    def stops(self, act: Callable[[], object], *, is_turn: bool) -> bool:
-        """Whether this came to its end, and Ctrl-C did not end it."""
-        self._is_turn, self._asked_at = is_turn, 0.0
+    @property
+    def pressed(self) -> bool:
+        """Whether what ran last was asked to end."""
+        return bool(self._asked_at)
+
+    def stops(self, act: Callable[[], Result]) -> Result:
+        """Do it. Raises `KeyboardInterrupt` where it was broken off."""
+        self._asked_at = 0.0
         try:
             self._stops = True
-            act()
-        except KeyboardInterrupt:
-            return False
+            return act()
         finally:
             self._stops = False
-        return True
 
     def _listen(self) -> None:
         while self._presses.get():
@@ -225,12 +235,10 @@ class _CtrlC:
 
     def _pressed(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        if not self._stops:
-            return
-        if self._is_turn and not self._asked_at:
+        if self._stops and not self._asked_at:
             self._asked_at = time.monotonic()
             self._presses.put(True)
-        elif not self._is_turn or time.monotonic() - self._asked_at > UNHEARD:
+        elif self._leaves if not self._stops else time.monotonic() - self._asked_at > UNHEARD:
             raise KeyboardInterrupt
 
 
@@ -238,7 +246,7 @@ def _turn(talk: Chat, message: str) -> TurnResult:
     """Answer one message to a person."""
     voice = talk.voice
     with voice.turn:
-        result = talk.agent.run_turn(_heard(message), hear=voice.say, called=voice.called)
+        result = talk.agent.run_turn(message, hear=voice.say, called=voice.called)
         voice.end_line()
         _tell(talk, result)
     return result
@@ -329,6 +337,16 @@ def _as_data(result: TurnResult) -> dict[str, Any]:
             "cached": result.usage.cached,
         },
     }
+
+
+@contextmanager
+def _left_by_ctrl_c(ctx: click.Context) -> Iterator[None]:
+    """Leave as a program that was interrupted does, once all has been closed."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(err=True)
+        ctx.exit(INTERRUPTED)
 
 
 @contextmanager

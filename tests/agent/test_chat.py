@@ -410,11 +410,13 @@ def press(times: int = 1) -> None:
 
 
 def test_ctrl_c_once_too_often_ends_no_chat() -> None:
-    with _CtrlC(list) as ctrl_c:
+    with _CtrlC(list, leaves=False) as ctrl_c:
         press(2)
-        assert not ctrl_c.stops(press, is_turn=False)
+        ctrl_c.stops(press)
+        assert ctrl_c.pressed
         press(2)
-        assert ctrl_c.stops(list, is_turn=False)
+        ctrl_c.stops(list)
+        assert not ctrl_c.pressed
     with pytest.raises(KeyboardInterrupt):
         press()
 
@@ -426,7 +428,68 @@ def test_ctrl_c_asks_a_turn_to_end_and_breaks_it_off_nowhere(monkeypatch: pytest
         press(2)
         assert asked.wait(10)
 
-    with _CtrlC(asked.set) as ctrl_c:
-        assert ctrl_c.stops(turn, is_turn=True)
+    with _CtrlC(asked.set, leaves=True) as ctrl_c:
+        ctrl_c.stops(turn)
         monkeypatch.setattr("hermes_core.cli.chat.UNHEARD", -1.0)
-        assert not ctrl_c.stops(turn, is_turn=True), "one that does not end is broken off"
+        with pytest.raises(KeyboardInterrupt):  # one that does not end is broken off
+            ctrl_c.stops(turn)
+        with pytest.raises(KeyboardInterrupt):  # and between two
+            press()
+
+
+def test_ctrl_c_that_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with _CtrlC(list, leaves=True) as ctrl_c:
+            ctrl_c.stops(press)
+            assert not ctrl_c.pressed
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def never() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.mark.parametrize("arguments", [("-m", "Hello."), ("-m", "Hello.", "--json"), ()])
+def test_ctrl_c_leaves_a_chat_at_which_nobody_sits_and_keeps_what_was_seen(
+    home: HermesHome, server: ModelServer, never: threading.Event, arguments: tuple[str, ...]
+) -> None:
+    said = "Good morning, good morning."
+
+    def reply(request: dict[str, Any]) -> Reply:
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        return Reply(said, hold=never)
+
+    server._script = [reply]
+    result = chat(*arguments, typed="Hello.\nAnd more.\n")
+    assert (result.exit_code, len(server.requests)) == (130, 1)
+    assert said in result.stdout
+    if "--json" in arguments:
+        assert json.loads(result.stdout)["outcome"] == "interrupted"
+    (session,) = sessions(home)
+    assert (session.message_count, session.end_reason) == (2, "close")
+
+
+@pytest.mark.parametrize("line", ["/compress", "/new"])
+def test_ctrl_c_stops_what_a_command_waits_for_without_breaking_it_off(
+    home: HermesHome, server: ModelServer, never: threading.Event, line: str
+) -> None:
+    set_value(home, "agent.flush_seconds", 60.0)
+
+    def reply(request: dict[str, Any]) -> Reply:
+        if len(server.requests) <= 8:
+            return Reply("Yes.")
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return Reply("Let me", hold=never)
+
+    server._script = [reply]
+    result = chat(typed="Hello.\n" * 8 + line + "\n")
+    assert result.exit_code == 130
+    assert len(sessions(home)) == 1
+    assert sessions(home)[0].end_reason == ("new" if line == "/new" else "close")
