@@ -22,7 +22,7 @@ from hermes_core.agent.model import ChatModel, Hear
 from hermes_core.agent.prompt import UNANSWERED
 from hermes_core.agent.tools import MALFORMED, Toolbelt, arguments_of, clipped
 from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Session
-from hermes_core.errors import ContextOverflow, ModelError
+from hermes_core.errors import ContextOverflow
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.scrubber import StreamingContextScrubber
 
@@ -134,19 +134,20 @@ class Exchange:
         def hear(text: str) -> None:
             visible = scrubber.feed(text)
             if visible:
-                shown.append(visible)
                 self.hear(visible)
+                shown.append(visible)
 
+        whole = False
         try:
             answer = self.model.complete(request, self.belt.schemas, hear=hear, cancel=self.cancel)
-        except (ModelError, Cancelled, KeyboardInterrupt):
-            if shown:
+            rest = scrubber.flush()
+            if rest:
+                self.hear(rest)
+                shown.append(rest)
+            whole = True
+        finally:  # whatever broke it off, also a SIGTERM or the host's own `hear`
+            if shown and not whole:
                 self.keep({"role": "assistant", "content": "".join(shown)})
-            raise
-        rest = scrubber.flush()
-        if rest:
-            shown.append(rest)
-            self.hear(rest)
         self.usage += answer.usage
         self.prompt_tokens = answer.usage.prompt
         self.finish = answer.finish

@@ -1,7 +1,7 @@
 """The command line: `hermes`, `hermes-memory` and `python -m hermes_core` are the same program.
 
 Exit codes: 0 done; 1 refused or failed, one line on standard error says why and what to do; 2 wrong usage; 3 done, but
-something that is configured does not work. A command's module is imported when the command runs.
+something that is configured does not work; 130 ended by Ctrl-C. A command's module is imported when the command runs.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from hermes_core.home import HermesHome
 
 DEGRADED = 3
 """Exit code of a command that worked while something that is configured does not."""
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
 
 COMMANDS = {
     "chat": "hermes_core.cli.chat:chat",
@@ -133,6 +136,9 @@ class LazyGroup(click.Group):
                 return super().invoke(ctx)
         except HermesError as exc:
             raise Failure(str(exc)) from exc
+        except KeyboardInterrupt:
+            click.echo(err=True)
+            ctx.exit(INTERRUPTED)
         except click.Abort as exc:
             # Ctrl-C and a "no" need no word; a question at the end of the input does.
             if isinstance(exc.__context__, EOFError):

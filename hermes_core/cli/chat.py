@@ -23,7 +23,7 @@ from hermes_core.agent.loop import Agent
 from hermes_core.agent.monitor import ProcessMonitor
 from hermes_core.agent.review import STOPPED, Review
 from hermes_core.agent.turn import TurnResult
-from hermes_core.cli import DEGRADED, home_of
+from hermes_core.cli import DEGRADED, INTERRUPTED, home_of
 from hermes_core.cli.chat_commands import (
     COMMANDS,
     Chat,
@@ -49,9 +49,6 @@ CLOSE_SECONDS = 6.0
 
 UNHEARD = 1.0
 """Seconds after which what was asked to end is ended by a further Ctrl-C, wherever it is."""
-
-INTERRUPTED = 128 + signal.SIGINT
-"""Exit code after Ctrl-C."""
 
 DELIVERY_WAIT = 1.2
 """Seconds for the provider to take the one turn of `-m`, before its result is told."""
@@ -93,7 +90,7 @@ def chat(
         raise click.UsageError("give --new or --resume, not both")
     if as_json and message is None:
         raise click.UsageError("--json answers one message: give it with -m")
-    with _left_by_ctrl_c(ctx), ExitStack() as stack:
+    with ExitStack() as stack:
         stack.enter_context(_ended_by_signals())
         leaving = threading.Timer(LONG_CLOSE, _tell_leaving)
         leaving.daemon = True
@@ -337,16 +334,6 @@ def _as_data(result: TurnResult) -> dict[str, Any]:
             "cached": result.usage.cached,
         },
     }
-
-
-@contextmanager
-def _left_by_ctrl_c(ctx: click.Context) -> Iterator[None]:
-    """Leave as a program that was interrupted does, once all has been closed."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        click.echo(err=True)
-        ctx.exit(INTERRUPTED)
 
 
 @contextmanager

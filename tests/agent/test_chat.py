@@ -493,3 +493,9 @@ def test_ctrl_c_stops_what_a_command_waits_for_without_breaking_it_off(
     assert result.exit_code == 130
     assert len(sessions(home)) == 1
     assert sessions(home)[0].end_reason == ("new" if line == "/new" else "close")
+
+
+def test_ctrl_c_before_the_chat_began_is_one_too(home: HermesHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hermes_core.cli.chat._opened", lambda *_, **__: press())
+    result = chat("-m", "Hello.")
+    assert (result.exit_code, result.output.strip()) == (130, "")

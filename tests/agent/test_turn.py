@@ -416,3 +416,19 @@ def test_a_picture_alone_is_something_to_answer_and_an_empty_list_is_not(stage: 
         agent.run_turn([])
     with pytest.raises(SessionError):
         agent.run_turn([{"type": "text", "text": " "}])
+
+
+@pytest.mark.parametrize("error", [SystemExit(143), BrokenPipeError()], ids=["sigterm", "closed pipe"])
+def test_what_was_seen_stays_whatever_broke_the_answer_off(stage: Stage, error: BaseException) -> None:
+    def hear(text: str) -> None:
+        if "night" in text:
+            raise error
+
+    stage.script(Reply("Good day, good night.", chunk=[9]))
+    agent = stage.agent()
+    with pytest.raises(type(error)):
+        agent.run_turn("Hello.", hear=hear)
+    stored = stage.memory.sessions.get_messages(agent.session.id)
+    assert [m.content for m in stored] == ["Hello.", "Good day,"]
+    assert [m["content"] for m in agent.history] == ["Hello.", "Good day,"]
+    assert stage.told(durable=True) == []
