@@ -43,6 +43,9 @@ LIST_SECONDS = 10.0
 LONGEST_LIST = 16 * 1024 * 1024
 """Bytes of a list of models; that of the largest router has one of them."""
 
+LONGEST_ERROR = 1024 * 1024
+"""Bytes that are read of what a server says in place of an answer."""
+
 Hear = Callable[[str], None]
 
 
@@ -260,6 +263,7 @@ class OpenAIModel:
                     timeout=openai.Timeout(self.settings.timeout, connect=CONNECT_SECONDS),
                     # Its own pauses can't be interrupted and don't know what the person has heard already.
                     max_retries=0,
+                    http_client=openai.DefaultHttpxClient(event_hooks={"response": [_read_error]}),
                 )
             return self._client
 
@@ -378,11 +382,27 @@ def _check(response: Any, settings: ModelSettings) -> None:
     """Raise what a server says that answers 200 and streams nothing."""
     if _kind(response) != "application/json":
         return
-    body = json.loads(response.read())
+    body = json.loads(_beginning(response))
     error = body.get("error") if isinstance(body, dict) else None
     if error is not None:
         raise failure(settings.base_url, code_of(error), words(error, settings.api_key))
     raise _no_stream(response, settings)
+
+
+def _read_error(response: Any) -> None:
+    """Read an error before the SDK does, which reads it to its end: some have none."""
+    if response.is_error:
+        response._content = _beginning(response)
+        response.close()
+
+
+def _beginning(response: Any) -> bytes:
+    body = bytearray()
+    for piece in response.iter_bytes():
+        body += piece
+        if len(body) > LONGEST_ERROR:
+            break
+    return bytes(body)
 
 
 def _no_stream(response: Any, settings: ModelSettings) -> ModelRefused:

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from email.utils import formatdate
 from typing import Any
 
@@ -18,6 +18,31 @@ from hermes_core.testing.model_server import ModelServer, Reply, Script, request
 
 HELLO = [{"role": "user", "content": "Hello"}]
 TOOL = {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}}
+
+
+@contextmanager
+def endless(head: str) -> Iterator[tuple[OpenAIModel, list[int]]]:
+    """A server whose answer begins so and never ends, and how many bytes it got rid of."""
+    sent = [0]
+
+    def answer() -> None:
+        connection, _ = listening.accept()
+        with connection, suppress(OSError):
+            connection.settimeout(2)
+            connection.recv(65536)
+            connection.sendall(f'HTTP/1.1 {head}\r\nconnection: close\r\n\r\n{{"error": "'.encode())
+            while sent[0] < 50_000_000:
+                sent[0] += connection.send(b"No. " * 10_000)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        model = OpenAIModel(
+            ModelSettings(f"http://127.0.0.1:{listening.getsockname()[1]}/v1", "m", retries=0)
+        )
+        yield model, sent
+        model.close()
+        thread.join()
 
 
 @contextmanager
@@ -249,3 +274,17 @@ def test_a_host_that_takes_no_connection_is_told_apart_from_one_that_does_not_an
         stack.callback(model.close)
         with pytest.raises(ModelUnavailable, match=r"nothing there in 0\.1 s"):
             ask(model)
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("500 Broken\r\ncontent-type: text/plain", "answered 500: .*No. No"),
+        ("200 OK\r\ncontent-type: application/json", "is no answer"),
+    ],
+)
+def test_an_error_that_has_no_end_is_not_read_to_it(head: str, said: str) -> None:
+    with endless(head) as (model, sent):
+        with pytest.raises(ModelUnavailable, match=said):
+            ask(model)
+        assert sent[0] < 20_000_000
