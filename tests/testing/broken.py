@@ -135,6 +135,28 @@ class EndsOnce(Notebook):
         self.ended = True
 
 
+@caught_by("test_it_may_be_ended_after_a_start_that_failed", "at once")
+class EndsWhatStarted(Notebook):
+    def shutdown(self) -> None:
+        str(self.options)
+
+
+@caught_by("test_it_may_be_ended_after_a_start_that_failed", "outage")
+class StartsByHalf(Notebook):
+    """Opens its pages before it knows that it can read them."""
+
+    pages: Path | None = None
+
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        self.pages = self.path
+        self.count = len(self.notes())
+
+    def shutdown(self) -> None:
+        if self.pages is not None and self.count < 0:
+            raise ValueError("no notebook has so few notes")
+
+
 @caught_by("test_a_restart_finds_what_was_stored")
 class Forgetful(Notebook):
     """Keeps its notes in memory, by home."""
@@ -159,7 +181,8 @@ class WritesAtTheEnd(Forgetful):
         self.held = json.loads(self.path.read_text()) if self.path.exists() else []
 
     def shutdown(self) -> None:
-        self.path.write_text(json.dumps(self.held))
+        if self.path != Path():
+            self.path.write_text(json.dumps(self.held))
 
 
 @caught_by("test_no_thread_stays_behind")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from hermes_core import HermesHome
 from hermes_core.contract.provider import contract_faults
@@ -77,6 +78,22 @@ class Lifecycle(Suite):
         outcome = self.run.ask("shutdown")
         if not outcome.ok:
             self.fault(f"a second shutdown: {outcome.error}", "do nothing when everything is closed")
+
+    def test_it_may_be_ended_after_a_start_that_failed(self) -> None:
+        """As where initialize raises in its first line, and where it meets an outage."""
+        self.started("shutdown")
+        self.run.need("shutdown")
+        unstarted, cut_off = self.open(), self.open()
+        ends = [unstarted.ask("shutdown")]
+        with self.outage() or nullcontext():
+            if cut_off.start(cut_off.session()):
+                ends.append(cut_off.ask("shutdown"))
+        for outcome in ends:
+            if outcome.status == "failed":
+                self.fault(
+                    f"shutdown after an initialize that raised: {outcome.error}",
+                    "set to None in __init__ what it closes, and close what is there; the manager always calls it",
+                )
 
     def test_a_restart_finds_what_was_stored(self) -> None:
         session = self.started("prefetch")
