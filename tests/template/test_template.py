@@ -132,6 +132,8 @@ def test_a_good_name_is_taken(hook: dict[str, object], name: str) -> None:
         ("hermes-notes", "leave the prefix out"),
         ("builtin", "built-in memory"),
         ("core", "hermes_core"),
+        ("true", "config.yaml"),
+        ("con", "Windows"),
     ],
 )
 def test_another_name_is_refused_with_what_to_write(hook: dict[str, object], name: str, hint: str) -> None:

@@ -110,10 +110,10 @@ class {{ cookiecutter.__class }}(BackendProvider[Client]):
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Mirror MEMORY.md and USER.md, a note for each entry."""
         if write.previous:
-            self.client.forget(key_of(write.target, write.previous))
+            self.client.forget(_entry_key(session, write.target, write.previous))
         if write.content:
-            text = _short(write.content)
-            self.client.put(Note(key_of(write.target, write.content), session.scope, text, time.time()))
+            key, text = _entry_key(session, write.target, write.content), _short(write.content)
+            self.client.put(Note(key, session.scope, text, time.time()))
 
     def on_session_switch(self, switch: SessionSwitch) -> None:
         """Forget the turns that the person took back."""
@@ -138,6 +138,11 @@ class {{ cookiecutter.__class }}(BackendProvider[Client]):
         """Look for what was said or kept in earlier conversations."""
         found = self.client.search(clip(query, LONGEST), session.scope, limit)
         return {"results": [{"text": note.text, "when": utc_time(note.at)[:10]} for note in found]}
+
+
+def _entry_key(session: Session, target: str, text: str) -> str:
+    """Of an entry: two people, or two profiles, may have the same."""
+    return key_of(session.identity, session.owner, target, text)
 
 
 def _short(text: str) -> str:
