@@ -162,7 +162,9 @@ def _described(point: importlib.metadata.EntryPoint) -> Found:
         value=point.value,
         distribution=distribution,
         version=version,
-        path=_module_path(point.module),
+        path=_module_path(
+            point.value.partition(":")[0].strip()
+        ),  # `module` raises where the value names none
         description=summary,
         requires=_without_host(requires),
         bundled=_is_bundled(point, distribution),

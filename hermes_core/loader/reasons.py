@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from hermes_core.errors import ProviderError, ProviderNotFound, ProviderUnavailable
+from hermes_core.errors import ProviderError, ProviderInvalid, ProviderNotFound, ProviderUnavailable
 from hermes_core.loader.entry import BUNDLED, Found, normalised, owner_of, required
+
+_MODULE_AND_NAME = re.compile(r"[\w.]+(\s*:\s*[\w.]+)?\s*(\[.*\])?\s*")
 
 
 def import_error(place: Found, error: BaseException, told: str) -> ProviderError:
     """What importing `place` raised, `told` in a line, as the error that a person sees."""
+    if not place.is_folder and _MODULE_AND_NAME.fullmatch(place.value) is None:
+        return ProviderInvalid(
+            f"the entry point of provider {place.name!r} is {place.value!r}, which names no module",
+            "write package.module:Class, without hyphens, spaces or slashes",
+        )
     if isinstance(error, ModuleNotFoundError) and error.name:
         return _missing_module(place, error.name)
     if isinstance(error, SystemExit):

@@ -77,6 +77,17 @@ def test_a_published_provider_loads_from_every_kind_of_value(site: Site, value: 
     assert provider.name == "duck"
 
 
+@pytest.mark.parametrize("value", ["my-notes:Notes", "my notes:Notes", ":Notes", "notes/provider.py"])
+def test_an_entry_point_that_names_no_module_is_told_and_no_other_is_lost(site: Site, value: str) -> None:
+    site.distribution("notes-memory", {"hermes_core.providers": {"notes": value, "tea": "tea:Tea"}})
+    site.module("tea", NATIVE.replace("notes", "tea").replace("Notes", "Tea"))
+    assert load_provider("tea", site.home).entry.name == "tea"
+    with pytest.raises(ProviderInvalid) as told:
+        load_provider("notes", site.home)
+    assert repr(value) in str(told.value)
+    assert "package.module:Class" in told.value.remedy
+
+
 def test_a_raise_after_registration_keeps_the_provider(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     source = DUCK + REGISTER + "    ctx.config\n"
     install(site, source, ":register", "hermes_agent.memory_providers", "duck")
