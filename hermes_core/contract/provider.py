@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-from hermes_core.contract.hooks import HOOK_NAMES, PROJECT, hookimpl
+from hermes_core.contract.hooks import HOOK_NAMES, PROJECT, ProviderHooks, hookimpl
 from hermes_core.contract.values import CONTRACT_VERSION, Capabilities, Field
 from hermes_core.errors import ProviderInvalid
 
@@ -46,19 +46,25 @@ class MemoryProvider:
 def contract_faults(provider: object) -> list[str]:
     """What in this provider breaks the contract, a sentence each with what to write instead; empty when it is sound.
 
-    pluggy checks argument names when the object is registered. It does not see the faults found here: they would make
-    a hook silent, or fail only when it is called.
+    pluggy sees the least of them when the object is registered. They would make a hook silent, or fail only when it is
+    called.
     """
-    faults = [*_identity_faults(provider)]
-    for attribute, function in _methods(provider):
+    faults = [*_identity_faults(provider), *_settings_faults(provider)]
+    for attribute, value in _members(provider):
+        function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
         marked = hasattr(function, _MARK)
         if attribute in HOOK_NAMES:
-            if not marked:
+            if not inspect.isfunction(function) or (function is not value and not marked):
+                kind = type(value).__name__
+                faults.append(f"{attribute} is a {kind}, not a method: write def {attribute}(self, ...)")
+            elif not marked:
                 faults.append(
                     f"{attribute}() is not marked: write @hookimpl above it, or subclass MemoryProvider"
                 )
             else:
                 faults.extend(_signature_faults(attribute, function))
+        elif not inspect.isfunction(function):
+            continue
         elif marked or isinstance(provider, MemoryProvider):
             faults.extend(_spelling_faults(attribute, marked))
     return faults
@@ -84,29 +90,45 @@ def _identity_faults(provider: object) -> Iterator[str]:
         yield f"it needs contract {version!r} and this is {CONTRACT_VERSION}: upgrade hermes-memory-core"
 
 
-def _methods(provider: object) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Public callables defined by the provider's own classes, without running properties."""
+def _settings_faults(provider: object) -> Iterator[str]:
+    settings = inspect.getattr_static(provider, "settings", ())
+    if not isinstance(provider, MemoryProvider) or isinstance(settings, property):
+        return
+    if isinstance(settings, tuple | list):
+        wrong = [f"holds a {type(one).__name__}" for one in settings if not isinstance(one, Field)]
+    else:
+        wrong = [f"is a {type(settings).__name__}"]
+    if wrong:
+        yield f"settings {wrong[0]}: write a tuple of Field(...)"
+
+
+def _members(provider: object) -> Iterator[tuple[str, Any]]:
+    """Public members of the provider's own classes, without running properties."""
     seen: set[str] = set()
     for owner in type(provider).__mro__:
         if owner in (object, MemoryProvider):
             continue
         for attribute, value in vars(owner).items():
-            if attribute.startswith("_") or attribute in seen:
-                continue
-            seen.add(attribute)
-            function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
-            if inspect.isfunction(function):
-                yield attribute, function
+            if not attribute.startswith("_") and attribute not in seen and value is not None:
+                seen.add(attribute)
+                yield attribute, value
 
 
 def _signature_faults(attribute: str, function: Callable[..., Any]) -> Iterator[str]:
-    for parameter in inspect.signature(function).parameters.values():
+    given = [*inspect.signature(getattr(ProviderHooks, attribute)).parameters][1:]
+    unknown = []
+    for position, parameter in enumerate(inspect.signature(function).parameters.values()):
         if parameter.kind is parameter.KEYWORD_ONLY:
             yield f"{attribute}() takes {parameter.name!r} by keyword only: remove the *"
         elif parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             yield f"{attribute}() takes {str(parameter)!r}, which receives nothing: name the parameters you want"
         elif parameter.default is not parameter.empty:
             yield f"{attribute}() gives {parameter.name!r} a default: remove it, the host always passes it"
+        elif position > 0 and parameter.name not in given:
+            unknown.append(repr(parameter.name))
+    if unknown:
+        offer = f"gives {', '.join(given)}; name those that you want" if given else "gives nothing"
+        yield f"{attribute}() takes {', '.join(unknown)}: the host {offer}"
 
 
 def _spelling_faults(attribute: str, marked: bool) -> Iterator[str]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pluggy
@@ -71,6 +72,7 @@ def keyword_only(self: Any, *, query: Query) -> None: ...
 def with_default(self: Any, query: Query, session: object = None) -> None: ...
 def with_rest(self: Any, **kwargs: Any) -> None: ...
 def takes_turn(self: Any, turn: Any) -> None: ...
+def of_hermes_agent(self: Any, user_content: str, assistant_content: str) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -82,6 +84,19 @@ def takes_turn(self: Any, turn: Any) -> None: ...
         (provider(prefetch=keyword_only), "prefetch() takes 'query' by keyword only: remove the *"),
         (provider(prefetch=with_default), "prefetch() gives 'session' a default: remove it"),
         (provider(prefetch=with_rest), "receives nothing: name the parameters you want"),
+        (
+            provider(sync_turn=of_hermes_agent),
+            "sync_turn() takes 'user_content', 'assistant_content': the host gives turn, session; name those",
+        ),
+        (provider(shutdown=takes_turn), "shutdown() takes 'turn': the host gives nothing"),
+        (
+            provider(prefetch=functools.cache(lambda self: None)),
+            "prefetch is a _lru_cache_wrapper, not a method",
+        ),
+        (provider(prefetch=property(takes_turn)), "prefetch is a property, not a method"),
+        (provider(prefetch=staticmethod(lambda query: None)), "prefetch is a staticmethod, not a method"),
+        (provider(settings={"url": "http://x"}), "settings is a dict: write a tuple of Field(...)"),
+        (provider(settings=[("url", str)]), "settings holds a tuple: write a tuple of Field(...)"),
         (provider(sync_turns=takes_turn), "sync_turns() is no hook: did you mean sync_turn()?"),
         (provider(on_sesion_end=takes_turn), "did you mean on_session_end()?"),
         (
@@ -89,7 +104,7 @@ def takes_turn(self: Any, turn: Any) -> None: ...
             "is marked as a hook and there is none of that name",
         ),
         (
-            type("Bare", (), {"name": "bare", "sync_turn": takes_turn})(),
+            type("Bare", (), {"name": "bare", "sync_turn": lambda self, turn: None})(),
             "sync_turn() is not marked: write @hookimpl",
         ),
     ],
