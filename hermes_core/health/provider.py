@@ -136,6 +136,7 @@ def examine_provider(memory: Memory, entries: Sequence[ProviderEntry]) -> Iterat
         yield failed(what, reason, entry.remedy if entry else "")
     else:
         yield _condition(what, health, entry, memory)
+        yield from (Finding(what, "warning", warning) for warning in health.warnings)
     published = entry is not None and entry.kind == "hermes_agent"
     if not (published and health and health.state == "active"):
         # A published provider may have its settings elsewhere: when it runs, it has what it needs.

@@ -134,6 +134,26 @@ def test_a_plugin_that_breaks_on_import_is_named(
     assert "not_there_at_all" in problems(status_of(hermes_home))
 
 
+def test_a_tool_that_is_left_out_is_a_warning_with_the_reason(hermes_home: HermesHome) -> None:
+    folder = hermes_home.plugins / "drawer"
+    folder.mkdir(parents=True)
+    folder.joinpath("__init__.py").write_text(
+        """
+from hermes_core import MemoryProvider
+
+class Drawer(MemoryProvider):
+    name = "drawer"
+
+    def get_tool_schemas(self):
+        return [{"name": "todo", "description": "List.", "parameters": {"type": "object", "properties": {}}}]
+"""
+    )
+    set_value(hermes_home, "memory.provider", "drawer")
+    told = "provider drawer: tool 'todo' is refused: the host uses that name"
+    assert told in status_of(hermes_home).warnings
+    assert "tool 'todo' is refused" in CliRunner().invoke(main, ["memory", "status"]).output
+
+
 @pytest.mark.parametrize(
     "damage",
     [
