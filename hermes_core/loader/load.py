@@ -37,7 +37,7 @@ from hermes_core.loader.discover import discover, select
 from hermes_core.loader.entry import Found, LoadControl, ProviderEntry, normalised, owner_of
 from hermes_core.loader.foreign import Failure, Result, attempt
 from hermes_core.loader.patience import Unfinished, within
-from hermes_core.loader.reasons import import_error, not_found, still_loading
+from hermes_core.loader.reasons import import_error, look_error, no_provider, not_found, still_loading
 from hermes_core.loader.registration import Registrations
 
 __all__ = ["LoadControl", "Loaded", "load_provider"]
@@ -116,7 +116,7 @@ def _load(place: Found, home: HermesHome, name: str, control: LoadControl, deadl
     if isinstance(done, Unfinished):
         raise still_loading(place, done.seconds)
     if isinstance(done, Failure):
-        raise done.error
+        raise done.error if isinstance(done.error, ProviderError) else look_error(place, str(done))
     return done
 
 
@@ -222,10 +222,7 @@ def _resolve(place: Found, value: Any) -> tuple[_Recipe, _Made]:
             f"provider {place.name!r} from {place.where} can't be made: {failures[0]}",
             "correct what it speaks of, else upgrade or reinstall it; hermes --debug shows the traceback",
         )
-    raise ProviderInvalid(
-        f"{place.name!r} from {place.where} registered no provider",
-        "it is a plugin of another sort, or it lacks what it needs here: hermes --debug shows what it says",
-    )
+    raise no_provider(place)
 
 
 def _recipes(value: Any) -> Iterator[_Recipe]:

@@ -66,6 +66,24 @@ def _requirement(place: Found, missing: str) -> str:
     return " ".join(f"{need!r}" for need in close or wanted) or top
 
 
+def no_provider(place: Found) -> ProviderError:
+    """What was imported is no provider and registered none."""
+    remedy = (
+        "subclass hermes_core.MemoryProvider, or mark its hooks with hermes_core.hookimpl"
+        if place.kind == "native"
+        else "it is a plugin of another sort, or it lacks what it needs here: hermes --debug shows what it says"
+    )
+    return ProviderInvalid(f"{place.name!r} from {place.where} registered no provider", remedy)
+
+
+def look_error(place: Found, told: str) -> ProviderError:
+    """What it raised, `told` in a line, when it was made and asked for what it has."""
+    return ProviderError(
+        f"looking at provider {place.name!r} from {place.where} raised {told}",
+        "correct what it speaks of; hermes --debug shows the traceback",
+    )
+
+
 def not_found(name: str, found: Sequence[Found]) -> ProviderError:
     """Nothing of this name is here: what to install, or what was meant."""
     shadowed = [place for place in found if place.name.casefold() == name.strip().casefold()]

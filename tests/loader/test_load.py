@@ -88,6 +88,27 @@ def test_an_entry_point_that_names_no_module_is_told_and_no_other_is_lost(site: 
     assert "package.module:Class" in told.value.remedy
 
 
+def test_one_that_raises_while_it_is_looked_at_is_told_as_a_failure(site: Site) -> None:
+    """As one whose __getattr__ asks itself, for a client that is not there yet."""
+    install(
+        site,
+        NATIVE + "\n    def __getattr__(self, name):\n        return getattr(self.client, name)\n",
+        ":Notes",
+    )
+    with pytest.raises(ProviderError, match=r"looking at provider 'notes' .* raised RecursionError") as told:
+        load_provider("notes", site.home)
+    assert told.value.remedy
+
+
+@pytest.mark.parametrize("value", ["Plain", "Shop()"])
+def test_what_is_no_provider_of_this_contract_is_told_what_makes_one(site: Site, value: str) -> None:
+    source = f"class Plain:\n    def prefetch(self, query): ...\nclass Shop: ...\nthing = {value}\n"
+    install(site, source, ":thing")
+    with pytest.raises(ProviderError) as told:
+        load_provider("notes", site.home)
+    assert "subclass hermes_core.MemoryProvider" in told.value.remedy
+
+
 def test_a_raise_after_registration_keeps_the_provider(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     source = DUCK + REGISTER + "    ctx.config\n"
     install(site, source, ":register", "hermes_agent.memory_providers", "duck")
