@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import uuid
+from contextlib import redirect_stdout
 
 import click
 from click.core import ParameterSource
@@ -49,7 +50,8 @@ def mcp_command(ctx: click.Context, http: bool, port: int, user_id: str, platfor
     if not http and ctx.get_parameter_source("port") is not ParameterSource.DEFAULT:
         raise click.UsageError("--port belongs to --http")
     _need_sdk()
-    memory = open_memory(command_home(ctx))
+    with redirect_stdout(sys.stderr):  # what a provider prints while it is loaded is no message to the client
+        memory = open_memory(command_home(ctx))
     try:
         _serve(memory, user_id, platform, port if http else None)
     finally:

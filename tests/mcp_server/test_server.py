@@ -168,6 +168,18 @@ def test_half_a_surrogate_of_a_provider_does_not_end_the_server(server: Server) 
     server.talk(talk)
 
 
+def test_what_a_provider_prints_is_no_message_to_the_client(hermes_home: HermesHome) -> None:
+    folder = hermes_home.plugins / "halves"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(f"print('I am loaded')\n{HALVES}")
+    set_value(hermes_home, "memory.provider", "halves")
+    command = [sys.executable, *HERMES, "--home", str(hermes_home.path), "mcp"]
+    hello = json.dumps(HELLO) + "\n"
+    done = subprocess.run(command, input=hello, capture_output=True, text=True, timeout=60)
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1]
+    assert "I am loaded" in done.stderr
+
+
 def test_a_client_that_leaves_in_the_middle_of_a_call_takes_the_server_along(hermes_home: HermesHome) -> None:
     Server(hermes_home, "stdio").use_gated_provider()
     command = [sys.executable, *HERMES, "--home", str(hermes_home.path), "mcp"]

@@ -222,6 +222,13 @@ class Loud(Notebook):
         logging.root.addHandler(logging.NullHandler())
 
 
+@caught_by("test_nothing_is_printed")
+class Talkative(Notebook):
+    def prefetch(self, query: Query, session: Session) -> Any:
+        print("looking for", query.text)
+        return super().prefetch(query, session)
+
+
 @caught_by("test_files_are_kept_in_the_home")
 class Untidy(Notebook):
     def sync_turn(self, turn: Turn, session: Session) -> None:

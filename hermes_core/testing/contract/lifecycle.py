@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
 
+import pytest
+
 from hermes_core import HermesHome
 from hermes_core.contract.provider import contract_faults
 from hermes_core.testing.contract.run import BOATHOUSE, LATE_START, NO_ANSWER, TORTOISE, Run
@@ -149,6 +151,15 @@ class Lifecycle(Suite):
             self.fault(
                 f"changed for the whole process: {_listed(left.process)}",
                 "keep it to yourself: environment, working folder and root logger belong to the host",
+            )
+
+    def test_nothing_is_printed(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._one_life(self.open())
+        lines = capfd.readouterr().out.split("\n")
+        if printed := next(filter(str.strip, lines), ""):
+            self.fault(
+                f"it prints {printed[:80]!r} to standard output",
+                "use logging: programs and MCP clients read what the host prints",
             )
 
     def test_files_are_kept_in_the_home(self) -> None:
