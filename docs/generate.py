@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import json_page
@@ -89,6 +89,14 @@ def values_page() -> Iterator[str]:
         for field in dataclasses.fields(cls):
             yield f"| `{field.name}` | `{cell(str(field.type))}` | {default_of(field)} |"
         yield ""
+    yield f"## Message\n\n{inspect.getdoc(values.Message)} A `dict`; any key may be missing.\n"
+    yield "| key | type |\n|---|---|"
+    yield from (
+        f"| `{key}` | `{kind.__forward_arg__}` |" for key, kind in values.Message.__annotations__.items()
+    )
+    yield "\n## Words\n\nTypes that are one of a few words:\n\n| type | words |\n|---|---|"
+    for name in ("AgentContext", "EndReason", "MemoryAction", "MemoryTarget", "SwitchReason"):
+        yield f"| `{name}` | {', '.join(f'`{word}`' for word in get_args(getattr(values, name)))} |"
 
 
 def default_of(field: dataclasses.Field[Any]) -> str:

@@ -62,7 +62,9 @@ def kit_section(name: str, it: Any) -> Iterator[str]:
 
 
 def call_of(function: Callable[..., Any]) -> str:
-    """Parameters and answer, as a person would write them."""
+    """Parameters and answer, as a person would write them; nothing of a protocol, which nobody calls."""
+    if getattr(function, "_is_protocol", False):
+        return ""
     try:
         signature = inspect.signature(function)
     except ValueError:
