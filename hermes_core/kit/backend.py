@@ -126,7 +126,7 @@ class BackendProvider(ConfiguredProvider, Generic[Client]):
 
     def connect(self, options: Settings) -> Client:
         """The client for these settings, which are those of `self.home`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no connect(options) that makes its client")
 
     @property
     def client(self) -> Client:

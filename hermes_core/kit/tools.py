@@ -185,6 +185,8 @@ def tool(name: str = "", *, description: str = "") -> Callable[[Function], Funct
     default make them optional; `Annotated` carries a description and a `Range`. A parameter annotated `Session` is
     filled with the caller's and not shown to the model. Raises `ProviderInvalid` for any other annotation.
     """
+    if not isinstance(name, str):
+        raise ProviderInvalid(f"@tool above {name!r} lacks its parentheses", "write @tool() or @tool('name')")
 
     def mark(function: Function) -> Function:
         setattr(function, _SPEC, _spec_of(function, name or function.__name__, description))
@@ -235,9 +237,10 @@ class ToolBox:
             return _error(str(exc))
 
     async def dispatch_async(self, call: ToolCall, session: Session | None = None) -> str:
-        """As `dispatch`, for tools written as `async def`."""
+        """As `dispatch`, where some of the tools are written as `async def`."""
         try:
-            return self._answer(await self._called(call, session))
+            result = self._called(call, session)
+            return self._answer(await result if inspect.isawaitable(result) else result)
         except (ToolInputInvalid, BackendRefused) as exc:
             return _error(str(exc))
 

@@ -98,6 +98,14 @@ def test_it_says_why_it_can_not_be_opened_or_used(hermes_home: HermesHome) -> No
         _ = Teas().client
 
 
+def test_one_without_connect_is_told_what_it_lacks(hermes_home: HermesHome) -> None:
+    class Empty(BackendProvider[Shop]):
+        name = "empty"
+
+    with pytest.raises(NotImplementedError, match="Empty has no connect"):
+        Empty().open(hermes_home.path)
+
+
 @pytest.mark.parametrize(
     ("mode", "recalls", "names"),
     [

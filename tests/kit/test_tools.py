@@ -182,3 +182,20 @@ class Distant:
 def test_a_tool_may_be_a_coroutine(arguments: dict[str, Any], answer: dict[str, str]) -> None:
     box = ToolBox(Distant().ask)
     assert json.loads(asyncio.run(box.dispatch_async(ToolCall("ask", arguments)))) == answer
+
+
+def test_tools_of_both_kinds_stand_side_by_side() -> None:
+    class Both(Distant):
+        @tool()
+        def near(self, query: str) -> str:
+            """Ask close by."""
+            return query
+
+    box = ToolBox(Both().ask, Both().near)
+    answers = [asyncio.run(box.dispatch_async(ToolCall(name, {"query": "tea"}))) for name in box.names]
+    assert [json.loads(answer)["result"] for answer in answers] == ["TEA", "tea"]
+
+
+def test_a_mark_without_parentheses_is_refused_where_it_would_offer_no_tool() -> None:
+    with pytest.raises(ProviderInvalid, match="lacks its parentheses"):
+        tool(lambda self: None)  # type: ignore[arg-type]
