@@ -216,6 +216,10 @@ def _resolve(place: Found, value: Any) -> tuple[_Recipe, _Made]:
         if isinstance(made, Failure):
             failures.append(made)
         elif made is not None:
+            if failures:
+                logger.warning(
+                    "provider %r is made of its class, because register() raised %s", place.name, failures[0]
+                )
             return recipe, made
     if failures:
         raise ProviderError(

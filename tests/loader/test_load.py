@@ -116,6 +116,14 @@ def test_a_raise_after_registration_keeps_the_provider(site: Site, caplog: pytes
     assert "after it had registered" in caplog.text
 
 
+def test_a_class_that_is_taken_because_register_raised_is_told_as_that(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.plugin("duck", DUCK + "\ndef register(ctx):\n    raise ValueError('no pond')\n")
+    assert load_provider("duck", site.home).factory()
+    assert "is made of its class, because register() raised ValueError: no pond" in caplog.text
+
+
 def test_what_has_no_effect_here_is_noted(site: Site) -> None:
     more = "    ctx.register_anything(1, two=3)\n    assert not hasattr(ctx, 'llm')\n"
     site.plugin("duck", DUCK + REGISTER + more)
