@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 from hermes_core.contract.values import Availability, Check, MemoryWrite, Recall, RecallItem, Refused
 from hermes_core.errors import ProviderInvalid
 
 _NOTHING = Recall()
+_OF_ITEM: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("text", "id", "session_id", "ref", "speaker", "when"), (str,)),
+    "score": (float, int, NoneType),
+    "message_id": (int, NoneType),
+}
 
 
 def checked(hook: str, value: Any) -> Any:
@@ -37,8 +43,12 @@ def as_recall(value: Any) -> Recall:
     if type(items) is not tuple:
         items = tuple(items) if isinstance(items, Sequence) else (items,)
     for item in items:
-        if not isinstance(item, RecallItem) or not isinstance(item.text, str):
+        if not isinstance(item, RecallItem):
             raise _wrong(item, "RecallItem inside Recall.items")
+        for name, kinds in _OF_ITEM.items():
+            if not isinstance(found := getattr(item, name), kinds):
+                kind = type(found).__name__
+                raise ProviderInvalid(f"{name} of a RecallItem is a {kind}", f"make it a {kinds[0].__name__}")
     return value if items is value.items and type(value) is Recall else Recall(items, value.text)
 
 

@@ -16,7 +16,17 @@ import pytest
 
 from hermes_core.contract.hooks import hookimpl
 from hermes_core.contract.provider import MemoryProvider
-from hermes_core.contract.values import Delegation, MemoryWrite, Message, Query, SessionSwitch, ToolCall, Turn
+from hermes_core.contract.values import (
+    Delegation,
+    MemoryWrite,
+    Message,
+    Query,
+    Recall,
+    RecallItem,
+    SessionSwitch,
+    ToolCall,
+    Turn,
+)
 from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager, ProviderHealth
 from hermes_core.storage.sqlite import Database
@@ -117,6 +127,30 @@ def test_a_provider_of_wrong_types_everywhere_breaks_nothing(open_manager: OpenM
     assert "returned a object" in json.loads(seen["tool"])["error"]
     assert manager.flush(5)
     assert only(manager).breakers == {"read": "closed", "write": "closed"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("text", b"tea", "text of a RecallItem is a bytes; make it a str"),
+        ("when", 1.7e9, "when of a RecallItem is a float; make it a str"),
+        ("score", "high", "score of a RecallItem is a str; make it a float"),
+        ("id", 7, "id of a RecallItem is a int; make it a str"),
+    ],
+)
+def test_a_recall_whose_parts_are_of_a_wrong_type_fails_with_the_name_of_the_part(
+    open_manager: OpenManager, field: str, value: Any, told: str
+) -> None:
+    class Wrong(MemoryProvider):
+        name = "wrong"
+
+        def prefetch(self) -> Recall:
+            return Recall((RecallItem(**{"text": "tea", field: value}),))
+
+    manager = open_manager(Wrong())
+    manager.initialize_all(A)
+    (part,) = manager.prefetch_all(Query("Which tea?"), A).parts
+    assert told in part.reason
 
 
 @pytest.mark.parametrize(
