@@ -47,13 +47,14 @@ class Package:
         }
     )
     files: tuple[str, ...] = ("leaflet_memory/__init__.py", "leaflet_memory/py.typed")
+    others: str = ""
 
     def install(self, site: Path) -> None:
         info = site / "leaflet_memory-1.0.dist-info"
         info.mkdir(parents=True)
         head = {"Metadata-Version": "2.4", "Name": "leaflet-memory", "Version": "1.0", **self.metadata}
         (info / "METADATA").write_text("".join(f"{key}: {value}\n" for key, value in head.items()))
-        points = f"[hermes_core.providers]\n{self.name} = {self.value}\n"
+        points = f"[hermes_core.providers]\n{self.others}{self.name} = {self.value}\n"
         (info / "entry_points.txt").write_text(points)
         (info / "RECORD").write_text("".join(f"{file},,\n" for file in self.files))
         for file in self.files:
@@ -109,6 +110,11 @@ KEYS = " or ".join(f"test_{title.partition(':')[0].replace(' ', '_')}" for title
 
 def test_a_package_without_fault_passes(red: Callable[[Package], list[str]]) -> None:
     assert red(Package()) == []
+
+
+def test_a_package_of_several_providers_passes_for_each(red: Callable[[Package], list[str]]) -> None:
+    others = "another = leaflet_memory:Other\nin-vain = no-module:Other\n"
+    assert red(Package(code=CODE + SECOND, others=others)) == []
 
 
 @pytest.mark.parametrize("proof", BROKEN)

@@ -140,5 +140,11 @@ class Packaging(Suite):
         return point
 
     def _own_point(self) -> importlib.metadata.EntryPoint | None:
+        """That of the provider; of several in its package the one that has its name, or names its class."""
+        provider, module = self.run.provider, self._module()
         points = importlib.metadata.entry_points(group=GROUP)
-        return next((p for p in points if p.module.partition(".")[0] == self._module()), None)
+        mine = [p for p in points if p.value.partition(":")[0].partition(".")[0].strip() == module]
+        ranked = sorted(
+            mine, key=lambda p: (p.name != provider.name, not p.value.endswith(f":{type(provider).__name__}"))
+        )
+        return next(iter(ranked), None)
