@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 
@@ -37,7 +38,8 @@ def profile_name(identity: str, separator: str = "-") -> str:
 def person_name(session: Session, separator: str = "-") -> str:
     """A name for a user of a gateway, or for a chat without one, that nobody else has; "" for whose home it is.
 
-    It has letters, digits and `separator`: the platform and the id, readable, then a hash of `session.scope`.
+    It has letters, digits and `separator`: the platform and the id, readable, then a hash that has the profile as well.
+    A user has one name in all their chats.
 
     >>> person_name(Session("s1", platform="telegram", user_id="42"), "_")
     'telegram_42_318da146c455727a'
@@ -45,5 +47,6 @@ def person_name(session: Session, separator: str = "-") -> str:
     who = session.user_id or session.chat_id
     if not who:
         return ""
+    whose = dataclasses.replace(session, chat_id="") if session.user_id else session
     readable = re.sub(r"[^A-Za-z0-9]+", separator, f"{session.platform} {who}")[:LONGEST_READABLE]
-    return f"{readable.strip(separator)}{separator}{key_of(session.scope, length=16)}"
+    return f"{readable.strip(separator)}{separator}{key_of(whose.scope, length=16)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import hypothesis.strategies as st
@@ -28,6 +29,12 @@ def test_the_person_of_the_home_has_no_name_and_a_chat_alone_has_one() -> None:
     room, user = Session("s1", platform="irc", chat_id="#tea"), Session("s1", platform="irc", user_id="#tea")
     assert person_name(room).startswith("irc-tea-")
     assert person_name(room) != person_name(user)
+
+
+def test_a_user_has_one_name_in_all_their_chats() -> None:
+    user = Session("s1", platform="telegram", user_id="42")
+    chats = [dataclasses.replace(user, chat_id=chat) for chat in ("42", "-1007")]
+    assert {person_name(session) for session in (user, *chats)} == {"telegram-42-318da146c455727a"}
 
 
 def test_the_default_profile_has_the_plain_name() -> None:

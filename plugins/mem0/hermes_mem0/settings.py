@@ -126,7 +126,7 @@ SETTINGS = (
         "user_id",
         env="MEM0_USER_ID",
         identity=True,
-        help="Whose memories; when not set, derived from profile, platform, user and chat, so that no two share",
+        help="Whose memories; when not set, derived from profile, platform and user, so that no two share",
         advanced=True,
     ),
     Field("agent_id", str, "hermes", "Noted with what is stored.", env="MEM0_AGENT_ID", advanced=True),
@@ -207,7 +207,7 @@ def availability(options: Settings) -> Availability:
 
 
 def user_of(options: Settings, session: Session) -> str:
-    """Mem0's user id of this session: the one that is set, else one that no other profile, user or chat has."""
+    """Mem0's user id of this session: the one that is set, else one that nobody else has."""
     if options.user_id and options.user_id != UNSET_USER:
         return "-".join(options.user_id.split())
     profile = profile_name(session.identity).removeprefix("hermes")

@@ -236,13 +236,13 @@ def test_recall_modes(start: Start, cloud: Cloud, mode: str, recalls: bool, offe
     assert ("mem0_search" in agent.provider.system_prompt_block()) == bool(offers)
 
 
-def test_users_profiles_and_chats_have_ids_of_their_own(tmp_path: Path) -> None:
+def test_users_profiles_and_chats_without_a_user_have_ids_of_their_own(tmp_path: Path) -> None:
     options = load_settings(SETTINGS, tmp_path, NAME, {})
     sessions = [
         Session("s", platform=platform, identity=identity, user_id=user, chat_id=chat)
         for identity in ("default", "work")
         for platform, user, chat in [
-            *(("cli", "", ""), ("telegram", "42", "42"), ("telegram", "42", "7"), ("discord", "42", "42")),
+            *(("cli", "", ""), ("telegram", "42", "7"), ("telegram", "", "42"), ("discord", "42", "7")),
             *(("telegram", "4 2", "7"), ("telegram", "4_2", "7"), ("telegram", "日本", "7")),
         ]
     ]
