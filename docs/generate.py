@@ -217,7 +217,10 @@ PAGES: dict[str, Callable[[], Iterable[str]]] = {
 
 def made(name: str) -> str:
     """The whole text of one page."""
-    return MADE + "\n" + "\n".join(PAGES[name]()).rstrip() + "\n"
+    heading, text = "\n".join(PAGES[name]()).split("\n", 1)
+    return (
+        f"{heading}\n\n{MADE}\n{text.strip()}\n"  # a page that began otherwise would be named after its file
+    )
 
 
 def stale(name: str) -> bool:
