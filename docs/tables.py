@@ -25,10 +25,12 @@ def option_table(command: click.Command) -> Iterator[str]:
     yield "| argument or option | meaning |\n|---|---|"
     for param in command.params:
         if isinstance(param, click.Option):
-            names = ", ".join(f"`{name}`" for name in (*param.opts, *param.secondary_opts))
+            names = [*param.opts, *param.secondary_opts]
+            names[-1] += f" {param.metavar}" if param.metavar else ""
             choices = param.type.choices if isinstance(param.type, click.Choice) else ()
             more = f" One of {', '.join(map(str, choices))}." if choices else ""
-            yield f"| {names} | {cell((param.help or '') + more)} |"
+            more += f" Default: {param.default}." if param.show_default else ""
+            yield f"| {', '.join(f'`{name}`' for name in names)} | {cell((param.help or '') + more)} |"
         else:
             yield f"| `{param.human_readable_name}` | {'required' if param.required else 'optional'} |"
     yield ""

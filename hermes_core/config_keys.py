@@ -78,7 +78,7 @@ def _key(default: Any, help: str, *, kind: type | None = None, **limits: Any) ->
 
 
 TOOLSETS = ("memory", "session_search", "skills", "todo", "delegation")
-_TOOLSETS = f"Of {', '.join(TOOLSETS)} and the host's own."
+_TOOLSETS = f"Any of {', '.join(TOOLSETS)}, and the host's own."
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The command line: `hermes`, `hermes-memory` and `python -m hermes_core` are the same program.
 
 Exit codes: 0 done; 1 refused or failed, one line on standard error says why and what to do; 2 wrong usage; 3 done, but
-something that is configured does not work; 130 ended by Ctrl-C. A command's module is imported when the command runs.
+something that is configured does not work; 130 ended by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -78,6 +78,17 @@ class Failure(click.ClickException):
 
         message = f"error: {hanging(self.format_message())}"
         click.secho(message, fg="red", err=True, file=file, color=self.show_color)
+
+
+class Group(click.Group):
+    """Commands below one word; its help gives the first sentence of each whole, as the help above it does."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table of commands in `--help`."""
+        longest = 1000
+        with formatter.section("Commands"):
+            names = self.list_commands(ctx)
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(longest)) for name in names])
 
 
 class LazyGroup(click.Group):

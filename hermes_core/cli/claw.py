@@ -9,7 +9,7 @@ from typing import get_args
 import click
 from rich.text import Text
 
-from hermes_core.cli import Failure, home_of
+from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import console, finish, json_option, print_json, print_table, warn
 from hermes_core.importers.openclaw.apply import apply_plan
 from hermes_core.importers.openclaw.cleanup import clean_up, plan_cleanup
@@ -34,7 +34,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what wo
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
-@click.group()
+@click.group(cls=Group)
 def claw() -> None:
     """Move over from OpenClaw, and move its folder aside afterwards."""
 

@@ -29,7 +29,12 @@ from hermes_core.memory import Memory, open_memory
 @click.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @click.option(
-    "--format", "file_format", type=click.Choice(FORMATS), default="auto", show_default=True, help="Of FILE."
+    "--format",
+    "file_format",
+    type=click.Choice(FORMATS),
+    default="auto",
+    show_default=True,
+    help="The format of FILE.",
 )
 @json_option
 @click.pass_context

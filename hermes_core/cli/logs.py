@@ -21,7 +21,7 @@ _HEAD = ("at", "level", "kind", "pid")
     type=click.IntRange(1, 100_000),
     default=50,
     show_default=True,
-    help="At most so many lines.",
+    help="At most this many lines.",
 )
 @click.option(
     "--level",

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from hermes_core.cli import Failure, home_of
+from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.curating import curate
 from hermes_core.cli.output import console, finish, json_option, moment, print_json, print_table, warn
 from hermes_core.cli.setup import setup
@@ -33,7 +33,7 @@ target_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def memory() -> None:
     """Show, change and undo curated memory; choose the provider."""
 
@@ -107,7 +107,7 @@ def remove(ctx: click.Context, old_text: str, target: str, user: str, as_json: b
 
 @memory.command()
 @click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many."
+    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most this many."
 )
 @user_option
 @json_option

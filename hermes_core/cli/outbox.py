@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from hermes_core.cli import Failure, home_of
+from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, moment, print_json, print_table
 from hermes_core.memory import Memory, open_memory
 
 
-@click.group()
+@click.group(cls=Group)
 def outbox() -> None:
     """Writes that a provider has not taken yet."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from hermes_core.cli import Failure, home_of
+from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.export import export
 from hermes_core.cli.output import json_option, print_json, print_table, warn
 from hermes_core.config import load_config
@@ -43,7 +43,7 @@ class Installer:
         return done.returncode == 0
 
 
-@click.group()
+@click.group(cls=Group)
 def plugins() -> None:
     """Install, remove and list packages of memory providers; hand one to Hermes Agent."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hermes_core.cli import Failure, home_of
+from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, print_json, print_table
 from hermes_core.cli.template import new
 from hermes_core.home import HermesHome
@@ -17,7 +17,7 @@ from hermes_core.memory import open_memory
 _HIDDEN = ("shadowed", "blocked")
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @click.option("--all", "show_all", is_flag=True, help="Also those that are shadowed or blocked.")
 @json_option
 @click.pass_context
@@ -49,7 +49,7 @@ def provider_commands(home: HermesHome, name: str) -> click.Command:
     loaded = load_provider(name, home)
     if loaded.entry.kind == "hermes_agent":
         return _handed_on(loaded, home, name)
-    group = click.Group(name, help=f"Commands of the memory provider {name!r}.")
+    group = Group(name, help=f"Commands of the memory provider {name!r}.")
     told = register_commands(loaded.factory, name, group)
     if told.status in ("failed", "late"):
         raise Failure(f"provider {name!r} has no commands: {told.error}")

@@ -18,7 +18,7 @@ from hermes_core.memory import Memory, open_memory
 from hermes_core.recalled import Recalled, RecallReport
 
 MOST = 1000
-"""Results a source that may be asked for."""
+"""Results per source that may be asked for."""
 
 LONGEST = 2000
 """Characters of one result on the screen; --json has them all."""
@@ -29,7 +29,7 @@ HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "pas
 @click.command()
 @click.argument("query", required=False)
 @click.option(
-    "-k", "limit", type=click.IntRange(1, MOST), default=10, show_default=True, help="Results a source."
+    "-k", "limit", type=click.IntRange(1, MOST), default=10, show_default=True, help="Results per source."
 )
 @click.option(
     "--batch", is_flag=True, help='Read {"query": ...} lines from standard input, answer a line each.'

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from hermes_core.cli import home_of
+from hermes_core.cli import Group, home_of
 from hermes_core.cli.output import console, json_option, moment, print_json, print_table, seconds_of
 from hermes_core.cli.upkeep import UPKEEP
 from hermes_core.errors import SessionError
@@ -15,7 +15,7 @@ from hermes_core.kit.text import printable
 from hermes_core.memory import open_memory
 
 
-@click.group()
+@click.group(cls=Group)
 def sessions() -> None:
     """List, search and show past sessions; keep the store well."""
 
@@ -26,7 +26,7 @@ for _command in UPKEEP:
 
 @sessions.command("list")
 @click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many."
+    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most this many."
 )
 @click.option("--source", help="Only sessions of this source.")
 @json_option
@@ -56,7 +56,7 @@ def list_sessions(ctx: click.Context, limit: int, source: str | None, as_json: b
 @sessions.command()
 @click.argument("query")
 @click.option(
-    "-k", "--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="At most so many."
+    "-k", "--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="At most this many."
 )
 @click.option("--source", help="Only sessions of this source.")
 @click.option(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import yaml
 
-from hermes_core.cli import Failure, home_of
+from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, print_json, print_table
 from hermes_core.config import KEYS, Value, known_key, load_config, set_value, stored_keys, unset_value
 from hermes_core.kit.text import printable
@@ -32,7 +32,7 @@ def _begun(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str
 _key = click.argument("key", shell_complete=_begun)
 
 
-@click.group("config")
+@click.group("config", cls=Group)
 def config() -> None:
     """Read and write the settings in config.yaml."""
 

@@ -6,14 +6,14 @@ from contextlib import closing
 
 import click
 
-from hermes_core.cli import home_of
+from hermes_core.cli import Group, home_of
 from hermes_core.cli.output import json_option, moment, print_json, print_table, warn
 from hermes_core.config import load_config
 from hermes_core.kit.text import printable
 from hermes_core.skills.store import SkillStore
 
 
-@click.group()
+@click.group(cls=Group)
 def skills() -> None:
     """List, show and undo skills: procedures that the agent wrote down."""
 

@@ -21,7 +21,7 @@ user_option = click.option(
     "--user",
     default="",
     metavar="PLATFORM:ID",
-    help="Of this user of a gateway, where memory.per_user is on.",
+    help="For this user of a gateway; needs memory.per_user.",
 )
 
 

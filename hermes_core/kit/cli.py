@@ -25,7 +25,7 @@ def limit_option(default: int = 20, most: int | None = None) -> Callable[[Any], 
     """`-n` or `--limit`, as the argument `limit`."""
     kind = click.IntRange(1, most)
     return click.option(
-        "-n", "--limit", type=kind, default=default, show_default=True, help="At most so many."
+        "-n", "--limit", type=kind, default=default, show_default=True, help="At most this many."
     )
 
 

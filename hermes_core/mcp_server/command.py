@@ -34,7 +34,7 @@ was not sent by then stays in the outbox."""
     type=click.IntRange(0, 65535),
     default=8377,
     show_default=True,
-    help="Of --http; 0 takes a free one.",
+    help="The port for --http; 0 takes a free one.",
 )
 @click.option(
     "--user", "user_id", default="", help="Whose memory it is, where several people share this home."

@@ -101,6 +101,7 @@ def test_every_command_has_a_summary_and_its_help(hermes: Any) -> None:
     for name in COMMANDS:
         assert f"Usage: hermes {name}" in hermes(name, "--help").stdout
         assert hermes(name, "-h").stdout == hermes(name, "--help").stdout
+        assert "..." not in hermes(name, "--help").stdout.partition("Commands:")[2]
 
 
 def test_a_word_that_is_no_command_is_wrong_usage(hermes: Any) -> None:

@@ -93,7 +93,7 @@ SETTINGS = (
     _More("recall_max_input_chars", int, 800, "Characters of a message that are searched with.", minimum=1),
     _More("recall_min_score", float, 0.0, "Score below which nothing is recalled.", minimum=0.0, maximum=1.0),
     _More("recall_timeout", float, 4.5, "Seconds for recall before a turn.", minimum=0.1, maximum=60.0),
-    _More("recall_types", help="Of world, experience, observation; all if not set, without repeats."),
+    _More("recall_types", help="Any of world, experience, observation; all if not set, without repeats."),
     _More("recall_tags", help="Recall only what has these tags."),
     _More(
         "recall_tags_match",

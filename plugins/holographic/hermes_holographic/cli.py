@@ -12,7 +12,7 @@ from hermes_core.kit.cli import json_option, limit_option, print_facts, print_js
 if TYPE_CHECKING:
     from hermes_holographic.retrieval import FactMemory
 
-_USER = click.option("--user", default="", metavar="PLATFORM:ID", help="Of this user of a gateway.")
+_USER = click.option("--user", default="", metavar="PLATFORM:ID", help="For this user of a gateway.")
 
 
 @click.command()

@@ -115,7 +115,7 @@ SETTINGS = (
         env="MEM0_DATABASE_URL",
         secret=True,
         required=True,
-        help="Of PostgreSQL with pgvector: postgresql://user:password@host/database",
+        help="Address of PostgreSQL with pgvector: postgresql://user:password@host/database",
         when={**_OSS, "vector_store": "pgvector"},
     ),
     Field("collection", str, "mem0", "Name of the collection", identity=True, when=_OSS, advanced=True),

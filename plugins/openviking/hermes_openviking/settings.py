@@ -66,7 +66,7 @@ SETTINGS = (
     _recall("max_injected_chars", 4000, "Characters of a recall, besides the turn's budget.", 100, 50_000),
     _recall("timeout_seconds", 4.0, "Seconds for a whole recall.", 0.25, 60),
     _recall("request_timeout_seconds", 3.0, "Seconds for one request of it.", 0.25, 60),
-    _recall("full_read_limit", 2, "Of how many the whole is read, not the abstract.", 0, 100),
+    _recall("full_read_limit", 2, "How many are read in full, rather than as an abstract.", 0, 100),
     _recall("prefer_abstract", False, "Never read the whole."),
     _recall("resources", False, "Recall documents as well."),
     Field(

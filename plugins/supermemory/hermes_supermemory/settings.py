@@ -90,7 +90,7 @@ SETTINGS = (
         "profile_frequency",
         int,
         50,
-        "The person's profile comes with the first turn and every so many turns.",
+        "The person's profile comes with the first turn and then every this many turns.",
         minimum=1,
         maximum=500,
         clamp=True,
