@@ -115,7 +115,7 @@ def config_page() -> Iterator[str]:
         "effect and is named as a warning. Blocks that are not listed here belong to other programs and are left alone, "
         "and so is what stands under `memory:` once `memory.provider` is set: some providers keep settings there.\n"
     )
-    yield "`hermes config set KEY VALUE` writes a key, `hermes config list` shows all. Commands that change `config.yaml` keep its\ncomments.\n"
+    yield "`hermes config set KEY VALUE` writes a key, `hermes config list` shows all. Commands that change the file keep its comments.\n"
     for block, cls in BLOCKS.items():
         yield f"## {block}\n\n{inspect.getdoc(cls)}\n"
         for key in KEYS.values():
@@ -127,15 +127,20 @@ def config_page() -> Iterator[str]:
 
 
 def key_section(key: Key) -> Iterator[str]:
-    """One key: heading, help, type, default, range."""
-    kinds = {bool: "true or false", int: "int", float: "number", str: "string", list: "list of strings"}
+    """One key: heading, help, and in a line its type, default and range."""
+    kinds = {
+        bool: "True or false",
+        int: "A whole number",
+        float: "A number",
+        str: "Text",
+        list: "A list of texts",
+    }
     limits = [f"one of {', '.join(f'`{choice}`' for choice in key.choices)}"] if key.choices else []
     limits += [f"at least {key.minimum:g}"] if key.minimum is not None else []
     limits += [f"at most {key.maximum:g}"] if key.maximum is not None else []
-    default = "not set" if key.default is None else f"`{json.dumps(key.default)}`"
+    default = "not set by default" if key.default is None else f"default `{json.dumps(key.default)}`"
     yield f"### {key.name}\n\n{key.help}\n"
-    yield "| type | default | range |\n|---|---|---|"
-    yield f"| {kinds[key.kind]} | {default} | {', '.join(limits) or 'any'} |\n"
+    yield f"{', '.join([kinds[key.kind], *limits, default])}.\n"
 
 
 def errors_page() -> Iterator[str]:
