@@ -46,10 +46,16 @@ USED = (
     "hermes memory add --target user 'Nadia is allergic to cashews.'",
     "hermes memory add 'The billing service is deployed from the blue cluster.'",
 )
+SAMPLE = shlex.quote(str(ROOT / "hermes_core/importers/sample/conversation.json"))
 SHOTS = (
     Shot("demo", "hermes demo", columns=100, lines=46),
     Shot("status", "hermes memory status", USED),
-    Shot("recall", "hermes recall 'What must I leave out when I cook for Nadia?'", USED),
+    Shot(
+        "recall",
+        "hermes recall -k 3 'What is Nadia allergic to?'",
+        (*USED, f"hermes import {SAMPLE}"),
+        columns=100,
+    ),
     Shot("doctor", "hermes doctor", USED),
     Shot("providers", "hermes providers", USED),
     Shot("plugins", "hermes plugins list", USED),

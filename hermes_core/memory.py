@@ -329,13 +329,14 @@ class Memory:
         began = time.perf_counter()
         here = session or self.local_session
         self.manager.initialize_all(here)
-        query = self._query(text)
-        results = [
-            *(Recalled("memory", True, entry) for entry in self._prompt_entries(here)),
-            *self._provider_results(query, here, limit),
-        ]
+        query, entries = self._query(text), self._prompt_entries(here)
+        told = Told(entries)
+        results = [Recalled("memory", True, entry) for entry in entries]
+        results += self._provider_results(query, here, limit, told)
         if self.config.sessions.search_enabled:
-            results += self._read("past sessions", lambda: self._session_results(query, here, limit), [])
+            results += self._read(
+                "past sessions", lambda: self._session_results(query, here, limit, told), []
+            )
         tokens = sum(count_tokens(result.text) for result in results if result.injected)
         elapsed = (time.perf_counter() - began) * 1000
         return RecallReport(text, tuple(results), tokens, round(elapsed, 3), tuple(self.problems(here)))
@@ -479,18 +480,18 @@ class Memory:
             if entry not in hidden
         ]
 
-    def _session_results(self, query: Query, session: Session, limit: int) -> list[Recalled]:
+    def _session_results(self, query: Query, session: Session, limit: int, told: Told) -> list[Recalled]:
         hits = self.sessions.search(query.text, limit=limit, user=session.owner or None)
-        given = {item.message_id: item for item in self._past(query, session, Told())}
+        given = {item.message_id: item for item in self._past(query, session, told)}
         found = [
             recalled("sessions", hit.message_id in given, given.pop(hit.message_id, found_item(hit)))
             for hit in hits
         ]
         return found + [recalled("sessions", True, item) for item in given.values()]
 
-    def _provider_results(self, query: Query, session: Session, limit: int) -> list[Recalled]:
+    def _provider_results(self, query: Query, session: Session, limit: int, told: Told) -> list[Recalled]:
         found: list[Recalled] = []
-        for part in self.manager.prefetch_all(query, session).parts:
+        for part in told.without_repeats(self.manager.prefetch_all(query, session)).parts:
             if part.recall.items:
                 found += [recalled("provider", True, item) for item in part.recall.items[:limit]]
             elif part.recall:

@@ -475,6 +475,7 @@ def test_nothing_is_recalled_twice_nor_what_is_in_context(hermes_home: HermesHom
         recent = [Message(role="user", content="Lives in Rome")]
 
         context = memory.begin_turn("who am I?", session, recent=recent).context
+        report = [one.text for one in memory.recall("who am I?").results if one.injected]
 
     assert [context.count(text) for text in ("Prefers tea", "beagle", "Has a boat", "Lives in Rome")] == [
         0,
@@ -482,6 +483,7 @@ def test_nothing_is_recalled_twice_nor_what_is_in_context(hermes_home: HermesHom
         1,
         0,
     ]
+    assert report == ["Prefers tea", "Biscuit is  a beagle", "Has a boat", "noted", "Lives in Rome"]
 
 
 def test_the_report_says_which_past_messages_a_turn_is_given(hermes_home: HermesHome) -> None:
