@@ -112,7 +112,9 @@ def run(command: str, home: Path, columns: int) -> str:
 def anonymous(said: str, home: Path) -> str:
     """The same without the folders of this machine."""
     for path, shown in ((home, "~/.hermes"), (ROOT, "~/hermes_core"), (Path(sys.prefix), "~/.venv")):
-        said = said.replace(str(path), shown)
+        said = re.sub(f"{re.escape(str(path))}(?=  )", shown.ljust(len(str(path))), said).replace(
+            str(path), shown
+        )
     return said
 
 

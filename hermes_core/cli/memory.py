@@ -204,7 +204,9 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
     warn(filter(None, [*(result.get("warning") for result in done), late]))
     refused = [_refusal(result) for result in done if not result.get("success")]
     if not refused:
-        click.echo(f"{sum(counts.values())} entries removed; hermes memory undo brings them back")
+        count = sum(counts.values())
+        gone = "1 entry removed" if count == 1 else f"{count} entries removed"
+        click.echo(f"{gone}; hermes memory undo brings back what was there")
     finish(ctx, [*refused, *problems], failed=bool(refused))
 
 
@@ -283,7 +285,8 @@ def _store_state(store: StoreStatus) -> str:
         return "off"
     if store.entries is None:
         return "can't be read"
-    return f"{store.entries} entries, {store.used:,}/{store.limit:,} chars"
+    entries = "entry" if store.entries == 1 else "entries"
+    return f"{store.entries} {entries}, {store.used:,}/{store.limit:,} chars"
 
 
 def _fullness(store: StoreStatus) -> Iterator[str]:

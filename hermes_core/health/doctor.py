@@ -99,7 +99,11 @@ def _curated(memory: Memory) -> Iterator[Finding]:
         if target not in broken:
             used, limit = memory.curated.usage(target)
             count = len(memory.curated.entries(target))
-            yield Finding(f"built-in {target}", "ok", f"{count} entries, {used:,} of {limit:,} characters")
+            yield Finding(
+                f"built-in {target}",
+                "ok",
+                f"{count} {'entry' if count == 1 else 'entries'}, {used:,} of {limit:,} characters",
+            )
     for flagged in memory.curated.flagged():
         yield Finding(
             "built-in memory",

@@ -98,7 +98,7 @@ def test_reset_asks_first_and_can_be_undone(hermes: Any, data: Any) -> None:
     hermes("memory", "add", "Is called Ana", "--target", "user")
     assert "1 in memory and 1 in user" in hermes("memory", "reset", typed="n\n", code=1).stdout
     assert data("memory", "show")["memory"] == ["Likes tea"]
-    assert hermes("memory", "reset", "--target", "user", "--yes").stdout.startswith("1 entries removed")
+    assert hermes("memory", "reset", "--target", "user", "--yes").stdout.startswith("1 entry removed")
     assert data("memory", "show") == {"memory": ["Likes tea"], "user": []}
     hermes("memory", "undo")
     assert data("memory", "show")["user"] == ["Is called Ana"]
