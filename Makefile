@@ -27,6 +27,7 @@ $(VENV)/installed-dev: $(VENV)/installed $(wildcard plugins/*/pyproject.toml)
 
 demo: $(VENV)/installed
 	$(BIN)/hermes demo
+	@echo "hermes is $(BIN)/hermes here"
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
@@ -55,6 +56,7 @@ docs: $(VENV)/installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "mkdocs-material>=9.5"
 	$(BIN)/mkdocs build --strict
 
+# make bench ARGS="--data FILE", a file of the LoCoMo format
 bench: $(VENV)/installed-dev
 	$(BIN)/python bench/recall.py $(ARGS)
 
