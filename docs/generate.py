@@ -195,14 +195,14 @@ def tools_page() -> Iterator[str]:
 
     yield "# Tools\n"
     yield (
-        "What the model can call. `Memory.tool_schemas()` gives `memory`, `session_search` and the active provider's "
-        "tools; the reference agent adds the others. Every answer is JSON; an error is an object with `error`.\n"
+        "What the model can call. `Memory.tool_schemas()` gives the JSON schemas of `memory`, `session_search` and the active "
+        "provider's tools; the reference agent adds the others. Every answer is JSON; an error is an object with `error`.\n"
     )
     own = [delegate_tool(str.join).schema, todo_tool().schema]
     for schema in (MEMORY_SCHEMA, SESSION_SEARCH_SCHEMA, SKILL_VIEW_SCHEMA, SKILL_MANAGE_SCHEMA, *own):
         yield f"## {schema['name']}\n\n{cell(schema['description'])}\n"
         yield from argument_table(schema)
-        yield f"\n```json\n{json.dumps(schema, indent=2, ensure_ascii=False)}\n```\n"
+        yield ""
 
 
 PAGES: dict[str, Callable[[], Iterable[str]]] = {

@@ -62,9 +62,14 @@ def cell(text: str) -> str:
 
 
 def schema_type(kind: dict[str, Any]) -> str:
-    """A JSON schema's type in words."""
+    """A JSON schema's type in words, with its range and default."""
+    told = str(kind.get("type", "any"))
     if choices := kind.get("enum"):
-        return "one of " + ", ".join(f"`{choice}`" for choice in choices)
-    if kind.get("type") == "array":
-        return f"list of {schema_type(kind.get('items', {}))}"
-    return str(kind.get("type", "any"))
+        told = "one of " + ", ".join(f"`{choice}`" for choice in choices)
+    elif told == "array":
+        told = f"list of {schema_type(kind.get('items', {}))}"
+    elif fields := kind.get("properties"):
+        told = "objects with " + ", ".join(f"`{name}`" for name in fields)
+    if "minimum" in kind and kind.get("maximum", 2**63) < 2**63 - 1:
+        told += f" from {kind['minimum']} to {kind['maximum']}"
+    return told + (f", default {kind['default']}" if "default" in kind else "")
