@@ -36,7 +36,8 @@ if sys.argv[2] == "closed":
 def test_a_memory_that_nobody_closed_is_closed_when_the_program_ends(tmp_path: Path, end: str) -> None:
     if end == "fork" and not hasattr(os, "fork"):
         pytest.skip("needs fork")
-    command = [sys.executable, "-c", FORGETFUL, str(tmp_path), end]
+    # From 3.12 on Python warns of every fork beside threads.
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORGETFUL, str(tmp_path), end]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     told = ["sync_turn", "waited", "shutdown"] if end == "fork" else ["sync_turn", "shutdown"]
     assert done.stdout.split() == told
