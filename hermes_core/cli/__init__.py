@@ -115,6 +115,14 @@ class LazyGroup(click.Group):
             from hermes_core.cli.providers import provider_commands
 
             return provider_commands(home_of(ctx), cmd_name)
+        from hermes_core.loader.entry import BUNDLED
+
+        if cmd_name in BUNDLED and not ctx.resilient_parsing:
+            raise click.UsageError(
+                f"No such command {cmd_name!r} while another provider is active, or none; "
+                f"choose it first: hermes memory use {cmd_name}",
+                ctx,
+            )
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

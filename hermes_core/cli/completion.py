@@ -12,7 +12,8 @@ from click.shell_completion import get_completion_class
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that completes commands in SHELL.
 
-    For bash, add `eval "$(hermes completion bash)"` to ~/.bashrc.
+    For bash, add `eval "$(hermes completion bash)"` to ~/.bashrc; for zsh the same with zsh to ~/.zshrc; for fish, run
+    `hermes completion fish > ~/.config/fish/completions/hermes.fish`.
     """
     program = ctx.find_root().info_name or "hermes"
     variable = f"_{program.upper().replace('-', '_')}_COMPLETE"

@@ -109,6 +109,12 @@ def test_a_word_that_is_no_command_is_wrong_usage(hermes: Any) -> None:
     assert "No such option" in hermes("memory", "show", "--nonsense", code=2).stderr
 
 
+def test_a_provider_that_is_not_active_has_no_commands_and_the_error_says_how_it_gets_them(
+    hermes: Any,
+) -> None:
+    assert "choose it first: hermes memory use honcho" in hermes("honcho", "status", code=2).stderr
+
+
 def test_without_a_command_the_help_is_shown(hermes: Any) -> None:
     result = hermes(code=2)
     assert "Commands:" in result.stdout + result.stderr
