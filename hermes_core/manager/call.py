@@ -94,9 +94,7 @@ def guarded(
 
 
 def _run(hook: Hook, arguments: Mapping[str, Any], within: float, coroutines: Coroutines) -> Any:
-    value = (
-        hook.function(*[arguments[name] for name in hook.argnames]) if hook.argnames else hook.function()
-    )
+    value = hook.function(*[arguments[name] for name in hook.argnames]) if hook.argnames else hook.function()
     if isinstance(value, CoroutineType):
         value = coroutines.finish(value, within)
     return checked(hook.name, value)
