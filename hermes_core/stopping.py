@@ -48,7 +48,7 @@ def stopped() -> bool:
 
 def waited(wait: Callable[[float], bool], seconds: float) -> bool:
     """Call `wait`, which waits so many seconds at most and says whether it came, until `seconds` are over, or stopped."""
-    if wait(max(0.0, min(seconds, SLICE))):
+    if wait(SLICE if seconds > SLICE else max(0.0, seconds)):
         return True
     until = time.monotonic() + seconds - SLICE
     while (left := until - time.monotonic()) > 0 and not stopped():

@@ -146,10 +146,11 @@ def _clean(value: dict[str, Any], redact: Redact) -> dict[str, Any]:
 
 def _turn_json(turn: Turn, redact: Redact) -> str:
     """A turn as JSON, without a walk through what is nearly all text: every turn waits for this."""
-    texts = {text: _json(redact(text)) for text in (turn.user, turn.assistant, turn.author)}
+    texts = {turn.user: _json(redact(turn.user)), turn.assistant: _json(redact(turn.assistant))}
+    author = _json(redact(turn.author)) if turn.author else '""'
     messages = ", ".join([_message_json(message, texts, redact) for message in turn.messages])
     return (
-        f'{{"id": {_json(turn.id)}, "number": {turn.number:d}, "author": {texts[turn.author]}, "at": {turn.at!r},'
+        f'{{"id": {_json(turn.id)}, "number": {turn.number:d}, "author": {author}, "at": {turn.at!r},'
         f' "user": {texts[turn.user]}, "assistant": {texts[turn.assistant]}, "messages": [{messages}]}}'
     )
 
