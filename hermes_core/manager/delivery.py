@@ -37,7 +37,7 @@ from hermes_core.manager.attempt import attempt
 from hermes_core.manager.call import Outcome, describe
 from hermes_core.manager.health import Terms
 from hermes_core.manager.held import Held
-from hermes_core.manager.instance import Flight
+from hermes_core.manager.instance import Flight, Landed
 from hermes_core.manager.lanes import Bell
 from hermes_core.manager.outbox import ANY_ACCOUNT, Outbox, Row
 from hermes_core.manager.payload import Transcripts, unpack
@@ -356,9 +356,9 @@ class Drainer:
         return 0.0
 
 
-def _left_behind(flight: Flight) -> bool:
+def _left_behind(flight: Flight | Landed) -> bool:
     """Whether the call goes on and will come back; a coroutine that was cancelled will not."""
-    return flight.job is not None and not flight.job.watched
+    return not flight.watched
 
 
 class _ProcessLock:

@@ -56,50 +56,81 @@ class _Way(NamedTuple):
     patient: bool = False
 
 
-class Flight:
-    """A call that was handed to a lane. `wait` gives its outcome and is called once."""
+class Flight(Job):
+    """A call of a hook that was handed to its lane. `wait` gives its outcome and is called once."""
 
-    __slots__ = ("_breaker", "_lane", "instance", "job", "outcome")
+    __slots__ = ("_afterwards", "_arguments", "_posted", "_way", "instance")
 
     def __init__(
         self,
         instance: Instance,
-        outcome: Outcome | None = None,
-        job: Job | None = None,
-        lane: Lane | None = None,
-        breaker: Breaker | None = None,
+        way: _Way,
+        arguments: Mapping[str, Any],
+        afterwards: Callable[[Outcome], None] | None,
+        watched: bool,
     ) -> None:
+        super().__init__(way.hook.name, way.deadline, watched, way.patient and not watched)
         self.instance = instance
-        self._lane = lane
-        self._breaker = breaker
-        self.outcome = outcome
-        self.job = job
+        self._way = way
+        self._arguments = arguments
+        self._afterwards = afterwards
+        self._posted = not watched
 
     @property
     def under_way(self) -> bool:
         """Whether the call waits in line or runs."""
-        return self.job is not None and self.job.state in ("waiting", "running")
+        return self.state in ("waiting", "running")
 
     def wait(self, timeout: float | None = None) -> Outcome:
         """The outcome, at the latest after `timeout` seconds (default: the hook's deadline)."""
-        if self.outcome is not None or self.job is None or self._lane is None:
-            return self.outcome or ABSENT
+        breaker = self._way.breaker
         try:
-            outcome = self._lane.wait(self.job, self.job.deadline if timeout is None else timeout)
+            outcome = self._way.lane.wait(self, self.deadline if timeout is None else timeout)
         except KeyboardInterrupt:
-            if self._breaker is not None:
-                self._breaker.withdrawn()
+            if breaker is not None:
+                breaker.withdrawn()
             raise
-        self.instance.vitals.settle(self.job.hook, outcome, self._breaker)
-        self.outcome = outcome
+        self.instance.vitals.settle(self.hook, outcome, breaker)
         return outcome
 
     def withdraw(self) -> None:
         """Take the call back if it has not begun; nobody will wait for it."""
-        if self.job is None or self._lane is None or self.job.state != "waiting":
-            return
-        if self._lane.withdraw(self.job) and self._breaker:
-            self._breaker.withdrawn()
+        if self.state == "waiting" and self._way.lane.withdraw(self) and self._way.breaker is not None:
+            self._way.breaker.withdrawn()
+
+    def run(self) -> Outcome:
+        """Make the call."""
+        return self._way.run(self._arguments)
+
+    def ended(self, outcome: Outcome) -> None:
+        """Note how a call ended that nobody waited for, and pass the outcome on."""
+        if self._posted:
+            noted = outcome
+            if outcome.elapsed > self.deadline and outcome.ok:
+                noted = Outcome("late", error=f"took {outcome.elapsed:.1f} s", counts=True)
+            self.instance.vitals.settle(self.hook, noted, self._way.breaker)
+        if self._afterwards is not None:
+            self._afterwards(outcome)
+
+
+class Landed:
+    """A call whose outcome is known from the start: it could not be handed over, or was made at once."""
+
+    __slots__ = ("instance", "outcome")
+    watched = True
+    under_way = False
+
+    def __init__(self, instance: Instance, outcome: Outcome) -> None:
+        self.instance = instance
+        self.outcome = outcome
+
+    def wait(self, timeout: float | None = None) -> Outcome:
+        """The outcome."""
+        del timeout
+        return self.outcome
+
+    def withdraw(self) -> None:
+        """There is nothing to take back."""
 
 
 class Instance:
@@ -154,7 +185,7 @@ class Instance:
 
     def submit(
         self, hook: str, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None = None
-    ) -> Flight:
+    ) -> Flight | Landed:
         """Hand a call over. `afterwards` gets the outcome of one that ends after its waiter has left."""
         way = self._ways.get(hook)
         if way is None or self.phase != "ready" or self._inline:
@@ -163,7 +194,7 @@ class Instance:
 
     def post(
         self, hook: str, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None = None
-    ) -> Flight:
+    ) -> Flight | Landed:
         """Hand over a call that nobody waits for. `afterwards` gets its outcome on the lane's thread."""
         way = self._ways.get(hook)
         if way is None or self.phase != "ready" or self._inline:
@@ -178,11 +209,11 @@ class Instance:
         afterwards: Callable[[Outcome], None] | None,
         *,
         watched: bool,
-    ) -> Flight:
+    ) -> Flight | Landed:
         if way is None:
-            return Flight(self, ABSENT)
+            return Landed(self, ABSENT)
         if self.phase != "ready" and (problem := self._unready(name)):
-            return Flight(self, Outcome("skipped", error=problem))
+            return Landed(self, Outcome("skipped", error=problem))
         if self._inline:
             return self._at_once(way, arguments, afterwards)
         return self._hand_over(way, arguments, afterwards, watched=watched)
@@ -194,37 +225,25 @@ class Instance:
         afterwards: Callable[[Outcome], None] | None,
         *,
         watched: bool,
-    ) -> Flight:
+    ) -> Flight | Landed:
         name, breaker = way.hook.name, way.breaker
         if breaker is not None and breaker.state != "closed" and (name in NO_PROBE or not breaker.admit()):
-            return Flight(self, Outcome("open", error=f"left alone for {breaker.remaining:.0f} s more"))
-        if not watched:
-            afterwards = partial(self._ended, way, afterwards)
-        run = partial(way.run, arguments)
-        patient = way.patient and not watched
-        job = Job(name, run, way.deadline, afterwards, watched=watched, patient=patient)
-        if refused := way.lane.submit(job):
+            return Landed(self, Outcome("open", error=f"left alone for {breaker.remaining:.0f} s more"))
+        flight = Flight(self, way, arguments, afterwards, watched)
+        if refused := way.lane.submit(flight):
             if breaker is not None:
                 breaker.withdrawn()
-            return Flight(self, Outcome("skipped", error=refused))
-        return Flight(self, None, job, way.lane, breaker)
-
-    def _ended(self, way: _Way, afterwards: Callable[[Outcome], None] | None, outcome: Outcome) -> None:
-        noted = outcome
-        if outcome.elapsed > way.deadline and outcome.ok:
-            noted = Outcome("late", error=f"took {outcome.elapsed:.1f} s", counts=True)
-        self.vitals.settle(way.hook.name, noted, way.breaker)
-        if afterwards is not None:
-            afterwards(outcome)
+            return Landed(self, Outcome("skipped", error=refused))
+        return flight
 
     def _at_once(
         self, way: _Way, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None
-    ) -> Flight:
+    ) -> Flight | Landed:
         outcome = way.run(arguments)
         self.vitals.settle(way.hook.name, outcome, None)
         if afterwards is not None:
             afterwards(outcome)
-        return Flight(self, outcome)
+        return Landed(self, outcome)
 
     def _way(self, hook: Hook) -> _Way:
         durable = hook.name in POLICIES and POLICIES[hook.name].durable
@@ -271,7 +290,7 @@ class Instance:
             self._started(way.run({}))
             return
         flight = self._hand_over(way, {}, self._started, watched=False)
-        if flight.outcome is not None:
+        if isinstance(flight, Landed):
             self._started(flight.outcome)
 
     def start_again(self) -> None:

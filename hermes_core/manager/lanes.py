@@ -23,24 +23,39 @@ JobState = Literal["waiting", "running", "done", "withdrawn"]
 
 
 class Job:
-    """One call on its way through a lane. `afterwards` gets the outcome on the lane's thread when nobody waits for it:
-    always for a job that was only posted, and for one that was waited for when it ends past its deadline. A `patient`
-    job is handed over together with the next one, so that two calls cost one change of threads.
+    """One call on its way through a lane: `run` makes it, on the lane's thread. A `patient` one is handed over together with
+    the next, so that two calls cost one change of threads. A `watched` one is waited for; if it ends past its deadline it
+    is watched no more.
     """
 
-    __slots__ = (
-        "afterwards",
-        "context",
-        "deadline",
-        "done",
-        "hook",
-        "outcome",
-        "patient",
-        "run",
-        "started",
-        "state",
-        "watched",
-    )
+    __slots__ = ("context", "deadline", "done", "hook", "outcome", "patient", "started", "state", "watched")
+
+    def __init__(self, hook: str, deadline: float, watched: bool, patient: bool = False) -> None:
+        self.hook = hook
+        self.deadline = deadline
+        self.watched = watched
+        self.patient = patient
+        self.context = contextvars.copy_context()
+        self.state: JobState = "waiting"
+        self.started = 0.0
+        self.outcome: Outcome | None = None
+        self.done: threading.Lock | None = None
+        if watched:
+            self.done = threading.Lock()
+            self.done.acquire()
+
+    def run(self) -> Outcome:
+        """Make the call."""
+        raise NotImplementedError
+
+    def ended(self, outcome: Outcome) -> None:
+        """Called on the lane's thread when nobody waits any more."""
+
+
+class Task(Job):
+    """A job made of functions. `afterwards` gets the outcome when nobody waits for it."""
+
+    __slots__ = ("_afterwards", "_run")
 
     def __init__(
         self,
@@ -52,20 +67,18 @@ class Job:
         watched: bool = True,
         patient: bool = False,
     ) -> None:
-        self.hook = hook
-        self.run = run
-        self.deadline = deadline
-        self.afterwards = afterwards
-        self.watched = watched
-        self.patient = patient
-        self.context = contextvars.copy_context()
-        self.state: JobState = "waiting"
-        self.started = 0.0
-        self.outcome: Outcome | None = None
-        self.done: threading.Lock | None = None
-        if watched:
-            self.done = threading.Lock()
-            self.done.acquire()
+        super().__init__(hook, deadline, watched, patient)
+        self._run = run
+        self._afterwards = afterwards
+
+    def run(self) -> Outcome:
+        """Make the call."""
+        return self._run()
+
+    def ended(self, outcome: Outcome) -> None:
+        """Pass the outcome on."""
+        if self._afterwards is not None:
+            self._afterwards(outcome)
 
 
 class Bell:
@@ -239,7 +252,7 @@ class Lane:
                     self._abandoned -= 1
             if job.done is not None:
                 job.done.release()
-            if not watched and job.afterwards is not None:
-                job.afterwards(outcome)
+            if not watched:
+                job.ended(outcome)
             if replaced:
                 return

@@ -12,7 +12,7 @@ from hermes_core.contract.values import Event, MemoryWrite, Recall, Refused, Ses
 from hermes_core.manager.call import Hook, Outcome, guarded
 from hermes_core.manager.coroutines import Coroutines
 from hermes_core.manager.health import Terms
-from hermes_core.manager.lanes import Job, Lane
+from hermes_core.manager.lanes import Lane, Task
 from hermes_core.manager.registry import Registry
 
 log = logging.getLogger(__name__)
@@ -71,12 +71,12 @@ class _Observer:
 
     def _job(
         self, name: str, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None = None
-    ) -> Job:
+    ) -> Task:
         terms, deadline = self._terms, self._terms.deadline(name)
         run = partial(
             guarded, self.hooks[name], deadline, self._coroutines, terms.clock, terms.redact, arguments
         )
-        return Job(name, run, deadline, afterwards, watched=afterwards is None)
+        return Task(name, run, deadline, afterwards, watched=afterwards is None)
 
 
 class Observers:

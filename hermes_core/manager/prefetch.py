@@ -13,7 +13,7 @@ from hermes_core.contract.values import Query, Recall, RecallItem, Session
 from hermes_core.manager.call import Outcome
 from hermes_core.manager.health import State, Terms
 from hermes_core.manager.held import Held
-from hermes_core.manager.instance import Flight
+from hermes_core.manager.instance import Flight, Landed
 
 WARM_FOR = 600.0
 """Seconds for which a warmed result may stand in for a fresh one: about as long as a talk keeps to its subject."""
@@ -66,7 +66,7 @@ class Warmed:
     __slots__ = ("_at", "_lock", "_recall", "preparation")
 
     def __init__(self) -> None:
-        self.preparation: Flight | None = None
+        self.preparation: Flight | Landed | None = None
         self._lock = threading.Lock()
         self._recall = Recall()
         self._at = 0.0
@@ -91,7 +91,7 @@ class Prefetch:
         self._deadline = terms.deadline("prefetch")
         self._lock = threading.Lock()
         self._warmed: dict[tuple[str, str], Warmed] = {}
-        self._probes: dict[str, Flight] = {}
+        self._probes: dict[str, Flight | Landed] = {}
 
     def ask(self, providers: Sequence[Held], query: Query, session: Session) -> list[RecallPart]:
         """Recall for `query` from each of `providers`; waits for all together, each at most until its deadline.
@@ -129,29 +129,28 @@ class Prefetch:
             for key in [key for key in self._warmed if key[1] == session_id]:
                 del self._warmed[key]
 
-    def _begin(self, held: Held, query: Query, session: Session) -> Flight:
+    def _begin(self, held: Held, query: Query, session: Session) -> Flight | Landed:
         if held.suspect:
             return self._probe(held, query, session)
         late = partial(self._keep, self._of(held.name, session.id))
         return held.awaited(session).submit("prefetch", {"query": query, "session": session}, late)
 
-    def _probe(self, held: Held, query: Query, session: Session) -> Flight:
+    def _probe(self, held: Held, query: Query, session: Session) -> Flight | Landed:
         """Ask one whose last recall failed, without waiting for it; one such question at a time."""
         late = partial(self._keep, self._of(held.name, session.id))
         instance = held.instance(session)
         with self._lock:
             before = self._probes.get(held.name)
             if before is not None and before.under_way:
-                return Flight(instance, NOT_WAITED)
+                return Landed(instance, NOT_WAITED)
             flight = instance.post("prefetch", {"query": query, "session": session}, late)
             self._probes[held.name] = flight
         return flight
 
     def _land(
-        self, held: Held, flight: Flight, query: Query, session: Session, began: float, until: float
+        self, held: Held, flight: Flight | Landed, query: Query, session: Session, began: float, until: float
     ) -> RecallPart:
-        posted = flight.job is not None and not flight.job.watched
-        outcome = NOT_WAITED if posted else flight.wait(until - time.monotonic())
+        outcome = flight.wait(until - time.monotonic()) if flight.watched else NOT_WAITED
         elapsed = (time.monotonic() - began) * 1000
         state, trouble = flight.instance.condition()
         if outcome.status == "ok":

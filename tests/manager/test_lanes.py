@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from hermes_core.manager.call import Outcome
-from hermes_core.manager.lanes import Bell, Job, Lane
+from hermes_core.manager.lanes import Bell, Job, Lane, Task
 from hermes_core.testing.fakes import Clock
 
 who = contextvars.ContextVar("who", default="nobody")
@@ -22,10 +22,10 @@ def lane(clock: Clock) -> Iterator[Lane]:
 
 
 def job(run: Callable[[], object] = lambda: None, deadline: float = 5.0, **more: object) -> Job:
-    return Job("prefetch", lambda: Outcome("ok", run()), deadline, **more)  # type: ignore[arg-type]
+    return Task("prefetch", lambda: Outcome("ok", run()), deadline, **more)  # type: ignore[arg-type]
 
 
-def gated(deadline: float = 5.0) -> tuple[Job, threading.Event, threading.Event]:
+def gated(deadline: float = 5.0, **more: object) -> tuple[Job, threading.Event, threading.Event]:
     began, gate = threading.Event(), threading.Event()
 
     def run() -> str:
@@ -33,7 +33,7 @@ def gated(deadline: float = 5.0) -> tuple[Job, threading.Event, threading.Event]
         gate.wait()
         return threading.current_thread().name
 
-    return job(run, deadline), began, gate
+    return job(run, deadline, **more), began, gate
 
 
 def test_no_thread_before_the_first_job(lane: Lane) -> None:
@@ -66,9 +66,8 @@ def test_the_caller_waits_no_longer_than_it_said(lane: Lane) -> None:
 
 
 def test_a_late_job_brings_its_outcome_afterwards(lane: Lane) -> None:
-    slow, began, gate = gated()
     came, arrived = [], threading.Event()
-    slow.afterwards = lambda outcome: (came.append(outcome), arrived.set())[0]
+    slow, began, gate = gated(afterwards=lambda outcome: (came.append(outcome), arrived.set()))
     lane.submit(slow)
     assert began.wait(5)
     lane.wait(slow, 0.01)
