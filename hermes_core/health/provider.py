@@ -218,7 +218,7 @@ def _backlog(name: str, backlog: Backlog, active: bool) -> Finding:
         return Finding(
             what, "note", f"{waiting}; it is not the active provider", f"hermes memory use {name} sends them"
         )
-    if (backlog.oldest_age or 0) > LATE:
+    if backlog.error or (backlog.oldest_age or 0) > LATE:
         return Finding(what, "warning", waiting, "hermes outbox list shows the last error of each")
     return Finding(what, "ok", waiting)
 

@@ -95,7 +95,10 @@ def test_a_write_waits_while_the_backend_is_down_and_goes_out_once_it_is_back(
     added = hermes("memory", "add", "Likes tea", code=3)
     assert added.stdout.startswith("Entry added.")
     assert "is degraded: 1 write(s) wait, because a try failed: the backend is down" in added.stderr
-    assert "the backend is down" in hermes("memory", "status", code=3).stderr
+    status = hermes("memory", "status", code=3)
+    assert "the backend is down" in status.stderr
+    assert "outbox for notes: 1 write(s) wait" in status.stdout
+    assert "hermes outbox list shows the last error of each" in status.stdout
     (row,) = data("outbox", "list")
     assert (row["provider"], row["hook"], row["state"]) == ("notes", "on_memory_write", "pending")
     assert "the backend is down" in hermes("outbox", "list").stdout
