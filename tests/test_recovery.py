@@ -165,6 +165,21 @@ def test_what_is_noted_beside_the_sessions_may_be_damaged(
     assert [call["turn"].user for call in provider.of("sync_turn")] == ["first", "second"]
 
 
+def test_where_it_is_damaged_for_whom_turns_were_the_provider_gets_none_that_it_may_not(
+    hermes_home: HermesHome,
+) -> None:
+    provider = RecordingProvider()
+    with open_memory(hermes_home, provider=provider) as memory:
+        say(memory, memory.start_session("s1"), "for the provider")
+    with open_memory(hermes_home, provider="") as memory:
+        say(memory, memory.start_session("s1"), "between us")
+        memory.sessions.set_meta("recipients_of_turns", "{")
+    with open_memory(hermes_home, provider=provider) as memory:
+        say(memory, memory.start_session("s1"), "for it again")
+        assert memory.flush()
+    assert [call["turn"].user for call in provider.of("sync_turn")] == ["for the provider", "for it again"]
+
+
 def test_a_session_whose_end_can_not_be_stored_is_told_of_and_can_be_ended_again(
     hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,5 +18,5 @@ def read_meta(key: str, text: str | None, read: Callable[[str], Value], without:
     try:
         return read(text)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as exc:
-        log.error("%r in state.db can't be read and counts as not there: %s", key, exc)
+        log.error("%r in state.db can't be read and is begun anew: %s", key, exc)
         return without

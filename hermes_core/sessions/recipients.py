@@ -47,7 +47,8 @@ def _at(stretches: Stretches, turn: CompletedTurn) -> str | None:
 
 
 def _stretches(sessions: SessionDB, key: str) -> Stretches:
-    return read_meta(key, sessions.get_meta(key), _parsed, [])
+    text = sessions.get_meta(key)
+    return [] if text is None else read_meta(key, text, _parsed, [(0, "")])  # damaged: for nobody so far
 
 
 def _parsed(text: str) -> Stretches:
