@@ -174,7 +174,8 @@ class PhaseMatrix:
 
     def _weakest(self, rows: NDArray[np.int64], keys: Sequence[Phases]) -> NDArray[np.float32]:
         chosen = self._rows[rows]
-        return z_score(np.min([similarity(chosen, key) for key in keys], axis=0), self.dim)
+        weakest = np.min([similarity(chosen, key) for key in keys], axis=0)
+        return z_score(np.asarray(weakest, dtype=np.float32), self.dim)
 
     @property
     def _enough(self) -> float:

@@ -259,7 +259,7 @@ class FactMemory:
         if not contents:
             return {}
         found = hrr.question_similarity(weights, np.stack(list(contents.values())), self.store.dim)
-        top = max(float(found.max()), 1e-6)
+        top = max(float(np.max(found)), 1e-6)
         return {i: max(0.0, float(s)) / top for i, s in zip(contents, found, strict=True)}
 
     def _strength(self, confidence: float) -> float:
