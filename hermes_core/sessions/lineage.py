@@ -213,13 +213,12 @@ def resolve(connection: Reads, text: str, user: str | None = None) -> str | None
     """
     if not text:
         return None
-    whose = "AND (?2 IS NULL OR user = ?2)"
-    exact = connection.execute(f"SELECT id FROM sessions WHERE id = ?1 {whose}", (text, user)).fetchone()
+    whose, asked = "AND (:user IS NULL OR user = :user)", {"text": text, "user": user}
+    exact = connection.execute(f"SELECT id FROM sessions WHERE id = :text {whose}", asked).fetchone()
     if exact:
         return str(exact[0])
     begun = connection.execute(
-        f"SELECT id FROM sessions WHERE id >= ?1 AND id < ?1 || char(0x10ffff) {whose} LIMIT 2",
-        (text, user),
+        f"SELECT id FROM sessions WHERE id >= :text AND id < :text || char(0x10ffff) {whose} LIMIT 2", asked
     ).fetchall()
     if len(begun) == 1:
         return str(begun[0][0])
@@ -250,9 +249,9 @@ def _numbers(connection: Reads, base: str, user: str | None = None) -> dict[int,
     rows = connection.execute(
         # `$` is the sign behind `#`. As a range, so that the index is used.
         """SELECT title, id FROM sessions
-           WHERE title <> '' AND (title = ?1 OR title >= ?1 || ' #' AND title < ?1 || ' $')
-           AND (?2 IS NULL OR user = ?2)""",
-        (base, user),
+           WHERE title <> '' AND (title = :base OR title >= :base || ' #' AND title < :base || ' $')
+           AND (:user IS NULL OR user = :user)""",
+        {"base": base, "user": user},
     )
     numbers = {}
     for title, session_id in rows:

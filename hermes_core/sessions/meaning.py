@@ -214,13 +214,13 @@ class Meaning:
             [f"{row['speaker'] or row['role']}: {row['content']}" for row in rows]
         )
         made = [
-            (row["id"], dense.MODEL, dense.to_bytes(reading.whole), dense.to_bits(reading.words))
+            (dense.MODEL, dense.to_bytes(reading.whole), dense.to_bits(reading.words), row["id"])
             for row, reading in zip(rows, readings, strict=True)
         ]
         with self._database.transaction() as connection:
             # A row may have been deleted meanwhile.
             connection.executemany(
-                "INSERT OR REPLACE INTO vectors SELECT id, ?2, ?3, ?4 FROM messages WHERE id = ?1", made
+                "INSERT OR REPLACE INTO vectors SELECT id, ?, ?, ? FROM messages WHERE id = ?", made
             )
             connection.execute(
                 "INSERT OR REPLACE INTO state_meta VALUES (?, ?)", (self._done_key, str(rows[-1]["id"]))
