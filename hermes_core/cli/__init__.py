@@ -86,9 +86,11 @@ class Group(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table of commands in `--help`."""
         longest = 1000
-        with formatter.section("Commands"):
-            names = self.list_commands(ctx)
-            formatter.write_dl([(name, self.commands[name].get_short_help_str(longest)) for name in names])
+        shown = [(name, self.commands[name]) for name in self.list_commands(ctx)]
+        rows = [(name, one.get_short_help_str(longest)) for name, one in shown if not one.hidden]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
 
 
 class LazyGroup(click.Group):

@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from hermes_core import HermesHome
-from hermes_core.cli import COMMANDS, SUMMARIES
+from hermes_core.cli import COMMANDS, SUMMARIES, Group
 from hermes_core.config import set_value
 
 HELP = """
@@ -102,6 +103,15 @@ def test_every_command_has_a_summary_and_its_help(hermes: Any) -> None:
         assert f"Usage: hermes {name}" in hermes(name, "--help").stdout
         assert hermes(name, "-h").stdout == hermes(name, "--help").stdout
         assert "..." not in hermes(name, "--help").stdout.partition("Commands:")[2]
+
+
+def test_a_group_shows_no_hidden_command_and_may_be_empty() -> None:
+    group = Group("tea")
+    assert "Commands" not in group.get_help(click.Context(group))
+    group.add_command(click.Command("secret", hidden=True))
+    assert "secret" not in group.get_help(click.Context(group))
+    group.add_command(click.Command("brew", help="Make some."))
+    assert "brew  Make some." in group.get_help(click.Context(group))
 
 
 def test_a_word_that_is_no_command_is_wrong_usage(hermes: Any) -> None:
