@@ -30,7 +30,7 @@ _GAP = (
 )
 _SAID = rf"{_GAP}(?:\s{{1,3}}(?:is|was|will be|ist|est|es|to)(?:\s(?:now|still|just|currently|set to))?:?\s{{1,3}}|\s?:\s{{1,3}})"
 _ATTRIBUTE = r"\s{1,4}[\w:-]{1,20}\s?=\s?[\"'][^\"'<>\n]{0,80}[\"']"
-_PAIR = rf"(?:[\"'],?(?:{_ATTRIBUTE}){{0,4}}?\s{{1,40}}|[ \t]{{0,4}}\n[ \t]{{1,40}})[\"']?value[\"']?\s{{0,2}}[:=]\s{{0,4}}"
+_PAIR = rf"(?:[\"'],?(?:{_ATTRIBUTE}){{0,4}}?\s{{1,40}}|[ \t]{{0,4}}\r?\n[ \t]{{1,40}})[\"']?value[\"']?\s{{0,2}}[:=]\s{{0,4}}"
 _NAMED = (
     rf"(?P<name>{NAME_FOUND}(?P<many>[sS])?)"
     rf"(?i:(?:(?P<given>{_GIVEN})|(?P<pair>{_PAIR})|(?P<said>{_SAID})|(?P<next>[ \t]{{1,4}})){_VALUE})"

@@ -6,6 +6,7 @@ says nothing about itself stays: hashes, UUIDs, commit ids. Redacting twice is r
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from functools import lru_cache
@@ -138,6 +139,7 @@ _MARKED = "|".join(
 )
 _MARKED = rf"{_MARKED}|[MNO]{_WORD}{{23}}"  # of Discord
 
+_HALF = "[\\ud800-\\udfff]"  # a surrogate, which has no UTF-8
 _REMEMBERED_LENGTH = 4096
 
 _MARK = re.compile(r"\[redacted:(\w+)\]")
@@ -242,10 +244,23 @@ def redact_value(value: JSON) -> JSON:
     {'password': '[redacted:password]', 'tokens': ['[redacted:token]'], 'max_tokens': 4096}
     """
     if isinstance(value, str):
-        return redact(value)
+        return _redact_json(value) if "\\" in value and value.lstrip()[:1] in ("{", "[") else redact(value)
     if isinstance(value, dict):
         return {key: _under(key, item, value) for key, item in value.items()}
     return [redact_value(item) for item in value] if isinstance(value, list) else value
+
+
+def _redact_json(text: str) -> str:
+    """A text that is JSON itself, as a model's arguments for a tool: what it says stands behind escapes there."""
+    try:
+        found = json.loads(text, strict=False)
+        clean = redact_value(found)
+        if clean != found:
+            said = json.dumps(clean, ensure_ascii=False)
+            text = json.dumps(clean) if compiled(_HALF).search(said) else said
+    except (ValueError, RecursionError):  # it only begins like JSON
+        pass
+    return redact(text)
 
 
 def _under(key: str, value: JSON, beside: dict[str, Any]) -> JSON:

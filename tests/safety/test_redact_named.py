@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 import time
 from typing import Any
 
@@ -92,7 +93,10 @@ ABROAD = [
 ]
 
 
-@pytest.mark.parametrize("marked", [*SENTENCES, *COMMANDS, *FILES, *ABROAD])
+MARKED = [*SENTENCES, *COMMANDS, *FILES, *ABROAD]
+
+
+@pytest.mark.parametrize("marked", MARKED)
 def test_a_secret_that_only_its_name_gives_away_is_taken_out_and_nothing_else(marked: str) -> None:
     found, wanted = said_and_left(marked)
     assert found == wanted
@@ -123,6 +127,36 @@ def test_a_secret_that_only_its_name_gives_away_is_taken_out_and_nothing_else(ma
 )
 def test_what_only_stands_beside_a_name_stays(text: str) -> None:
     assert redact(text) == text
+
+
+@pytest.mark.parametrize("before", ["", "  "])
+def test_the_mark_of_a_secret_is_no_heading_of_a_section(before: str) -> None:
+    text = f"{before}[redacted:token]\nbuild = abc123def456\n"
+    assert redact(text) == text
+
+
+@pytest.mark.parametrize("marked", MARKED)
+def test_the_arguments_of_a_tool_are_read_as_the_json_that_they_are(marked: str) -> None:
+    said = re.sub("[⟦⟧]", "", marked)
+    arguments = json.dumps({"path": "é", "content": said, "more": [json.dumps({"command": said})]})
+    sent = redact_value({"function": {"name": "write", "arguments": arguments}})["function"]["arguments"]
+    told = json.loads(sent)
+    assert [told["content"], json.loads(told["more"][0])["command"]] == [redact(said)] * 2
+    assert redact_value(sent) == sent
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": "\\n"} and more', '["\\"', "[" * 5000 + '"\\n"' + "]" * 5000, '{"a": "\\ud800 é"}']
+)
+def test_what_only_looks_like_json_stays(text: str) -> None:
+    assert redact_value(text) == text
+
+
+@pytest.mark.parametrize("marked", [case for case in MARKED if "\n" in case])
+def test_a_file_of_windows_and_an_indented_one_are_read_alike(marked: str) -> None:
+    for text in (marked.replace("\n", "\r\n"), textwrap.indent(marked, "    "), f"\ufeff{marked}"):
+        found, wanted = said_and_left(text)
+        assert found == wanted
 
 
 def test_json_values_under_a_secrets_name_go_whatever_their_type() -> None:
