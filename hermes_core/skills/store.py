@@ -133,8 +133,9 @@ class SkillStore:
 
     def view_safely(self, name: str, file: str = "") -> str:
         """As `view`, for a model: a SKILL.md that the scan finds a threat in is kept from it."""
-        text = self.view(name, file)
-        threat = None if file else self._scan(text)
+        text, folder = self.view(name, file), self.get(name).folder
+        itself = not file or (folder / file).samefile(folder / FILE)  # by another name, or a link
+        threat = self._scan(text) if itself else None
         if threat is not None:
             raise SkillError(
                 f"skill {name!r} is kept from you: {threat.message}",
@@ -324,8 +325,11 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def _within(path: Path, folder: Path) -> bool:
-    """Whether it lies there once all links are followed."""
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+    """Whether it lies there once all links are followed; a name that no file can have lies nowhere."""
+    try:
+        return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+    except ValueError:
+        return False
 
 
 def _files(skill: Skill) -> list[str]:
