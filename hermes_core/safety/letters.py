@@ -41,7 +41,7 @@ _LOOKALIKES = {
     "<": "＜﹤‹〈〈⟨❮❬˂ᐸ≺⧼《«⟪𝈶",
     ">": "＞﹥›〉〉⟩❯❭˃ᐳ≻⧽》»⟫𝈷",
     "/": "⁄∕／⧸╱⟋〳ノ",
-    "[": "［【〔⟦❲",
+    "[": "［【〔⟦❲﹇",
     "]": "］】〕⟧❳",
 }
 LOOKALIKES = {form: letter for letter, forms in _LOOKALIKES.items() for form in forms}
