@@ -74,24 +74,30 @@ def _serve(memory: Memory, user_id: str, platform: str, port: int | None) -> Non
     else:
         from hermes_core.mcp_server.server import serve_stdio
 
-        _leave_at_sigterm(memory)
+        _leave_at_signals(memory)
         serve_stdio(surface)
 
 
-def _leave_at_sigterm(memory: Memory) -> None:
-    """Close the memory and leave, beside the thread that waits for standard input, which nothing else would end."""
+def _leave_at_signals(memory: Memory) -> None:
+    """Close the memory and leave at SIGTERM and Ctrl-C, beside the thread that waits for standard input, which nothing
+    else would end. One that is ignored stays so.
+    """
+    numbers = [n for n in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(n) is not signal.SIG_IGN]
 
-    def close() -> None:
+    def close(number: int) -> None:
         try:
             memory.close(CLOSE_TIMEOUT)
         finally:
-            os._exit(128 + signal.SIGTERM)
+            os._exit(128 + number)
 
-    def told(*_: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        threading.Thread(target=close).start()
+    def told(number: int, frame: object) -> None:
+        del frame
+        for one in numbers:
+            signal.signal(one, signal.SIG_IGN)
+        threading.Thread(target=close, args=(number,)).start()
 
-    signal.signal(signal.SIGTERM, told)
+    for one in numbers:
+        signal.signal(one, told)
 
 
 def _serve_http(memory: Memory, surface: Surface, port: int) -> None:

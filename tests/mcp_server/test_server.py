@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -262,7 +263,11 @@ def test_a_server_that_is_told_to_stop_closes_its_memory(http_server: Server) ->
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_a_server_on_standard_input_that_is_told_to_stop_closes_its_memory(http_server: Server) -> None:
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_server_on_standard_input_that_is_told_to_stop_closes_its_memory(
+    http_server: Server, name: str
+) -> None:
+    number = getattr(signal, name)
     http_server.use_gated_provider()
     command = [sys.executable, *HERMES, "--home", str(http_server.home.path), "mcp"]
     hello = {
@@ -277,8 +282,8 @@ def test_a_server_on_standard_input_that_is_told_to_stop_closes_its_memory(http_
         process.stdin.write(json.dumps(asked) + "\n")
         process.stdin.flush()
         assert "serverInfo" in process.stdout.readline()
-        process.terminate()
-        process.wait(timeout=10)
+        process.send_signal(number)
+        assert process.wait(timeout=10) == 128 + number
     assert (http_server.home.path / "shut.down").exists()
 
 
