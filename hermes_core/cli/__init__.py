@@ -157,14 +157,14 @@ class LazyGroup(click.Group):
                 return super().invoke(ctx)
         except HermesError as exc:
             raise Failure(str(exc)) from exc
-        except KeyboardInterrupt:
-            click.echo(err=True)
-            ctx.exit(INTERRUPTED)
-        except click.Abort as exc:
+        except (KeyboardInterrupt, click.Abort) as exc:
             # Ctrl-C and a "no" need no word; a question at the end of the input does.
             if isinstance(exc.__context__, EOFError):
                 click.echo(err=True)
                 raise Failure("a question was left without an answer; options answer it: see --help") from exc
+            if KeyboardInterrupt in (type(exc), type(exc.__context__)):
+                click.echo(err=True)
+                ctx.exit(INTERRUPTED)
             raise
         except OSError as exc:
             # A reader who has seen enough, as `head` has, is no failure to speak of.

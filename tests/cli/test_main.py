@@ -233,3 +233,19 @@ def test_a_provider_that_does_not_load_says_why_in_place_of_its_commands(
     assert (
         result.stderr == "error: provider 'absent' is not installed; run: pip install hermes-memory-absent\n"
     )
+
+
+def test_ctrl_c_at_a_question_has_the_exit_code_of_ctrl_c(
+    hermes: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def pressed(*_: object, **__: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise click.Abort from None  # as click.confirm does
+
+    monkeypatch.setattr(click, "confirm", pressed)
+    chat = tmp_path / "chat.jsonl"
+    chat.write_text('{"session": "s1", "role": "user", "content": "Hello."}\n')
+    hermes("import", chat)
+    assert hermes("sessions", "delete", "jsonl", code=130).stderr == "\n"
