@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from hermes_core.agent.answer import Chat, Usage
-from hermes_core.agent.compression import SUMMARY_MARK, text_of
+from hermes_core.agent.compression import SUMMARY_MARK, is_summary, text_of
 from hermes_core.agent.turn import Turn
 from hermes_core.contract.values import Message, Session
 from hermes_core.errors import SessionError
@@ -63,12 +63,17 @@ def undoable(memory: Memory, session: Session, turns: int, seen: Sequence[Chat])
             few if asked else "there is no turn to take back",
             "what was said before a compression or in another session stays",
         )
-    known = {storable(stored_text(message.get("content"))) for message in seen if message["role"] == "user"}
-    if any(message.content not in known for message in asked[-turns:]):
+    known = [
+        storable(stored_text(m.get("content"))) for m in seen if m["role"] == "user" and not is_summary(m)
+    ]
+    wanted = [message.content for message in asked[-turns:]]
+    if not set(wanted) <= set(known):
         raise SessionError(
             "another process said something in this session that is not seen here",
             "take it back there, or leave and resume the session",
         )
+    if wanted != known[-turns:]:  # a full disk kept it out, or it stands in the session of another process
+        raise SessionError("what was said last is not stored in this session", "so it can't be taken back")
     return asked[-turns]
 
 

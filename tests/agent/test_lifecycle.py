@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -12,7 +12,7 @@ from hermes_core.agent.compression import SUMMARY_MARK, Compressed
 from hermes_core.agent.lifecycle import STEPS, TABLE, lifecycle_table
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Session
-from hermes_core.errors import SessionError
+from hermes_core.errors import DatabaseUnavailable, SessionError
 from hermes_core.storage.files import locked
 from hermes_core.testing.fakes import Clock
 from hermes_core.testing.model_server import Reply
@@ -435,3 +435,22 @@ def test_ctrl_c_before_a_passage_changed_anything_leaves_everything_as_it_was(
     assert stored is not None
     assert stored.end_reason == "close", "who leaves does not stay"
     assert stage.told(durable=True) == ["sync_turn", "on_session_end"]
+
+
+def test_what_could_not_be_stored_is_not_mistaken_for_the_turn_before_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> NoReturn:
+        raise DatabaseUnavailable("the disk is full", "free space")
+
+    agent = stage.agent()
+    agent.run_turn("One.")
+    with monkeypatch.context() as at_that_time:
+        for method in ("append_message", "append_turn"):
+            at_that_time.setattr(stage.memory.sessions, method, full)
+        assert agent.run_turn("Two.").problems
+    with pytest.raises(SessionError, match="what was said last is not stored"):
+        agent.undo()
+    assert [m["content"] for m in agent.history] == ["One.", "Yes.", "Two.", "Yes."]
+    agent.run_turn("Three.")
+    assert agent.undo() == "Three."
