@@ -429,8 +429,9 @@ TABLE: Mapping[Event, tuple[str, ...]] = {event: tuple(steps.split()) for event,
 def cross(life: Life, passage: Passage) -> Passage:
     """Run the steps of this event.
 
-    Who throws its `cancel` waits no longer, and what was waited for is left out. Ctrl-C or a SIGTERM before the rows are changed leaves everything as it was. Later, and where the session ends in
-    any case, it ends the step that it meets; the steps after it run, and then it is raised.
+    Who throws its `cancel` waits no longer, and what was waited for is left out. Ctrl-C or a SIGTERM before the rows are
+    changed leaves everything as it was. Later, and where the session ends in any case, it ends the step that it meets;
+    the steps after it run, and then it is raised.
     """
     # At its end a session waits on: who stops that stops the flush, and providers hear of the rest.
     with contextlib.nullcontext() if passage.event in _LAST else stopped_by(passage.cancel):
