@@ -9,6 +9,7 @@ process dies. How a row fares:
                       is not: parked, and shown
     late              in doubt: its lane sends nothing more until the call returns (a late success counts) or the process
                       ends, and with it the lock; so it is also after the manager was shut down
+    death             the process ended in the midst of it: a failed try, told by the next one
     not noted         a full disk kept what became of it from being stored: in doubt as well, until that is on disk
     breaker open      nothing is sent until it may be probed, then with another session's row first
     another account   parked: it was recorded for settings that are no longer in use; one that is newer than ours
@@ -29,8 +30,6 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from filelock import FileLock, Timeout
-
 from hermes_core.errors import HermesError, OutboxError
 from hermes_core.home import HermesHome
 from hermes_core.manager.attempt import attempt
@@ -41,8 +40,8 @@ from hermes_core.manager.instance import Flight, Landed
 from hermes_core.manager.lanes import Bell
 from hermes_core.manager.outbox import ANY_ACCOUNT, Outbox, Row
 from hermes_core.manager.payload import Transcripts, unpack
+from hermes_core.manager.process_lock import ProcessLock
 from hermes_core.stopping import stopped_by
-from hermes_core.storage.files import PRIVATE_FILE, ensure_folder
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +89,7 @@ class Drainer:
         self._context = context.copy()
         self._breaker = held.vitals.breakers["write"]
         self._folder = folder
-        self._lock = _ProcessLock(folder / f"outbox.{quote(held.name, safe='')}.lock")
+        self._lock = ProcessLock(folder / f"outbox.{quote(held.name, safe='')}.lock")
         self._start_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -131,6 +130,7 @@ class Drainer:
         """Send nothing more; wait for the row under way. Whether the thread ended within `timeout` seconds."""
         with self._start_lock:
             self._stopping = True
+            self._lock.sends(0)  # an end that was asked for is no death of a row
             thread = self._thread
         self._bell.ring()
         if thread is None:
@@ -233,6 +233,7 @@ class Drainer:
             return IDLE_POLL
         if not self._lock.acquire():
             return LOCK_POLL
+        self._note_death()
         row_or_none = self._choose()
         return self._pause() if row_or_none is None else self._send(row_or_none)
 
@@ -285,6 +286,7 @@ class Drainer:
                 self._unready |= {row.session_id}  # of a process that lives, and has that account
                 return 0.0
             return self._park(row, "recorded for another account")
+        self._lock.sends(row.number)
         flight = instance.submit(row.hook, arguments, partial(self._came_back, row))
         outcome = flight.wait()
         if outcome.status == "late" and _left_behind(flight):
@@ -298,7 +300,9 @@ class Drainer:
 
     def _settle(self, row: Row, outcome: Outcome) -> float:
         try:
-            return self._note(row, outcome)
+            pause = self._note(row, outcome)
+            self._lock.sends(0)
+            return pause
         except _DISK:
             self._doubts[row.number] = row
             self._returned.appendleft((row, outcome))
@@ -350,6 +354,21 @@ class Drainer:
         self._terms.emit("outbox.parked", data)
         return 0.0
 
+    def _note_death(self) -> None:
+        """A process that ended in the midst of a row may have died of it, and the next would as well: that is a failed try,
+        and from the second on the row is left alone long enough for a person to see why.
+        """
+        number = self._lock.died_of()
+        rows = self._outbox.pending(self._held.name) if number else []
+        for row in (row for row in rows if row.number == number):
+            error = "the process ended while the provider took it"
+            if row.attempts + 1 >= PARK_AFTER:
+                self._park(row, error)
+                continue
+            self._outbox.failed(row, error, counted=True)
+            if row.attempts:
+                self._retry_at[row.session_id] = (self._terms.clock() + MAX_BACKOFF, row.attempts)
+
     def _doubt(self, row: Row, outcome: Outcome) -> float:
         self._doubts[row.number] = row
         self._outbox.failed(row, f"in doubt: {outcome.error}", counted=False)
@@ -359,26 +378,3 @@ class Drainer:
 def _left_behind(flight: Flight | Landed) -> bool:
     """Whether the call goes on and will come back; a coroutine that was cancelled will not."""
     return not flight.watched
-
-
-class _ProcessLock:
-    """A lock file that one process holds; the system drops it when the process dies."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = FileLock(str(path), timeout=0, mode=PRIVATE_FILE, thread_local=False)
-
-    def acquire(self) -> bool:
-        """Take it if nobody else has it. Raises `OSError` when the file can't be made."""
-        if self._file.is_locked:
-            return True
-        ensure_folder(self.path.parent)
-        try:
-            self._file.acquire()
-        except Timeout:
-            return False
-        return True
-
-    def release(self) -> None:
-        """Let another process have it."""
-        self._file.release(force=True)

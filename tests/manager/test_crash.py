@@ -209,3 +209,50 @@ def test_two_processes_on_one_session_lose_nothing_and_never_send_at_once(zygote
     lines = [json.loads(line) for line in (zygote.home / "taken.jsonl").read_text().splitlines()]
     begins, ends = lines[::2], lines[1::2]
     assert [line["begin"] for line in begins] == [line["id"] for line in ends]
+
+
+DEADLY = """
+import os, sys, time
+from hermes_core import HermesHome, MemoryManager, MemoryProvider, Session, Turn
+
+class Deadly(MemoryProvider):
+    name = "deadly"
+
+    def sync_turn(self, turn):
+        os._exit(9)
+
+home, life = HermesHome.resolve(sys.argv[1]), float(sys.argv[2])
+manager = MemoryManager(home)
+manager.add_provider(Deadly)
+session = Session("s1", home=str(home.path))
+if not home.outbox_db.exists():
+    manager.outbox.append("deadly", [])
+    manager.sync_all(Turn("t1", 1, "hello", "hi"), session)
+manager.initialize_all(session)
+time.sleep(life)
+health = manager.health()[0]
+print(health.state, health.parked, health.reason)
+manager.shutdown_all(1)
+"""
+
+
+def test_a_write_of_which_the_process_dies_is_told_and_parked(hermes_home: HermesHome) -> None:
+    def live(seconds: float) -> tuple[int, str]:
+        command = [sys.executable, "-c", DEADLY, str(hermes_home.path), str(seconds)]
+        found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        return found.returncode, found.stdout
+
+    assert [live(10)[0] for _ in range(2)] == [9, 9]
+    code, said = live(0.2)
+    assert code == 0
+    assert said.startswith("degraded 0 1 write(s) wait")
+    assert "the process ended while the provider took it" in said
+    outbox = Outbox(hermes_home)
+    row = outbox.pending("deadly")[0]
+    assert row.attempts == 2
+    for _ in range(2):
+        outbox.failed(row, "as before", counted=True)
+    outbox.close()
+    hermes_home.path.joinpath("outbox.deadly.row").write_text(f"{row.number:020d}")  # and once more
+    code, said = live(0.5)
+    assert (code, said.split()[:2]) == (0, ["degraded", "1"])
