@@ -179,7 +179,10 @@ class ProviderHooks:
         on_failure="left out of the prompt",
     )
     def system_prompt_block(self, session: Session) -> str:
-        """Return a short static text for the system prompt, or "". It stays as it is for the whole session."""
+        """Return a short static text for the system prompt, or "". It stays as it is for the whole session.
+
+        Of a long one the first 32,000 characters are taken.
+        """
         raise NotImplementedError
 
     # ------------------------------------------------------------------- turn
@@ -277,7 +280,7 @@ class ProviderHooks:
         """Save what matters before these messages leave the context; return text that the summary should keep.
 
         Messages are `{"role", "content"}` with plain text, those that `on_session_end` gives. The compressor waits for
-        this hook.
+        this hook, and takes the first 32,000 characters.
         """
         raise NotImplementedError
 

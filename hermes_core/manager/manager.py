@@ -34,7 +34,7 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.call import Outcome
 from hermes_core.manager.health import ProviderHealth, Terms
 from hermes_core.manager.held import Held
-from hermes_core.manager.instance import ABSENT
+from hermes_core.manager.instance import ABSENT, Flight, Landed
 from hermes_core.manager.observers import Listener, Observers
 from hermes_core.manager.outbox import Outbox
 from hermes_core.manager.payload import Transcripts, pack, pack_end, plain
@@ -46,6 +46,9 @@ from hermes_core.safety.redact import redact_value
 from hermes_core.stopping import stopped
 
 log = logging.getLogger(__name__)
+
+MAX_TEXT = 32_000
+"""Characters that a provider may put into a prompt at once, its block or its words for a summary: about 8,000 tokens."""
 
 MAX_PROMPTS = 4096
 """Sessions whose system prompt is kept frozen; a few kilobytes each."""
@@ -267,8 +270,8 @@ class MemoryManager:
                 "compression_count": count,
                 "session": session,
             }
-            flights.append(held.instance(session).submit("on_pre_compress", arguments))
-        return "\n\n".join(text for flight in flights if (text := (flight.wait().value or "").strip()))
+            flights.append((held, held.instance(session).submit("on_pre_compress", arguments)))
+        return _joined(flights)
 
     def on_session_end(
         self,
@@ -379,11 +382,12 @@ class MemoryManager:
         return dataclasses.replace(query, text=text, recent=recent)
 
     def _blocks(self, session: Session) -> str:
-        flights = [
-            held.awaited(session).submit("system_prompt_block", {"session": session})
-            for held in self._roster.implementing("system_prompt_block")
-        ]
-        return "\n\n".join(text for flight in flights if (text := (flight.wait().value or "").strip()))
+        return _joined(
+            [
+                (held, held.awaited(session).submit("system_prompt_block", {"session": session}))
+                for held in self._roster.implementing("system_prompt_block")
+            ]
+        )
 
     def _freeze(self, session: Session, text: str, *, replace: bool) -> str:
         if stopped():  # who did not wait for a provider has not its block
@@ -427,6 +431,18 @@ def _checked_deadlines(deadlines: Mapping[str, float]) -> Mapping[str, float]:
         if not seconds > 0:
             raise ConfigError(f"the deadline of {hook!r} is {seconds!r}", "give seconds above 0")
     return dict(deadlines)
+
+
+def _joined(flights: Iterable[tuple[Held, Flight | Landed]]) -> str:
+    """What the providers say for a prompt, a blank line between them."""
+    texts = []
+    for held, flight in flights:
+        text = (flight.wait().value or "").strip()
+        if len(text) > MAX_TEXT and not held.builtin:
+            log.warning("%s: %d characters for a prompt are cut to %d", held.name, len(text), MAX_TEXT)
+            text = text[:MAX_TEXT]
+        texts.append(text)
+    return "\n\n".join(filter(None, texts))
 
 
 def _error(message: str) -> str:

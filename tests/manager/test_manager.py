@@ -222,6 +222,19 @@ def test_the_system_prompt_is_frozen_for_the_session(open_manager: OpenManager) 
     assert manager.build_system_prompt(A) == "changed"
 
 
+@pytest.mark.parametrize("hook", ["system_prompt_block", "on_pre_compress"])
+def test_what_a_provider_says_for_a_prompt_is_bounded(
+    open_manager: OpenManager, caplog: pytest.LogCaptureFixture, hook: str
+) -> None:
+    provider = RecordingProvider()
+    provider.results[hook] = "x" * 1_000_000
+    manager = open_manager(provider)
+    manager.initialize_all(A)
+    said = manager.build_system_prompt(A) if hook != "on_pre_compress" else manager.on_pre_compress((), 0, A)
+    assert said == "x" * 32_000
+    assert "1000000 characters for a prompt are cut to 32000" in caplog.text
+
+
 def test_tools_of_reserved_names_are_refused_and_shown(open_manager: OpenManager) -> None:
     manager = open_manager(Named("external", ("memory", "fact_store", "session_search")))
     assert manager.get_all_tool_names() == {"fact_store"}
