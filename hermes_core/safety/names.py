@@ -85,10 +85,18 @@ def names_a_secret(text: str) -> bool:
     if not text.isascii():
         return compiled(_HAS_NAME).search(text) is not None
     lowered = text.lower()
-    for mark, whole in _WHOLE.items():  # noqa: SIM110  each turn pays for it, and `any` takes half as long again
-        if mark in lowered and compiled(whole).search(lowered):
-            return True
-    return False
+    return (  # written out: each turn pays for it, and a loop takes twice as long
+        ("key" in lowered and _stands("key", lowered))
+        or ("pass" in lowered and _stands("pass", lowered))
+        or ("token" in lowered and _stands("token", lowered))
+        or ("secret" in lowered and _stands("secret", lowered))
+        or ("pwd" in lowered and _stands("pwd", lowered))
+        or ("credential" in lowered and _stands("credential", lowered))
+    )
+
+
+def _stands(name: str, lowered: str) -> bool:
+    return compiled(_WHOLE[name]).search(lowered) is not None
 
 
 def names_one_abroad(text: str) -> bool:
