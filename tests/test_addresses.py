@@ -15,7 +15,6 @@ from hermes_core.config import set_value
 from hermes_core.contract.values import Field
 from hermes_core.errors import BackendUnavailable, ConfigError, HermesError, ModelUnavailable
 from hermes_core.health.finding import Finding
-from hermes_core.hosted import hosted
 from hermes_core.kit import load_settings
 from hermes_core.kit.http import Api, detail_of
 from tests.test_public_names import ERRORS
@@ -131,12 +130,6 @@ def test_no_remedy_shows_it(hermes_home: HermesHome) -> None:
         result = CliRunner().invoke(main, asked, prog_name="hermes")
         assert SECRET not in result.output
         assert "start http://ann:[redacted:password]@" in result.output
-    provider = hosted("notes")
-    assert not provider.is_available()
-    assert (
-        provider.unavailable_reason()
-        == "no server answers; start http://ann:[redacted:password]@127.0.0.1:9/v1"
-    )
 
 
 def test_no_error_holds_it(home: HermesHome) -> None:

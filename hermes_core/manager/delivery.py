@@ -355,8 +355,8 @@ class Drainer:
         return 0.0
 
     def _note_death(self) -> None:
-        """A process that ended in the midst of a row may have died of it, and the next would as well: that is a failed try,
-        and from the second on the row is left alone long enough for a person to see why.
+        """A process that ended in the midst of a row may have died of it, and the next would as well: that is a failed try.
+        From the second on it is told, and the row left alone long enough for a person to see it.
         """
         number = self._lock.died_of()
         rows = self._outbox.pending(self._held.name) if number else []
@@ -365,7 +365,7 @@ class Drainer:
             if row.attempts + 1 >= PARK_AFTER:
                 self._park(row, error)
                 continue
-            self._outbox.failed(row, error, counted=True)
+            self._outbox.failed(row, error if row.attempts else row.error, counted=True)
             if row.attempts:
                 self._retry_at[row.session_id] = (self._terms.clock() + MAX_BACKOFF, row.attempts)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hermes_core.contract.hooks import HOOK_NAMES
+from hermes_core.contract.values import Availability
 from hermes_core.errors import BackendUnavailable, ConfigError
 from hermes_core.home import HermesHome
 from hermes_core.hosted import HostedProvider
@@ -275,6 +276,14 @@ def test_one_that_can_not_run_says_why(register: Register) -> None:
     diary_module().RESULTS["is_available"] = False
     assert not provider.is_available()
     assert provider.unavailable_reason()
+
+
+def test_why_one_can_not_run_holds_no_secret(register: Register) -> None:
+    provider = register()
+    provider.is_available()
+    diary_module().RESULTS["is_available"] = Availability.no("it is down", "start http://ann:hunter22@db/v1")
+    assert not provider.is_available()
+    assert provider.unavailable_reason() == "it is down; start http://ann:[redacted:password]@db/v1"
 
 
 def test_one_that_is_not_installed_says_so(hermes_home: HermesHome, host_modules: None, absent: str) -> None:
