@@ -9,8 +9,9 @@ row of the same size. All figures are microseconds. `busy` has a thread beside i
 the interpreter changes hands, that one keeps it for up to 5 ms.
 
 `--awake` lets a process of idle priority compute on each core meanwhile (Linux): a core that sleeps between two turns
-takes 10 to 30 us to wake, in a virtual machine most of all, and that is neither ours nor a small part. `--peer` adds
-the manager of Hermes Agent, which stores nothing, to the same run, in an environment where hermes-agent is installed.
+takes 10 to 30 us to wake, in a virtual machine most of all, and that is neither ours nor a small part. `--peer` measures
+the manager of Hermes Agent, which stores nothing, beside ours with the outbox in memory: a turn of the one, a turn of the
+other, in an environment where hermes-agent is installed.
 """
 
 from __future__ import annotations
@@ -255,7 +256,7 @@ def peer_case(stack: ExitStack) -> Case:
         manager.flush_pending(10)
         time.sleep(0)
 
-    return Case("Hermes Agent, all no-ops, nothing stored", run, rest)
+    return Case("Hermes Agent, nothing stored", run, rest)
 
 
 @contextmanager
@@ -352,6 +353,14 @@ def run_all(cases: Sequence[Case], turns: int) -> None:
                 case.measure(number * turns, count)
 
 
+def beside(ours: Case, theirs: Case, turns: int) -> list[dict[str, Any]]:
+    """The figures of both, taken turn by turn, so that neither has the machine for itself."""
+    for number in range(turns):
+        ours.measure(number, 1)
+        theirs.measure(number, 1)
+    return [ours.figures(), theirs.figures()]
+
+
 def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(
@@ -368,8 +377,6 @@ def main() -> int:
     given = parser.parse_args()
     with ExitStack() as stack:
         cases = cases_of(stack, given.memory, given.disk)
-        if given.peer:
-            cases.append(peer_case(stack))
         if given.awake:
             stack.enter_context(cores_awake())
         hung, waits = open_breaker_case(stack, given.memory)
@@ -383,6 +390,9 @@ def main() -> int:
             },
             "scrubber": scrubber_rates(),
         }
+        if given.peer:
+            ours = turn_case(stack, "ours, outbox in memory", Noop, given.memory)
+            found["beside"] = beside(ours, peer_case(stack), given.turns)
     if given.json:
         print(json.dumps(found, indent=2))
     else:
@@ -400,6 +410,10 @@ def show(found: dict[str, Any]) -> None:
     console.print(
         f"hung provider, deadline {found['hung']['deadline_ms']:g} ms: waited {found['hung']['waited_ms']} ms"
     )
+    if pair := found.get("beside"):
+        ratio = pair[0]["p50"] / pair[1]["p50"]
+        told = "; ".join(f"{row['case']}: p50 {row['p50']:.1f}, p95 {row['p95']:.1f} us" for row in pair)
+        console.print(f"turn by turn, all hooks no-ops: {told}; {ratio:.2f} times")
     rates = Table("scrubber, deltas of 4", "MB/s")
     for row in found["scrubber"]:
         rates.add_row(row["text"], f"{row['mb_per_s']:.1f}")
