@@ -359,15 +359,16 @@ class Drainer:
         From the second on it is told, and the row left alone long enough for a person to see it.
         """
         number = self._lock.died_of()
-        rows = self._outbox.pending(self._held.name) if number else []
-        for row in (row for row in rows if row.number == number):
-            error = "the process ended while the provider took it"
-            if row.attempts + 1 >= PARK_AFTER:
-                self._park(row, error)
-                continue
-            self._outbox.failed(row, error if row.attempts else row.error, counted=True)
-            if row.attempts:
-                self._retry_at[row.session_id] = (self._terms.clock() + MAX_BACKOFF, row.attempts)
+        row = self._outbox.waiting(number) if number else None
+        if row is None:
+            return
+        error = "the process ended while the provider took it"
+        if row.attempts + 1 >= PARK_AFTER:
+            self._park(row, error)
+            return
+        self._outbox.failed(row, error if row.attempts else row.error, counted=True)
+        if row.attempts:
+            self._retry_at[row.session_id] = (self._terms.clock() + MAX_BACKOFF, row.attempts)
 
     def _doubt(self, row: Row, outcome: Outcome) -> float:
         self._doubts[row.number] = row

@@ -249,6 +249,11 @@ class Outbox:
         found = self._ask(query, (provider, *skipped)).fetchone()
         return Row(**found) if found else None
 
+    def waiting(self, number: int) -> Row | None:
+        """The row of this number, if it waits."""
+        found = self._ask("SELECT * FROM rows WHERE number = ? AND state = 'pending'", (number,)).fetchone()
+        return Row(**found) if found else None
+
     def delivered(self, row: Row) -> None:
         """The provider took the row: it is deleted, and its id remembered."""
         with self._changes() as connection:

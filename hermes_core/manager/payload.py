@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -45,7 +46,10 @@ class Write(NamedTuple):
 
 def pack(hook: str, value: Turn | MemoryWrite | Delegation, session: Session, redact: Redact) -> Write:
     """The row of a hook that takes one value and the session."""
-    clean = _turn_json(value, redact) if isinstance(value, Turn) else _json(_clean(plain(value), redact))
+    if isinstance(value, Turn) and _as_promised(value):
+        clean = _turn_json(value, redact)
+    else:
+        clean = _json(_clean(plain(value), redact))
     return Write(hook, value.id, session.id, _body(session, clean))
 
 
@@ -144,13 +148,19 @@ def _clean(value: dict[str, Any], redact: Redact) -> dict[str, Any]:
     return {**redact({key: entry for key, entry in value.items() if key not in kept}), **kept}
 
 
+def _as_promised(turn: Turn) -> bool:
+    """Whether the parts are of the types that `Turn` names; no turn of a host is lost because they are not."""
+    texts = type(turn.id) is type(turn.user) is type(turn.assistant) is type(turn.author) is str
+    return texts and type(turn.number) is int and type(turn.at) is float and math.isfinite(turn.at)
+
+
 def _turn_json(turn: Turn, redact: Redact) -> str:
     """A turn as JSON, without a walk through what is nearly all text: every turn waits for this."""
     texts = {turn.user: _json(redact(turn.user)), turn.assistant: _json(redact(turn.assistant))}
     author = _json(redact(turn.author)) if turn.author else '""'
     messages = ", ".join([_message_json(message, texts, redact) for message in turn.messages])
     return (
-        f'{{"id": {_json(turn.id)}, "number": {turn.number:d}, "author": {author}, "at": {turn.at!r},'
+        f'{{"id": {_json(turn.id)}, "number": {turn.number}, "author": {author}, "at": {turn.at!r},'
         f' "user": {texts[turn.user]}, "assistant": {texts[turn.assistant]}, "messages": [{messages}]}}'
     )
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import sqlite3
 import stat
@@ -365,6 +366,26 @@ def test_a_turn_comes_back_as_it_was(turn: Any, session: Any) -> None:
     row = pack("sync_turn", turn, session, lambda value: value)
     again, arguments = unpack("sync_turn", row.body, None, lambda value: value)
     assert (again, arguments["turn"]) == (session, turn)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"user": None},
+        {"user": ["a part", {"text": "another"}]},
+        {"assistant": 7},
+        {"author": None},
+        {"number": None},
+        {"at": 1763823423},
+        {"at": float("inf")},
+        {"messages": (["no", "message"], "nor this")},
+    ],
+    ids=str,
+)
+def test_no_turn_is_lost_because_a_part_is_of_another_type(odd: dict[str, Any]) -> None:
+    turn = dataclasses.replace(make_turn("t1"), **odd)
+    row = pack("sync_turn", turn, make_session("s1"), clean)
+    assert unpack("sync_turn", row.body, None, clean)[1]["turn"] == turn
 
 
 def test_a_row_is_redacted_but_keeps_its_ids() -> None:
