@@ -179,6 +179,7 @@ def test_a_strangers_walk_without_key_and_network(hermes: Command, home: Path) -
     assert "active" in hermes("memory", "status").stdout
     assert "All that is configured works." in hermes("doctor").stdout
     hermes("memory", "add", SAID[1])
+    hermes("config", "set", "memory.memory_enabled", "false")  # what the prompt says is not given once more
     recalled = hermes("recall", "How do I get into the shed by the water?")
     assert "provider  given to the turn" in recalled.stdout
     assert recalled.stderr == first.stderr == ""
