@@ -119,11 +119,13 @@ class Run:
         return Session(id, **{"home": str(self.home.path), **identity})
 
     def start(self, session: Session) -> str:
-        """Make the provider ready for a session; why it is not, "" when it is."""
+        """Make the provider ready for a session; why it is not, "" when it is, also while it has writes to catch up with."""
         if not self.accepted:
             return f"it is not accepted: {self.health.reason}"
         self.manager.initialize_all(session)
-        return "" if self.health.state == "active" else self.health.reason
+        health = self.health
+        catching_up = health.state == "degraded" and health.depth
+        return "" if health.state == "active" or catching_up else health.reason
 
     def ready(self, session: Session) -> Session:
         """`session`, started. What keeps the provider from starting is another check's finding."""
