@@ -187,29 +187,23 @@ class Instance:
         self, hook: str, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None = None
     ) -> Flight | Landed:
         """Hand a call over. `afterwards` gets the outcome of one that ends after its waiter has left."""
-        way = self._ways.get(hook)
-        if way is None or self.phase != "ready" or self._inline:
-            return self._otherwise(hook, way, arguments, afterwards, watched=True)
-        return self._hand_over(way, arguments, afterwards, watched=True)
+        return self._submit(hook, arguments, afterwards, watched=True)
 
     def post(
         self, hook: str, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None = None
     ) -> Flight | Landed:
         """Hand over a call that nobody waits for. `afterwards` gets its outcome on the lane's thread."""
-        way = self._ways.get(hook)
-        if way is None or self.phase != "ready" or self._inline:
-            return self._otherwise(hook, way, arguments, afterwards, watched=False)
-        return self._hand_over(way, arguments, afterwards, watched=False)
+        return self._submit(hook, arguments, afterwards, watched=False)
 
-    def _otherwise(
+    def _submit(
         self,
         name: str,
-        way: _Way | None,
         arguments: Mapping[str, Any],
         afterwards: Callable[[Outcome], None] | None,
         *,
         watched: bool,
     ) -> Flight | Landed:
+        way = self._ways.get(name)
         if way is None:
             return Landed(self, ABSENT)
         if self.phase != "ready" and (problem := self._unready(name)):

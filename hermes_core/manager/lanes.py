@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Literal
 
 from hermes_core.manager.call import Outcome
-from hermes_core.stopping import SLICE, stopped, waited
+from hermes_core.stopping import stopped, waited
 
 log = logging.getLogger(__name__)
 
@@ -166,11 +166,7 @@ class Lane:
     def wait(self, job: Job, timeout: float) -> Outcome:
         """Wait for `job` at most `timeout` seconds, or until that is stopped. One that has not begun by then never will."""
         assert job.done is not None, "only a watched job is waited for"
-        came = job.done.acquire
-        # The first slice here, since nearly all come in it, and without the work of counting slices.
-        if came(True, SLICE if timeout > SLICE else max(0.0, timeout)) or (
-            timeout > SLICE and not stopped() and waited(partial(came, True), timeout - SLICE)
-        ):
+        if waited(partial(job.done.acquire, True), timeout):
             assert job.outcome is not None
             return job.outcome
         with self._lock:
