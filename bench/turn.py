@@ -1,6 +1,6 @@
 """What the manager adds to a turn: the time that a host waits for it, with providers of several kinds.
 
-    python bench/turn.py [--turns 2000] [--memory /dev/shm] [--disk DIR] [--awake] [--peer] [--json]
+    python bench/turn.py [--turns 2000] [--memory /dev/shm] [--disk DIR] [--alone] [--awake] [--peer] [--json]
 
 A turn is `on_turn_start`, `prefetch_all`, `sync_all` and `queue_prefetch_all`, with a message of 65 and an answer of 236
 characters, others in each turn; before each the outbox is empty and the lanes are idle, as between the turns of a person. Beside them, in the
@@ -8,6 +8,7 @@ same rounds, what it is made of: a call of a pluggy hook, a hand-off to a waitin
 row of the same size. All figures are microseconds. `busy` has a thread beside it that never stops computing: each time
 the interpreter changes hands, that one keeps it for up to 5 ms.
 
+The table has eight managers in one process, which take the caches from one another; `--alone` measures one, as a host has.
 `--awake` lets a process of idle priority compute on each core meanwhile (Linux): a core that sleeps between two turns
 takes 10 to 30 us to wake, in a virtual machine most of all, and that is neither ours nor a small part. `--peer` measures
 the manager of Hermes Agent, which stores nothing, beside ours with the outbox in memory: a turn of the one, a turn of the
@@ -327,8 +328,15 @@ def scrubber_rates(size: int = 100_000) -> list[dict[str, Any]]:
     return found
 
 
-def cases_of(stack: ExitStack, memory: Path, disk: Path) -> list[Case]:
-    """The rows of the table, each thing beside what it is made of."""
+def cases_of(stack: ExitStack, memory: Path, disk: Path, *, alone: bool = False) -> list[Case]:
+    """The rows of the table, each thing beside what it is made of; `alone` leaves one manager, as a host has."""
+    if alone:
+        return [
+            pluggy_case(),
+            hand_off_case(stack),
+            commit_case(stack, "commit, memory", memory),
+            turn_case(stack, "all no-ops, memory", Noop, memory),
+        ]
     return [
         pluggy_case(),
         hand_off_case(stack),
@@ -372,15 +380,18 @@ def main() -> int:
     parser.add_argument(
         "--awake", action="store_true", help="keep the cores from sleeping between turns (Linux)"
     )
+    parser.add_argument("--alone", action="store_true", help="measure one manager, alone in its process")
     parser.add_argument("--peer", action="store_true", help="measure the manager of Hermes Agent beside ours")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     with ExitStack() as stack:
-        cases = cases_of(stack, given.memory, given.disk)
+        cases = cases_of(stack, given.memory, given.disk, alone=given.alone)
         if given.awake:
             stack.enter_context(cores_awake())
-        hung, waits = open_breaker_case(stack, given.memory)
-        cases.append(hung)
+        waits: list[float] = []
+        if not given.alone:
+            hung, waits = open_breaker_case(stack, given.memory)
+            cases.append(hung)
         run_all(cases, given.turns)
         found = {
             "turns": [case.figures() for case in cases],
@@ -407,9 +418,10 @@ def show(found: dict[str, Any]) -> None:
     for row in found["turns"]:
         table.add_row(row["case"], *(f"{row[figure]:,.1f}" for figure in ("p50", "p95", "quiet")))
     console.print(table)
-    console.print(
-        f"hung provider, deadline {found['hung']['deadline_ms']:g} ms: waited {found['hung']['waited_ms']} ms"
-    )
+    if found["hung"]["waited_ms"]:
+        console.print(
+            f"hung provider, deadline {found['hung']['deadline_ms']:g} ms: waited {found['hung']['waited_ms']} ms"
+        )
     if pair := found.get("beside"):
         ratio = pair[0]["p50"] / pair[1]["p50"]
         told = "; ".join(f"{row['case']}: p50 {row['p50']:.1f}, p95 {row['p95']:.1f} us" for row in pair)
