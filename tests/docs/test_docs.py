@@ -26,17 +26,18 @@ from hermes_core.contract.hooks import HOOK_NAMES, OBSERVER_HOOK_NAMES
 from hermes_core.home import HermesHome
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+ARCHITECTURE = ROOT / "docs" / "explanation" / "architecture.md"
 READ_ONLY = {"text", "pycon"}
 WORKED = (0, 3)
 """Exit codes of a command that did what it says: 3 means that something configured does not work here."""
 
 
-def load_generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+def load(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -44,7 +45,7 @@ def load_generator() -> ModuleType:
     return module
 
 
-generate = load_generator()
+generate = load("docs/generate.py")
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,22 @@ def test_every_path_of_the_home_is_in_the_table_of_files() -> None:
     paths = [getattr(home, name) for name, value in vars(HermesHome).items() if isinstance(value, property)]
     relative = [path.relative_to(home.path).as_posix() for path in paths]
     assert [name for name in relative if name != "memories" and f"`{name}" not in text] == []
+
+
+def test_the_rooms_stand_in_the_order_that_the_architecture_test_holds() -> None:
+    steps = load("tests/architecture/test_imports.py").STEPS[:-1]  # the last is the program's own name
+    told = re.findall(r"^\| \d+ \| ([^|]+) \|", ARCHITECTURE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [set(re.findall(r"`(\w+)`", row)) for row in told] == [set(rooms) for rooms in steps]
+
+
+def test_what_the_pages_for_readers_of_the_code_name_is_there() -> None:
+    named = {
+        name
+        for page in (ARCHITECTURE, ROOT / "CONTRIBUTING.md")
+        for name in re.findall(r"`((?:tests|docs)/[\w./]+)`", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 5
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
 # ---------------------------------------------------------------------- blocks
