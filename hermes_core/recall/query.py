@@ -15,7 +15,7 @@ from typing import Literal
 
 from hermes_core.recall.dates import When, find_dates
 from hermes_core.recall.forms import near_words, plain_forms
-from hermes_core.recall.tokens import bare, dense_runs, fold, grams, is_stop_word, words
+from hermes_core.recall.tokens import MARKS, bare, dense_runs, fold, grams, is_stop_word, words
 
 MAX_QUERY = 2_000
 """Characters of a question that are read; more is a pasted document, not a question."""
@@ -27,7 +27,7 @@ Shape = Literal["when", "who", "where", "how many", "other"]
 Operator = Literal["AND", "OR", "NOT"]
 
 _PIECE = re.compile(r'"([^"]+)"|“([^”]+)”|(\()|(\))|([^\s"“”()]+)')
-_SIGN = re.compile(r"[^\w\s'’]")
+_SIGN = re.compile(rf"[^\w\s'’{MARKS}]")
 _SHAPES: tuple[tuple[Shape, re.Pattern[str]], ...] = (
     (
         "when",

@@ -25,7 +25,16 @@ _DENSE = (
     "\U00020000-\U0003134f"
 )
 _RUN = re.compile(f"[{_DENSE}]+")
-_WORD = re.compile(rf"(?:(?![{_DENSE}_])\w)+(?:['’](?:(?![{_DENSE}_])\w)+)*")
+MARKS = (
+    "\u0300-\u036f\u0483-\u0487"  # accents that make no letter of their own with the one before
+    "\u0591-\u05bd\u05c1\u05c2\u05c7\u0610-\u061a\u064b-\u065f\u0670"  # vowels of Hebrew and Arabic
+    "\u0900-\u0963\u0966-\u0dff"  # vowels of Hindi, Bengali, Tamil and other scripts of India
+)
+"""As a class of a pattern: what belongs to a word and is no letter. `unicode61` drops some and cuts at others: so a word
+with them is sought as the phrase of its pieces.
+"""
+_LETTER = rf"(?:(?![{_DENSE}_])[\w{MARKS}])"
+_WORD = re.compile(rf"(?!\W){_LETTER}+(?:['’]{_LETTER}+)*")
 
 _STOP_WORDS = """
     a about above after again against all also am an and any are aren't as at be because been before being below

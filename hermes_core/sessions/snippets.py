@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from hermes_core.recall.tokens import dense_runs
+from hermes_core.recall.tokens import MARKS, dense_runs
 from hermes_core.storage.sqlite import Database
 
 SNIPPET_TOKENS = 40
@@ -19,7 +19,8 @@ _BEFORE, _AROUND = 40, 240
 _LOOKED_AT = 500
 """Places of one word in one message that are looked at."""
 
-_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_LETTER = rf"(?:[^\W_]|[{MARKS}])"
+_WORD = re.compile(rf"{_LETTER}+(?:'{_LETTER}+)*")
 _FORMS = """
     's s es ed ing e d r er ers y ies ied ier ly ment ments ation ations ion ions ate ates ated ating ator al ive able
 """
@@ -65,7 +66,7 @@ def _standing(lowered: str, word: str) -> Iterator[tuple[int, int]]:
     while at >= 0:
         match = _WORD.match(lowered, at)
         end = match.end() if match else at + 1
-        if (at == 0 or not lowered[at - 1].isalnum()) and _alike(lowered[at:end], word):
+        if not (at and _WORD.match(lowered, at - 1)) and _alike(lowered[at:end], word):
             yield at, end
         at = lowered.find(word[:3], end)
 

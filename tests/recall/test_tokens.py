@@ -15,6 +15,8 @@ from hermes_core.recall.tokens import dense_runs, grams, is_stop_word, words
         ("it’s `my_app.config`", ["it's", "my", "app", "config"]),
         ("Straße RE\u0301SUME\u0301", ["straße", "résumé"]),
         ("docker部署 done", ["docker", "done"]),
+        ("दिल्ली। सेब", ["दिल्ली", "सेब"]),
+        ("סֵפֶר", ["סֵפֶר"]),
         ("", []),
     ],
 )

@@ -32,6 +32,9 @@ CORPUS = [
     "a/b testing, A*B*C and x^2",
     'He said: "we ship on Friday, don\'t we?"',
     "Error E1234: connection refused (errno=111)",
+    "İzmir'e yarın gidiyoruz",
+    "Ẹ̀kọ́ yorùbá bẹ̀rẹ̀ l\u0301ọ́la",
+    "मैंने दिल्ली में साइकिल खरीदी",
 ]
 
 
@@ -95,6 +98,12 @@ def corpus(db: SessionDB) -> SessionDB:
         ("refused AND (connection OR socket)", 20),
         ("NEAR(connection refused)", 20),
         ("content:refused", 20),
+        ("İzmir", 21),
+        ("IZMIR", 21),
+        ("ẹ̀kọ́", 22),
+        ("दिल्ली", 23),
+        ('"दिल्ली में"', 23),
+        ("साइ*", 23),
     ],
 )
 def test_a_question_with_any_punctuation_in_any_script_finds_it(
@@ -108,7 +117,7 @@ def test_a_question_with_any_punctuation_in_any_script_finds_it(
 
 
 @pytest.mark.parametrize(
-    "question", ["", "   ", "?", "...", "()", "AND", '"', '""', "*", "the zyzzyva", "不存在"]
+    "question", ["", "   ", "?", "...", "()", "AND", '"', '""', "*", "the zyzzyva", "不存在", "मूली"]
 )
 def test_what_asks_for_nothing_or_is_nowhere_finds_nothing(corpus: SessionDB, question: str) -> None:
     assert corpus.search(question) == []
@@ -210,6 +219,7 @@ def test_a_question_that_names_only_a_time_finds_what_was_said_then(tmp_path: Pa
 def test_the_snippet_marks_what_matched(corpus: SessionDB) -> None:
     assert ">>>server<<<" in corpus.search("server")[0].snippet
     assert ">>>部署<<<" in corpus.search("部署失败")[0].snippet
+    assert ">>>दिल्ली<<<" in corpus.search("दिल्ली")[0].snippet
 
 
 def test_the_name_of_a_speaker_elsewhere_is_still_a_word_here(db: SessionDB) -> None:

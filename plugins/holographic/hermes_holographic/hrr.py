@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 Phases: TypeAlias = NDArray[np.uint8]
 
-ENCODER = "phase8-shake256-1"
+ENCODER = "phase8-shake256-2"
 """Names how text becomes a vector. Stored beside each vector; one made by another encoder is made anew when met."""
 
 SIGMAS = 5.0
