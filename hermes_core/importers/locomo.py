@@ -13,13 +13,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hermes_core.errors import ImportFailed
+from hermes_core.importers.fields import digest
 from hermes_core.importers.values import ImportedMessage, ImportedSession, ImportedTurn
 
 SOURCE = "locomo"
 SECONDS_BETWEEN_LINES = 1.0
 """The file dates a session, not a line; a second apart keeps the lines in order."""
 
-_SESSION_KEY = re.compile(r"session_(\d+)")
+_SESSION_KEY = re.compile(r"session_(\d{1,9})")
 _TIMES = ("%I:%M %p on %d %B, %Y", "%I:%M %p on %d %B %Y", "%d %B, %Y", "%d %B %Y")
 
 
@@ -59,15 +60,17 @@ def parse_time(text: str) -> float | None:
 
 def _sessions(sample: Mapping[str, Any]) -> Iterator[ImportedSession]:
     conversation = sample["conversation"]
-    sample_id = str(sample.get("sample_id", "conversation"))
-    numbers = sorted(
-        int(match[1])
+    sessions = sorted(
+        (int(match[1]), match[1], lines)
         for key, lines in conversation.items()
         if (match := _SESSION_KEY.fullmatch(key)) and isinstance(lines, list)
     )
-    for number in numbers:
+    # Without an id what it begins with tells it apart, and stays when it grows.
+    begins = [conversation["speaker_a"], conversation["speaker_b"], [lines[:1] for *_, lines in sessions[:1]]]
+    sample_id = str(sample.get("sample_id") or digest(begins))
+    for _, number, lines in sessions:
         started = parse_time(str(conversation.get(f"session_{number}_date_time", "")))
-        messages = _messages(conversation, conversation[f"session_{number}"], started)
+        messages = _messages(conversation, lines, started)
         yield ImportedSession(
             id=f"locomo-{sample_id}-session-{number}",
             source=SOURCE,

@@ -58,6 +58,25 @@ def test_a_session_that_the_other_one_opens_begins_with_the_assistant() -> None:
     assert [m.role for m in second.turns[0].messages] == ["assistant"]
 
 
+def test_conversations_without_an_id_stay_apart_and_keep_theirs_while_they_grow() -> None:
+    one, two = sample(), sample(session_1=[{"speaker": "Ada", "dia_id": "D1:1", "text": "Of zebras"}])
+    del one["sample_id"], two["sample_id"]
+    first, _, other, _ = (session.id for session in read_locomo([one, two]))
+    one["conversation"]["session_1"].append({"speaker": "Ben", "text": "And more"})
+
+    assert first == read_locomo(one)[0].id != other
+
+
+def test_sessions_are_known_by_their_number_however_it_is_written() -> None:
+    line = {"speaker": "Ada", "text": "Hi"}
+    times = {"session_04_date_time": "1:00 pm on 9 June, 2023"}
+    odd = {"session_04": [line], f"session_{'9' * 5000}": [line], **times}
+    sessions = read_locomo(sample(**odd))
+
+    assert [session.id for session in sessions][2:] == ["locomo-talk-1-session-04"]
+    assert sessions[2].started_at is not None
+
+
 @pytest.mark.parametrize("data", [None, [], {}, "text", [1], [{"conversation": {}}], {"messages": []}])
 def test_what_is_not_of_this_format_is_refused(data: object) -> None:
     with pytest.raises(ImportFailed, match="not a LoCoMo file"):
