@@ -63,9 +63,13 @@ def _session(item: Mapping[str, Any], where: str) -> ImportedSession:
     else:
         raise expected(where, "'messages' or 'mapping'", sorted(item))
     own_id = read_text(item.get("conversation_id") or item.get("id"), f"{where}, id")
+    if source == "openai" or not own_id:
+        # Two files may both call a conversation "1": what it begins with tells them apart, and stays when it grows.
+        begins = messages[:1] if own_id else messages
+        own_id = "-".join(filter(None, (own_id, digest([[m.role, m.content] for m in begins]))))
     started = read_time(item.get("create_time") or item.get("created_at"), f"{where}, create_time")
     return ImportedSession(
-        id=f"{source}-{own_id or digest([[m.role, m.content] for m in messages])}",
+        id=f"{source}-{own_id}",
         source=source,
         title=read_text(item.get("title"), f"{where}, title"),
         started_at=started or next((m.timestamp for m in messages if m.timestamp is not None), None),

@@ -132,6 +132,13 @@ def test_a_conversation_that_is_twice_in_a_file_comes_in_once(
     assert stored(hermes_home, tmp_path, first, later) == said(later[1:])
 
 
+def test_two_files_that_number_their_conversations_alike_both_come_in(
+    hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    one, two = [chat("1", ["I moved to Lisbon", "Nice"])], [chat("1", ["Walnuts make me ill", "Oh"])]
+    assert stored(hermes_home, tmp_path, one, two, one, two) == said([*one, *two])
+
+
 TALKS = st.lists(
     st.tuples(
         st.lists(st.sampled_from("ab"), min_size=1, max_size=4),
