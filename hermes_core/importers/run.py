@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 from hermes_core.contract.values import Message, Session
 from hermes_core.importers.again import as_known
+from hermes_core.importers.fields import digest
 from hermes_core.importers.skipped import Skip
 from hermes_core.importers.values import ImportedMessage, ImportedTurn, StreamedSession
 from hermes_core.memory import Memory
-from hermes_core.sessions.records import turn_ref
+from hermes_core.sessions.records import storable, turn_ref
 
 PLATFORM = "import"
 
@@ -82,8 +83,13 @@ def _turn_id(memory: Memory, session: Session, turn: ImportedTurn, index: int) -
     """Made from the turn's name, or from its place; unless another one stood there, on a branch that was left since."""
     turn_id = _id(session, turn.id or str(index))
     first = turn.messages[0].ref
-    if turn.id or not first or not memory.sessions.has_turn(turn_id):
+    if turn.id or not memory.sessions.has_turn(turn_id):
         return turn_id
+    if not first:
+        said = [(m.role, storable(m.content)) for m in turn.messages]
+        there = memory.sessions.said_in_turn(turn_id)
+        alike = all(one == other for one, other in zip(said, there, strict=False))
+        return turn_id if alike else _id(session, f"{index} {digest(said)}")
     by_ref = _id(session, f"ref {first}")
     known = memory.sessions.has_message(session.id, first) and not memory.sessions.has_turn(by_ref)
     return turn_id if known else by_ref
@@ -111,7 +117,7 @@ def _import_rest(memory: Memory, session: Session, turn: ImportedTurn, turn_id: 
 
     The provider has had its turn, and is not told of it a second time.
     """
-    stored = memory.sessions.turn_size(turn_id)
+    stored = len(memory.sessions.said_in_turn(turn_id))
     rest = 0
     for number, m in enumerate(turn.messages):
         # What has no name of its own is known by its place in the turn.

@@ -188,11 +188,11 @@ class SessionDB(SessionRows):
         """Whether this turn was stored, also if it was taken back since."""
         return self._database.execute("SELECT 1 FROM turns WHERE id = ?", (turn_id,)).fetchone() is not None
 
-    def turn_size(self, turn_id: str) -> int:
-        """How many messages were stored with a turn, also if it was taken back since; 0 when it is not here."""
-        sql = """SELECT count(m.id) FROM turns t JOIN messages m ON m.session_key = t.session_key
-                 AND m.id BETWEEN t.first_message_id AND t.last_message_id WHERE t.id = ?"""
-        return int(self._database.execute(sql, (turn_id,)).fetchone()[0])
+    def said_in_turn(self, turn_id: str) -> list[tuple[str, str]]:
+        """Role and text of each message stored with a turn, also if it was taken back since; none when it is not here."""
+        sql = """SELECT m.role, m.content FROM turns t JOIN messages m ON m.session_key = t.session_key
+                 AND m.id BETWEEN t.first_message_id AND t.last_message_id WHERE t.id = ? ORDER BY m.id"""
+        return [(row[0], row[1]) for row in self._database.execute(sql, (turn_id,))]
 
     def has_message(self, session_id: str, ref: str) -> bool:
         """Whether the session holds a message with this `ref`, also if it was taken back since."""

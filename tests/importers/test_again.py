@@ -139,6 +139,14 @@ def test_two_files_that_number_their_conversations_alike_both_come_in(
     assert stored(hermes_home, tmp_path, one, two, one, two) == said([*one, *two])
 
 
+def test_what_stands_in_the_place_of_something_else_is_brought_in(
+    hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    one, two = chat("1", ["Hi", "Hello!", "Tiles?", "Yes"]), chat("1", ["Hi", "Hey!", "Walnuts?", "No"])
+    (found,) = stored(hermes_home, tmp_path, [one], [two], [one], [two])
+    assert found == tuple(m["content"] for chat in (one, two) for m in chat["messages"])
+
+
 TALKS = st.lists(
     st.tuples(
         st.lists(st.sampled_from("ab"), min_size=1, max_size=4),
