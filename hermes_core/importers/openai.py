@@ -30,11 +30,11 @@ _NOT_SAID = frozenset({"thoughts", "reasoning_recap", "user_editable_context", "
 def stream_openai(values: Iterable[Any], skipped: Skipped) -> Iterator[StreamedSession]:
     """Every conversation among these values, in their order; those without a word are left out.
 
-    One that can't be read is a fault.
+    One that can't be read is a fault; of a ChatGPT export, whose files nobody mends, so is a single message.
     """
     for index, item in enumerate(_conversations(values), 1):
         try:
-            session = _session(read_object(item, f"conversation {index}"), f"conversation {index}")
+            session = _session(read_object(item, f"conversation {index}"), f"conversation {index}", skipped)
         except ImportFailed as exc:
             skipped.fault(exc)
             continue
@@ -55,9 +55,9 @@ def _conversations(values: Iterable[Any]) -> Iterator[Any]:
         yield from rest
 
 
-def _session(item: Mapping[str, Any], where: str) -> ImportedSession:
+def _session(item: Mapping[str, Any], where: str, skipped: Skipped) -> ImportedSession:
     if "mapping" in item:
-        source, messages = "chatgpt", list(_branch_messages(item, where))
+        source, messages = "chatgpt", list(_branch_messages(item, where, skipped))
     elif "messages" in item:
         source, messages = "openai", list(_listed_messages(item["messages"], where))
     else:
@@ -101,15 +101,17 @@ def _listed_messages(value: object, where: str) -> Iterator[ImportedMessage]:
         )
 
 
-def _branch_messages(item: Mapping[str, Any], where: str) -> Iterator[ImportedMessage]:
+def _branch_messages(item: Mapping[str, Any], where: str, skipped: Skipped) -> Iterator[ImportedMessage]:
     for node_id, node in _branch(item, where):
         if node.get("message") is None:
             continue
-        place = f"{where}, node {node_id}"
-        message = read_object(node["message"], place)
-        found = _said(message, place)
-        if found is not None:
-            yield found
+        try:
+            found = _said(node["message"], f"{where}, node {node_id}")
+        except ImportFailed as exc:
+            skipped.fault(exc)
+        else:
+            if found is not None:
+                yield found
 
 
 def _branch(item: Mapping[str, Any], where: str) -> list[tuple[str, Mapping[str, Any]]]:
@@ -137,8 +139,9 @@ def _newest_leaf(nodes: Mapping[str, Any]) -> str | None:
     return leaves[-1] if leaves else None
 
 
-def _said(message: Mapping[str, Any], where: str) -> ImportedMessage | None:
+def _said(told: object, where: str) -> ImportedMessage | None:
     """What one node says to the person, to a tool or for one; None for instructions, reasoning and what was hidden."""
+    message = read_object(told, where)
     author = read_object(message.get("author"), f"{where}, author")
     role = read_role(author.get("role"), f"{where}, role")
     content = read_object(message.get("content"), f"{where}, content")

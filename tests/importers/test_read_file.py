@@ -216,6 +216,25 @@ def test_of_a_chatgpt_tree_the_branch_on_screen_is_read() -> None:
     assert said(newest) == said(session)
 
 
+def test_a_message_of_chatgpt_that_can_not_be_read_costs_that_message_only() -> None:
+    mapping = {
+        "u": node("user", "hi", None),
+        "odd": node("critic", "hm", "u"),
+        "empty": {"parent": "odd", "message": {"author": {"role": "assistant"}, "content": None}},
+        "late": node("assistant", "when", "empty", create_time="soon"),
+        "end": node("assistant", "hello", "late"),
+    }
+    skipped = Skipped()
+    ((_, turns),) = stream_openai([{"id": "c", "mapping": mapping, "current_node": "end"}], skipped)
+
+    assert [m.content for turn in turns for m in turn.messages] == ["hi", "hello"]
+    assert [(skip.first, skip.fault) for skip in skipped.all()] == [
+        ("conversation 1, node odd, role", True),
+        ("conversation 1, node empty, content", True),
+        ("conversation 1, node late, create_time", True),
+    ]
+
+
 def test_a_tree_that_is_none_is_refused() -> None:
     mapping = {"a": node("user", "x", "b"), "b": node("assistant", "y", "a")}
     with pytest.raises(ImportFailed, match="its own ancestor"):
