@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hermes_core.cli import home_of
 from hermes_core.cli.output import finish, json_option, print_json
-from hermes_core.errors import ConfigError
+from hermes_core.errors import ConfigError, ImportFailed
 from hermes_core.importers import FORMATS, Skip, Skipped, stream_file
 from hermes_core.importers.detect import Format
 from hermes_core.importers.run import Imported, import_sessions
@@ -47,11 +47,13 @@ def import_command(ctx: click.Context, file: Path, file_format: Format, as_json:
     sessions = stream_file(_regular(ctx, file), file_format, skipped)
     # Read before memory is opened: of a file that is none, nothing is made.
     first = next(sessions, None)
+    broken: list[str] = []
+    whole = _until_broken(sessions if first is None else chain([first], sessions), broken)
     with open_memory(home_of(ctx)) as memory:
-        done = import_with_progress(memory, sessions if first is None else chain([first], sessions))
+        done = import_with_progress(memory, whole)
         build_with_progress(memory)
         delivered = memory.flush(timeout=60)
-        problems = memory.problems()
+        problems = broken + memory.problems()
     done = replace(done, skipped=tuple(skipped.all()))
     problems += [_told(skip) for skip in done.skipped if skip.fault]
     if as_json:
@@ -78,6 +80,14 @@ def _regular(ctx: click.Context, file: Path) -> Path:
     with copy.open("wb") as whole, contextlib.ExitStack() as opened:
         shutil.copyfileobj(sys.stdin.buffer if dash else opened.enter_context(file.open("rb")), whole)
     return copy
+
+
+def _until_broken(sessions: Iterable[StreamedSession], broken: list[str]) -> Iterator[StreamedSession]:
+    """The sessions up to a place behind which the file can't be read, which is noted."""
+    try:
+        yield from sessions
+    except ImportFailed as exc:
+        broken.append(f"the file was read up to here: {exc}")
 
 
 def _told(skip: Skip) -> str:

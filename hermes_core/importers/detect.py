@@ -28,6 +28,9 @@ _SHAPES = (
     "conversations.json), LoCoMo (sessions with dia_id) and JSON Lines with session, role and content"
 )
 
+_ZIP = b"PK\x03\x04"
+"""How the exports of ChatGPT and others begin, as they come."""
+
 _LOOKED_AT = 20
 """Lines among which one must tell the format: tools begin their files with notes of their own."""
 
@@ -70,6 +73,8 @@ def _read(file: Path, wanted: Format, skipped: Skipped) -> Iterator[StreamedSess
     begins = first_sign(file)
     if not begins:
         raise ImportFailed("the file is empty", _SHAPES)
+    if begins.startswith(_ZIP):
+        raise ImportFailed("it is a ZIP archive", "unpack it, and import a file that it holds")
     if wanted == "hermes-agent" or begins == SQLITE:
         return read_hermes_agent(file, skipped)
     lines = _first_lines(file) if begins.startswith(b"{") else []

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,22 @@ def test_a_line_that_was_left_out_is_told_with_its_place(hermes: Any, tmp_path: 
     path = tmp_path / "chats.jsonl"
     path.write_text(f"{json.dumps(OPENAI)}\nnonsense\n")
     assert "1 x it is no JSON, expecting value (at line 2)" in hermes("import", path, code=3).stderr
+
+
+def test_a_file_that_is_cut_off_gives_what_was_whole_and_says_so(hermes: Any, tmp_path: Path) -> None:
+    path = tmp_path / "chats.json"
+    path.write_text(json.dumps([OPENAI, {"id": "other", **OPENAI}])[:-20])
+    done = hermes("import", path, code=3)
+    assert done.stdout.startswith("1 turns (2 messages) of 1 sessions imported\n")
+    assert "read up to here: " in done.stderr
+    assert "line 1: it is no JSON" in done.stderr
+
+
+def test_an_archive_is_to_be_unpacked(hermes: Any, tmp_path: Path) -> None:
+    path = tmp_path / "export.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("conversations.json", json.dumps([OPENAI]))
+    assert "unpack it" in hermes("import", path, code=1).stderr
 
 
 @pytest.mark.parametrize("words", [[], ["/no/such/file"], ["."]])
