@@ -111,6 +111,12 @@ def test_a_word_near_one_of_the_message_before_counts_for_the_answer(
     assert meaning.closeness(likeness.asked, []) == {}
 
 
+def test_of_a_pasted_document_only_the_beginning_is_read() -> None:
+    begun, whole = dense.encoder().read(["a cat", "a cat" + " " * dense.MOST_READ + "and a dog"])
+
+    assert (whole.whole == begun.whole).all()
+
+
 def test_names_and_words_that_tell_nothing_are_not_compared(opened: Callable[[], SessionDB]) -> None:
     meaning = meaning_of(filled(opened()))
     without, with_name = meaning.likeness("Did Ann fly?", ["Ann", "fly"]), meaning.likeness("Did Ann fly?")
