@@ -9,6 +9,7 @@ import click
 
 from hermes_core.cli import Group, home_of
 from hermes_core.cli.output import console, json_option, moment, print_json, print_table, seconds_of
+from hermes_core.cli.recall import LONGEST
 from hermes_core.cli.upkeep import UPKEEP
 from hermes_core.errors import SessionError
 from hermes_core.kit.text import printable
@@ -76,7 +77,13 @@ def search(query: str, as_json: bool, since: datetime | None, until: datetime | 
         print_json(hits)
         return
     rows = [
-        (h.session_id, h.message_id, moment(h.timestamp), h.speaker or h.role, h.text or h.snippet)
+        (
+            h.session_id,
+            h.message_id,
+            moment(h.timestamp),
+            h.speaker or h.role,
+            h.text if 0 < len(h.text) <= LONGEST else h.snippet,
+        )
         for h in hits
     ]
     print_table("", ("session", "message", "when", "who", "text"), rows, "No message matches.")

@@ -49,6 +49,18 @@ def test_a_stored_time_that_no_calendar_holds_hides_nothing(
     assert "Momo" in hermes("recall", "What was the cat called in May 2024?").stdout
 
 
+def test_of_a_long_message_the_part_that_matched_is_shown(
+    hermes: Any, data: Any, hermes_home: HermesHome
+) -> None:
+    with contextlib.closing(SessionDB(hermes_home.state_db)) as db:
+        db.create_session("s")
+        db.append_message("s", "user", "so many words " * 1000 + "and a walnut")
+    shown = hermes("sessions", "search", "walnut").stdout
+    assert ">>>walnut<<<" in shown
+    assert len(shown) < 2000
+    assert data("sessions", "search", "walnut")[0]["text"].endswith("and a walnut")
+
+
 @pytest.mark.usefixtures("imported")
 def test_the_beginning_of_an_id_is_enough(hermes: Any) -> None:
     shown = hermes("sessions", "show", "jsonl-s1").stdout
