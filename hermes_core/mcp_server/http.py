@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
 import socket
@@ -19,6 +20,9 @@ from hermes_core.mcp_server.surface import MAX_INPUT, Surface
 HOST = "127.0.0.1"
 PATH = "/mcp"
 TOKEN_NAME = "MCP_TOKEN"
+PATIENCE = 1
+"""Seconds that calls under way have to end when the server is told to stop."""
+
 MAX_BODY = 8 * MAX_INPUT
 """Bytes of a request: the largest arguments, in any script and escaped."""
 
@@ -57,7 +61,13 @@ def serve_http(surface: Surface, listener: socket.socket, token: str) -> None:
     app = build_server(surface).streamable_http_app(
         streamable_http_path=PATH, host=HOST, json_response=True, max_request_body_size=MAX_BODY
     )
-    config = uvicorn.Config(TokenRequired(app, token), log_level="warning", access_log=False, ws="none")
+    config = uvicorn.Config(
+        TokenRequired(app, token),
+        log_level="warning",
+        access_log=False,
+        ws="none",
+        timeout_graceful_shutdown=PATIENCE,
+    )
     server = uvicorn.Server(config)
 
     async def serve() -> None:
@@ -83,7 +93,11 @@ class TokenRequired:
             )
             await refusal(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:  # the server was told to stop, and its patience is over
+            stopping = JSONResponse({"error": "the server is stopping"}, status_code=503)
+            await stopping(scope, receive, send)
 
     def _admits(self, scope: Scope) -> bool:
         given = [value for name, value in scope["headers"] if name == b"authorization"]

@@ -262,6 +262,23 @@ def test_a_server_that_is_told_to_stop_closes_its_memory(http_server: Server) ->
     assert (http_server.home.path / "shut.down").exists()
 
 
+def test_a_server_that_is_told_to_stop_does_not_wait_for_a_call_that_hangs(http_server: Server) -> None:
+    http_server.use_gated_provider()
+
+    async def talk(client: Client) -> None:
+        call = asyncio.create_task(client.call_tool("gated_wait", {"gate": "never"}))
+        await exists(http_server.home.path / "never.waiting")
+        (process,) = http_server.processes
+        process.terminate()
+        with pytest.raises(MCPError):
+            await call
+        assert await asyncio.to_thread(process.wait, 10) == 0
+        assert process.stderr
+        assert "Traceback" not in process.stderr.read()
+
+    http_server.talk(talk)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_server_on_standard_input_that_is_told_to_stop_closes_its_memory(
