@@ -10,6 +10,7 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from hermes_core.importers.fields import digest, read_content, read_role, read_t
 from hermes_core.importers.skipped import Skipped
 from hermes_core.importers.turns import each_turn
 from hermes_core.importers.values import ImportedMessage, ImportedSession, StreamedSession
+from hermes_core.sessions.records import Relation
 
 SOURCE = "hermes-agent"
 SQLITE = b"SQLite format 3\0"
@@ -104,7 +106,19 @@ def _sessions(connection: sqlite3.Connection, skipped: Skipped) -> Iterator[Stre
         if first is None:
             skipped.note("sessions without a word", f"session {row['id']}")
             continue
-        yield _head(row, first.messages[0].timestamp), chain([first], said)
+        parent = known.get(dict(row).get("parent_session_id"))
+        relation = _relation(dict(row), dict(parent)) if parent is not None else ""
+        yield replace(_head(row, first.messages[0].timestamp), relation=relation), chain([first], said)
+
+
+def _relation(child: Mapping[str, Any], parent: Mapping[str, Any]) -> Relation:
+    """How a session comes from its parent, as Hermes Agent tells it: by a mark of its own, else by the parent's end."""
+    marks, ended = _text(child.get("model_config")), _text(parent.get("end_reason"))
+    if child["source"] in _CONTEXTS or '"_delegate_from"' in marks:
+        return "delegation"
+    if ended.startswith("branch") or '"_branched_from"' in marks:
+        return "branch"
+    return "compression" if ended == "compression" else ""
 
 
 def _head(row: sqlite3.Row, first_at: float | None) -> ImportedSession:

@@ -53,6 +53,8 @@ def import_sessions(
             started_at=imported.started_at,
             **who,
         )
+        if imported.relation:  # filled in, since it is there now
+            memory.sessions.create_session(imported.id, relation=imported.relation)
         new = known = messages = 0
         seen: dict[str, int] = {}
         for index, told in enumerate(turns):

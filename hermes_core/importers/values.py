@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hermes_core.safety.fence import sanitize_context
+from hermes_core.sessions.records import Relation
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class ImportedSession:
 
     Of one that is `minted` the program that writes the file may give another one each time: so it is also known by what
     was said in it. `identity` are fields of the contract's `Session` that the file tells: platform, user_id, parent_id
-    and others.
+    and others; `relation` is how it comes from its parent.
     """
 
     id: str
@@ -55,6 +56,7 @@ class ImportedSession:
     turns: tuple[ImportedTurn, ...] = ()
     identity: Mapping[str, str] = field(default_factory=dict)
     minted: bool = False
+    relation: Relation = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", sanitize_context(self.title))

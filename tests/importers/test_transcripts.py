@@ -253,7 +253,8 @@ def test_a_subagent_of_codex_is_no_conversation(tmp_path: Path) -> None:
 SCHEMA = """
     CREATE TABLE schema_version (version INTEGER NOT NULL);
     CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT NOT NULL, user_id TEXT, chat_id TEXT, chat_type TEXT,
-        thread_id TEXT, parent_session_id TEXT, started_at REAL NOT NULL, ended_at REAL, end_reason TEXT, title TEXT);
+        thread_id TEXT, parent_session_id TEXT, started_at REAL NOT NULL, ended_at REAL, end_reason TEXT, title TEXT,
+        model_config TEXT);
     CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, role TEXT NOT NULL,
         content TEXT, tool_call_id TEXT, tool_calls TEXT, tool_name TEXT, timestamp REAL NOT NULL,
         active INTEGER NOT NULL DEFAULT 1, compacted INTEGER NOT NULL DEFAULT 0);
@@ -334,6 +335,32 @@ def test_sessions_of_two_users_stay_apart(peer: Peer, hermes_home: HermesHome) -
     assert [hit.text for hit in db.search("secret", user="telegram:1")] == ["the secret of user 1"]
     assert [hit.text for hit in db.search("secret", user="telegram/9")] == ["the secret of the group"]
     db.close()
+
+
+def test_what_went_on_after_a_compression_and_on_a_branch_is_in_the_list(
+    peer: Peer, hermes_home: HermesHome
+) -> None:
+    def child(session_id: str, parent_id: str, **more: Any) -> None:
+        peer.session(session_id, parent_session_id=parent_id, started_at=300.0, **more)
+        peer.message(session_id, "user", f"said in {session_id}", timestamp=300.0)
+
+    for session_id, reason in (("long", "compression"), ("forked", "branched"), ("open", None)):
+        peer.session(session_id, ended_at=None if reason is None else 200.0, end_reason=reason)
+        peer.message(session_id, "user", f"said in {session_id}")
+    child("longer", "long")
+    child("branch", "forked")
+    child("marked", "open", model_config='{"_branched_from": "open"}')
+    child("sub", "long", source="subagent")
+    child("helper", "long", model_config='{"_delegate_from": "long"}')
+    child("odd", "long", model_config='["no object"]')
+    with open_memory(hermes_home) as memory:
+        import_sessions(memory, stream_file(peer.path))
+        listed = {one.session.id.removeprefix("hermes-agent-") for one in memory.sessions.list_sessions()}
+        assert listed == {"longer", "odd", "forked", "branch", "open", "marked"}
+        assert memory.sessions.compression_tip("hermes-agent-long") in (
+            "hermes-agent-longer",
+            "hermes-agent-odd",
+        )
 
 
 def test_what_was_imported_as_the_homes_own_becomes_the_chats_by_a_second_import(
