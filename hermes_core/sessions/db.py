@@ -190,7 +190,8 @@ class SessionDB(SessionRows):
 
     def said_in_turn(self, turn_id: str) -> list[tuple[str, str]]:
         """Role and text of each message stored with a turn, also if it was taken back since; none when it is not here."""
-        sql = """SELECT m.role, m.content FROM turns t JOIN messages m ON m.session_key = t.session_key
+        # The plus: by their ids, not through the whole session.
+        sql = """SELECT m.role, m.content FROM turns t JOIN messages m ON +m.session_key = t.session_key
                  AND m.id BETWEEN t.first_message_id AND t.last_message_id WHERE t.id = ? ORDER BY m.id"""
         return [(row[0], row[1]) for row in self._database.execute(sql, (turn_id,))]
 

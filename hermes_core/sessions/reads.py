@@ -80,7 +80,8 @@ def completed(
 def _completed(database: Database, row: sqlite3.Row) -> CompletedTurn:
     with database.sound():
         found = database.execute(
-            f"{MESSAGES} WHERE m.session_key = ? AND m.state < 2 AND m.id BETWEEN ? AND ? ORDER BY m.id",
+            # The plus: by their ids, not through the whole session.
+            f"{MESSAGES} WHERE +m.session_key = ? AND m.state < 2 AND m.id BETWEEN ? AND ? ORDER BY m.id",
             (row["session_key"], row["first_message_id"], row["last_message_id"]),
         )
         turn = records.turn_of(row, [records.message_of(message) for message in found])

@@ -108,7 +108,8 @@ def append_turn(
     if known["session_key"] != key:
         raise SessionError(f"turn {turn_id!r} belongs to another session", "mint an id for each turn")
     rows = connection.execute(
-        "SELECT id FROM messages WHERE session_key = ? AND id BETWEEN ? AND ? ORDER BY id",
+        # The plus: by their ids, not through the whole session.
+        "SELECT id FROM messages WHERE +session_key = ? AND id BETWEEN ? AND ? ORDER BY id",
         (key, known["first_message_id"], known["last_message_id"]),
     )
     return [row[0] for row in rows]

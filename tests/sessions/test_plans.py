@@ -84,6 +84,25 @@ def steps(db: SessionDB, search: Callable[[], object]) -> int:
     return counted
 
 
+def test_the_messages_of_a_turn_are_read_without_walking_through_its_session(db: SessionDB) -> None:
+    def turn(number: int) -> None:
+        said = {"role": "user", "content": "kumquat"}
+        assert db.said_in_turn(f"t{number}") == [("user", "kumquat")]
+        assert len(db.append_turn("s", [said], f"t{number}", 1)) == 1
+        assert len(list(db.complete_turns(number))) == 1
+
+    def say(first: int, last: int) -> None:
+        for number in range(first, last):
+            db.append_turn("s", [{"role": "user", "content": "kumquat"}], f"t{number}", number + 1)
+
+    db.create_session("s")
+    say(0, 10)
+    few = steps(db, lambda: turn(9))
+    with db.transaction():
+        say(10, 1000)
+    assert steps(db, lambda: turn(999)) <= few + 1
+
+
 def test_a_search_for_one_user_does_not_walk_through_what_others_said(db: SessionDB) -> None:
     def own() -> None:
         for query in ("kumquat tree", "kumquat AND tree", "部"):
