@@ -12,12 +12,14 @@ from typing import Annotated, Any, Literal
 from hermes_core.contract.values import MemoryTarget, Session, ToolCall
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import HermesError
-from hermes_core.kit.text import storable
+from hermes_core.kit.text import clip, storable
 from hermes_core.kit.tools import Range, ToolBox, tool
 from hermes_core.mcp_server.definition import Definition
 from hermes_core.memory import Memory
+from hermes_core.recalled import Recalled
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
+from hermes_core.sessions.tool import LEAST_CONTENT, MAX_ANSWER
 
 log = logging.getLogger(__name__)
 
@@ -141,10 +143,11 @@ class _Reading:
     ) -> dict[str, Any]:
         """The results by source, with what did not work."""
         report = self._memory.recall(query, limit=limit, session=session)
+        share = max(MAX_ANSWER // max(len(report.results), 1), LEAST_CONTENT)
         results = [
             {
                 "source": result.source,
-                "text": sanitize_context(result.text),
+                "text": sanitize_context(self._cut(result, query, share)),
                 **({"when": result.when} if result.when else {}),
                 **({"speaker": result.speaker} if result.speaker else {}),
                 **({"session_id": result.session_id} if result.session_id else {}),
@@ -153,6 +156,13 @@ class _Reading:
             for result in report.results
         ]
         return {"results": results, **({"problems": list(report.problems)} if report.problems else {})}
+
+    def _cut(self, result: Recalled, query: str, most: int) -> str:
+        """The text of a result; of a long message the part that answers, around which `session_search` reads on."""
+        part = ""
+        if len(result.text) > most and result.source == "sessions" and result.message_id is not None:
+            part = self._memory.sessions.snippet_of(result.message_id, query)
+        return clip(part or result.text, most)
 
 
 def shown_entries(store: MemoryStore, target: MemoryTarget) -> dict[str, Any]:

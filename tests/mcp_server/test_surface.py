@@ -89,6 +89,17 @@ def test_recalled_text_can_not_pass_as_a_fence(surface: Surface, memory: Memory)
     assert "memory-context" not in surface.call("recall", {"query": "tea"}).text
 
 
+def test_of_a_huge_message_recall_shows_the_part_that_answers(surface: Surface, memory: Memory) -> None:
+    session = memory.start_session("s1")
+    memory.end_turn(session, "many words " * 50_000 + "and a walnut", "all of them " * 50_000)
+    memory.end_turn(session, "A walnut a day", "ok")
+    answer = surface.call("recall", {"query": "walnut"}).text
+    texts = [result["text"] for result in json.loads(answer)["results"]]
+    assert len(answer) < 60_000
+    assert "A walnut a day" in texts
+    assert any(text.endswith(">>>walnut<<<") for text in texts)
+
+
 def test_a_damaged_session_store_costs_a_client_only_past_sessions(hermes_home: HermesHome) -> None:
     hermes_home.path.mkdir()
     hermes_home.state_db.write_bytes(b"garbage" * 1000)
