@@ -91,7 +91,7 @@ def _window(text: str, spans: Sequence[tuple[int, int]]) -> str:
         starts, near = [at for at, _ in spans], _AROUND - _BEFORE
         first = max(starts, key=lambda at: bisect_left(starts, at + near) - bisect_left(starts, at))
         start = max(first - _BEFORE, 0)
-        start = text.rfind(" ", start, first) + 1 or start if start else 0
+        start = text.find(" ", start, first) + 1 or start if start else 0
         end = min(start + _AROUND, len(text))
     parts, at = ["..." if start else ""], start
     for begin, stop in spans:

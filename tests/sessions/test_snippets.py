@@ -30,7 +30,7 @@ def test_words_are_marked_in_the_form_in_which_they_stand(
 def test_of_a_long_message_the_part_with_most_of_the_question_is_shown(db: SessionDB) -> None:
     message = db.append_message("s1", "user", f"walnut {LONG} the walnut table wants oil {LONG} table")
     snippet = db.snippet_of(message, "walnut table oil")
-    assert ">>>walnut<<< >>>table<<< wants >>>oil<<<" in snippet
+    assert "dolor sit amet  the >>>walnut<<< >>>table<<< wants >>>oil<<<" in snippet
     assert snippet.startswith("...")
     assert snippet.endswith("...")
     assert len(snippet) < 300
