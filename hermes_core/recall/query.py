@@ -28,6 +28,12 @@ Operator = Literal["AND", "OR", "NOT"]
 
 _PIECE = re.compile(r'"([^"]+)"|“([^”]+)”|(\()|(\))|([^\s"“”()]+)')
 _SIGN = re.compile(rf"[^\w\s'’{MARKS}]")
+_PARTED = {
+    unicodedata.normalize("NFC", letter): letter
+    for letter in "\u0958\u0959\u095a\u095b\u095c\u095d\u095e\u095f\u09dc\u09dd\u09df\u0a33\u0a36\u0a59\u0a5a\u0a5b\u0a5e"
+}
+"""Letters of Hindi, Bengali and Panjabi that people write as one character or two, and that `fold` makes two."""
+
 _SHAPES: tuple[tuple[Shape, re.Pattern[str]], ...] = (
     (
         "when",
@@ -156,9 +162,11 @@ def _terms(text: str, named: frozenset[str], every: bool = False) -> list[Term]:
 
 
 def _forms(word: str) -> tuple[str, ...]:
-    """Other spellings: irregular forms, and plain letters for full-width ones and ligatures."""
-    plain = unicodedata.normalize("NFKC", word)
-    return plain_forms(word) + ((plain,) if plain != word else ())
+    """Other spellings: irregular forms, plain letters for full-width ones and ligatures, and letters that `fold` parts."""
+    plain, joined = unicodedata.normalize("NFKC", word), word
+    for parts, letter in _PARTED.items():
+        joined = joined.replace(parts, letter)
+    return plain_forms(word) + tuple(form for form in (plain, joined) if form != word)
 
 
 def _without_operators(text: str) -> str:

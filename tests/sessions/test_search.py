@@ -35,6 +35,8 @@ CORPUS = [
     "İzmir'e yarın gidiyoruz",
     "Ẹ̀kọ́ yorùbá bẹ̀rẹ̀ l\u0301ọ́la",
     "मैंने दिल्ली में साइकिल खरीदी",
+    "लम्बी स\u095cक",
+    "छोटा ल\u0921\u093cका",
 ]
 
 
@@ -104,6 +106,9 @@ def corpus(db: SessionDB) -> SessionDB:
         ("दिल्ली", 23),
         ('"दिल्ली में"', 23),
         ("साइ*", 23),
+        ("स\u095cक", 24),
+        ("स\u0921\u093cक", 24),
+        ("ल\u095cका", 25),
     ],
 )
 def test_a_question_with_any_punctuation_in_any_script_finds_it(
