@@ -10,8 +10,7 @@ import click
 from hermes_core.cli import Group, home_of
 from hermes_core.cli.output import console, json_option, moment, print_json, print_table, seconds_of
 from hermes_core.cli.recall import LONGEST
-from hermes_core.cli.upkeep import UPKEEP
-from hermes_core.errors import SessionError
+from hermes_core.cli.upkeep import UPKEEP, session_named
 from hermes_core.kit.text import printable
 from hermes_core.memory import open_memory
 
@@ -96,10 +95,7 @@ def search(query: str, as_json: bool, since: datetime | None, until: datetime | 
 def show(ctx: click.Context, session_id: str, as_json: bool) -> None:
     """Print the messages of SESSION_ID; the beginning of an id, or a title, is enough when it is unique."""
     with open_memory(home_of(ctx), provider="") as memory:
-        session = memory.sessions.find_session(session_id)
-        if session is None:
-            raise SessionError(f"no session has the id {session_id!r}", "hermes sessions list shows them")
-        messages = memory.sessions.get_messages(session.id)
+        messages = memory.sessions.get_messages(session_named(memory.sessions, session_id).id)
     if as_json:
         print_json(messages)
         return

@@ -17,6 +17,7 @@ from hermes_core.errors import SessionError
 from hermes_core.kit.text import printable
 from hermes_core.memory import Memory, open_memory
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.records import StoredSession
 from hermes_core.sessions.repair import repair as repair_store
 
 DAY = 86_400.0
@@ -158,13 +159,21 @@ def delete(ctx: click.Context, session_id: str, dry_run: bool, yes: bool, as_jso
     too; what the provider took is in the provider's hands.
     """
     with open_memory(home_of(ctx), provider="") as memory:
-        session = memory.sessions.find_session(session_id)
-        if session is None:
-            raise SessionError(f"no session has the id {session_id!r}", "hermes sessions list shows them")
-        doomed = sorted(memory.sessions.lineage(session.id))
+        doomed = sorted(memory.sessions.lineage(session_named(memory.sessions, session_id).id))
         if not (dry_run or yes):
             _ask(memory.sessions, doomed)
         _delete(memory, doomed, dry_run=dry_run, as_json=as_json)
+
+
+def session_named(db: SessionDB, text: str) -> StoredSession:
+    """The session that a person means. Raises `SessionError` where that is none, or might be several."""
+    session = db.find_session(text)
+    if session is None:
+        raise SessionError(
+            f"there is no session {text!r}",
+            "list them with `hermes sessions list`; a part of an id must begin no other",
+        )
+    return session
 
 
 UPKEEP = (check, repair, rebuild, vacuum, prune, delete)

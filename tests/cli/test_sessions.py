@@ -65,10 +65,10 @@ def test_of_a_long_message_the_part_that_matched_is_shown(
 def test_the_beginning_of_an_id_is_enough(hermes: Any) -> None:
     shown = hermes("sessions", "show", "jsonl-s1").stdout
     assert "Ana\nMy cat is called Momo\n\n" in shown
-    assert (
-        "no session has the id 'nope'; hermes sessions list shows them"
-        in hermes("sessions", "show", "nope", code=1).stderr
-    )
+    for text in ("nope", "jsonl-s"):
+        told = f"there is no session {text!r}; list them with `hermes sessions list`; a part of an id must begin no"
+        assert told in hermes("sessions", "show", text, code=1).stderr
+        assert told in hermes("sessions", "delete", text, code=1).stderr
 
 
 @pytest.mark.usefixtures("imported")

@@ -118,7 +118,7 @@ def test_delete_takes_one_conversation_whole(home: HermesHome) -> None:
 
     assert hermes(home, "delete", "old-c", "--yes").output.startswith("2 session(s) deleted")
     assert ids(home) == {"long", "long-tip", "new"}
-    assert "no session has the id 'old'" in hermes(home, "delete", "old", "--yes").output
+    assert "there is no session 'old'" in hermes(home, "delete", "old", "--yes").output
 
 
 def test_prune_needs_to_be_told_how_old(home: HermesHome) -> None:
