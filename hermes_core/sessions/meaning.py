@@ -237,8 +237,10 @@ class Meaning:
 
     def likeness(self, question: str, names: Collection[str] = ()) -> Likeness | None:
         """How like `question` all messages are, its words without these `names`; None when none is near it, too many
-        have no vector yet, or the model can't be run.
+        have no vector yet, or the model can't be run or can't read it.
         """
+        if not dense.reads(question):
+            return None
         if self._behind():
             self.wake()
             if self._done() < READ * self._last():

@@ -99,6 +99,25 @@ def test_what_nobody_spoke_of_is_not_found_by_meaning(opened: Callable[[], Sessi
     assert filled(opened()).search("asdfghjkl") == []
 
 
+@pytest.mark.parametrize("question", ["弟は何が怖いですか？", "docker 部署失败", "भाई"])
+def test_a_question_that_the_model_can_not_read_is_answered_by_words_alone(
+    opened: Callable[[], SessionDB], tmp_path: Path, question: str
+) -> None:
+    said = ["弟は犬が怖いです。", "服务器部署失败了。", "भाई को कुत्तों से डर लगता है।"]
+    by_words = SessionDB(tmp_path / "words.db")
+    found = []
+    for db in (by_words, filled(opened())):
+        db.create_session("other")
+        for text in said:
+            db.append_message("other", "user", text)
+        if db.meaning:
+            db.meaning.build()
+        found.append([hit.text for hit in db.search(question) if hit.text in said])
+    by_words.close()
+    assert found[0] == found[1]
+    assert meaning_of(db).likeness(question) is None
+
+
 def test_a_word_near_one_of_the_message_before_counts_for_the_answer(
     opened: Callable[[], SessionDB],
 ) -> None:
