@@ -367,10 +367,10 @@ class Memory:
         return self.manager.flush(timeout)
 
     def close(self, timeout: float = 15.0) -> None:
-        """Shut the providers down and close the databases, at the latest when the program ends. What was not sent
-        stays in the outbox.
-        """
+        """Shut down and close all, at the latest when the program ends. What was not sent stays in the outbox."""
         at_exit.forget(self)
+        self.sessions.hurry()
+        self.manager.outbox.hurry()
         if self._taken and not self.manager.closed:
             self._read("past sessions", partial(recover, self.sessions, self.manager, self._external), None)
         self.manager.shutdown_all(timeout)

@@ -14,7 +14,8 @@ from hermes_core.health.files import holder, stopping
 from hermes_core.health.finding import Finding, failed
 from hermes_core.home import HermesHome
 from hermes_core.sessions.db import SessionDB
-from hermes_core.storage.sqlite import Database, translated_errors
+from hermes_core.storage.faults import translated_errors
+from hermes_core.storage.sqlite import Database
 
 PATIENCE = 2.0
 """Seconds that a probe waits for a lock; a turn waits longer, and a writer of ours holds it for milliseconds."""

@@ -347,6 +347,7 @@ class MemoryManager:
                 return
             self._shut_down = True
         until = time.monotonic() + timeout
+        self.outbox.hurry()
         try:
             self._writes.flush_at_end(timeout / 5)
         except sqlite3.Error as exc:

@@ -358,6 +358,10 @@ class Outbox:
         names = [row[0] for row in self._ask("SELECT DISTINCT provider FROM rows ORDER BY provider")]
         return {name: self.backlog(name) for name in names}
 
+    def hurry(self) -> None:
+        """Wait for other processes only shortly from now on: the program ends."""
+        self._db.hurry()
+
     def close(self) -> None:
         """Close the file; what waits is there at the next start."""
         self._db.close()

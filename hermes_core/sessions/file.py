@@ -67,6 +67,10 @@ class SessionFile:
         self._zone = zone or datetime.now().astimezone().tzinfo
         self.meaning = Meaning(self._database) if semantic and not read_only and dense.installed() else None
 
+    def hurry(self) -> None:
+        """Wait for other processes only shortly from now on: the program ends."""
+        self._database.hurry()
+
     def close(self) -> None:
         """Close every connection to the file."""
         if self.meaning is not None:

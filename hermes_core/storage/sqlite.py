@@ -16,6 +16,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
+from hermes_core.storage.faults import RESTORE, file_errors, translated_errors
 from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, sync_folder
 from hermes_core.storage.files import file_system as file_system_of
 from hermes_core.storage.turns import Turns
@@ -25,11 +26,14 @@ log = logging.getLogger(__name__)
 MINIMUM_SQLITE = (3, 37, 0)
 """STRICT tables and the `unixepoch` of later code; Python 3.11 on every platform we know ships a newer one."""
 
-RESTORE = "it was left as it is: restore a backup, or move it away to begin anew"
-"""What to do about a damaged file, where its room has no better advice."""
-
 BUSY_TIMEOUT = 30.0
 """Seconds that a writer waits in line for another process. Transactions of ours last milliseconds."""
+
+IN_VAIN = 1 / 30
+"""Share of that time for who waited all of it in vain, until the file was free once: the other program hangs."""
+
+AT_THE_END = 1.0
+"""Seconds that a writer waits in line when its program ends."""
 
 JournalMode = Literal["auto", "wal", "delete"]
 Synchronous = Literal["NORMAL", "FULL"]
@@ -49,10 +53,11 @@ _of_parent: set[str] = set()
 
 
 class _Held:
-    """A thread's connection; closed with the thread that it belongs to."""
+    """A thread's connection, which waits `patience` seconds for others; closed with the thread that it belongs to."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, patience: float) -> None:
         self.connection = connection
+        self.patience = patience
         self.thread = threading.get_ident()
         self.closed = False
 
@@ -120,7 +125,7 @@ class Database:
         self._synchronous = synchronous
         self._secure_delete = secure_delete
         self._read_only = read_only
-        self._busy_timeout = busy_timeout
+        self._busy_timeout = self._patience = busy_timeout
         self._file_system = file_system
         self._repair = repair
         self._held_rows = held_rows
@@ -145,7 +150,7 @@ class Database:
             self._refuse_fork()
         held: _Held | None = getattr(self._local, "held", None)
         if held is not None and not held.closed:
-            if not self._closed:
+            if not self._closed or held.connection.in_transaction:
                 return held.connection
             held.close()
         with self._open_lock:
@@ -153,8 +158,12 @@ class Database:
                 raise DatabaseUnavailable(f"{str(self.path)!r} was closed", "open it again")
             if _of_parent and os.path.realpath(self.path) in _of_parent:
                 raise _opened_before_fork(self.path)
-            with translated_errors(self.path, self._repair), _file_errors(self.path):
-                held = _Held(self._connect())
+            with translated_errors(self.path, self._repair), file_errors(self.path):
+                try:
+                    held = _Held(self._connect(), self._patience)
+                except sqlite3.DatabaseError as exc:
+                    self._in_vain(exc)
+                    raise
             self._process = os.getpid()
             self._local.held = held
             self._all_held.add(held)
@@ -179,11 +188,17 @@ class Database:
             if connection.in_transaction:
                 yield connection
                 return
-            with self._turns.wait(self._busy_timeout) if self._turns else contextlib.nullcontext():
-                connection.execute("BEGIN IMMEDIATE")
+            with self._turns.wait(self._patience) if self._turns else contextlib.nullcontext(True) as in_time:
+                patience = self._patience if in_time else self._busy_timeout * IN_VAIN
+                self._wait_at_most(patience)
                 try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    self._patience = self._busy_timeout if in_time else patience
                     yield connection
                     connection.execute("COMMIT")
+                except sqlite3.DatabaseError as exc:
+                    self._in_vain(exc)
+                    raise
                 finally:
                     _roll_back(connection)
 
@@ -198,11 +213,18 @@ class Database:
             try:
                 if self._turns is None or connection.in_transaction:
                     return connection.execute(sql, parameters).rowcount
-                with self._turns.wait(self._busy_timeout):
+                with self._turns.wait(self._patience):
                     return connection.execute(sql, parameters).rowcount
             except sqlite3.DatabaseError as exc:
+                self._in_vain(exc)
+                self._wait_at_most(self._patience)
                 with translated_errors(self.path, self._repair):
                     raise exc
+
+    def hurry(self) -> None:
+        """Wait for other processes only shortly from now on: the program ends."""
+        self._busy_timeout = min(self._busy_timeout, AT_THE_END)
+        self._patience = min(self._patience, self._busy_timeout)
 
     def close(self) -> None:
         """Let nobody use the file any more; the write-ahead log is folded in by SQLite at the last connection.
@@ -212,8 +234,13 @@ class Database:
         """
         if self._forked:
             return
-        with self._open_lock, self._write_lock:
+        with contextlib.ExitStack() as taken:
+            free = [lock for lock in (self._open_lock, self._write_lock) if lock.acquire(timeout=AT_THE_END)]
+            for lock in free:
+                taken.callback(lock.release)
             self._closed = True
+            if len(free) < 2:
+                return  # a thread is in a transaction, or waits for one; what is its own is closed with it
             living = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
             for held in list(self._all_held):
                 if held.thread not in living:
@@ -225,7 +252,7 @@ class Database:
         """Copy the database, whole and consistent, to `target`, also while others write; an older copy is replaced at the end."""
         ensure_folder(target.parent)
         partial = target.with_name(f".{target.name}.partial")
-        with translated_errors(self.path, self._repair), _file_errors(target):
+        with translated_errors(self.path, self._repair), file_errors(target):
             partial.unlink(missing_ok=True)
             os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
             with contextlib.closing(sqlite3.connect(partial)) as copy:
@@ -254,6 +281,18 @@ class Database:
             what = str(exc) if fault == "ok" else fault
             raise DatabaseCorrupt(f"{str(self.path)!r} is damaged ({what})", self._repair) from exc
 
+    def _in_vain(self, exc: sqlite3.DatabaseError) -> None:
+        """Wait shortly the next time, if another process kept the file locked for all of this one."""
+        if "is locked" in str(exc):
+            self._patience = self._busy_timeout * IN_VAIN
+
+    def _wait_at_most(self, seconds: float) -> None:
+        """How long this thread's connection waits for other processes from now on."""
+        held: _Held | None = getattr(self._local, "held", None)
+        if held is not None and not held.closed and held.patience != seconds:
+            held.connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+            held.patience = seconds
+
     @property
     def _forked(self) -> bool:
         return self._process not in (0, os.getpid())
@@ -271,7 +310,7 @@ class Database:
         connection = sqlite3.connect(
             f"file:{quote(str(self.path))}?mode={'ro' if self._read_only else 'rw'}",
             uri=True,
-            timeout=self._busy_timeout,
+            timeout=self._patience,
             isolation_level=None,
             check_same_thread=False,
         )
@@ -336,7 +375,7 @@ class Database:
 
         SQLite never waits in line for this statement, so we do: two processes may make one file at the same time.
         """
-        until = time.monotonic() + self._busy_timeout
+        until = time.monotonic() + self._patience
         while True:
             try:
                 return str(connection.execute(f"PRAGMA journal_mode = {wanted}").fetchone()[0])
@@ -423,46 +462,6 @@ def pending(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> 
     except sqlite3.OperationalError:
         done = set()
     return [migration for migration in migrations if migration[0] not in done]
-
-
-@contextlib.contextmanager
-def translated_errors(path: Path, repair: str = RESTORE) -> Iterator[None]:
-    """Turn SQLite's errors about the file into ours, with what to do; errors in SQL pass as they are."""
-    try:
-        yield
-    except sqlite3.DatabaseError as exc:
-        text = str(exc).lower()
-        if any(sign in text for sign in _DAMAGED):
-            raise DatabaseCorrupt(f"{str(path)!r} is damaged ({exc})", repair) from exc
-        for sign, remedy in _UNAVAILABLE.items():
-            if sign in text:
-                raise DatabaseUnavailable(f"can't use {str(path)!r}: {exc}", remedy) from exc
-        raise
-
-
-@contextlib.contextmanager
-def _file_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the system about opening the file into ours."""
-    try:
-        yield
-    except OSError as exc:
-        raise DatabaseUnavailable(
-            f"can't open {str(path)!r}: {exc.strerror or exc}",
-            "check the folder's owner, mode and free space",
-        ) from exc
-
-
-# The last two: a size in the header that can't be, and a byte that made text no longer text.
-_DAMAGED = ("malformed", "not a database", "corrupt", "unsupported file format", "could not decode to utf-8")
-
-_UNAVAILABLE = {
-    "database or disk is full": "free disk space, then try again; nothing was written",
-    "disk i/o error": "check the disk; nothing was written",
-    "readonly database": "check the file's owner and mode",
-    "unable to open": "check that the folder exists and who owns it",
-    "database is locked": "another program holds the file: stop it, then try again",
-    "authorization denied": "check the file's owner and mode",
-}
 
 
 def _wal_refused(exc: sqlite3.OperationalError) -> bool:

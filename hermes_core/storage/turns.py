@@ -1,4 +1,4 @@
-"""Writers of one database take turns: who waits longest is next, as nearly as the system's locks allow.
+"""Writers of one database take turns, so that a busy one leaves room for the others.
 
 SQLite lets a writer that finds the file locked sleep, up to a tenth of a second, and try again; a busy process then
 keeps the others waiting for seconds. Here one waiter at a time watches the lock closely, and the others queue behind
@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 WATCH = 0.00005
 """Seconds between two looks of the one that is next; a transaction of ours lasts as long."""
 
+QUEUE = 0.0005
+"""Seconds between two looks of those behind it. They look, because the system's own queue would hold them up for as long as
+the process before them is suspended (Ctrl-Z, a paused container)."""
+
 
 class Turns:
     """The queue for the database at `path`, in `<path>.queue` and `<path>.turn`. One for each `Database`.
@@ -34,15 +38,18 @@ class Turns:
         self._works = os.name != "nt"
 
     @contextlib.contextmanager
-    def wait(self, timeout: float) -> Iterator[None]:
-        """Hold the turn; after `timeout` seconds go on without it and leave it to SQLite to say that it is locked."""
-        if not self._works or not self._take(timeout):
-            yield
+    def wait(self, timeout: float) -> Iterator[bool]:
+        """Hold the turn; after `timeout` seconds go on without it and leave it to SQLite to say that it is locked.
+
+        Whether it did not wait in vain.
+        """
+        if not self._take(timeout):
+            yield not self._works
             return
         import fcntl
 
         try:
-            yield
+            yield True
         finally:
             for file in self._files or ():
                 fcntl.flock(file, fcntl.LOCK_UN)
@@ -54,15 +61,19 @@ class Turns:
         self._files = None
 
     def _take(self, timeout: float) -> bool:
+        if not self._works:
+            return False
         import fcntl
 
+        end = time.monotonic() + timeout
         try:
             if self._files is None:
                 self._files = [os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE) for path in self._paths]
             queue, turn = self._files
-            fcntl.flock(queue, fcntl.LOCK_EX)
+            if not _watched(queue, end, QUEUE):
+                return False
             try:
-                return _watched(turn, timeout)
+                return _watched(turn, end)
             finally:
                 fcntl.flock(queue, fcntl.LOCK_UN)
         except OSError as exc:
@@ -71,17 +82,16 @@ class Turns:
             return False
 
 
-def _watched(file: int, timeout: float) -> bool:
-    """Take the lock as soon as it is free; False when it is not within `timeout` seconds."""
+def _watched(file: int, end: float, every: float = WATCH) -> bool:
+    """Take the lock as soon as it is free; False when it is not by then."""
     import fcntl
 
-    end = time.monotonic() + timeout
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= end:
                 return False
-            time.sleep(WATCH)
+            time.sleep(every)
         else:
             return True

@@ -1,0 +1,53 @@
+"""Errors of SQLite and of the system about a database's file, as ours, with what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable
+
+RESTORE = "it was left as it is: restore a backup, or move it away to begin anew"
+"""What to do about a damaged file, where its room has no better advice."""
+
+
+@contextlib.contextmanager
+def translated_errors(path: Path, repair: str = RESTORE) -> Iterator[None]:
+    """Turn SQLite's errors about the file into ours, with what to do; errors in SQL pass as they are."""
+    try:
+        yield
+    except sqlite3.DatabaseError as exc:
+        text = str(exc).lower()
+        if any(sign in text for sign in _DAMAGED):
+            raise DatabaseCorrupt(f"{str(path)!r} is damaged ({exc})", repair) from exc
+        for sign, remedy in _UNAVAILABLE.items():
+            if sign in text:
+                raise DatabaseUnavailable(f"can't use {str(path)!r}: {exc}", remedy) from exc
+        raise
+
+
+@contextlib.contextmanager
+def file_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the system about opening the file into ours."""
+    try:
+        yield
+    except OSError as exc:
+        raise DatabaseUnavailable(
+            f"can't open {str(path)!r}: {exc.strerror or exc}",
+            "check the folder's owner, mode and free space",
+        ) from exc
+
+
+# The last two: a size in the header that can't be, and a byte that made text no longer text.
+_DAMAGED = ("malformed", "not a database", "corrupt", "unsupported file format", "could not decode to utf-8")
+
+_UNAVAILABLE = {
+    "database or disk is full": "free disk space, then try again; nothing was written",
+    "disk i/o error": "check the disk; nothing was written",
+    "readonly database": "check the file's owner and mode",
+    "unable to open": "check that the folder exists and who owns it",
+    "database is locked": "another program holds the file: stop it, then try again",
+    "authorization denied": "check the file's owner and mode",
+}
