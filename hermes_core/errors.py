@@ -178,8 +178,11 @@ class BackendAuthError(ProviderError):
 
 
 class BackendRefused(ProviderError):
-    """For providers to raise: the backend is well and refuses this very request. Never opens the breaker."""
+    """For providers to raise: the backend is well and refuses this very request. Does not open the breaker."""
 
 
 class BackendNotFound(BackendRefused):
-    """For providers to raise: the backend is well and has nothing of the name that this request asks for."""
+    """For providers to raise: the backend has nothing of the name that this request asks for.
+
+    A write that gets it counts towards the breaker, since a wrong address answers so to everything.
+    """

@@ -252,7 +252,7 @@ def backend_error(
     if status in (404, 410):
         return BackendNotFound(said)
     if 300 <= status < 400:
-        return BackendRefused(said, "the address has moved; set the one that it names")
+        return BackendUnavailable(said, "the address has moved; set the one that it names")
     return BackendRefused(said)
 
 

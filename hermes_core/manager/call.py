@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from types import CoroutineType
 from typing import Any, Literal, NamedTuple
 
-from hermes_core.errors import BackendRefused, BackendUnavailable, HermesError, ProviderInvalid
+from hermes_core.contract.hooks import POLICIES
+from hermes_core.errors import (
+    BackendNotFound,
+    BackendRefused,
+    BackendUnavailable,
+    HermesError,
+    ProviderInvalid,
+)
 from hermes_core.manager.attempt import attempt
 from hermes_core.manager.coroutines import CoroutineLate, Coroutines, CoroutineStopped
 from hermes_core.manager.results import checked
@@ -87,7 +94,7 @@ def guarded(
         "failed",
         error=describe(error, redact),
         elapsed=elapsed,
-        counts=not isinstance(error, BackendRefused | ProviderInvalid),
+        counts=_counts(hook, error),
         trace=_trace(error, redact),
         retry_after=error.retry_after if isinstance(error, BackendUnavailable) else None,
     )
@@ -98,6 +105,14 @@ def _run(hook: Hook, arguments: Mapping[str, Any], within: float, coroutines: Co
     if isinstance(value, CoroutineType):
         value = coroutines.finish(value, within)
     return checked(hook.name, value)
+
+
+def _counts(hook: Hook, error: BaseException) -> bool:
+    """Whether it is a failure of the backend. To a write "nothing is there" may be: so answers a wrong address, or a proxy
+    whose service is away, to all of them."""
+    if isinstance(error, BackendNotFound):
+        return hook.name in POLICIES and POLICIES[hook.name].durable
+    return not isinstance(error, BackendRefused | ProviderInvalid)
 
 
 def describe(error: BaseException, redact: Callable[[Any], Any]) -> str:

@@ -141,7 +141,7 @@ def test_an_answer_that_drips_is_given_up() -> None:
 
 def test_a_redirect_does_not_carry_the_key_elsewhere(api: Api, server: StandIn) -> None:
     server.fail(status=302)
-    with pytest.raises(BackendRefused, match="the address has moved"):
+    with pytest.raises(BackendUnavailable, match="the address has moved"):
         api.get("/facts")
 
 
@@ -195,7 +195,7 @@ def test_a_download_follows_one_redirect_and_keeps_the_key_to_its_own_host(api: 
 
 def test_a_download_that_fails_has_the_errors_of_every_call(api: Api, server: StandIn) -> None:
     server.route("GET", "/v1/round", lambda request: (302, Raw(b"", {"Location": "/v1/round"})))
-    with pytest.raises(BackendRefused, match="answered 302"):
+    with pytest.raises(BackendUnavailable, match="answered 302"):
         api.download("/round")
     with pytest.raises(BackendNotFound):
         api.download("/nowhere")

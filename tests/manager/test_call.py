@@ -14,7 +14,7 @@ import pytest
 
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Availability, Recall, RecallItem
-from hermes_core.errors import BackendRefused, BackendUnavailable
+from hermes_core.errors import BackendNotFound, BackendRefused, BackendUnavailable
 from hermes_core.manager.call import Hook, Outcome, guarded
 from hermes_core.manager.coroutines import Coroutines
 from hermes_core.testing.fakes import Clock
@@ -93,6 +93,15 @@ def test_only_failures_of_the_backend_count(call: Call) -> None:
     assert call(raising(OSError("reset"))).counts
     assert not call(raising(BackendRefused("too long"))).counts
     assert not call(lambda: 3).counts
+
+
+def test_a_write_that_finds_nothing_at_the_address_counts_and_a_question_does_not(call: Call) -> None:
+    def hook() -> str:
+        raise BackendNotFound("nothing there")
+
+    assert not call(hook, "prefetch").counts
+    assert not call(hook, "construct").counts
+    assert call(hook, "sync_turn").counts
 
 
 def test_a_secret_in_an_error_is_redacted(call: Call) -> None:

@@ -12,7 +12,7 @@ from filelock import FileLock
 
 from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import Capabilities, MemoryWrite, Message, SessionSwitch, Turn
-from hermes_core.errors import BackendRefused, BackendUnavailable, OutboxFull
+from hermes_core.errors import BackendNotFound, BackendRefused, BackendUnavailable, OutboxFull
 from hermes_core.home import HermesHome
 from hermes_core.manager.breaker import COOLDOWN, THRESHOLD
 from hermes_core.manager.delivery import MAX_BACKOFF, PARK_AFTER
@@ -43,6 +43,8 @@ class Backend(RecordingProvider):
             raise self.down
         if turn.user == "refused":
             raise BackendRefused("too long")
+        if turn.user == "gone":
+            raise BackendNotFound("no such session")
         if turn.user == "poison":
             raise ValueError("can't encode")
         self.taken.append(turn.id)
@@ -247,6 +249,38 @@ def test_an_outage_opens_the_breaker_and_parks_nothing(open_manager: OpenManager
     assert manager.flush(5)
     assert provider.taken == ["a1"]
     assert manager.health()[0].state == "active"
+
+
+def test_an_address_where_nothing_is_parks_nothing_and_all_arrives_when_it_is_right(
+    open_manager: OpenManager, clock: Clock
+) -> None:
+    provider = Backend()
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("a1"), A)
+    assert manager.flush(5)
+    provider.down = BackendNotFound("404 page not found")  # a proxy, while the service behind it is away
+    for turn, session in (("a2", A), ("b1", B), ("a3", A)):
+        manager.sync_all(make_turn(turn), session)
+    assert later(manager, clock, lambda: len(provider.tries) > 3 * PARK_AFTER)
+    assert manager.outbox.parked() == []
+    assert "404 page not found" in manager.health()[0].reason
+    provider.down = None
+    clock.advance(COOLDOWN)
+    assert later(manager, clock, lambda: not manager.outbox.pending())
+    assert sorted(provider.taken) == ["a1", "a2", "a3", "b1"]
+    assert provider.taken.index("a2") < provider.taken.index("a3")
+
+
+def test_a_row_whose_thing_is_gone_is_parked_once_the_backend_takes_others(
+    open_manager: OpenManager, clock: Clock
+) -> None:
+    provider = Backend()
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("a1", "gone"), A)
+    assert later(manager, clock, lambda: manager.health()[0].breakers["write"] == "open")
+    manager.sync_all(make_turn("b1"), B)
+    assert later(manager, clock, manager.outbox.parked)
+    assert (provider.taken, [row.event for row in manager.outbox.parked()]) == (["b1"], ["a1"])
 
 
 def test_an_outage_over_many_short_processes_parks_nothing(open_manager: OpenManager, clock: Clock) -> None:

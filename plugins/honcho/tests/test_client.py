@@ -288,7 +288,7 @@ def test_every_call_is_among_those_that_are_tried() -> None:
         ({"status": 500}, BackendUnavailable),
         ({"status": 502}, BackendUnavailable),
         ({"status": 503}, BackendUnavailable),
-        ({"status": 307}, BackendRefused),
+        ({"status": 307}, BackendUnavailable),
         ({"cut": True}, BackendUnavailable),
         ({"garbage": True}, BackendUnavailable),
         ({"drop": True}, BackendUnavailable),

@@ -412,7 +412,7 @@ def test_redirects_are_not_followed(serve: Serve, connect: Connect) -> None:
     server = serve()
     moved = Raw(headers={"Location": "https://elsewhere.example/ns/hermes/profile"})
     server.route("POST", "/ns/*", lambda request: (307, moved))
-    with pytest.raises(BackendRefused, match="answered 307"):
+    with pytest.raises(BackendUnavailable, match="answered 307"):
         connect(server).profile(NS)
 
 
