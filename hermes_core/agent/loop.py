@@ -358,13 +358,13 @@ class Agent:
             self._life.history += turn.chat()
 
     def _make_room(self, turn: Turn, quiet: bool) -> None:
-        """What is due before a turn: the session-end work of a chat that never ends, and compression."""
+        """What is due before a turn: the session-end work of a chat that never ends, and compression, if it can be stored."""
         if quiet:
             self._cross("cadence", self.session)
         known = [{"role": "system", "content": self.prompt}, *self._life.history]
         asked = tokens_of(turn.messages, count_tokens)
         counted = tokens_of(known, count_tokens) + count_tokens(str(self.belt.schemas))
-        if not self._limits.exceeded(max(counted, self._last_prompt_tokens) + asked):
+        if not (turn.message_id and self._limits.exceeded(max(counted, self._last_prompt_tokens) + asked)):
             return
         memory, before = self.memory, self.session.id
         try:

@@ -11,7 +11,7 @@ import pytest
 from hermes_core.agent import lifecycle
 from hermes_core.agent.cancel import Cancel
 from hermes_core.contract.values import Session
-from hermes_core.errors import ModelUnavailable
+from hermes_core.errors import DatabaseUnavailable, ModelUnavailable
 
 if TYPE_CHECKING:
     from tests.agent.conftest import Stage
@@ -35,7 +35,7 @@ class Engine:
 
 
 def failing(error: BaseException) -> Callable[..., Any]:
-    def act(*_: Any) -> Any:
+    def act(*_: Any, **__: Any) -> Any:
         raise error
 
     return act
@@ -99,3 +99,17 @@ def test_a_compressor_that_can_not_be_told_holds_no_boundary_up(
     agent.new()
     assert agent.session.id != before
     assert stage.told(durable=True) == ["sync_turn", "on_session_end", "on_session_switch"]
+
+
+def test_no_summary_is_asked_for_while_nothing_can_be_stored(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    agent = stage.agent(compressor=Engine(asked.append), context_length=16)
+    with monkeypatch.context() as at_that_time:
+        full = failing(DatabaseUnavailable("the disk is full"))
+        at_that_time.setattr(stage.memory.sessions, "append_message", full)
+        assert agent.run_turn("One.").outcome == "answered"
+    assert asked == []
+    agent.run_turn("Two.")
+    assert len(asked) == 1
