@@ -304,8 +304,8 @@ class Instance:
         """Let the lanes end, call `shutdown` once, stop the threads. Whether all ended within `timeout` seconds.
 
         `shutdown` comes whatever `initialize` did. One that is a coroutine is cancelled; another is waited for as long
-        as a start waits, and the provider is shut down when it ends. A write is waited for; then all that is a
-        coroutine is cancelled.
+        as a start waits, and the provider is shut down when it ends. A write is waited for, then all that is a
+        coroutine is cancelled; one that hangs nonetheless puts `shutdown` off until it returns.
         """
         until = time.monotonic() + timeout
         phase = self._begin_close()
@@ -319,11 +319,22 @@ class Instance:
         clean = self.write is self.read or self.write.stop(timeout / 4)
         if self._coroutines.cancel() and not clean:
             clean = self.write.stop(timeout / 4)
+        if clean:
+            return self._end(phase, until - time.monotonic())
+        log.warning("%s: a write has not returned; shutdown is called when it does", self.label)
+        name = f"hermes-{self.label}-end"
+        attempt(threading.Thread(target=self._end_after_write, args=(phase,), name=name, daemon=True).start)
+        return False
+
+    def _end_after_write(self, phase: Phase) -> None:
+        self.write.stop(threading.TIMEOUT_MAX)
+        self._end(phase, self._terms.deadline("shutdown"))
+
+    def _end(self, phase: Phase, timeout: float) -> bool:
+        """`shutdown` for what was begun, and the end of the read lane. Whether it ended in time."""
+        clean = True
         if phase != "new" and "shutdown" in self.hooks:
-            if clean:
-                clean = self.submit("shutdown", {}).wait(until - time.monotonic()).status in ("ok", "failed")
-            else:
-                log.warning("%s: a write has not returned, so shutdown is not called", self.label)
+            clean = self.submit("shutdown", {}).wait(timeout).status in ("ok", "failed")
         self.read.stop(0)
         self._leave()
         return clean

@@ -160,6 +160,21 @@ def test_shutdown_comes_in_reverse_order_and_once(open_manager: OpenManager) -> 
     assert order == ["external", "builtin"]
 
 
+def test_a_provider_whose_write_hangs_at_the_end_is_shut_down_when_it_returns(
+    open_manager: OpenManager,
+) -> None:
+    provider = RecordingProvider()
+    gate = provider.gates["sync_turn"] = threading.Event()
+    manager = open_manager(provider, deadlines={"sync_turn": 0.05})
+    manager.initialize_all(Session("s"))
+    manager.sync_all(make_turn("t1"), Session("s"))
+    assert until(lambda: "in doubt" in manager.health()[0].reason)
+    manager.shutdown_all(0.3)
+    assert "shutdown" not in provider.hooks
+    gate.set()
+    assert until(lambda: provider.hooks[-2:] == ["sync_turn", "shutdown"])
+
+
 def test_no_thread_is_left_after_a_shutdown(open_manager: OpenManager) -> None:
     before = set(threading.enumerate())
     manager = open_manager(RecordingProvider(), on_event=lambda event: None)
