@@ -25,9 +25,13 @@ _asking: ContextVar[HermesHome | None] = ContextVar("hermes_home_that_asks", def
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """The path with its "~" resolved. Raises `ConfigError` where there is no such home folder."""
+    """The path with its "~" resolved. Raises `ConfigError` where there is no such home folder, or the path is no text."""
     try:
-        return Path(path).expanduser()
+        found = Path(path).expanduser()
+        str(found).encode()
+        return found
+    except UnicodeEncodeError as exc:
+        raise ConfigError(f"{os.fspath(path)!r} is no UTF-8", "name a folder whose path is") from exc
     except RuntimeError as exc:
         raise ConfigError(
             f"the home folder that {os.fspath(path)!r} begins with is unknown here",

@@ -172,6 +172,8 @@ def _shortened(value: Any) -> Any:
 
 def _lines(path: Path) -> list[str]:
     try:
+        if not path.is_file():
+            return []  # of a link to /dev/stdout there is nothing to read, though one would wait for it
         data = path.read_bytes()
     except FileNotFoundError:
         return []

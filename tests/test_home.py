@@ -26,6 +26,11 @@ def test_a_home_is_absolute_and_may_begin_with_a_tilde(
     assert HermesHome.resolve("~/x", environ={}).path == Path("~/x").expanduser()
 
 
+def test_a_home_whose_name_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match="is no UTF-8"):
+        HermesHome.resolve("/tmp/h\udcff")
+
+
 def test_a_home_of_nobody_is_refused() -> None:
     with pytest.raises(ConfigError, match="is unknown here"):
         HermesHome.resolve("~nobody-has-this-name/x", environ={})

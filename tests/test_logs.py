@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import stat
 from pathlib import Path
 
@@ -151,6 +152,13 @@ def test_nothing_in_the_file_drives_a_terminal_that_shows_it(log: LogFile) -> No
 def test_a_key_at_the_cut_of_a_long_text_is_not_left_in_half(log: LogFile) -> None:
     log.write("error", "x", {"error": "." * 1985 + " " + KEY})
     assert KEY[:12] not in log.path.read_text()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes are of POSIX")
+def test_a_log_that_is_no_file_is_not_waited_for(hermes_home: HermesHome) -> None:
+    hermes_home.logs.mkdir(parents=True)
+    os.mkfifo(hermes_home.log_file)  # as a link to /dev/stdout in a container
+    assert LogFile(hermes_home).read() == []
 
 
 def test_a_log_that_cant_be_written_stops_nobody(hermes_home: HermesHome) -> None:

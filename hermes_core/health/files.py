@@ -36,6 +36,7 @@ def examine_files(home: HermesHome) -> Iterator[Finding]:
     yield from basic
     yield from guarded("disk space", lambda: _room(home.path))
     yield from guarded("permissions", lambda: _modes(home))
+    yield from guarded("log", lambda: _log(home))
     yield from guarded("temporary files", lambda: _left_behind(home))
     if not any(finding.failed for finding in basic):
         yield from guarded("locks", lambda: _locks(home))
@@ -110,6 +111,18 @@ def _modes(home: HermesHome) -> Iterator[Finding]:
         )
     if not open_ones:
         yield Finding("permissions", "ok", f"{len(found)} files and folders are private")
+
+
+def _log(home: HermesHome) -> Iterator[Finding]:
+    """A log that can't be written is silent about it, as about everything."""
+    path = home.log_file if home.log_file.exists() else home.logs
+    if path.exists() and not os.access(path, os.W_OK):
+        yield Finding(
+            "log",
+            "warning",
+            f"{str(path)!r} can't be written: what goes wrong is not noted",
+            "check its owner and mode",
+        )
 
 
 def _own_files(home: HermesHome) -> Iterator[Path]:

@@ -45,8 +45,8 @@ _DAMAGED = ("malformed", "not a database", "corrupt", "unsupported file format",
 
 _UNAVAILABLE = {
     "database or disk is full": "free disk space, then try again; nothing was written",
-    "disk i/o error": "check the disk; nothing was written",
-    "readonly database": "check the file's owner and mode",
+    "disk i/o error": "see that the disk has room and works; nothing was written",
+    "readonly database": "check owner and mode of this file and of those beside it (-wal, -shm)",
     "unable to open": "check that the folder exists and who owns it",
     "database is locked": "another program holds the file: stop it, then try again",
     "authorization denied": "check the file's owner and mode",

@@ -15,6 +15,7 @@ from hermes_core.credentials import Credentials
 from hermes_core.health.files import examine_files, holder
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
+from hermes_core.logs import LogFile
 
 HOLD = """
 import sys, time
@@ -77,6 +78,13 @@ def test_a_folder_that_cant_be_written_is_named(hermes_home: HermesHome) -> None
         assert "check who owns the folder" in look(hermes_home)["home"].remedy
     finally:
         hermes_home.path.chmod(0o700)
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root writes everywhere")
+def test_a_log_that_cant_be_written_is_named(hermes_home: HermesHome) -> None:
+    LogFile(hermes_home).write("info", "x", {})
+    hermes_home.log_file.chmod(0o400)
+    assert "what goes wrong is not noted" in look(hermes_home)["log"].detail
 
 
 @pytest.mark.skipif(os.name == "nt", reason="modes are of POSIX")
