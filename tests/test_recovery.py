@@ -158,6 +158,7 @@ def test_what_is_noted_beside_the_sessions_may_be_damaged(
     with open_memory(hermes_home, provider=provider) as memory:
         session = memory.start_session("s1")
         say(memory, session, "second")
+        assert memory.flush()
         memory.rewind(session, message_of(memory, session, "second"))
         assert memory.flush()
         assert memory.problems() == []

@@ -96,7 +96,8 @@ class Database:
 
     A damaged file is refused, and `repair` says in the error what to do. An empty one is a new one, unless a
     write-ahead log stands beside it, or `held_rows` tells that it once held something. `on_open` sees the first
-    connection once the file is ready. `take_turns` is for a file that several processes write to all the time.
+    connection once the file is ready. `take_turns` is for a file that several processes write to all the time; that it
+    is still at its path is looked at before each transaction.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Database:
         self._write_lock = threading.RLock()
         self._ready = False
         self._closed = False
-        self._process = 0
+        self._process = self._inode = 0
         self._all_held: weakref.WeakSet[_Held] = weakref.WeakSet()
         _databases.add(self)
 
@@ -194,6 +195,8 @@ class Database:
                 try:
                     connection.execute("BEGIN IMMEDIATE")
                     self._patience = self._busy_timeout if in_time else patience
+                    if self._turns is not None:
+                        self._refuse_moved()
                     yield connection
                     connection.execute("COMMIT")
                 except sqlite3.DatabaseError as exc:
@@ -304,6 +307,14 @@ class Database:
         if self._forked:
             raise _opened_before_fork(self.path)
 
+    def _refuse_moved(self) -> None:
+        """Nobody would find what is written to a file that is not at its path any more; without a log SQLite looks itself."""
+        if self.journal_mode == "wal" and _inode(self.path) != self._inode:
+            raise DatabaseUnavailable(
+                f"{str(self.path)!r} was moved, deleted or replaced since this program opened it",
+                "start this program again; nothing was written",
+            )
+
     def _connect(self) -> sqlite3.Connection:
         if not self._read_only and not self._ready:
             self._prepare_file()
@@ -347,6 +358,7 @@ class Database:
         if not self._ready:
             migrate(connection, self._migrations)
             self._on_open(connection)
+            self._inode = _inode(self.path)
             self._ready = True
 
     def _set_journal_mode(self, connection: sqlite3.Connection) -> str:
@@ -407,6 +419,13 @@ if hasattr(os, "register_at_fork"):
 def wal_of(path: Path) -> Path:
     """The write-ahead log beside a database."""
     return path.with_name(f"{path.name}-wal")
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return 0
 
 
 def _size(path: Path) -> int:

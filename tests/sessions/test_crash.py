@@ -258,3 +258,22 @@ def test_killed_while_the_index_is_cut_anew_at_the_start_the_next_start_does_it(
         assert len(db.search('"word77"')) == 1
         assert db.check() == []
         db.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="an open file can't be moved there")
+@pytest.mark.parametrize("fate", ["moved", "replaced"])
+def test_a_store_that_is_no_longer_in_its_place_takes_nothing_and_says_so(tmp_path: Path, fate: str) -> None:
+    home, copy = tmp_path / "home", tmp_path / "backup.db"
+    with contextlib.closing(SessionDB(home / "state.db")) as db:
+        db.create_session("s", "test")
+        db.backup(copy)
+        db.append_message("s", "user", "One.")
+        home.rename(tmp_path / "old")
+        if fate == "replaced":
+            home.mkdir()
+            copy.rename(home / "state.db")
+        with pytest.raises(DatabaseUnavailable, match="moved, deleted or replaced"):
+            db.append_message("s", "user", "Two.")
+    with contextlib.closing(SessionDB(home / "state.db")) as db:
+        db.create_session("s", "test")
+        db.append_message("s", "user", "Three.")
