@@ -247,6 +247,8 @@ def backend_error(
     said = f"{backend} answered {status}" + (f": {detail!r}" if detail else "")
     if status in (401, 403):
         return BackendAuthError(said, f"check {key}" if key else "check its credentials")
+    if status == 402:
+        return BackendAuthError(said, "the plan's limit is used up")
     if status in TRY_AGAIN or status >= 500:
         return BackendUnavailable(said, retry_after=seconds_of(retry_after))
     if status in (404, 410):

@@ -66,6 +66,7 @@ def test_a_backend_may_give_a_status_a_meaning_of_its_own(server: StandIn) -> No
     [
         (400, BackendRefused),
         (401, BackendAuthError),
+        (402, BackendAuthError),
         (403, BackendAuthError),
         (404, BackendNotFound),
         (408, BackendUnavailable),

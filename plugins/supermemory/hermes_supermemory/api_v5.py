@@ -13,7 +13,7 @@ import supermemory
 from supermemory.core.api_error import ApiError
 from supermemory.core.parse_error import ParsingError
 
-from hermes_core.kit import BackendAuthError, BackendNotFound, BackendUnavailable, clip
+from hermes_core.kit import BackendNotFound, BackendUnavailable, clip
 from hermes_core.kit.http import backend_error, detail_of, strange_answer
 from hermes_supermemory.settings import KEY
 from hermes_supermemory.values import Document, Found
@@ -134,8 +134,6 @@ def _meaning(error: Exception) -> Exception:
     detail = detail_of(body if isinstance(body, str) else json.dumps(body, default=str))
     if status < 300:
         return strange_answer("Supermemory", detail)
-    if status == 402:
-        return BackendAuthError(f"Supermemory answered 402: {detail!r}", "the plan's limit is used up")
     headers = getattr(error, "headers", None) or {}
     after = next((value for name, value in headers.items() if name.lower() == "retry-after"), None)
     return backend_error(status, "Supermemory", detail=detail, key=KEY, retry_after=after)

@@ -302,7 +302,7 @@ def test_v4_alone_needs_no_sdk(serve: Serve) -> None:
 STATUS = {
     400: BackendRefused,
     401: BackendAuthError,
-    402: (BackendRefused, BackendAuthError),
+    402: BackendAuthError,
     403: BackendAuthError,
     409: BackendRefused,
     422: BackendRefused,
