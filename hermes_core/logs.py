@@ -93,7 +93,7 @@ class LogFile:
 
     def _append(self, line: bytes) -> None:
         ensure_folder(self.path.parent)
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError, StorageError):  # it grows beyond the bound rather than lose a line
             if self.path.stat().st_size + len(line) > self._max_bytes:
                 self._rotate(len(line))
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE_FILE)

@@ -161,6 +161,15 @@ def test_a_log_that_is_no_file_is_not_waited_for(hermes_home: HermesHome) -> Non
     assert LogFile(hermes_home).read() == []
 
 
+def test_a_full_file_that_cant_move_on_grows_and_loses_no_line(hermes_home: HermesHome) -> None:
+    log = LogFile(hermes_home, max_bytes=200)
+    for number in range(5):
+        if number == 1:
+            log.path.with_name("hermes.log.lock").mkdir()  # as one that belongs to root
+        assert log.write("error", "x", {"number": number})
+    assert [line["number"] for line in log.read()] == [0, 1, 2, 3, 4]
+
+
 def test_a_log_that_cant_be_written_stops_nobody(hermes_home: HermesHome) -> None:
     hermes_home.path.mkdir()
     hermes_home.logs.write_text("in the way")
