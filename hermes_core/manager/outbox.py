@@ -122,7 +122,9 @@ _SORT_IN = f"""
 """  # noqa: S608  a constant
 
 _BACKLOG = """
-    SELECT state, count(*), min(created_at), (
+    SELECT state, count(*), (
+        SELECT created_at FROM rows WHERE provider = told.provider AND state = told.state ORDER BY number LIMIT 1
+    ), (
         SELECT error FROM rows
         WHERE provider = told.provider AND state = told.state AND error <> '' ORDER BY number LIMIT 1
     ) FROM rows AS told WHERE provider = ? GROUP BY state
