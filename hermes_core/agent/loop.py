@@ -484,11 +484,11 @@ class Agent:
 
     def _write_prompt(self, session: Session) -> str:
         parts = PromptParts(
-            identity=read_part(self.memory.home.soul_md),
+            identity=read_part(self.memory.home.soul_md, self._life.problems),
             instructions=self._instructions,
             memory="" if self._skip_memory else self.memory.system_prompt(session),
             skills=self._skills.index() if self._skills is not None and self._enabled("skills") else "",
-            context_file=context_file(self._folder),
+            context_file=context_file(self._folder, self._life.problems),
             today=datetime.fromtimestamp(self._clock()).astimezone().date(),
             platform=session.platform,
         )

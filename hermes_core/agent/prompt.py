@@ -96,29 +96,41 @@ def system_prompt(parts: PromptParts, tools: Collection[str]) -> str:
     return "\n\n".join(filter(None, sections))
 
 
-def context_file(folder: Path | None) -> str:
+def context_file(folder: Path | None, problems: list[str]) -> str:
     """The text of AGENTS.md, else CLAUDE.md, in this folder; left out when the scan finds a threat in it."""
     for name in CONTEXT_FILES if folder is not None else ():
-        text = read_part((folder or Path()) / name)
+        text = read_part((folder or Path()) / name, problems)
         if text:
             return f"{name} of the folder {folder}:\n{text}"
     return ""
 
 
-def read_part(path: Path) -> str:
-    """A file for the prompt, cut to its limit; "" when there is none, it can't be read or the scan refuses it."""
+def read_part(path: Path, problems: list[str]) -> str:
+    """A file for the prompt, cut to its limit; "" when there is none, it can't be read or the scan refuses it.
+
+    Why a file that is there is left out is added to `problems`.
+    """
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace").strip()
+        text = path.read_text(encoding="utf-8-sig", errors="replace")[:CONTEXT_FILE_LIMIT]
+        reason = _refused(text)
     except FileNotFoundError:
         return ""
     except OSError as exc:
-        log.warning("%s is not in the prompt: %s", path, exc.strerror or exc)
+        reason = exc.strerror or str(exc)
+    if not reason:
+        return text.strip()
+    problems.append(f"{path} is not in the prompt: {reason}")
+    log.warning(problems[-1])
+    return ""
+
+
+def _refused(text: str) -> str:
+    """Why a text may not stand in the prompt, and where it says that; "" when it may."""
+    threat = first_threat(text)
+    if threat is None:
         return ""
-    threat = first_threat(text[:CONTEXT_FILE_LIMIT])
-    if threat is not None:
-        log.warning("%s is not in the prompt: %s", path, threat.message)
-        return ""
-    return text[:CONTEXT_FILE_LIMIT]
+    place = next((f" in line {at}" for at, line in enumerate(text.split("\n"), 1) if first_threat(line)), "")
+    return f"{threat.message}{place}"
 
 
 def mended(messages: Sequence[Chat]) -> list[Chat]:
