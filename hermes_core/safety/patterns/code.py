@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from hermes_core.safety.patterns.rule import Rule
 from hermes_core.safety.patterns.words import (
+    ASKED,
     DO,
     G2,
     G4,
+    G4_NOT,
     G6,
     G9,
     INSTALLERS,
     MEMORY_FILE,
     NOT,
+    SERVICES,
     SHELL,
     STARTUP,
     URL,
@@ -113,14 +116,13 @@ RULES = (
         (
             r"crontab\s{1,2}-l[^\n]{0,200}?(?:echo|printf)[^\n]{0,200}?crontab|\|\s{0,3}crontab\b"
             r"|\bcrontab\s{1,2}(?:-\s|-$|/tmp|<)|(?:echo|printf|tee|>>)[^\n]{0,160}?/etc/cron|"
-            r"(?:\*|@reboot|@daily|@hourly|\*/\d{1,2})\s[^\n]{0,40}?(?:curl|wget|bash -c|nc "
-            r"|python -c|/tmp/)|\bschtasks\b[^\n]{0,40}/create|\b(?:new|register)-scheduledtask\b"
+            r"(?:(?:[\d*][\d*/,-]{0,11}\s{1,3}){3,5}|@reboot\s|@daily\s|@hourly\s)[^\n]{0,40}?\b"
+            r"(?:curl|wget|bash -c|nc |python -c|(?<=/)tmp/)|\bschtasks\b[^\n]{0,40}/create|\b(?:new|register)-scheduledtask\b"
             r"|\bsystemctl\b[^\n]{0,40}?enable[^\n]{0,30}?(?:/tmp|evil|backdoor|update-helper)|\b"
             r"(?:install|add|create|register|set up|schedule)\b[^.\n]{0,40}?\b(?:cron ?job|cron "
             r"entry|crontab|scheduled task|systemd (?:unit|timer|service)|launch "
             r"?agent)\b[^.\n]{0,80}?(?:curl|wget|https?://|fetch|download|\.sh\b|reverse|re-?adds?"
-            r"|reinstall|re-?writes?|without|restore)|\blaunchctl (?:load|bootstrap)"
-            r"|\becho\b[^\n]{0,80}\|\s{0,2}at (?:now|\d)"
+            r"|reinstall|re-?writes?|without|restore)|\becho\b[^\n]{0,80}\|\s{0,2}at (?:now|\d)"
         ),
     ),
     Rule(
@@ -129,16 +131,17 @@ RULES = (
         "",
         (
             rf"(?:\btee\b|\becho\b|\bprintf\b|\bsed -i\b|\bcat\b|add-content|out-file)"
-            rf"(?=[^\n]{{0,200}}(?:curl|wget|\bnc\b|bash\b|\bsh\b|eval|exec|python|perl|base64"
-            rf"|nohup|/tmp/|https?:|alias sudo|\$\(|ld_preload|payload|evil|iex|\.sh\b"
+            rf"(?=[^\n]{{0,200}}(?:curl|wget|\bnc\b|\b(?:ba|z)?sh -[ci]|base64"
+            rf"|nohup|/tmp/|https?:|alias sudo|ld_preload|payload|evil|iex|\.sh\b"
             rf"|nopasswd))[^\n]{{0,160}}?{STARTUP}|(?:reg(?:\.exe)? add|set-itemproperty"
-            rf"|new-itemproperty|\bcp\b|\bln\b)\s[^\n]{{0,160}}?{STARTUP}|\b{NOT}(?:append|add"
+            rf"|new-itemproperty)\s[^\n]{{0,160}}?{STARTUP}|\b(?:cp|ln)\s(?:[^\n]{{0,80}}?/tmp/"
+            rf"[^\n]{{0,80}}?{STARTUP}|[^\n]{{0,160}}?{SERVICES})|\b{NOT}(?:append|add"
             rf"|insert|write|inject|put|place|drop|hook)\b[^\n]{{0,120}}?(?:curl|wget|https?://"
-            rf"|\|\s?(?:ba)?sh|\beval\b|/tmp/|base64|nohup|\bnc\b|python -c|alias sudo|ld_preload"
+            rf"|\|\s?(?:ba)?sh|/tmp/|base64|nohup|\bnc\b|python -c|alias sudo|ld_preload"
             rf"|payload|one-?liner|command)[^\n]{{0,80}}?{STARTUP}|\b{NOT}(?:append|add|insert"
             rf"|write|inject|put)\b[^\n]{{0,40}}?(?:to|in|into)\s{{1,2}}(?:the |your |user'?s? "
             rf"|~/){{0,2}}[\w~/$.]{{0,30}}{STARTUP}[^\n]{{0,20}}?[:`\"'][^\n]{{0,60}}(?:curl|wget"
-            rf"|eval|bash|nc |sh\b|https?:)|\balias (?:sudo|ssh|git|ls|cd|su)=[^\n]{{0,80}}(?:curl"
+            rf"|\bnc |\b(?:ba|z)?sh -[ci]|https?:)|\balias (?:sudo|ssh|git|ls|cd|su)=[^\n]{{0,80}}(?:curl"
             rf"|wget|nc |;|&&|https?:)"
         ),
     ),
@@ -249,15 +252,15 @@ RULES = (
             rf"|auto[- ]?accept|auto[- ]?confirm|auto[- ]?allow|approve|accept|allow|grant|confirm"
             rf"|whitelist)\b{G2}(?:every|all|any|each)\b{G4}(?:command|tool|action|request"
             rf"|permission|change|operation|shell|prompt|edit|plugin|execution|transaction|payment"
-            rf"|call|write|pull request)s?\b|\b(?:run|execute|approve|perform|delete|install|push"
-            rf"|deploy|merge|send|do|transfer|issue|use)\b[^.\n]{{0,80}}?\bwithout (?:ever )?"
+            rf"|call|write|pull request)s?\b|{ASKED}\b(?:run|execute|approve|perform|delete|install|push"
+            rf"|deploy|merge|send|do(?! not\b|n't)|transfer|issue|use)\b[^.\n]{{0,80}}?\bwithout (?:ever )?"
             rf"(?:asking|confirmation|confirming|approval|permission|prompting|consent|checking "
             rf"with|waiting for (?:approval|confirmation)|any (?:confirmation|approval|questions)|"
             rf"(?:the )?user'?s? (?:approval|consent|permission|confirmation)|review)|\b(?:never"
             rf"|don't|do not|no longer|stop|no need to)\b{G2}(?:ask|asking|wait|waiting|require"
             rf"|request|seek|prompt)(?:ing)?\b{G4}(?:for )?(?:permission|approval|confirmation"
             rf"|consent|authori[sz]ation)|\b(?:disable|turn off|switch off|skip|bypass|remove"
-            rf"|deactivate|suppress|set|suspend|ignore)\b{G4}(?:approvals?|approval (?:mode|gate"
+            rf"|deactivate|suppress|suspend|ignore)\b{G4}(?:approvals?|approval (?:mode|gate"
             rf"|prompts?|checks?)|confirmations?(?! (?:dialogs?|e?mails?|pages?|screens?|modals?"
             rf"|step))|permission (?:checks?|prompts?|system)|sandbox(?:ing)?|safety checks?"
             rf"|security (?:checks?|scan(?:ner)?|warnings?)|threat scan\w*|guardrails|audit log\w*"
@@ -283,9 +286,9 @@ RULES = (
             rf"\b{NOT}(?:append|add|insert|write|put|inject|prepend|save|echo"
             rf"|overwrite)\b[^\n]{{0,80}}?\b(?:to|in|into|>>|>|with)\s{{0,3}}[`\"'~/\w.$]{{0,40}}"
             rf"(?:{MEMORY_FILE})[`\"']?\s{{0,2}}(?:[:=>-]|saying|that (?:says|reads|tells)|with"
-            rf"|so that|the (?:line|rule|instruction|following|text))[^\n]{{0,120}}?\b(?:always"
-            rf"|never|ignore|obey|skip|without|approve|dangerously|disable|trust|forward|execute"
-            rf"|run|send|must|you|secret|curl|https?:|rm|allow|bypass|off)|\b(?:append|add|insert"
+            rf"|so that|the (?:line|rule|instruction|following|text))[^\n]{{0,120}}?\b(?:ignore"
+            rf"|obey|skip|without|approve|dangerously|disable|trust|forward|send|secret|curl|https?:"
+            rf"|rm|allow|bypass|off|never ask)|\b(?:append|add|insert"
             rf"|write|put|inject|prepend|save|set|echo)\b[^\n]{{0,20}}?(?:ignore|obey|approve"
             rf"|bypass|disable|dangerously|trust|curl|allow[- ]?all|auto[- ]?approve|skip|always "
             rf"run|never ask|mode: off)[^\n]{{0,80}}?(?:{MEMORY_FILE})"
@@ -298,7 +301,7 @@ RULES = (
         (
             rf"\b(?:treat|regard|consider|trust|obey|follow|execute)\b{G6}(?:emails?|messages?"
             rf"|web ?pages?|websites?|comments|issues|documents|tool (?:output|results?)"
-            rf"|instructions|anyone|links|attachments|code)\b{G6}(?:as|like)\b{G4}(?:trusted"
+            rf"|instructions|anyone|links|attachments|code)\b{G6}(?<!not )(?:as|like)\b{G4_NOT}(?:trusted"
             rf"|owner|user'?s? own|authori[sz]ed|commands|orders|instructions|system|admin|user "
             rf"instructions|direct)|\b(?:the )?(?:real|true|actual|new|only) (?:owner|user|operator"
             rf"|master|admin(?:istrator)?)\b{G2}(?:is|of (?:this|the) (?:agent|machine|account) "
@@ -315,8 +318,8 @@ RULES = (
             r"\b(?:always|secretly|subtly|whenever|every time|in (?:every|each"
             r"|all))\b[^.\n]{0,60}?\b(?:recommend|promote|advertise|insert|add|include|append"
             r"|mention|link|suggest|install|use|import|depend on|prefer)\b[^.\n]{0,60}?"
-            r"(?:affiliate|referral|sponsor|backdoor(?:ed)?|(?:npm|pip|gem|cargo)3? "
-            r"install\b[^\n]{0,40}(?:https?:|--index-url|git\+|evil)|tracking (?:link|pixel)"
+            r"(?:affiliate|referral|sponsor|backdoor(?:ed)?|(?:npm|pip|gem|cargo)3? install\b[^\n]{0,40}evil"
+            r"|(?<=recommend )(?:npm|pip|gem|cargo)3? install\b[^\n]{0,40}(?:https?:|--index-url|git\+)|tracking (?:link|pixel)"
             r"|typosquat|malicious|hxxp|evil\.|vulnerab)|\b(?:pip3?|npm|uv|gem)\b[^\n]{0,40}--"
             r"(?:extra-)?(?:index-url|registry)[ =](?!https://(?:pypi\.org|registry\.npmjs"
             r"|download\.pytorch|test\.pypi))https?://[^\n]{0,60}(?:evil|attacker"

@@ -74,7 +74,7 @@ RULES = (
         "",
         (
             r"[\"']role[\"']\s{0,3}:\s{0,3}[\"'](?:system"
-            r"|developer)[\"']\s{0,3},\s{0,3}[\"']content[\"']\s{0,3}:"
+            r"|developer)[\"']\s{0,3},\s{0,3}[\"']content[\"']\s{0,3}:\s{0,3}[\"'\[]"
             r"|[\"']content[\"']\s{0,3}:\s{0,3}[\"'][^\"']{0,300}[\"']\s{0,3},\s{0,3}[\"']role[\"']\s{0,3}:\s{0,3}[\"']"
             r"(?:system|developer)[\"']|\|\s{0,3}role: (?:system|developer)|(?:^|\n)role: "
             r"(?:system|developer)\s{0,3}\n\s{0,6}content:"
@@ -86,15 +86,19 @@ RULES = (
         "deception",
         (
             "tell mention reveal inform disclose show say let notify talk admit report speak "
-            "alert warn hint acknowledge discuss expose explain ask confess"
+            "alert warn hint acknowledge discuss expose explain ask confess telling mentioning revealing informing "
+            "disclosing showing letting notifying admitting alerting warning hinting acknowledging discussing exposing "
+            "confessing talking"
         ),
         (
-            rf"\b(?:do not|don't|dont|never|must not|mustn't|should not|shouldn't|may not|not to"
-            rf"|cannot|without|avoid|refrain from|no need to|stop|rather than|instead of)\b(?: ever"
-            rf"| to)?{G2}(?:tell(?:ing)?|mention(?:ing)?|reveal(?:ing)?|inform(?:ing)?|disclos(?:e"
-            rf"|ing)|show(?:ing)? (?:this|it|these|that|any of)|let(?:ting)?|notify(?:ing)?|admit"
-            rf"(?:ting)?|alert(?:ing)?|warn(?:ing)?|hint(?:ing)?|acknowledg(?:e|ing)|discuss"
-            rf"(?:ing)?|expos(?:e|ing)|confess(?:ing)?|talk(?:ing)?){G6}{PERSON}\b"
+            rf"\b(?:(?:do not|don't|dont|never|must not|mustn't|should not|shouldn't|may not|not to"
+            rf"|cannot|no need to)\b(?: ever| to)?{G2}(?:tell|mention|reveal|inform|disclose|show (?:this"
+            rf"|it|these|that|any of)|notify|admit|alert|warn|hint|acknowledge|discuss|expose|confess|talk|let on"
+            rf"|let(?={G6}{PERSON}{G2}(?:know|see|notice|find|learn|hear|read|suspect)))"
+            rf"|(?:without|avoid|never|refrain from|stop|rather than|instead of) (?:ever )?(?:telling"
+            rf"|mentioning|revealing|informing|disclosing|showing (?:this|it|these|that|any of)|letting"
+            rf"|notifying|admitting|alerting|warning|hinting|acknowledging|discussing|exposing|confessing"
+            rf"|talking)){G6}{PERSON}\b"
         ),
     ),
     Rule(
@@ -112,12 +116,12 @@ RULES = (
             rf"|quiet|invisible|unaware|in the dark|out of sight|concealed|unnoticed|between us"
             rf"|under wraps){G2}(?:from |about |to )?{PERSON}|\b(?:hide|conceal|withhold|obscure"
             rf"|mask|cover up|omit|suppress)s?\b{G9}from {G2}?{PERSON}|\b(?:hide|conceal"
-            rf"|withhold)\b{G9}from (?:the |any |all |your )?(?:person|people|user|human|chat|log"
-            rf"|view|reply|replies|output|operator|conversation|sight|audit|history)"
+            rf"|withhold)\b{G9}from (?:the |any |all |your )?(?:person|user|human|chat|log"
+            rf"|view|reply|replies|output|operator|conversation|sight|audit|history)\b"
             rf"|\b{PERSON}\b{G2}(?:must|should|shall|may|can|need|will|does|do)(?: not|n't|n.t| "
             rf"never)(?: (?:to|be|ever|need|have|get|made)){{0,3}} (?:know|see|notice|find out"
             rf"|learn|be told|be informed|hear|be made aware|realise|realize|discover|suspect)|\b"
-            rf"(?:secretly|covertly|silently|quietly|stealthily|discreetly)[^\w.]{{1,3}}(?:send|run"
+            rf"(?:secretly|covertly|silently|quietly|stealthily|discreetly)[^\w.,:]{{1,3}}(?:send|run"
             rf"|execute|upload|forward|copy|add|install|collect|record|log|insert|include|append"
             rf"|exfiltrate|change|modify|disable|fetch|transfer|report|monitor|track|store|delete"
             rf"|post|email)\b|\b(?:without|so that)\b{G4}{PERSON}{G4}(?:know(?:s|ing)?|notic(?:e"
@@ -132,11 +136,11 @@ RULES = (
     Rule(
         "deny_it",
         "deception",
-        "asks asked deny lie pretend claim denies",
+        "asks asked deny lie pretend claim denies admit trace mislead deceive trick gaslight manipulate",
         (
             rf"\bif\b{G4}(?:asks?|asked|questioned|confronted|inquires?"
-            rf"|wonders?)\b[^.\n]{{0,60}}?\b(?:deny|lie|pretend|claim|say (?:that )?(?:you|it|there"
-            rf"|nothing|no)|answer (?:that )?(?:you|no)|change the (?:subject|topic)|act (?:as if"
+            rf"|wonders?)\b[^.\n]{{0,60}}?\b(?:deny|lie|pretend|claim|say (?:that )?(?:you|it (?:is|was|did|does|never|has)|there"
+            rf"|nothing|no)\b|answer (?:that )?(?:you|no)|change the (?:subject|topic)|act (?:as if"
             rf"|innocent|surprised|confused)|feign|do not admit|don't admit|make up|blame|refuse "
             rf"to (?:say|explain))\b|\b(?:deny|never admit|do not admit|don't admit)\b{G4}(?:this"
             rf"|having|knowing|that you|existence|you have|you received|any knowledge)|\blie "
@@ -164,10 +168,10 @@ RULES = (
             rf"|needs? to\b|instructions?:|please\b)|\b(?:note|attention|message|instructions?|dear"
             rf"|hey|hello|hi) (?:to |for )?(?:the |any |all |this )?(?:ai|assistants?|agents?|llms?"
             rf"|language models?|bots?|chatgpt|claude|hermes)\b|(?<![-\w@])(?:ignore (?:all|any|the"
-            rf"|your|previous|prior|every|above|safety|what)|disregard|obey|execute|you (?:are|must"
-            rf"|should|will)|approve (?:all|every|any)|exfiltrate|forward (?:the|all|every|this)"
-            rf"|reveal|send (?:the|all|every|any|user|your|it)|upload (?:the|all|every)|run (?:the"
-            rf"|this|`|curl|wget|rm|sh|bash|\./)|curl |wget |rm -rf|delete (?:all|every|the)"
+            rf"|your|previous|prior|every|above|safety|what)\b|disregard|obey|execute|you (?:are|must"
+            rf"|should|will)|approve (?:all|every|any)\b|exfiltrate|forward (?:the|all|every|this)\b"
+            rf"|reveal|send (?:the|all|every|any|user|your|it)\b|upload (?:the|all|every)\b|run (?:the"
+            rf"|this|`|curl|wget|rm|sh|bash|\./)|curl |wget |rm -rf|delete (?:all|every|the)\b"
             rf"|override (?:all|the|your|safety)|grant (?:all|admin|root|full)|do not tell|don't "
             rf"tell|without asking)(?!\w*-))"
         ),

@@ -59,8 +59,7 @@ RULES = (
             rf"\b(?:treat|regard|consider|see)\b{G4}{ORDERS}{G2}(?:as|to be){G2}(?:optional"
             rf"|suggestions?|advice|advisory|void|jokes?|noise|irrelevant|examples?)\b|\b(?:what"
             rf"|anything|everything|whatever|rules)\b{G2}{GIVER}\b[^.\n]{{0,60}}?\b(?:do|does) "
-            rf"?n[o']t (?:bind|apply|count|matter)|\b(?:your|the|all|any|those|these|every|earlier"
-            rf"|previous|prior|{BEFORE})\b{G4}{ORDERS}{G6}(?:obsolete|void|null|cancell?ed"
+            rf"?n[o']t (?:bind|apply|count|matter)|\b(?:your|all|any|those|these|every|{BEFORE})\b{G4}{ORDERS}{G6}(?:obsolete|void|null|cancell?ed"
             rf"|revoked|invalid|outdated|superseded|suspended|lifted|expired|no longer (?:appl(?:y"
             rf"|ies)|valid|bind|binding|count|matter|in (?:force|effect)|relevant|hold)|(?:do|does"
             rf"|did) ?n[o']t apply|never applied|replaced by (?:this|the following|what)|rescinded"
@@ -75,7 +74,7 @@ RULES = (
         "prompt_injection",
         (
             "only sole guidance authority binding counts matters precedence priority supersedes "
-            "overrides outranks replaces trumps"
+            "overrides outranks replaces trumps supersede override outrank replace trump beats wins"
         ),
         (
             rf"\b(?:only|solely|just)\b{G6}(?:what(?:ever)? (?:is|comes|follows|stands)|this|the "
@@ -138,7 +137,7 @@ RULES = (
             r"|original)(?:and|or|system|your)?(?:instruct|guideline|rule|direct|command|prompt"
             r"|order|lnstruct)|youarenow(?:dan|unrestricted|jailbroken|evil|indevelopermode|free)|"
             r"(?:reveal|print|output|repeat)(?:me)?(?:yourfull|your|thefull)(?:system|hidden"
-            r"|initial)prompt|(?:donot|dont|never)tell(?:the)?(?:user|human)|systempromptoverride|"
+            r"|initial)prompt|(?:donot|dont|never)tellthe(?:user|human)|systempromptoverride|"
             r"(?:send|upload|post|exfiltrate|leak)(?:all|the|your|my|every){0,2}(?:secrets"
             r"|apikeys?|credentials|passwords|tokens|envvars|environmentvariables|keys)(?:to|via)"
         ),
@@ -202,11 +201,11 @@ RULES = (
             rf"|protocols?|mechanisms?)|(?:your|all|any) (?:\w{{1,12}} )?(?:restrictions|filters"
             rf"|guardrails|limitations|safeguards|safety|inhibitions|censorship))|\b(?:never|don't"
             rf"|do not|no longer|must not|cannot|may not) (?:ever )?refuse\b|\brefusals? (?:are"
-            rf"|is) (?:forbidden|disabled|prohibited|off|not allowed|banned)|\b(?:you have|there "
-            rf"are|you face|you know) no (?:rules|restrictions|limits|limitations|filters"
+            rf"|is) (?:forbidden|disabled|prohibited|off|not allowed|banned)|\b(?:you have"
+            rf"|you face|you know) no (?:rules|restrictions|limits|limitations|filters"
             rf"|guidelines|boundaries|ethic\w*)|\b(?:enter|enable|activate|switch (?:in)?to"
-            rf"|engage) (?:\w{{1,12}} )?(?:dan|developer|god|jailbreak|unrestricted|sudo|admin"
-            rf"|debug|root|evil|chaos) mode|\bdo anything now\b|\bact as (?:the |an? )?(?:root"
+            rf"|engage) (?:\w{{1,12}} )?(?:dan|god|jailbreak|unrestricted|evil|chaos|(?:developer|sudo|admin"
+            rf"|root)(?= mode\b(?! (?:on|in|for|by|at|only|with)\b))) mode\b|\bdo anything now\b|\bact as (?:the |an? )?(?:root"
             rf"|superuser|sysadmin|god)\b"
         ),
     ),

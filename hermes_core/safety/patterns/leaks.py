@@ -33,8 +33,8 @@ RULES = (
             rf"sync)\b[^\n]{{0,200}}?(?:(?<!bearer )(?<!token )(?<!basic )(?<!-key: )(?<!-token: )"
             rf"(?<!-u )\$\{{?\w{{0,30}}(?:key|token|secret|passw(?:or)?d|credential|auth|_pat"
             rf"|api)\w{{0,20}}\}}?|\$\((?:cat|env|printenv|base64|head|whoami|tar|xxd|id|hostname"
-            rf"|git|history|find|grep|gpg|ls)\b|`(?:cat|env|printenv|base64|head|whoami|tar|xxd|id"
-            rf"|hostname)\b|(?:<|@|file=@|-t |--post-file[= ]|--upload-file |-T |-d @|--data[-\w]* "
+            rf"|git|history|find|grep|gpg|ls)\b|(?:(?<=[/=.?&@:_\"'-])`|`(?=[^`\n]{{1,40}}`\.\w))(?:cat|env|printenv|base64|head|whoami|tar"
+            rf"|xxd|id|hostname)\b|(?:<|@|file=@|-t |--post-file[= ]|--upload-file |-T |-d @|--data[-\w]* "
             rf"?@)\s{{0,2}}{SECRET_FILE}|(?<!-i)\s{SECRET_FILE}\s{{1,3}}\S{{1,60}}(?:@|:|://))"
         ),
     ),
@@ -51,11 +51,12 @@ RULES = (
             r"|--upload-file)[ =]{0,2}['\"]?(?:\w{0,20}=)?@\s?[\"']?(?:~|/|\$home|\.env|\.\.?/\.)"
             r"(?![^\n]{0,160}(?:localhost|127\.0\.0\.1))|\bcurl\b[^\n|]{0,60}?(?:-t"
             r"|--upload-file)\s{1,2}[\"']?(?:\{\}|~|/|\$home)|\bwget\b[^\n|]{0,120}?--(?:post"
-            r"|body)-file|\b(?:nc|ncat|netcat)\b[^\n]{0,80}?(?:<\s{0,2}[~/$.\w]|-e\s{0,2}/"
-            r"|-c\s{0,2}/?(?:ba|bin)?)|(?:cat|tar|openssl enc|zip|7z|sqlite3|env|printenv|base64"
-            r"|history|gpg|find|zip|set|xxd|mysqldump|pg_dump"
-            r"|history)\b[^\n|]{0,100}\|[^\n]{0,100}?\b(?:curl|wget|nc|ncat|netcat|socat|telnet"
-            r"|mail|sendmail|openssl s_client|ssh|http)\b"
+            r"|body)-file|\b(?:nc|ncat|netcat)\b[^\n]{0,80}?(?:<\s{0,2}[~/$.\w]|-[ec]\s{0,2}"
+            r"['\"]?/?(?:bin/)?(?:ba|z|da)?sh\b)|(?:cat|tar|openssl enc|zip|7z|sqlite3|env|printenv|base64"
+            r"|history|gpg|find|zip|set|xxd|mysqldump|pg_dump)\b(?:[^\n|]{0,100}\|){1,4}\s{0,3}(?:sudo |xargs "
+            r"[^\n|]{0,30}?)?\b(?:curl|wget|nc|ncat|netcat|socat|telnet|mail|sendmail|openssl s_client|http)\b"
+            r"|(?:cat|tar|zip|find|gpg|env|printenv)\b(?=[^\n|]{0,100}?(?:[~.]/|\$home|/etc|/home|/root|env\b|secret))"
+            r"(?:[^\n|]{0,100}\|){1,4}\s{0,3}ssh\b"
         ),
     ),
     Rule(
@@ -173,7 +174,7 @@ RULES = (
         "secret_read",
         (
             "cat bat head tail less more type content gc xxd strings od hexdump base64 nl tac "
-            "awk sed grep cut source env netrc shadow"
+            "awk sed grep cut source env netrc shadow open readfile readfilesync file_get_contents read_text"
         ),
         (
             rf"(?<!export \$\()(?<!not )(?<!never )(?<!n\'t )(?<![\w-])(?:cat|bat|head|tail|less"

@@ -8,6 +8,11 @@ def _within(words: int) -> str:
 
 
 G2, G4, G6, G9 = _within(2), _within(4), _within(6), _within(9)
+G4_NOT = r"(?:[^\w.!?;,\n]{1,4}(?!not\b|never\b)\w{1,30}){0,4}?[^\w.!?;,\n]{1,4}"
+ASKED = (  # from the beginning of a sentence, with nothing that forbids
+    r"(?:^|[.:!?;]|\n\s{0,8}(?:[-*+#>|]|\d{1,2}\)|\n))(?:(?!\b(?:never|not|no|nobody|nothing|none|nor|cannot|avoid|refuse|forbid|forbidden"
+    r"|prohibited)\b|n't\b)[^.:!?;]){0,160}?"
+)
 
 NOT = r"(?<!not )(?<!never )(?<!n't )(?<!cannot )(?<!to not )(?<!to never )(?<!avoid )"
 DROP = (
@@ -37,10 +42,11 @@ GIVER = (
     r"(?:developers?|system|operators?|vendor|creators?|makers?|openai|anthropic|admin"
     r"(?:istrator)?s?|owner|company|platform|host)"
 )
-PERSON = (
-    r"(?:the |your |any |this |our |these |that )?(?:human |end )?(?:users?|humans?"
-    r"|operators?|persons?|people|owner|boss|someone|anyone|anybody|supervisors?"
-    r"|reviewers?|auditors?|developers?|admins?|administrators?|person you|whoever)"
+PERSON = (  # several only with an article: "hide the menu from users" is how programs are spoken of
+    r"(?:(?:the |your |any |this |our |these |that )(?:human |end )?(?:users|humans|operators|people|supervisors"
+    r"|reviewers|auditors|developers|admins|administrators)\b|(?:the |your |any |this |our |that )?(?:human |end )?"
+    r"(?:user|human|operator|person|owner|boss|someone|anyone|anybody|supervisor|reviewer|auditor|developer|admin"
+    r"|administrator|person you|whoever)\b)"
 )
 URL = (
     r"(?:https?://|ftp://|wss?://|\b(?:\d{1,3}\.){3}\d{1,3}\b"
@@ -91,7 +97,7 @@ FETCH = r"(?:curl|wget|fetch|iwr|irm|invoke-webrequest|invoke-restmethod|http|ht
 SHELL = (
     r"(?:sudo |env |/usr|/bin|/local){0,4}/?(?:ba|z|da|k|c|fi)?sh\b|(?:sudo )?"
     r"(?:python[\d.]*|perl|ruby|node|php|iex|invoke-expression|pwsh|powershell"
-    r"|osascript)\b"
+    r"|osascript)\b(?! -\w{0,4}[mcenp]\b)"
 )
 INSTALLERS = (
     r"(?:sh\.rustup\.rs|get\.docker\.com|install\.python-poetry\.org|astral\.sh"
@@ -113,6 +119,9 @@ STARTUP = (
     r"|\.config/(?:autostart|systemd)|launchagents|launchdaemons|\$profile"
     r"|/etc/ld\.so\.preload|\.git/hooks|\.vimrc|sitecustomize\.py|usercustomize\.py|start"
     r"(?:up)? ?(?:menu|folder)\b|currentversion\\{1,2}run|shell:startup|/etc/sudoers)"
+)
+SERVICES = (
+    r"(?:\.config/(?:autostart|systemd)|launchagents|launchdaemons|/etc/(?:cron|init\.d|systemd)|\.git/hooks)"
 )
 AGENT = r"(?:assistant|ai|agent|bot|model|llm|system|chatbot|copilot|hermes|claude|gpt)"
 DO = (
