@@ -46,7 +46,8 @@ def _threats(text: str, depth: int) -> Iterator[Threat]:
     for reading in (plain, *views.spellings(plain)):
         yield from _found("plain", reading)
     visible = views.visible(text)
-    yield from _found("visible", visible)
+    for reading in dict.fromkeys((visible, views.flowing(visible))):
+        yield from _found("visible", reading)
     for letters in views.letters_only(plain):
         yield from _found("letters", letters)
     if depth:

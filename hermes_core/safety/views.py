@@ -170,14 +170,16 @@ def visible(text: str) -> str:
     )
 
 
-def spellings(text: str) -> Iterator[str]:
-    """Readings of an undisguised text whose words were respelt: quotes split, digits for letters, letters spaced out.
+def flowing(text: str) -> str:
+    """The text as it reads where it is shown: lines that were wrapped joined, without emphasis."""
+    return re.sub(r"[ \t]{2,}", " ", re.sub(_EMPHASIS, "", re.sub(_WRAPPED, " ", text)))
 
-    One of them is the text as it reads where it is shown: lines that were wrapped joined, without emphasis.
-    """
-    flowing = re.sub(r"[ \t]{2,}", " ", re.sub(_EMPHASIS, "", re.sub(_WRAPPED, " ", text)))
-    if flowing != text:
-        yield flowing
+
+def spellings(text: str) -> Iterator[str]:
+    """Readings of an undisguised text whose words were respelt: quotes split, digits for letters, letters spaced out."""
+    flat = flowing(text)
+    if flat != text:
+        yield flat
     if '""' in text or "''" in text or "\\" in text or "ifs" in text:
         yield re.sub(_SHELL_SPACE, " ", re.sub(_QUOTE_SPLIT, "", text))
     respelt = re.sub(_LEET_WORD, lambda found: found[0].translate(_LEET), text)
