@@ -128,6 +128,7 @@ _LEET_WORD = (
 _QUOTE_SPLIT = r"(?<=[\w./~])(?:\"\"|''|\\(?=[a-z_]))(?=[\w./])"
 _SHELL_SPACE = r"\$\{?ifs\}?(?:\$\d)?"
 _SPACED = r"(?<!\w)(?:\w[ ._*~|/+-]){3,200}\w(?!\w)"
+_JOINED = r"(?<![\w.-])(?!test_)[a-z]{1,20}([_·-])[a-z]{1,20}(?:\1[a-z]{1,20}){3,60}(?![\w(])"
 _NOT_A_LETTER = r"[^a-z]+"
 _WRAPPED = r"(?<=[\w,])[ \t\r]*\n[ \t>]{0,8}(?=\w)"
 _EMPHASIS = r"(?<!\w)[*_]{1,3}(?=\w)|(?<=[^\W_])[*_]{1,3}(?!\w)"
@@ -188,6 +189,9 @@ def spellings(text: str) -> Iterator[str]:
     unscrambled = re.sub(_LONG_WORD, lambda found: _SCRAMBLED.get(_shape(found[0]), found[0]), text)
     if unscrambled != text:
         yield unscrambled
+    parted = re.sub(_JOINED, lambda found: found[0].replace(found[1], " "), text)
+    if parted != text:
+        yield parted
     joined = re.sub(_SPACED, lambda found: re.sub(r"[\W_]", "", found[0]), text)
     if joined != text:
         yield re.sub(r"\s+", " ", joined)
@@ -205,6 +209,7 @@ def letters_only(text: str) -> Iterator[str]:
 
 
 _BASE64 = r"[A-Za-z0-9+/_-]{16,}={0,2}"
+_BASE32 = r"\b(?:[A-Z2-7]{16,}|[a-z2-7]{16,})={0,6}"
 _HEX = r"(?:[0-9a-fA-F]{2}){8,}|(?:(?:\\x|0x|%)[0-9a-fA-F]{2}[\s,]?){6,}|(?:[0-9a-fA-F]{2}[ :]){8,}[0-9a-fA-F]{2}"
 _ESCAPES = r"(?:\\u[0-9a-fA-F]{4}){4,}|(?:&#x?[0-9a-fA-F]{1,6};?){4,}"
 _NUMBERS = r"(?:\b\d{2,3}[,;\s]{1,2}){7,}\d{2,3}\b|(?:[01]{8}\s?){6,}"
@@ -212,7 +217,7 @@ _CODE = r"(?i)&#x([0-9a-f]+)|&#(\d+)|\\u([0-9a-f]{4})"
 
 
 def decoded(text: str) -> Iterator[str]:
-    """What is encoded in `text` and reads as text once decoded: base64, hexadecimal, escapes, character codes, hidden tags."""
+    """What is encoded in `text` and reads as text once decoded: base64 and base32, hexadecimal, escapes, character codes, hidden tags."""
     total = 0
     for found in (*_candidates(text),):
         total += len(found)
@@ -224,6 +229,8 @@ def decoded(text: str) -> Iterator[str]:
 def _candidates(text: str) -> Iterator[str]:
     for match in re.finditer(_BASE64, text):
         yield from _readable(_from_base64(match[0]))
+    for match in re.finditer(_BASE32, text):
+        yield from _readable(_from_base32(match[0]))
     for match in re.finditer(_HEX, text):
         yield from _readable(bytes.fromhex(re.sub(r"\\x|0x|[^0-9a-fA-F]", "", match[0])))
     for match in re.finditer(_ESCAPES, text):
@@ -240,6 +247,15 @@ def _from_base64(word: str) -> bytes:
     try:
         return base64.b64decode(word[: len(word) - (len(word) % 4 == 1)] + "=" * (-len(word) % 4))
     except (binascii.Error, ValueError):
+        return b""
+
+
+def _from_base32(word: str) -> bytes:
+    word = word.rstrip("=")
+    word = word[: len(word) - (len(word) % 8 in (1, 3, 6))]
+    try:
+        return base64.b32decode(word + "=" * (-len(word) % 8), casefold=True)
+    except binascii.Error:
         return b""
 
 

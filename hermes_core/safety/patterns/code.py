@@ -61,12 +61,12 @@ RULES = (
     Rule(
         "shell_in_code",
         "remote_code",
-        "os subprocess system exec popen bash tcp nc rm dd mkfs socket pty mkfifo __import__",
+        "os subprocess system exec popen bash tcp nc rm dd mkfs socket socat mshta certutil pty mkfifo __import__",
         (
             r"\bimport os\b[^\n]{0,20}os\.(?:system|popen|exec)|__import__\(['\"](?:os|subprocess"
             r"|socket|pty)['\"]\)|\bsubprocess\.(?:run|call|popen|check_output)\([^\n]{0,80}"
             r"(?:curl|wget|/bin/|bash|nc |sh -c)|\bos\.(?:system|popen)\(['\"]|\bpty\.spawn\("
-            r"|/dev/tcp/|bash -i\b[^\n]{0,20}>&|mkfifo[^\n]{0,60}\bnc\b"
+            r"|/dev/tcp/|\bsocat\b[^\n]{0,60}\bexec:|\bmshta\s{1,3}https?:|\bcertutil\b[^\n]{0,20}-urlcache|bash -i\b[^\n]{0,20}>&|mkfifo[^\n]{0,60}\bnc\b"
             r"|socket\.socket\([^\n]{0,160}(?:dup2|subprocess)|\brm -rf? (?:--no-preserve-root )?"
             r"(?:/|~|\$home)(?:\s|\*|$|['\"])|\b:\(\)\s?\{\s?:\|:|\bdd if=/dev/(?:zero|urandom) "
             r"of=/dev/|\bmkfs\.\w{2,5} /dev/"
@@ -195,7 +195,9 @@ RULES = (
             rf"(?:instructions?|commands?|orders?|tasks?|steps|whatever|anything"
             rf"|lines?)\b[^.\n]{{0,40}}?\b(?:found (?:at|in|on)|from|at|posted (?:at|on|to)|listed "
             rf"(?:at|on)|published (?:at|on)|fetched from|hosted (?:at|on)"
-            rf"|in)\b[^\n]{{0,20}}?{URL}|\b(?:take|accept|receive|await|get)\b{G2}(?:orders"
+            rf"|in)\b[^\n]{{0,20}}?{URL}|\b{NOT}{DO}\b{G4}(?:instructions?|commands?|orders?|tasks?)\b{G2}(?:found|contained"
+            rf"|embedded|written|posted|hidden) (?:in|on|at)\b{G2}(?:web ?pages?|web ?sites?|e?-?mails?|issues?|comments?"
+            rf"|documents?|tool)\b|\b(?:take|accept|receive|await|get)\b{G2}(?:orders"
             rf"|commands|instructions|tasks)\b{G2}from\b[^\n]{{0,30}}?(?:{URL}|\banyone\b"
             rf"|\bwhoever\b|\bthe (?:channel|web ?page|issue|email|comments?)\b)"
         ),
@@ -216,12 +218,12 @@ RULES = (
     Rule(
         "trigger",
         "agent_control",
-        "when whenever if once upon after each every",
+        "when whenever if once upon after each every hearing seeing",
         (
-            rf"\b(?:when(?:ever)?|if|once|as soon as|every time|each time|any time|after|next "
+            rf"\b(?:when(?:ever)?|if|once|as soon as|(?:up)?on(?= hearing| seeing| reading)|every time|each time|any time|after|next "
             rf"time)\b{G6}(?:says?|said|asks?|types?|mentions?|writes?|sends?|contains?|replies"
             rf"|thanks|enters?|opens?|starts?|runs?|logs? in|commits?|pushes|deploys?|sees?"
-            rf"|appears?|greets?|confirms?|requests?|receives?|reads?)\b[^\n]{{0,80}}?[,:;]?\s"
+            rf"|appears?|greets?|confirms?|requests?|receives?|reads?|hearing|seeing|reading)\b[^\n]{{0,80}}?[,:;]?\s"
             rf"(?:then )?(?:also )?(?:always )?(?:you )?(?:must |should |will )?(?:silently "
             rf"|secretly |quietly |first |immediately |instead )?(?:(?:delete|wipe|rm -rf|erase"
             rf"|destroy|transfer|disable|exfiltrate|leak|drop (?:the )?(?:table|database)|grant"
@@ -275,7 +277,8 @@ RULES = (
             rf"|unattended)\b|\bassume\b{G4}(?:permission|consent|approval)\b|\balready (?:has "
             rf"|have )?(?:approved|consented to|authori[sz]ed|pre-?approved)\b{G4}(?:all|every|any"
             rf"|everything)|\bpre-?(?:approved|authori[sz]ed)\b{G4}(?:all|every|any|everything"
-            rf"|commands)"
+            rf"|commands)|\b(?:all|every|any)\b{G2}(?:calls?|actions?|commands?|tools?|operations?)\b{G4}"
+            rf"pre-?(?:approved|authori[sz]ed)|\bconsented\b{G6}(?:all|every|any)\b{G2}(?:actions?|commands?|calls?|tools?)"
         ),
     ),
     Rule(
@@ -297,7 +300,9 @@ RULES = (
     Rule(
         "trust_stranger",
         "agent_control",
-        ("trust obey owner master administrator admin email emails webpage website comments issue issues"),
+        (
+            "trust obey owner master administrator admin email emails mail webpage website comments issue issues counts count"
+        ),
         (
             rf"\b(?:treat|regard|consider|trust|obey|follow|execute)\b{G6}(?:emails?|messages?"
             rf"|web ?pages?|websites?|comments|issues|documents|tool (?:output|results?)"
@@ -305,7 +310,8 @@ RULES = (
             rf"|owner|user'?s? own|authori[sz]ed|commands|orders|instructions|system|admin|user "
             rf"instructions|direct)|\b(?:the )?(?:real|true|actual|new|only) (?:owner|user|operator"
             rf"|master|admin(?:istrator)?)\b{G2}(?:is|of (?:this|the) (?:agent|machine|account) "
-            rf"is)\b[^\n]{{0,30}}?(?:@|https?:|\+\d)|\bany(?:one|body) who (?:says|knows|types"
+            rf"is)\b[^\n]{{0,30}}?(?:@|https?:|\+\d)|\b(?:e?-?mails?|messages?|anything|texts?|notes?) (?:from|by)\b[^.\n]{{0,40}}?(?:@[^\n]{{1,40}}?)?\bcounts? as "
+            rf"(?:an? |the )?(?:\w{{1,12}} )?(?:orders?|commands?|instructions?)|\bany(?:one|body) who (?:says|knows|types"
             rf"|sends|mentions|gives)\b[^\n]{{0,60}}?\b(?:is (?:the )?(?:admin|owner|authori[sz]ed"
             rf"|trusted|root)|full access|gets (?:access|admin)|may (?:run|read|see)|obey)"
         ),

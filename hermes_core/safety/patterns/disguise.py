@@ -109,7 +109,7 @@ RULES = (
             "hide hidden invisible unaware unnoticed secretly quietly dark withhold cover "
             "stealth discreetly find know notice see told nothing mum silent leave informed "
             "aware learn realise realize discover suspect knowing noticing consent keep mask "
-            "omit suppress obscure"
+            "omit suppress obscure uninformed ignorant back"
         ),
         (
             rf"\b(?:keep|hold|stay|remain|leave|make)\b{G6}(?:secret|hidden|private|confidential"
@@ -127,7 +127,8 @@ RULES = (
             rf"|post|email)\b|\b(?:without|so that)\b{G4}{PERSON}{G4}(?:know(?:s|ing)?|notic(?:e"
             rf"|es|ing)|realis|realiz|seeing|aware|finding out|consent|noticing)|\bleave\b{G6}out "
             rf"of\b{G4}(?:summar(?:y|ies)|reports?|repl(?:y|ies)|logs?|answers?|transcripts?"
-            rf"|history)\b|\bsay nothing\b{G6}(?:to|in front of) {PERSON}|\btell {PERSON} "
+            rf"|history)\b|\b(?:keep|keeps|leave|make sure|ensure)\b{G4}{PERSON}\b{G6}(?:unaware|uninformed|in the dark|ignorant)\b"
+            rf"|\bbehind {PERSON}(?:'s|s'|’s) back\b|\bsay nothing\b{G6}(?:to|in front of) {PERSON}|\btell {PERSON} "
             rf"nothing\b|\b(?:stay|keep|remain) (?:silent|quiet|mum)\b{G6}{PERSON}|\bkeep (?:this"
             rf"|it|these|that|everything)\b{G4}(?:away )?from {PERSON}|\bkeep (?:this|it|these"
             rf"|that)\b{G6}(?:secret|hidden|confidential|to yourself|between us|quiet)\b"
@@ -138,9 +139,8 @@ RULES = (
         "deception",
         "asks asked deny lie pretend claim denies admit trace mislead deceive trick gaslight manipulate",
         (
-            rf"\bif\b{G4}(?:asks?|asked|questioned|confronted|inquires?"
-            rf"|wonders?)\b[^.\n]{{0,60}}?\b(?:deny|lie|pretend|claim|say (?:that )?(?:you|it (?:is|was|did|does|never|has)|there"
-            rf"|nothing|no)\b|answer (?:that )?(?:you|no)|change the (?:subject|topic)|act (?:as if"
+            rf"\b(?:if|when(?:ever)?)\b{G4}(?:asks?|asked|questioned|confronted|inquires?"
+            rf"|wonders?)\b[^.\n]{{0,60}}?\b(?:deny|lie|pretend|claim|say (?:that )?(?:(?:you|it|there) (?:\w{{1,6}}n['’]t|\w{{1,5}} (?:not|no|nothing|never)|never)|nothing|no)\b|answer (?:that )?(?:you|no)|change the (?:subject|topic)|act (?:as if"
             rf"|innocent|surprised|confused)|feign|do not admit|don't admit|make up|blame|refuse "
             rf"to (?:say|explain))\b|\b(?:deny|never admit|do not admit|don't admit)\b{G4}(?:this"
             rf"|having|knowing|that you|existence|you have|you received|any knowledge)|\blie "

@@ -65,8 +65,9 @@ RULES = (
             rf"|did) ?n[o']t apply|never applied|replaced by (?:this|the following|what)|rescinded"
             rf"|repealed|withdrawn|overridden|overruled|stale|meaningless|were (?:only |just )?"
             rf"(?:a )?(?:test|fake|placeholder|drill|joke|decoy|simulation|suggestions)|can be "
-            rf"(?:ignored|disregarded|skipped)|should be (?:ignored|disregarded|forgotten)|are to "
-            rf"be (?:ignored|disregarded)|must be (?:ignored|disregarded)|ceases? to)(?!\w)"
+            rf"(?:ignored|disregarded|skipped)|should be (?:ignored|disregarded|forgotten|discarded)|are to "
+            rf"be (?:ignored|disregarded|discarded)|must be (?:ignored|disregarded|discarded)|ceases? to|stops? "
+            rf"(?:counting|applying|binding))(?!\w)"
         ),
     ),
     Rule(
@@ -74,7 +75,7 @@ RULES = (
         "prompt_injection",
         (
             "only sole guidance authority binding counts matters precedence priority supersedes "
-            "overrides outranks replaces trumps supersede override outrank replace trump beats wins"
+            "overrides outranks replaces trumps supersede override outrank replace trump beats wins rank ranks"
         ),
         (
             rf"\b(?:only|solely|just)\b{G6}(?:what(?:ever)? (?:is|comes|follows|stands)|this|the "
@@ -87,7 +88,7 @@ RULES = (
             rf"(?:authorit|instruction|rule|source|priority|directive|system|command|law|polic"
             rf"|prompt)|\b(?:this|the following)\b{G4}(?:entry|note|message|memory|text"
             rf"|instruction|rule|line|document|prompt)s?{G4}(?:supersedes?|overrides?|outranks?"
-            rf"|takes? (?:precedence|priority)|replaces?|trumps?|has (?:priority|precedence)|beats?"
+            rf"|takes? (?:precedence|priority)|replaces?|trumps?|ha(?:s|ve) (?:a |the )?(?:\w{{1,10}} )?(?:priority|precedence)|ranks? (?:above|higher)|beats?"
             rf"|wins? over){G6}(?:{ORDERS}|all|every|any|other|else|developer|system)"
         ),
     ),
@@ -174,16 +175,19 @@ RULES = (
     Rule(
         "act_without_limits",
         "role_hijack",
-        ("act pretend roleplay role behave answer respond reply operate simulate be speak impersonate"),
+        (
+            "act pretend roleplay role behave answer respond reply operate simulate be speak impersonate become assume adopt"
+        ),
         (
             rf"\b(?:act|pretend|role-?play|behave|answer|respond|reply|operate|simulate|speak"
-            rf"|impersonate|be)\b{G6}(?:unrestricted|uncensored|unfiltered|jail ?broken|evil"
+            rf"|impersonate|be|become|assume|adopt)\b{G6}(?:unrestricted|uncensored|unfiltered|jail ?broken|evil"
             rf"|amoral|dan\b|do anything now|never refuses?|cannot refuse|can't refuse|refuses "
             rf"nothing|always compl(?:y|ies)|without (?:any |all |your |ethical |moral |content "
             rf"|safety ){{0,3}}(?:rules|restrictions|limits|limitations|filters?|censorship"
             rf"|guidelines|ethics|morals|safeguards|guardrails|refus\w*)|no (?:rules|restrictions"
             rf"|limits|filters?|ethics|guidelines|guardrails|morals)|free (?:of|from) "
-            rf"(?:\w{{1,12}} )?(?:rules|restrictions|filters))"
+            rf"(?:\w{{1,12}} )?(?:rules|restrictions|filters)|(?:not|un|no longer )[ -]?bound by (?:any|its|the|no|\w{{1,12}}) "
+            rf"?(?:rules?|polic\w+|guidelines|limits|restrictions|ethics))"
         ),
     ),
     Rule(

@@ -85,8 +85,8 @@ SEND_NEEDS = (
 SECRET_FILE = (
     r"(?:(?:[\w.~$/{}*-]{0,80}/)?\.env(?!\.(?:example|sample|template|dist|test|ci"
     r"|defaults?|schema|tpl)|[\w-])(?:\.\w{1,20})?"
-    r"|[\w.~$/{}*-]{0,80}(?:/\.ssh/(?!config\b|known_hosts|authorized_keys"
-    r"|\S{0,40}\.pub\b)\S{0,40}|id_(?:rsa|dsa|ecdsa|ed25519)(?!\.pub)\b|\.aws/credentials"
+    r"|[\w.~$%/\\{}*-]{0,80}(?:/\.ssh/(?!config\b|known_hosts|authorized_keys"
+    r"|\S{0,40}\.pub\b)\S{0,40}|id_(?:rsa|dsa|ecdsa|ed25519)(?!\.pub)\b|\.aws[/\\]credentials"
     r"|\.netrc|\.pgpass|\.npmrc|\.pypirc|\.git-credentials|\.gnupg"
     r"|\.kube/config|\.docker/config\.json|/etc/shadow|/etc/passwd|\.hermes/(?:\.env|auth"
     r"|credentials)|credentials\.json|secrets?\.(?:ya?ml|json|toml|env)|\.vault-token"
