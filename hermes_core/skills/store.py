@@ -30,6 +30,9 @@ MAX_LISTED = 200
 
 _DESCRIPTION_SHOWN = 120
 
+PROSE = ("", ".md", ".markdown", ".txt", ".rst")
+"""What the names of files end with that a model reads as it reads a SKILL.md."""
+
 DEEPEST = 6
 """Folders one in another that are looked through, also behind a link."""
 
@@ -132,13 +135,17 @@ class SkillStore:
         return text
 
     def view_safely(self, name: str, file: str = "") -> str:
-        """As `view`, for a model: a SKILL.md that the scan finds a threat in is kept from it."""
+        """As `view`, for a model: a SKILL.md, or a text beside it, that the scan finds a threat in is kept from it.
+
+        Scripts are not scanned: code may well do what no note may ask for.
+        """
         text, folder = self.view(name, file), self.get(name).folder
         itself = not file or (folder / file).samefile(folder / FILE)  # by another name, or a link
-        threat = self._scan(text) if itself else None
+        threat = self._scan(text) if itself or Path(file).suffix.lower() in PROSE else None
         if threat is not None:
+            what = f"skill {name!r}" if itself else f"{file!r} of skill {name!r}"
             raise SkillError(
-                f"skill {name!r} is kept from you: {threat.message}",
+                f"{what} is kept from you: {threat.message}",
                 "tell the person, who can read and mend it",
             )
         return text
