@@ -28,7 +28,7 @@ _GIVEN = r"\\{0,3}[\"'*`]{0,3}\s{0,4}(?:=>|:=|==?|[:：＝])\*{0,2}\s{0,4}\\{0,3
 _GAP = (
     r"(?:\s{1,3}(?:for|of|on|in|at|to|there|here|I|we|you)(?:\s{1,3}(?:[\w@'’()/-]|\.(?=\w)){1,40}){0,5}?)?"
 )
-_SAID = rf"{_GAP}(?:\s{{1,3}}(?:is|was|will be|ist|est|es|to)(?:\s(?:now|still|just|currently|set to))?:?\s{{1,3}}|\s?:\s{{1,3}})"
+_SAID = rf"{_GAP}(?:\s{{1,3}}(?:is|was|has been|will be|ist|est|es|to)(?:\s(?:now|still|just|currently|(?:set|changed|reset|updated|rotated) to))?:?\s{{1,3}}|\s?:\s{{1,3}})"
 _ATTRIBUTE = r"\s{1,4}[\w:-]{1,20}\s?=\s?[\"'][^\"'<>\n]{0,80}[\"']"
 _PAIR = rf"(?:[\"'],?(?:{_ATTRIBUTE}){{0,4}}?\s{{1,40}}|[ \t]{{0,4}}\r?\n[ \t]{{1,40}})[\"']?value[\"']?\s{{0,2}}[:=]\s{{0,4}}"
 _NAMED = (
@@ -41,6 +41,7 @@ _ITEM = r"[\"'](?P<value>[^\"'\s]{4,400})[\"']"
 _CHANGED = r"(?i)\b(?:set|chang|reset|updat|rotat)\w{0,5}\s+(?:[\w'’]{1,20}\s+){0,4}\Z"
 _OPTION = r"(?:^|\s)--?[\w-]{0,30}\Z"
 _NETRC = r"\bmachine\s+\S{1,253}\s+(?:(?:login|account)\s+\S{1,120}\s+){0,2}\Z"
+_LONG_KEY = r"(?=\D{0,30}\d\D{0,30}\d)[\w=-]{20,}"  # "the API key abc...", where no sign gives it
 _LONG = 500
 _BEFORE = 320  # characters that are looked at before a name
 
@@ -97,12 +98,14 @@ def _is_secret(match: re.Match[str], kind: str, value: str, quoted: bool) -> boo
     before = match.string[max(0, match.start() - _BEFORE) : match.start()]
     if match["said"] is not None:
         said = match["said"].lower().split()
-        if said[-1] == "to" and "set" not in said and not compiled(_CHANGED).search(before):
+        if said[-1] == "to" and len(said) == 1 and not compiled(_CHANGED).search(before):
             return False  # "give the password to bob1990"
         return (quoted and kind == "password") or looks_secret(value, kind)
     if compiled(_OPTION).search(before):
         return quoted or looks_secret(value, kind)
-    return kind == "password" and (looks_secret(value, kind) or compiled(_NETRC).search(before) is not None)
+    if kind == "password":
+        return looks_secret(value, kind) or compiled(_NETRC).search(before) is not None
+    return looks_secret(value, kind) and compiled(_LONG_KEY).fullmatch(value) is not None
 
 
 def _is_secret_abroad(match: re.Match[str], kind: str, value: str, quoted: bool) -> bool:

@@ -11,7 +11,7 @@ from hermes_core.safety.values import compiled
 
 _KEY_OF = ("access", "private", "account", "master", "encryption", "signing", "license", "api")
 NAME = (
-    r"pass(?:wor[dt]|wd|phrase|code)|pwd|secret(?:[ _-]?(?:access[ _-]?)?key)?|client[ _-]?secret|"
+    r"pass(?:wor[dt]|wd|phrase|code)|(?<=_)pass|pwd|secret(?:[ _-]?(?:access[ _-]?)?key(?:_base)?)?|client[ _-]?secret|"
     r"(?:access|auth|api|refresh|bearer|session|id|bot)[ _-]?token|token|api[ _-]?secret|"
     rf"(?:{'|'.join(_KEY_OF)})[ _-]?key|credentials?"
 )
@@ -19,7 +19,7 @@ _OF = "|".join(f"(?<={word}.key)(?<=[ _-]key)|(?<={word}key)" for word in _KEY_O
 # The same names from their last word on. It begins with a set of letters: that a search passes over all others by it takes
 # a tenth of the time.
 NAME_FOUND = (
-    r"[pstckPSTCK](?i:(?<=p)(?:ass(?:wor[dt]|wd|phrase|code)|wd)|(?<=s)ecret(?:[ _-]?(?:access[ _-]?)?key)?"
+    r"[pstckPSTCK](?i:(?<=p)(?:ass(?:wor[dt]|wd|phrase|code)|wd|(?<=_p)ass(?![a-z]))|(?<=s)ecret(?:[ _-]?(?:access[ _-]?)?key(?:_base)?)?"
     rf"|(?<=t)oken|(?<=c)redentials?|(?<=k)ey(?:{_OF}))"
 )
 _ABROAD = {
@@ -63,7 +63,7 @@ _NO_SECRET_KEY = (
 # No "tokenizer", no "passing". By its first word each name is found in a tenth of the time that one pattern takes for all.
 _WHOLE = {
     "key": r"keys?(?![a-z])",
-    "pass": r"pass(?:wor[dt]|wd|phrase|code)s?(?![a-z])",
+    "pass": r"(?:pass(?:wor[dt]|wd|phrase|code)|(?<=_)pass)s?(?![a-z])",
     "token": r"tokens?(?![a-z])",
     "secret": r"secrets?(?![a-z])",
     "pwd": r"pwds?(?![a-z])",

@@ -106,6 +106,19 @@ _FORMATS = (
     _Format("postman", ("PMAK-",), rf"\bPMAK-{_WORD}{{30,}}"),
     _Format("newrelic", ("NRAK-",), r"\bNRAK-[A-Z0-9]{20,}"),
     _Format("azure", ("AccountKey=",), r"(?<=AccountKey=)[A-Za-z0-9+/=]{40,}"),
+    _Format("atlassian", ("ATATT3", "ATCTT3"), rf"\bAT[AC]TT3{_WORD}{{40,}}"),
+    _Format("terraform", (".atlasv1.",), rf"\b\w{{14}}\.atlasv1\.{_WORD}{{40,}}"),
+    _Format("pulumi", ("pul-",), r"\bpul-[0-9a-f]{40}\b"),
+    _Format("figma", ("figd_",), rf"\bfigd_{_WORD}{{30,}}"),
+    _Format(
+        "doppler", ("dp.pt.", "dp.st.", "dp.sa."), rf"\bdp\.(?:pt|st|sa)\.(?:\w{{1,40}}\.)?{_WORD}{{40,}}"
+    ),
+    _Format("langsmith", ("lsv2_",), r"\blsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}"),
+    _Format("nvidia", ("nvapi-",), rf"\bnvapi-{_WORD}{{40,}}"),
+    _Format("cerebras", ("csk-",), r"\bcsk-[a-z0-9]{40,}"),
+    _Format("jina", ("jina_",), rf"\bjina_[0-9a-f]{{32}}{_WORD}{{10,}}"),
+    _Format("elevenlabs", ("sk_",), r"\bsk_[0-9a-f]{48}\b"),
+    _Format("notion", ("secret_",), r"\bsecret_[A-Za-z0-9]{43}\b"),
     _Format("jwt", ("eyJ",), rf"\beyJ{_WORD}{{10,}}\.eyJ{_WORD}{{10,}}(?:\.{_WORD}+)?"),
 )
 
@@ -113,6 +126,8 @@ _AUTHORIZATION = (
     r"(?i)((?:proxy-)?authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:(?:bearer|basic|token|apikey|digest|negotiate|aws4-hmac-sha256)\s+)?+"
     rf"|\bx-(?:api-key|auth-token|access-token|goog-api-key)[\"']?\s{{0,4}}[:=]\s{{0,4}}[\"']?){UNSEEN}{NO_SECRET}([^\s\"',;]{{6,}})"
 )
+_COOKIES = r"(?i)\bcookie[\"']?\s{0,4}:[^\n\"'\\]{1,4000}"
+_COOKIE = rf"((?:^|[;:])\s{{0,4}}[\w.-]{{1,60}}=){UNSEEN}{NO_SECRET}(?=[^;]{{0,200}}?[0-9])([^\s;]{{16,}})"
 _BEARER = rf"(?i)(\bbearer\s{{1,4}}){UNSEEN}(?=[\w.~+/=-]{{0,200}}?[0-9])([\w.~+/=-]{{16,}})"
 _URL_PASSWORD = (
     rf"(?<=://)((?:\[redacted:\w+\]|{UNSEEN}[^\s/:@]{{0,100}}):){UNSEEN}(?![$<{{])([^\s/]{{1,300}})(?=@)"
@@ -219,6 +234,10 @@ def _without_urls_and_headers(text: str) -> str:
         text = compiled(_URL_KEY).sub(r"\1[redacted:key]", text)
     if ("uth" in text or "UTH" in text or "x-" in text or "X-" in text) and _names_a_header(text):
         text = compiled(_AUTHORIZATION).sub(r"\1[redacted:authorization]", text)
+    if "ookie" in text or "OOKIE" in text:
+        text = compiled(_COOKIES).sub(
+            lambda found: compiled(_COOKIE).sub(r"\1[redacted:cookie]", found[0]), text
+        )
     return text
 
 

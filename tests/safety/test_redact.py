@@ -38,6 +38,10 @@ PLANTED = {
     "supermemory": "sm_" + _A40,
     "groq": "gsk_" + _A40,
     "vault": "hvs." + _A40,
+    "atlassian": "ATATT3" + "xFfGF0" + _A40,
+    "terraform": _A40[:14] + ".atlas" + "v1." + _A40,
+    "nvidia": "nv" + "api-" + _A40,
+    "notion": "secret_" + _A40 + "abc",
     "jwt": "eyJ" + "hbGciOiJIUzI1NiJ9.eyJ" + "zdWIiOiIxMjM0NTY3ODkwIn0." + _A40,
 }
 

@@ -31,6 +31,10 @@ SENTENCES = [
     "the wifi password for the guest network: ⟦hunter22⟧",
     "I changed my password to ⟦hunter22⟧ today",
     "the password is now ⟦hunter22⟧",
+    "the password for the NAS was changed to ⟦hunter22⟧ yesterday",
+    "the password has been reset to ⟦hunter22⟧",
+    "my API key ⟦abc123def456abc123def456⟧ stopped working",
+    "use the token `⟦abc123def456abc123def456⟧`",
     "mein Passwort ist ⟦hunter22⟧",
     "log in as ann with password ⟦hunter22⟧",
     'my password is "⟦correct horse battery⟧"',
@@ -56,6 +60,13 @@ COMMANDS = [
     "machine db.example.com\n  login ann\n  password ⟦hunter⟧\n",
 ]
 FILES = [
+    "export DB_PASS=⟦hunter⟧",
+    "secret_key_base: ⟦0123456789abcdef0123456789abcdef⟧",
+    "smtp_pass: ⟦hunter22⟧",
+    '{"db_pass": "⟦hunter⟧"}',
+    "Cookie: sid=⟦abc123def456abc123def456⟧; theme=dark; csrf=⟦def456abc123def456abc123⟧",
+    "curl -H 'cookie: sid=⟦abc123def456abc123def456⟧' https://db.example.com",
+    "Set-Cookie: sid=⟦abc123def456abc123def456⟧; Path=/; Max-Age=31536000",
     "<server><username>ann</username><password>⟦hunter⟧</password></server>",
     '<db:Password type="x"> ⟦hunter⟧ </db:Password>',
     "<password><![CDATA[⟦hunter⟧]]></password>",
@@ -123,6 +134,8 @@ def test_a_secret_that_only_its_name_gives_away_is_taken_out_and_nothing_else(ma
         "token, value = get_token(value)",
         "token: LoopToken = threading.current_token",
         "use `?api_key=`, or `token=`",
+        "passed=120, first pass 12of12, bypass abc123def456, PASS test_redact12",
+        "the token docs/reference/keys2.md; the token id_of_the_first_user_2; cookie: theme=dark",
     ],
 )
 def test_what_only_stands_beside_a_name_stays(text: str) -> None:
