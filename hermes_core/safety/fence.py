@@ -25,6 +25,11 @@ NOTE = (
 # A bracket, unless what stands behind it rules a note out: a date does, and recall is full of them.
 _BRACKETS = re.escape("[" + "".join(form for form, sign in LOOKALIKES.items() if sign == "["))
 _BRACKET = rf"[{_BRACKETS}](?=[sS\s_*\x00-\x1f\x7f-\U0010ffff-])"
+# Where chat templates are read out of the text, as local servers do, one of these ends the person's turn and begins another.
+_TURN = (
+    r"<(?=\|[^|<>\s]{1,40}\|>|｜[^｜<>\s]{1,40}｜>|<?/?(?i:s|bos|eos|sys>|(?:start|end)_of_turn)>)"
+    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_[A-Z]{5,7})\])"
+)
 _WORDS, _FIRST = "systemnote", len("system")
 _KNOWN_NOTE = (
     r"(?i)"
@@ -53,7 +58,8 @@ def sanitize_context(text: str) -> str:
 def build_memory_context_block(contexts: Contexts) -> str:
     """The fenced block for one request: a text, or (label, text) pairs that each get a heading. Blank gives "".
 
-    Sanitised here, whoever wrote it; a text that came with a fence of its own is unwrapped and a warning logged.
+    Sanitised here, whoever wrote it; a text that came with a fence of its own is unwrapped and a warning logged. A token
+    of a chat template is broken by a space: `< |im_start|>`.
     """
     if isinstance(contexts, str):
         parts = [_unwrapped(contexts).strip()]
@@ -61,7 +67,7 @@ def build_memory_context_block(contexts: Contexts) -> str:
         parts = [_labelled(label, text) for label, text in contexts]
     body = "\n\n".join(part for part in parts if part)
     # Two clean parts could be halves of one tag.
-    body = sanitize_context(body).strip()
+    body = _compiled(_TURN).sub(r"\g<0> ", sanitize_context(body)).strip()
     return f"<{NAME}>\n{NOTE}\n\n{body}\n</{NAME}>" if body else ""
 
 
