@@ -21,6 +21,9 @@ def at(year: int, month: int, day: int, hour: int = 12) -> datetime:
         ("on 8 May, 2023", When(2023, 5, 8)),
         ("on May 8th 2023", When(2023, 5, 8)),
         ("on 2023-05-08", When(2023, 5, 8)),
+        ("in 2023-05", When(2023, 5)),
+        ("am 8.5.2023", When(2023, 5, 8)),
+        ("am 08. 05. 2023", When(2023, 5, 8)),
         ("the 3rd of July", When(0, 7, 3)),
         ("in May 2023", When(2023, 5)),
         ("in may", When(0, 5)),
@@ -34,7 +37,7 @@ def test_a_date_is_read_however_it_is_written(text: str, when: When) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["may I march on?", "version 1.2.3", "port 8080", "99 bottles", "on 45 May", ""]
+    "text", ["may I march on?", "version 1.2.3", "port 8080", "99 bottles", "on 45 May", "id 2023-051", ""]
 )
 def test_what_is_no_date_is_left_alone(text: str) -> None:
     assert find_dates(text) == ((), text)
