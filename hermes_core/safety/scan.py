@@ -45,9 +45,7 @@ def _threats(text: str, depth: int) -> Iterator[Threat]:
     plain = views.plain(text)
     for reading in (plain, *views.spellings(plain)):
         yield from _found("plain", reading)
-    visible = views.visible(text)
-    for reading in dict.fromkeys((visible, views.flowing(visible))):
-        yield from _found("visible", reading)
+    yield from _found("visible", views.flowing(views.visible(text)))
     for letters in views.letters_only(plain):
         yield from _found("letters", letters)
     if depth:

@@ -130,6 +130,7 @@ _SHELL_SPACE = r"\$\{?ifs\}?(?:\$\d)?"
 _SPACED = r"(?<!\w)(?:\w[ ._*~|/+-]){3,200}\w(?!\w)"
 _JOINED = r"(?<![\w.-])(?!test_)[a-z]{1,20}([_·-])[a-z]{1,20}(?:\1[a-z]{1,20}){3,60}(?![\w(])"
 _NOT_A_LETTER = r"[^a-z]+"
+_INDENT = r"\n[ \t]{1,8}(?=\w)"
 _WRAPPED = r"(?<=[\w,])[ \t\r]*\n[ \t>]{0,8}(?=\w)"
 _EMPHASIS = r"(?<!\w)[*_]{1,3}(?=\w)|(?<=[^\W_])[*_]{1,3}(?!\w)"
 
@@ -147,10 +148,13 @@ _SCRAMBLED = {_shape(word): word for word in _KEY_WORDS.split()}
 
 
 def plain(text: str) -> str:
-    """`text` in lower case without disguise: compatibility forms, look-alikes, marks and invisible characters resolved."""
-    if text.isascii():
-        return text.lower()
-    return "".join(map(_plain_letter, unicodedata.normalize("NFKC", text)))
+    """`text` in lower case without disguise: compatibility forms, look-alikes, marks and invisible characters resolved.
+
+    Lines that begin with a word are not indented, so that a word before a line's end stands right before the next one.
+    """
+    if not text.isascii():
+        text = "".join(map(_plain_letter, unicodedata.normalize("NFKC", text)))
+    return re.sub(_INDENT, "\n", text.lower())
 
 
 def _plain_letter(char: str) -> str:

@@ -108,6 +108,14 @@ def test_an_honest_entry_passes_wrapped(text: str) -> None:
     assert scan(text.replace(" ", "\n")) == []
 
 
+@pytest.mark.parametrize("text", [text for text in HONEST if not text.startswith("The new policy:")])
+def test_an_honest_entry_passes_wherever_it_is_wrapped(text: str) -> None:
+    words = text.split(" ")
+    for at in range(1, len(words)):
+        wrapped = f"{' '.join(words[:at])}\n  {' '.join(words[at:])}"
+        assert scan(wrapped) == [], wrapped
+
+
 @pytest.mark.parametrize("text", HONEST)
 def test_an_honest_entry_passes(text: str) -> None:
     assert scan(text) == []

@@ -171,7 +171,10 @@ RULES = (
             rf"it (?:back|again)|re-?insert|copy)\b|\b(?:copy|replicate|propagate|spread|clone"
             rf"|duplicate|write|save|repeat)\b{G4}(?:this|these) (?:\w{{1,12}} )?(?:entry|note"
             rf"|memory|instruction|text|line|message|prompt|rule|paragraph)s?{G4}(?:in(?:to)?|to"
-            rf"|across|on)\b{G4}(?:every|each|all|any|other|new|whatever)\b|\bnever\b{G2}"
+            rf"|across|on)\b{G4}(?:every|each|all|any|other|new|whatever)\b|\b(?:this|these) (?:\w{{1,12}} )?(?:entry|note|memory|instruction|text|line|message|prompt|rule|paragraph)s?{G2}be "
+            rf"(?:copied|replicated|spread|written|saved|repeated)\b{G2}(?:in(?:to)?|to|across|on)\b{G2}(?:every|each|all|any|other)\b"
+            rf"|\b(?:delet|remov|edit|chang|eras)(?:e|es|s|ed|ing)?{G2}this (?:entry|note|memory|line|rule|instruction)\b[^\n]{{0,40}}?"
+            rf"\b(?:re-?add|restore|re-?write|recreate|put it back|(?:add|save|write) it (?:back|again)|re-?insert)\b|\bnever\b{G2}"
             rf"(?:delete|remove|edit|overwrite|replace|consolidate|prune)\b{G2}this (?:entry|note"
             rf"|memory|line|rule|instruction)"
         ),
@@ -263,18 +266,20 @@ RULES = (
             rf"|request|seek|prompt)(?:ing)?\b{G4}(?:for )?(?:permission|approval|confirmation"
             rf"|consent|authori[sz]ation)|\b(?:disable|turn off|switch off|skip|bypass|remove"
             rf"|deactivate|suppress|suspend|ignore)\b{G4}(?:approvals?|approval (?:mode|gate"
-            rf"|prompts?|checks?)|confirmations?(?! (?:dialogs?|e?mails?|pages?|screens?|modals?"
+            rf"|prompts?|checks?)|confirmations?(?!\s(?:dialogs?|e?mails?|pages?|screens?|modals?"
             rf"|step))|permission (?:checks?|prompts?|system)|sandbox(?:ing)?|safety checks?"
             rf"|security (?:checks?|scan(?:ner)?|warnings?)|threat scan\w*|guardrails|audit log\w*"
-            rf"|human review|user consent|human approval|malware scan\w*|command allow-?list)\b(?! "
-            rf"in (?:the )?(?:tests?|ci))|\bapprovals?(?:[._ ](?:mode|policy)\s{{0,2}}[:=]?"
+            rf"|human review|user consent|human approval|malware scan\w*|command allow-?list)\b(?!\s"
+            rf"in\s(?:the )?(?:tests?|ci))|\bapprovals?(?:[._ ](?:mode|policy)\s{{0,2}}[:=]?"
             rf"|\s{{0,2}}[:=])\s{{0,2}}(?:to )?(?:off|none|never|auto|false|disabled|yolo|bypass)\b"
             rf"|\b(?:never|don't|do not|no need to|stop)\b{G2}(?:ask|asking|check"
             rf"|confirm)\b{G4}before (?:running|executing|deleting|removing|pushing|installing"
             rf"|sending|transferring|paying|spending|overwriting|any|each|every)\b|\b(?:install"
             rf"|enable|run|execute|send|upload|download|load|add"
             rf"|fetch)\b[^\n]{{0,60}}?{URL}[^.\n]{{0,60}}?\b(?:silently|secretly|covertly|quietly"
-            rf"|unattended)\b|\bassume\b{G4}(?:permission|consent|approval)\b|\balready (?:has "
+            rf"|unattended)\b|(?<!if )\bapprovals are (?:now )?(?:switched |turned )?(?:off|disabled)\b|\b(?:turn|switch) (?:the )?(?:approvals|confirmations"
+            rf"|sandbox\w{{0,3}}) off\b|\b(?:always|automatically) (?:answer|say|reply|click|press) (?:yes|y|ok|allow"
+            rf"|approve)\b{G4}(?:permission|approval|confirmation)\b|\bassume\b{G4}(?:permission|consent|approval)\b|\balready (?:has "
             rf"|have )?(?:approved|consented to|authori[sz]ed|pre-?approved)\b{G4}(?:all|every|any"
             rf"|everything)|\bpre-?(?:approved|authori[sz]ed)\b{G4}(?:all|every|any|everything"
             rf"|commands)|\b(?:all|every|any)\b{G2}(?:calls?|actions?|commands?|tools?|operations?)\b{G4}"
@@ -301,7 +306,7 @@ RULES = (
         "trust_stranger",
         "agent_control",
         (
-            "trust obey owner master administrator admin email emails mail webpage website comments issue issues counts count"
+            "trust obey owner master administrator admin email emails mail webpage website web comments issue issues counts count"
         ),
         (
             rf"\b(?:treat|regard|consider|trust|obey|follow|execute)\b{G6}(?:emails?|messages?"

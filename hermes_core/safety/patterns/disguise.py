@@ -118,7 +118,7 @@ RULES = (
             rf"|mask|cover up|omit|suppress)s?\b{G9}from {G2}?{PERSON}|\b(?:hide|conceal"
             rf"|withhold)\b{G9}from (?:the |any |all |your )?(?:person|user|human|chat|log"
             rf"|view|reply|replies|output|operator|conversation|sight|audit|history)\b"
-            rf"|\b{PERSON}\b{G2}(?:must|should|shall|may|can|need|will|does|do)(?: not|n't|n.t| "
+            rf"|\b{PERSON}\b{G2}(?:stays?|remains?|be kept) (?:unaware|in the dark|uninformed|ignorant)\b|\b{PERSON}\b (?:is|are) not to (?:be|get) (?:told|informed|notified|made aware)|\b{PERSON}\b{G2}(?:must|should|shall|may|can|need|will|does|do)(?: not|n't|n.t| "
             rf"never)(?: (?:to|be|ever|need|have|get|made)){{0,3}} (?:know|see|notice|find out"
             rf"|learn|be told|be informed|hear|be made aware|realise|realize|discover|suspect)|\b"
             rf"(?:secretly|covertly|silently|quietly|stealthily|discreetly)[^\w.,:]{{1,3}}(?:send|run"
@@ -145,7 +145,7 @@ RULES = (
             rf"to (?:say|explain))\b|\b(?:deny|never admit|do not admit|don't admit)\b{G4}(?:this"
             rf"|having|knowing|that you|existence|you have|you received|any knowledge)|\blie "
             rf"to\b{G2}{PERSON}|\b(?:mislead|deceive|trick|gaslight|manipulate)\b{G2}{PERSON}"
-            rf"|\b(?:leave|omit|strip|remove|scrub|delete|erase)\b{G6}(?:no traces?|traces"
+            rf"|\b(?:leave|omit|strip|remove|scrub|delete|erase)\b{G6}(?:no traces?|traces?{G6}from (?:the |your )?(?:summar\w+|logs?|history|repl\w+|reports?|transcripts?)|traces"
             rf"|evidence|any mention|all mention|this step|tracks|from (?:the )?(?:logs?|history"
             rf"|summary|transcript|report|audit))"
         ),

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from hermes_core.safety.patterns.rule import Rule
-from hermes_core.safety.patterns.words import BEFORE, DROP, DROP_NEEDS, G2, G4, G6, GIVER, ORDERS
+from hermes_core.safety.patterns.words import (
+    BEFORE,
+    DROP,
+    DROP_NEEDS,
+    G2,
+    G4,
+    G6,
+    GIVER,
+    NO_STOCK,
+    NOT,
+    ORDERS,
+)
 
 RULES = (
     # --- disregard what you were told
@@ -12,7 +23,7 @@ RULES = (
         "prompt_injection",
         DROP_NEEDS,
         (
-            rf"\b{DROP}\b(?:[^\w.!?;\n]{{1,4}}(?:all|any|every|each|of|the|your|you|my|these|those"
+            rf"\b{NOT}{NO_STOCK}{DROP}\b(?:[^\w.!?;\n]{{1,4}}(?:all|any|every|each|of|the|your|you|my|these|those"
             rf"|this|that|its|and|or|\w{{0,3}}ll|other|completely|entirely|please|everything"
             rf"|in)){{0,5}}[^\w.!?;\n]{{1,4}}{BEFORE}(?:[^\w.!?;\n]{{1,4}}(?:and|or|system"
             rf"|developer|safety|user|prior|previous|ai|your|given|operating"
@@ -24,15 +35,15 @@ RULES = (
         "prompt_injection",
         DROP_NEEDS,
         (
-            rf"\b{DROP}\b{G4}(?:{ORDERS}|everything|anything|whatever|all|what|things)"
-            rf"(?:[^\w.!?;\n]{{1,4}}(?:that|which|the|a|an|your|of)){{0,3}}[^\w.!?;\n]{{1,4}}"
+            rf"\b{NOT}{DROP}\b{G4}(?:{ORDERS}|everything|anything|whatever|all|what|things)"
+            rf"(?:[^\w.!?;\n]{{1,4}}(?:that|which|the|a|an|your|its|of)){{0,3}}[^\w.!?;\n]{{1,4}}"
             rf"(?:you (?:were|have been|had been|got|received|are|ve been|have|was)(?: ever| "
             rf"previously| been)?(?: told| given| taught| instructed| trained| received| following"
             rf"| bound| under| set)?|above\b|before (?:this|now|that)|so far|{GIVER}(?: "
             rf"\w{{1,12}}){{0,2}} (?:gave|told|wrote|set|put|imposed|said|configured)|(?:i|we|they"
             rf"|he|she) (?:told|gave|said)|came before|preced|up to (?:now|here|this point)|until "
             rf"now|till now|imposed|came earlier|said (?:above|before|earlier)|from your (?:system"
-            rf"|developer|training))"
+            rf"|developer|training)|(?:were|was|had been|have been) (?:set|given|made|told|written|imposed) (?:before|earlier|above))"
         ),
     ),
     Rule(
@@ -40,7 +51,7 @@ RULES = (
         "prompt_injection",
         DROP_NEEDS,
         (
-            rf"\b{DROP}\b(?:[^\w.!?;\n]{{1,4}}(?:all|any|every|each|of"
+            rf"\b{NOT}{DROP}\b(?:[^\w.!?;\n]{{1,4}}(?:all|any|every|each|of"
             rf"|the)){{0,3}}[^\w.!?;\n]{{1,4}}your (?:\w{{1,20}} ){{0,2}}(?:instructions?"
             rf"|guidelines?|guidance|rules|directives?|programming|restrictions?|training"
             rf"|safeguards?|guardrails?|system prompt|prompt|constraints?|polic(?:y|ies)|limits"
@@ -51,15 +62,16 @@ RULES = (
         "rules_are_void",
         "prompt_injection",
         (
-            "instructions instruction rule constraint restriction policy order directive "
-            "guideline rules guidance guidelines directives prompt policy policies constraints "
-            "restrictions orders told said training briefing"
+            "instructions instruction directions direction directives directive guidelines guideline guidance rules rule "
+            "orders order prompts prompt policies policy constraints constraint restrictions restriction safeguards "
+            "guardrails programming limitations told said training briefing principles"
         ),
         (
             rf"\b(?:treat|regard|consider|see)\b{G4}{ORDERS}{G2}(?:as|to be){G2}(?:optional"
             rf"|suggestions?|advice|advisory|void|jokes?|noise|irrelevant|examples?)\b|\b(?:what"
             rf"|anything|everything|whatever|rules)\b{G2}{GIVER}\b[^.\n]{{0,60}}?\b(?:do|does) "
-            rf"?n[o']t (?:bind|apply|count|matter)|\b(?:your|all|any|those|these|every|{BEFORE})\b{G4}{ORDERS}{G6}(?:obsolete|void|null|cancell?ed"
+            rf"?n[o']t (?:bind|apply|count|matter)|\b(?:your|all|any|those|these|every|previous"
+            rf"|prior|preceding|earlier|above|former|initial|original|system|developer|safety)\b{G4}{ORDERS}{G6}(?:obsolete|void|null|cancell?ed"
             rf"|revoked|invalid|outdated|superseded|suspended|lifted|expired|no longer (?:appl(?:y"
             rf"|ies)|valid|bind|binding|count|matter|in (?:force|effect)|relevant|hold)|(?:do|does"
             rf"|did) ?n[o']t apply|never applied|replaced by (?:this|the following|what)|rescinded"
@@ -88,7 +100,7 @@ RULES = (
             rf"(?:authorit|instruction|rule|source|priority|directive|system|command|law|polic"
             rf"|prompt)|\b(?:this|the following)\b{G4}(?:entry|note|message|memory|text"
             rf"|instruction|rule|line|document|prompt)s?{G4}(?:supersedes?|overrides?|outranks?"
-            rf"|takes? (?:precedence|priority)|replaces?|trumps?|ha(?:s|ve) (?:a |the )?(?:\w{{1,10}} )?(?:priority|precedence)|ranks? (?:above|higher)|beats?"
+            rf"|takes? (?:precedence|priority)|replaces?|trumps?|ha(?:s|ve) (?:a |the )?(?:\w{{1,10}} )?(?:priority|precedence)|(?:ranks?|stands?) (?:above|higher)|beats?"
             rf"|wins? over){G6}(?:{ORDERS}|all|every|any|other|else|developer|system)"
         ),
     ),
@@ -100,7 +112,8 @@ RULES = (
             rf"\b(?:pretend|imagine|assume|act|behave|proceed|continue|respond|operate)\b{G4}"
             rf"(?:as (?:if|though)|that|like|there)(?:{G6})(?:{ORDERS}|prompt|safety|limits){G4}"
             rf"(?:never|not|didn|don|doesn|do|does|no|gone|vanish|absent|removed|isn|aren|wasn"
-            rf"|were never|had never)"
+            rf"|were never|had never)|\b(?:pretend|imagine|act|behave|proceed|continue|respond|operate)\b{G4}as (?:if|though) no "
+            rf"(?:\w{{1,12}} )?{ORDERS}\b"
         ),
     ),
     Rule(
@@ -133,7 +146,7 @@ RULES = (
         "prompt_injection",
         "",
         (
-            r"(?:ignore|disregard|forget|override|bypass)(?:all|any|every|the|your|my|of|these"
+            r"(?<!not)(?<!dont)(?<!never)(?:ignore|disregard|forget|override|bypass)(?:all|any|every|the|your|my|of|these"
             r"|those|ai+|al+){0,4}(?:previous|prior|preceding|earlier|above|system|prevlous|prev"
             r"|original)(?:and|or|system|your)?(?:instruct|guideline|rule|direct|command|prompt"
             r"|order|lnstruct)|youarenow(?:dan|unrestricted|jailbroken|evil|indevelopermode|free)|"
@@ -195,7 +208,7 @@ RULES = (
         "role_hijack",
         (
             "disable enable enter activate engage switch turn circumvent evade suspend strip "
-            "remove lift deactivate drop without bypass off unlock jailbreak refuse refusals "
+            "remove lift deactivate drop without bypass off unlock jailbreak refuse refusals limits rules "
             "refusal filters restrictions mode"
         ),
         (
@@ -209,7 +222,7 @@ RULES = (
             rf"|you face|you know) no (?:rules|restrictions|limits|limitations|filters"
             rf"|guidelines|boundaries|ethic\w*)|\b(?:enter|enable|activate|switch (?:in)?to"
             rf"|engage) (?:\w{{1,12}} )?(?:dan|god|jailbreak|unrestricted|evil|chaos|(?:developer|sudo|admin"
-            rf"|root)(?= mode\b(?! (?:on|in|for|by|at|only|with)\b))) mode\b|\bdo anything now\b|\bact as (?:the |an? )?(?:root"
+            rf"|root)(?= mode\b(?!\s(?:on|in|for|by|at|only|with)\b))) mode\b|\bdo anything now\b|\bact as (?:the |an? )?(?:root"
             rf"|superuser|sysadmin|god)\b"
         ),
     ),
@@ -276,7 +289,7 @@ RULES = (
             rf"\b(?:assistant|agent|ai|model|you)\b{G4}(?:obeys?|must obey|shall obey|will obey"
             rf"|always obeys?)\b{G4}(?:this|these|the following|only|every|all|any|whatever|me\b)"
             rf"|\band obey\b{G2}(?:this|these|the|me|it|only)|\bobey (?:this|these|the following"
-            rf"|only|me|every|all|whatever|any)\b"
+            rf"|only|me|every|all|whatever|any|\w{{1,20}} instead of)\b"
         ),
     ),
     # --- leaking the prompt
@@ -285,7 +298,7 @@ RULES = (
         "prompt_leak",
         "prompt instructions rules message guidelines configuration directives context",
         (
-            rf"\b(?<!not )(?<!never )(?:output(?! of)|print|repeat|reveal|show|display|dump|recite"
+            rf"\b{NOT}(?:output(?! of)|print|repeat|reveal|show|display|dump|recite"
             rf"|copy|paste|write out|write down|translate|summari[sz]e|echo|return|give|tell|leak"
             rf"|share|quote|reproduce|disclose|expose|include|spell out|list|send|encode|provide"
             rf"|state|post|append|prepend|start|quoting|repeating|printing|revealing|pasting"
@@ -300,7 +313,7 @@ RULES = (
             rf"|unchanged|at the (?:start|end|top|beginning|bottom)|in (?:each|every|your|the next"
             rf"|all)|before (?:each|every|any|you)|to (?:me|the user|whoever|anyone)|when(?:ever)? "
             rf"asked|on request|completely|letter by letter|character by character|base64|in a "
-            rf"code block|https?:)|\b(?:what (?:is|are|was|were)|tell me|show me) your (?:system "
+            rf"code block|https?:)|\bwhat (?:does|do) your (?:system )?(?:prompt|instructions) say\b|\b(?:what (?:is|are|was|were)|tell me|show me) your (?:system "
             rf"prompt|(?:initial|original|hidden|exact|system) instructions)"
         ),
     ),

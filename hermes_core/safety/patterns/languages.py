@@ -11,12 +11,36 @@ import unicodedata
 from hermes_core.safety.patterns.rule import Rule
 
 _IN = r"[^.!?\n。！？؟।]"  # within a sentence
+# "Don't forget the rules" is no demand to forget them.
+_NO = "".join(
+    f"(?<!{word})"
+    for word in (
+        *(
+            "no ",
+            "no te ",
+            "nunca ",
+            "não ",
+            "n'",
+            "n’",
+            "ne ",
+            "non ",
+            "nu ",
+            "nie ",
+            "не ",
+            "jangan ",
+            "đừng ",
+            "älä ",
+        ),
+        *("אל ", "μην ", "لا ", "อย่า", "不要", "别", "別", "不能", "不可"),
+    )
+)
+_NOT_SO = r"(?!\s(?:nicht|niet|inte|ikke)\b)"
 
 
 def _verb_first(verb: str, noun: str, before: str, after: str) -> str:
     """As in "ignore all rules you were given": `before` is right before the noun, `after` anywhere behind the verb."""
     which = rf"(?:{before})(?:{noun})|{after}"
-    return rf"(?:{verb})(?={_IN}{{0,70}}?(?:{which})){_IN}{{0,40}}?(?:{noun})"
+    return rf"{_NO}(?:{verb}){_NOT_SO}(?={_IN}{{0,70}}?(?:{which})){_IN}{{0,40}}?(?:{noun})"
 
 
 def _verb_last(verb: str, noun: str, before: str, after: str) -> str:
@@ -111,7 +135,7 @@ _DISREGARD = {
         r"\bdu (?:har|hade|fick|fikk|fik)|ovenfor|\bovan\b|systemet|hittills|hidtil",
     ),
     "tr": _verb_last(
-        r"yok say|unut|g[öo]z ard[ıi]|g[öo]rmezden|dikkate alma|uyma",
+        r"yok say(?!ma)|unut(?!ma)|g[öo]z ard[ıi]|g[öo]rmezden|dikkate alma|uyma",
         r"talimat|y[öo]nerge|kural|komut",
         _words(r"[öo]nceki|t[üu]m|b[üu]t[üu]n|sana|size|verilen|yukar[ıi]daki|sistem"),
         r"hepsini|tamam[ıi]n[ıi]",
@@ -147,13 +171,13 @@ _DISREGARD = {
         r"之前|以前|先前|此前|上面|以上|上述|前面|你|您|系统|系統|开发者|原有|既有",
     ),
     "ja": _verb_last(
-        r"無視|忘れ|破棄|従わ",
+        r"無視(?!し?な|せず|しては|しちゃ)|忘れ(?!な|ず|ちゃ)|破棄(?!しな|しては)|従わ",
         r"指示|命令|ルール|規則|プロンプト|指令|制約|説明",
         r"(?:これまで|今まで|以前の|前の|上の|上記|先の|先ほど|すべての|全ての|あらゆる|あなた|システム|与えられ|既存|開発者)[^。！？\n]{0,8}?",
         r"すべて|全て|全部|一切",
     ),
     "ko": _verb_last(
-        r"무시|잊|따르지",
+        r"무시(?!하지)|잊(?!지)|따르지",
         r"지시|명령|규칙|지침|프롬프트|안내",
         r"(?:이전|앞선|지금까지|시스템|기존|위의|너의|당신의|개발자)[^.!?\n]{0,10}?|모든\s?(?:이전\s?)?|받은\s",
         r"모두|전부|다\s",
@@ -165,19 +189,19 @@ _DISREGARD = {
         r"سابق|أعلاه|النظام|تلقيت|أعطيت|تعليماتك|من قبل",
     ),
     "fa": _verb_last(
-        r"نادیده|فراموش",
+        r"نادیده(?! نگ)|فراموش(?! ?ن)",
         r"دستور|قوانین|راهنما|فرمان",
         r"(?:همه|تمام|کلیه)\s?(?:ی\s)?",
         r"قبلی|پیشین|بالا|سیستم|داده شده",
     ),
     "he": _verb_first(
-        r"(?:התעלם|התעלמי|שכח|תתעלם)",
+        r"\b(?:התעלם|התעלמי|תתעלם|שכח|תשכח)",
         r"(?:הוראות|ההוראות|הכללים|הנחיות|ההנחיות|פקודות)",
         r"(?:מכל|כל)\s",
         r"קודמ|שקיבל|מערכת|למעלה|עד כה",
     ),
     "hi": _verb_last(
-        r"अनदेखा|नज़रअंदाज़|नजरअंदाज|भूल|उपेक्षा|न माने",
+        r"(?<!मत )(?<!न )(?:अनदेखा(?! न)|नज़रअंदाज़|नजरअंदाज|भूल|उपेक्षा)|न माने",
         r"निर्देश|नियम|आदेश|हिदायत",
         r"(?:पिछले|पहले|सभी|सारे|अब तक|सिस्टम|ऊपर|मिले|दिए|आपके|तुम्हारे)[^.!?।\n]{0,16}?",
         r"सभी|सारे",
@@ -245,11 +269,11 @@ RULES = (
         "deception",
         "",
         (
-            r"no (?:se lo |le )?(?:digas|cuentes|menciones|reveles|informes)[^.!?\n]{0,30}usuario"
+            r"(?:no|nunca|jam[áa]s) (?:se lo |le )?(?:digas|cuentes|menciones|reveles|informes)[^.!?\n]{0,30}usuario"
             r"|ne (?:le |la )?(?:dis|dites|mentionne[zr]?|r[ée]v[èe]le[zr]?"
             r"|parle[zr]?)[^.!?\n]{0,30}utilisat|n'en parle[zr]?[^.!?\n]{0,12}utilisat|(?:sage?|erz[äa]hle?"
             r"|verrate?|teile?|informiere?)[^.!?\n]{0,40}(?:benutzer|nutzer|anwender)(?!n|inn)[^.!?\n]{0,30}"
-            r"(?:nicht|nichts|niemals)|n[ãa]o (?:diga|conte|mencione|revele|informe)[^.!?\n]{0,30}(?:usu[áa]rio"
+            r"(?:nicht|nichts|niemals)|(?:n[ãa]o|nunca) (?:diga|conte|mencione|revele|informe)[^.!?\n]{0,30}(?:usu[áa]rio"
             r"|utilizador)|non (?:dire|dirlo|rivelare|menzionare)[^.!?\n]{0,30}utente|не (?:говори|сообщай"
             r"|рассказывай|упоминай|кажи|розповідай)[^.!?\n]{0,30}(?:пользовател|користувач|юзер|человек)"
             r"|(?:不要|别|不得|切勿|不可|禁止)[^。\n]{0,6}?(?:告诉|告知|透露|通知|让|提及|提到|泄露)[^。\n]{0,8}(?:用户|使用者"

@@ -14,19 +14,21 @@ ASKED = (  # from the beginning of a sentence, with nothing that forbids
     r"|prohibited)\b|n't\b)[^.:!?;]){0,160}?"
 )
 
-NOT = r"(?<!not )(?<!never )(?<!n't )(?<!cannot )(?<!to not )(?<!to never )(?<!avoid )"
+NOT = r"(?<!not\s)(?<!never\s)(?<!n't\s)(?<!cannot\s)(?<!avoid\s)"
 DROP = (
-    r"(?:ignore|disregard|forget|discard|dismiss|neglect|override|overrule|bypass|abandon"
+    r"(?:ignore|disregard|overlook|forget|discard|dismiss|neglect|override|overrule|bypass|abandon"
     r"|cancel|void|drop|erase|unlearn|set aside|put aside|throw (?:out|away)|toss out|pay "
     r"no attention to|give no weight to|do not (?:follow|obey|heed)|don't (?:follow|obey"
     r"|heed)|stop (?:following|obeying|heeding)|no longer (?:follow|obey)|leave behind"
     r"|wipe)"
 )
 DROP_NEEDS = (
-    "ignore disregard forget discard dismiss neglect override overrule bypass abandon "
+    "ignore disregard overlook forget discard dismiss neglect override overrule bypass abandon "
     "cancel void drop erase unlearn aside throw toss attention weight follow obey heed "
     "stop longer behind wipe"
 )
+NO_STOCK = r"(?!(?:drop|cancel|void|wipe)\b[^.!?\n]{0,60}?\b(?:orders|constraints?|limits?)\b|override\b[^.!?\n]{0,30}?\bdefault\b)"
+"""Not of goods and databases: "cancel the previous orders", "drop the current constraints"."""
 ORDERS = (
     r"(?:instructions?|directions?|directives?|guidelines?|guidance|rules?|commands?"
     r"|orders|prompts?|polic(?:y|ies)|constraints?|restrictions?|safeguards?|guardrails?"
@@ -59,7 +61,7 @@ URL = (
 SECRETS = (
     r"(?:credentials?|secrets?|passwords?|passphrases?|api[ _-]?keys?|keys|tokens?"
     r"|private keys?|ssh keys?|cookies?|environ(?:ment)?(?: variables?)?|env(?: vars?| "
-    r"variables?)|\.env|seed phrase|mnemonic|recovery phrase|wallet|keychain|key ?store"
+    r"variables?|(?= (?:to|at|via|through|into|over)\b))|\.env|seed phrase|mnemonic|recovery phrase|wallet|keychain|key ?store"
     r"|auth(?:entication)? data|session ids?|2fa codes?|otps?|credit cards?|card numbers?"
     r"|\.ssh|id_rsa|\.aws)"
 )
@@ -97,7 +99,7 @@ FETCH = r"(?:curl|wget|fetch|iwr|irm|invoke-webrequest|invoke-restmethod|http|ht
 SHELL = (
     r"(?:sudo |env |/usr|/bin|/local){0,4}/?(?:ba|z|da|k|c|fi)?sh\b|(?:sudo )?"
     r"(?:python[\d.]*|perl|ruby|node|php|iex|invoke-expression|pwsh|powershell"
-    r"|osascript)\b(?! -\w{0,4}[mcenp]\b)"
+    r"|osascript)\b(?!\s{1,9}-\w{0,4}[mcenp]\b)"
 )
 INSTALLERS = (
     r"(?:sh\.rustup\.rs|get\.docker\.com|install\.python-poetry\.org|astral\.sh"
