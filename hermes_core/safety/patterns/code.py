@@ -138,7 +138,7 @@ RULES = (
             rf"[^\n]{{0,80}}?{STARTUP}|[^\n]{{0,160}}?{SERVICES})|\b{NOT}(?:append|add"
             rf"|insert|write|inject|put|place|drop|hook)\b[^\n]{{0,120}}?(?:curl|wget|https?://"
             rf"|\|\s?(?:ba)?sh|/tmp/|base64|nohup|\bnc\b|python -c|alias sudo|ld_preload"
-            rf"|payload|one-?liner|command)[^\n]{{0,80}}?{STARTUP}|\b{NOT}(?:append|add|insert"
+            rf"|payload|one-?liner)[^\n]{{0,80}}?{STARTUP}|\b{NOT}(?:append|add|insert"
             rf"|write|inject|put)\b[^\n]{{0,40}}?(?:to|in|into)\s{{1,2}}(?:the |your |user'?s? "
             rf"|~/){{0,2}}[\w~/$.]{{0,30}}{STARTUP}[^\n]{{0,20}}?[:`\"'][^\n]{{0,60}}(?:curl|wget"
             rf"|\bnc |\b(?:ba|z)?sh -[ci]|https?:)|\balias (?:sudo|ssh|git|ls|cd|su)=[^\n]{{0,80}}(?:curl"

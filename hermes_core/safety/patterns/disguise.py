@@ -117,7 +117,7 @@ RULES = (
             rf"|under wraps){G2}(?:from |about |to )?{PERSON}|\b(?:hide|conceal|withhold|obscure"
             rf"|mask|cover up|omit|suppress)s?\b{G9}from {G2}?{PERSON}|\b(?:hide|conceal"
             rf"|withhold)\b{G9}from (?:the |any |all |your )?(?:person|user|human|chat|log"
-            rf"|view|reply|replies|output|operator|conversation|sight|audit|history)\b"
+            rf"|reply|replies|output|operator|conversation|sight|audit|history)\b"
             rf"|\b{PERSON}\b{G2}(?:stays?|remains?|be kept) (?:unaware|in the dark|uninformed|ignorant)\b|\b{PERSON}\b (?:is|are) not to (?:be|get) (?:told|informed|notified|made aware)|\b{PERSON}\b{G2}(?:must|should|shall|may|can|need|will|does|do)(?: not|n't|n.t| "
             rf"never)(?: (?:to|be|ever|need|have|get|made)){{0,3}} (?:know|see|notice|find out"
             rf"|learn|be told|be informed|hear|be made aware|realise|realize|discover|suspect)|\b"

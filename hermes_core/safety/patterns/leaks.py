@@ -79,10 +79,10 @@ RULES = (
         (
             r"https?://[^\n]{0,80}?(?:process\.env|os\.environ|\$env:)|(?:os\.environ|process\.env"
             r"|printenv|getenv|system\.getenv|\benv:|dict\(os|env\|)[^\n]{0,80}?(?:requests?\."
-            r"|urlopen|https?://|socket|fetch\(|curl|post\(|axios|send\()|(?:requests?\.(?:post"
+            r"|urlopen|socket|fetch\(|curl|post\(|axios|send\()|(?:requests?\.(?:post"
             r"|get|put)|urlopen|fetch|axios|invoke-(?:webrequest|restmethod)|socket|http\.client"
             r"|httpx\.\w{1,8}|xmlhttprequest|sendbeacon|https?\.(?:get|request))\b[^\n]{0,160}?"
-            r"(?:environ|process\.env|\$env:|open\(|read\(\)|document\.cookie|localstorage|getenv"
+            r"(?:environ\b|process\.env|\$env:|open\(|read\(\)|document\.cookie|localstorage|getenv"
             r"|\.ssh|\.env\b|get-content|\.aws|credentials|keychain)"
         ),
     ),
