@@ -168,7 +168,8 @@ def _untaken(agent: Agent) -> tuple[str, ...]:
 
 
 def _converse(talk: Chat) -> None:
-    warn(talk.agent.memory.problems())
+    memory = talk.agent.memory
+    warn([*memory.problems(), *(one.problem for one in memory.curated.flagged())])
     where(talk)
     talk.voice.aside("/help lists commands, Ctrl-D leaves")
     with _CtrlC(talk.agent.interrupt, leaves=not talk.interactive) as ctrl_c:

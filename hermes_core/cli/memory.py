@@ -63,11 +63,7 @@ def show(ctx: click.Context, user: str, as_json: bool) -> None:
         if withheld:
             nothing = "Nothing of what is remembered is shown to the model."
         console().print(printable(text) or nothing, markup=False)
-    warn(
-        f"an entry of {one.target} is kept from the model: {one.reason}; "
-        f"hermes memory remove --target {one.target} {one.handle}"
-        for one in withheld
-    )
+    warn(one.problem for one in withheld)
     finish(ctx, [str(conflict) for conflict in broken.values()])
 
 

@@ -42,6 +42,14 @@ class Flagged:
         return handle(self.entry)
 
     @property
+    def problem(self) -> str:
+        """What a person is told of it."""
+        return (
+            f"an entry of {self.target} is kept from the model: {self.reason}; "
+            f"hermes memory remove --target {self.target} {self.handle}"
+        )
+
+    @property
     def withheld(self) -> str:
         """What a model reads in its place."""
         return f"[withheld {self.handle}: {self.id}. Use this handle as old_text to remove or replace it.]"
