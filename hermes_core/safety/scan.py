@@ -45,7 +45,10 @@ def _threats(text: str, depth: int) -> Iterator[Threat]:
     plain = views.plain(text)
     for reading in (plain, *views.spellings(plain)):
         yield from _found("plain", reading)
-    yield from _found("visible", views.flowing(views.visible(text)))
+    visible = views.flowing(views.visible(text))
+    yield from _found("visible", visible)
+    if not visible.isascii():
+        yield from _found("unlatin", visible)
     for letters in views.letters_only(plain):
         yield from _found("letters", letters)
     if depth:

@@ -11,28 +11,10 @@ import unicodedata
 from hermes_core.safety.patterns.rule import Rule
 
 _IN = r"[^.!?\n。！？؟।]"  # within a sentence
-# "Don't forget the rules" is no demand to forget them.
-_NO = "".join(
-    f"(?<!{word})"
-    for word in (
-        *(
-            "no ",
-            "no te ",
-            "nunca ",
-            "não ",
-            "n'",
-            "n’",
-            "ne ",
-            "non ",
-            "nu ",
-            "nie ",
-            "не ",
-            "jangan ",
-            "đừng ",
-            "älä ",
-        ),
-        *("אל ", "μην ", "لا ", "อย่า", "不要", "别", "別", "不能", "不可"),
-    )
+# "Don't forget the rules" is no demand to forget them. A look behind has one width.
+_NO = (
+    r"(?<!别|別)(?<!n'|n’|不要|不能|不可)(?<!no |ne |nu |не |אל |لا )(?<!não |non |nie |älä |μην )(?<!đừng )(?<!อย่า)"
+    r"(?<!no te |nunca )(?<!jangan )"
 )
 _NOT_SO = r"(?!\s(?:nicht|niet|inte|ikke)\b)"
 
@@ -40,7 +22,8 @@ _NOT_SO = r"(?!\s(?:nicht|niet|inte|ikke)\b)"
 def _verb_first(verb: str, noun: str, before: str, after: str) -> str:
     """As in "ignore all rules you were given": `before` is right before the noun, `after` anywhere behind the verb."""
     which = rf"(?:{before})(?:{noun})|{after}"
-    return rf"{_NO}(?:{verb}){_NOT_SO}(?={_IN}{{0,70}}?(?:{which})){_IN}{{0,40}}?(?:{noun})"
+    # The verb first: all that may stand before it is looked at only where there is one, a tenth of the time.
+    return rf"(?={verb}){_NO}(?:{verb}){_NOT_SO}(?={_IN}{{0,70}}?(?:{which})){_IN}{{0,40}}?(?:{noun})"
 
 
 def _verb_last(verb: str, noun: str, before: str, after: str) -> str:
@@ -51,6 +34,14 @@ def _verb_last(verb: str, noun: str, before: str, after: str) -> str:
 def _words(words: str) -> str:
     """One to three of these words, each with a space behind it."""
     return rf"(?:(?:{words})\s){{1,3}}"
+
+
+def _view(language: str) -> str:
+    return (
+        "unlatin"
+        if language in ("ru_uk", "zh", "ja", "ko", "ar", "fa", "he", "hi", "bn", "th", "el", "vi")
+        else "visible"
+    )
 
 
 _SECRET = (
@@ -261,7 +252,7 @@ _DISREGARD = {
 
 RULES = (
     *(  # in the form that `views.visible` gives a text: Thai has another letter for its AM there
-        Rule(language, "prompt_injection", "", unicodedata.normalize("NFKC", pattern), "visible")
+        Rule(language, "prompt_injection", "", unicodedata.normalize("NFKC", pattern), _view(language))
         for language, pattern in _DISREGARD.items()
     ),
     Rule(
