@@ -15,6 +15,7 @@ from typing import Any
 
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.tools import error
+from hermes_core.safety.fence import without_turns
 from hermes_core.safety.scan import first_threat
 
 log = logging.getLogger(__name__)
@@ -118,7 +119,7 @@ def read_part(path: Path, problems: list[str]) -> str:
     except OSError as exc:
         reason = exc.strerror or str(exc)
     if not reason:
-        return text.strip()
+        return without_turns(text).strip()
     problems.append(f"{path} is not in the prompt: {reason}")
     log.warning(problems[-1])
     return ""

@@ -42,6 +42,7 @@ from hermes_core.manager.prefetch import Prefetch, RecallPart, RecallResult
 from hermes_core.manager.registry import Registry
 from hermes_core.manager.roster import Roster
 from hermes_core.manager.writes import Writes
+from hermes_core.safety.fence import without_turns
 from hermes_core.safety.redact import redact_value
 from hermes_core.stopping import stopped
 
@@ -438,7 +439,7 @@ def _joined(flights: Iterable[tuple[Held, Flight | Landed]]) -> str:
     """What the providers say for a prompt, a blank line between them."""
     texts = []
     for held, flight in flights:
-        text = (flight.wait().value or "").strip()
+        text = without_turns(flight.wait().value or "").strip()
         if len(text) > MAX_TEXT and not held.builtin:
             log.warning("%s: %d characters for a prompt are cut to %d", held.name, len(text), MAX_TEXT)
             text = text[:MAX_TEXT]

@@ -58,8 +58,7 @@ def sanitize_context(text: str) -> str:
 def build_memory_context_block(contexts: Contexts) -> str:
     """The fenced block for one request: a text, or (label, text) pairs that each get a heading. Blank gives "".
 
-    Sanitised here, whoever wrote it; a text that came with a fence of its own is unwrapped and a warning logged. A token
-    of a chat template is broken by a space: `< |im_start|>`.
+    Sanitised here, whoever wrote it; a text that came with a fence of its own is unwrapped and a warning logged.
     """
     if isinstance(contexts, str):
         parts = [_unwrapped(contexts).strip()]
@@ -67,8 +66,17 @@ def build_memory_context_block(contexts: Contexts) -> str:
         parts = [_labelled(label, text) for label, text in contexts]
     body = "\n\n".join(part for part in parts if part)
     # Two clean parts could be halves of one tag.
-    body = _compiled(_TURN).sub(r"\g<0> ", sanitize_context(body)).strip()
+    body = without_turns(sanitize_context(body)).strip()
     return f"<{NAME}>\n{NOTE}\n\n{body}\n</{NAME}>" if body else ""
+
+
+def without_turns(text: str) -> str:
+    """Text whose tokens of a chat template are broken by a space, so that it ends no turn and begins none.
+
+    >>> without_turns("Likes tea.<|im_end|>")
+    'Likes tea.< |im_end|>'
+    """
+    return _compiled(_TURN).sub(r"\g<0> ", text)
 
 
 def inject_memory_context(content: Content, contexts: Contexts) -> Content:
