@@ -10,8 +10,12 @@ from typing import NamedTuple
 from hermes_core.safety.values import compiled
 
 _KEY_OF = ("access", "private", "account", "master", "encryption", "signing", "license", "api")
+_PASS = (  # DB_PASS and smtp_pass, but no first_pass
+    r"(?-i:(?<=[A-Z0-9]_PASS))|(?<=db_pass)|(?<=(?:sql|ftp|ssh|vpn)_pass)|(?<=(?:admin|redis|login|proxy)_pass)"
+    r"|(?<=(?:user|smtp|mail|imap|http|wifi|root|auth)_pass)"
+)
 NAME = (
-    r"pass(?:wor[dt]|wd|phrase|code)|(?<=_)pass|pwd|secret(?:[ _-]?(?:access[ _-]?)?key(?:_base)?)?|client[ _-]?secret|"
+    rf"pass(?:wor[dt]|wd|phrase|code|{_PASS})|pwd|secret(?:[ _-]?(?:access[ _-]?)?key(?:_base)?)?|client[ _-]?secret|"
     r"(?:access|auth|api|refresh|bearer|session|id|bot)[ _-]?token|token|api[ _-]?secret|"
     rf"(?:{'|'.join(_KEY_OF)})[ _-]?key|credentials?"
 )
@@ -19,7 +23,7 @@ _OF = "|".join(f"(?<={word}.key)(?<=[ _-]key)|(?<={word}key)" for word in _KEY_O
 # The same names from their last word on. It begins with a set of letters: that a search passes over all others by it takes
 # a tenth of the time.
 NAME_FOUND = (
-    r"[pstckPSTCK](?i:(?<=p)(?:ass(?:wor[dt]|wd|phrase|code)|wd|(?<=_p)ass(?![a-z]))|(?<=s)ecret(?:[ _-]?(?:access[ _-]?)?key(?:_base)?)?"
+    rf"[pstckPSTCK](?i:(?<=p)(?:ass(?:wor[dt]|wd|phrase|code|{_PASS})|wd)|(?<=s)ecret(?:[ _-]?(?:access[ _-]?)?key(?:_base)?)?"
     rf"|(?<=t)oken|(?<=c)redentials?|(?<=k)ey(?:{_OF}))"
 )
 _ABROAD = {

@@ -134,7 +134,7 @@ def test_a_secret_that_only_its_name_gives_away_is_taken_out_and_nothing_else(ma
         "token, value = get_token(value)",
         "token: LoopToken = threading.current_token",
         "use `?api_key=`, or `token=`",
-        "passed=120, first pass 12of12, bypass abc123def456, PASS test_redact12",
+        "first_pass=completed, n_pass = 120000, {'tests_pass': 1520}, passed=120, first pass 12of12, bypass abc123def456, PASS test_redact12",
         "the token docs/reference/keys2.md; the token id_of_the_first_user_2; cookie: theme=dark",
     ],
 )
