@@ -84,13 +84,19 @@ class AnswerBuilder:
         self.finish = ""
 
     def feed(self, chunk: Any) -> str:
-        """Take a chunk of the SDK's; returns the text that it adds."""
+        """Take a chunk of the SDK's; returns the text that it adds. Raises `ValueError` for one of another shape."""
+        try:
+            return self._feed(chunk)
+        except (AttributeError, TypeError, LookupError) as exc:
+            raise ValueError(f"a piece of another shape ({exc})") from exc
+
+    def _feed(self, chunk: Any) -> str:
         usage = _usage(getattr(chunk, "usage", None))
         self._usage = self._usage if usage == Usage() else usage
         choices = getattr(chunk, "choices", None)
         if not choices:
             return ""
-        self.finish = choices[0].finish_reason or self.finish
+        self.finish = str(choices[0].finish_reason or self.finish)
         delta = choices[0].delta
         if delta is None:
             return ""
@@ -209,7 +215,11 @@ def _arguments(given: Any) -> str:
 
 
 def _usage(usage: Any) -> Usage:
+    def figure(of: Any, name: str) -> int:
+        found = getattr(of, name, None)
+        return found if isinstance(found, int) else 0
+
     details = getattr(usage, "prompt_tokens_details", None)
-    cached = getattr(details, "cached_tokens", None) or 0
-    prompt, completion = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
-    return Usage(prompt or 0, completion or 0, cached)
+    return Usage(
+        figure(usage, "prompt_tokens"), figure(usage, "completion_tokens"), figure(details, "cached_tokens")
+    )

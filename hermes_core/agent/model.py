@@ -374,7 +374,7 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
         ) from exc
     except openai.APIError as exc:
         raise failure(server, code_of(exc.body), words(exc.body or exc.message, settings.api_key)) from exc
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise ModelUnavailable(f"{server!r} sent what is no answer: {exc}", "try again") from exc
 
 

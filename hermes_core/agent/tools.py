@@ -123,8 +123,8 @@ def error(message: str, remedy: str = "") -> str:
 def arguments_of(request: ToolRequest) -> dict[str, Any] | str:
     """The arguments as a dict, without any recalled text that the model copied; a sentence when they are none."""
     try:
-        found = json.loads(request.arguments or "{}", strict=False)
-    except ValueError as exc:
+        found = without_fence(json.loads(request.arguments or "{}", strict=False))
+    except (ValueError, RecursionError) as exc:  # a model that can't stop writes "[[[["
         return f"the arguments of {request.name!r} are no JSON ({exc})"
     if found is None:
         return {}
@@ -132,7 +132,7 @@ def arguments_of(request: ToolRequest) -> dict[str, Any] | str:
         return f"the arguments of {request.name!r} must be an object, not {type(found).__name__}"
     if MALFORMED in found:
         return f"the arguments of {request.name!r} were no JSON object: {found[MALFORMED]!r}"
-    return {key: without_fence(value) for key, value in found.items()}
+    return found
 
 
 def without_fence(value: Any) -> Any:

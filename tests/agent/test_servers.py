@@ -127,6 +127,23 @@ def test_an_event_that_is_no_chunk_is_passed_over(odd: Any) -> None:
     assert (answer.text, answer.finish) == ("Here.", "stop")
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"choices": [None]},
+        {"choices": {"delta": {}}},
+        chunk("Here."),
+        chunk({"tool_calls": "look"}),
+        chunk({"tool_calls": [{"index": [0], "function": {"name": "look"}}]}),
+        chunk({"tool_calls": [{"index": 0, "function": {"name": {"look": 1}}}]}),
+        'data: {"choices": ' + "[" * 5000 + "\n\n",
+    ],
+)
+def test_a_chunk_of_another_shape_is_an_error_of_the_server(odd: Any) -> None:
+    with pytest.raises(ModelUnavailable, match="sent what is no answer"):
+        asked(events(odd))
+
+
 def test_an_answer_in_parts_is_their_text() -> None:
     heard: list[str] = []
     parts = [
@@ -142,7 +159,7 @@ def test_a_refusal_is_what_the_model_says() -> None:
 
 
 def test_usage_that_lacks_a_figure_counts_as_none() -> None:
-    odd = {"prompt_tokens": 5, "completion_tokens": None, "prompt_tokens_details": {"cached_tokens": None}}
+    odd = {"prompt_tokens": 5, "completion_tokens": None, "prompt_tokens_details": {"cached_tokens": "all"}}
     usage = asked(events(chunk({"content": "Here."}, "stop", usage=odd), chunk({}, usage={}))).usage
     assert (usage.prompt, usage.completion, usage.cached) == (5, 0, 0)
 
