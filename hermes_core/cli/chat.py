@@ -258,35 +258,14 @@ def _heard(text: str) -> str:
 def _lines(talk: Chat) -> Iterator[str]:
     """What the person types, a message at a time; lines of a pipe when nobody sits there."""
     if sys.stdin.isatty():
-        yield from _typed(talk)
+        from hermes_core.cli.typed import typed
+
+        history = talk.agent.memory.home.path / "chat_history"
+        yield from typed(history, [f"/{name}" for name in COMMANDS], lambda problem: warn([problem]))
         return
     for line in sys.stdin:
         if line.strip():
             yield line.strip()
-
-
-def _typed(talk: Chat) -> Iterator[str]:
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.completion import WordCompleter
-    from prompt_toolkit.history import FileHistory
-    from prompt_toolkit.patch_stdout import patch_stdout
-
-    file = talk.agent.memory.home.path / "chat_history"
-    file.touch(mode=0o600)
-    completer = WordCompleter([f"/{name}" for name in COMMANDS], sentence=True)
-    session: PromptSession[str] = PromptSession(
-        history=FileHistory(str(file)), completer=completer, enable_suspend=True
-    )
-    while True:
-        try:
-            with patch_stdout(raw=True):
-                line = session.prompt("> ").strip()
-        except KeyboardInterrupt:
-            continue
-        except EOFError:
-            return
-        if line:
-            yield line
 
 
 def _tell(talk: Chat, result: TurnResult) -> None:

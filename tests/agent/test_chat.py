@@ -13,11 +13,15 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 
 from hermes_core.agent.claims import Claim
 from hermes_core.agent.review import STOPPED, Review
 from hermes_core.cli import main
 from hermes_core.cli.chat import _CtrlC, _tell_review
+from hermes_core.cli.typed import typed
 from hermes_core.cli.voice import Voice
 from hermes_core.config import set_value
 from hermes_core.home import HermesHome
@@ -392,6 +396,17 @@ def test_a_claim_stays_below_its_folder_whatever_the_id(hermes_home: HermesHome,
     one._held.close()
     found = Claim(hermes_home).abandoned()
     assert found == [session_id] or len(session_id) == 400
+
+
+@pytest.mark.parametrize("place", ["", "gone/chat_history"])
+def test_a_history_that_can_not_be_kept_is_told_of_once_and_what_is_typed_is_said(
+    tmp_path: Path, place: str
+) -> None:
+    told: list[str] = []
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text("Hello.\rAgain.\r\x04")
+        assert list(typed(tmp_path / place, ["/help"], told.append)) == ["Hello.", "Again."]
+    assert [problem.partition(":")[0] for problem in told] == ["what you type is not kept"]
 
 
 def test_importing_the_command_line_imports_no_model_client() -> None:
