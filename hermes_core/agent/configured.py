@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, closing
 from typing import Any
 
 from hermes_core.agent.loop import Agent
-from hermes_core.agent.model import ModelSettings, OpenAIModel
+from hermes_core.agent.model import Hear, ModelSettings, OpenAIModel, unheard
 from hermes_core.agent.summaries import TEMPERATURE, summariser
 from hermes_core.config import Config
 from hermes_core.credentials import Credentials
@@ -59,16 +59,16 @@ def look_at_models(
 
 
 class ConfiguredModels(AbstractContextManager["ConfiguredModels"]):
-    """The two models of a home. Raises `ConfigError` when none is named."""
+    """The two models of a home; `pausing` as for `OpenAIModel`. Raises `ConfigError` when none is named."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, pausing: Hear = unheard) -> None:
         if not memory.config.model.name:
             where = str(memory.home.config_yaml)
             raise ConfigError("no model is set", f"write `model:` with base_url and name into {where!r}")
         credentials = Credentials(memory.home)
-        self.model = OpenAIModel(model_settings(memory.config, credentials))
+        self.model = OpenAIModel(model_settings(memory.config, credentials), pausing)
         settings = auxiliary_settings(memory.config, credentials)
-        self.auxiliary = OpenAIModel(settings) if settings is not None else None
+        self.auxiliary = OpenAIModel(settings, pausing) if settings is not None else None
 
     def agent(self, memory: Memory, **given: Any) -> Agent:
         """An agent on these models; `given` as for `Agent`. With an auxiliary one, past sessions are summarised on request."""

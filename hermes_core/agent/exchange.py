@@ -18,7 +18,7 @@ from queue import SimpleQueue
 
 from hermes_core.agent.answer import Answer, Chat, ToolRequest, Usage
 from hermes_core.agent.cancel import Cancel, Cancelled
-from hermes_core.agent.model import ChatModel, Hear
+from hermes_core.agent.model import ChatModel, Hear, unheard
 from hermes_core.agent.prompt import UNANSWERED
 from hermes_core.agent.tools import MALFORMED, Toolbelt, arguments_of, clipped
 from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Session
@@ -47,11 +47,6 @@ _NO_ANSWER = {
 
 Keep = Callable[[Chat], None]
 Called = Callable[[ToolRequest, str], None]
-
-
-def unheard(text: str) -> None:
-    """For those who want the answer only when it is whole."""
-    del text
 
 
 def untold(request: ToolRequest, result: str) -> None:

@@ -26,9 +26,9 @@ from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.claims import lock_path, locked_unless_stopped
 from hermes_core.agent.compression import Compressor, Limits, SummaryCompressor, text_of, tokens_of
 from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegate_tool
-from hermes_core.agent.exchange import Called, Exchange, unheard, untold
+from hermes_core.agent.exchange import Called, Exchange, untold
 from hermes_core.agent.lifecycle import Event, Life, Passage, cross, end_crashed, stand_again, write_prompt
-from hermes_core.agent.model import ChatModel, Hear
+from hermes_core.agent.model import ChatModel, Hear, unheard
 from hermes_core.agent.prompt import PromptParts, context_file, mended, read_part, system_prompt
 from hermes_core.agent.review import Background, Review, Reviewer
 from hermes_core.agent.sessions import (

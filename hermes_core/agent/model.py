@@ -49,6 +49,11 @@ LONGEST_ERROR = 1024 * 1024
 Hear = Callable[[str], None]
 
 
+def unheard(text: str) -> None:
+    """For those who want the answer only when it is whole."""
+    del text
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
     """Which model, where. `context_length` is in tokens, `timeout` in seconds between two pieces of an answer.
@@ -92,9 +97,12 @@ class ChatModel(Protocol):
 
 
 class OpenAIModel:
-    """The model that `settings` name. Holds one connection pool; safe to share between threads; close it."""
+    """The model that `settings` name. Holds one connection pool; safe to share between threads; close it.
 
-    def __init__(self, settings: ModelSettings) -> None:
+    `pausing` is told, on the thread that waits, why a server that could not answer is asked again, and when.
+    """
+
+    def __init__(self, settings: ModelSettings, pausing: Callable[[str], None] = unheard) -> None:
         if not settings.name:
             raise ConfigError("no model is set", "write `model:` with base_url and name into config.yaml")
         if not _is_address(settings.base_url):
@@ -112,6 +120,7 @@ class OpenAIModel:
                 "the package 'openai' is not installed", "pip install 'hermes-memory-core[agent]'"
             )
         self.settings = settings
+        self._pausing = pausing
         self._client: Any = None
         self._opening = threading.Lock()
         self._not_taken: frozenset[str] = frozenset()
@@ -209,7 +218,9 @@ class OpenAIModel:
                 delay = _delay(exc.retry_after, attempt, self.settings.pause)
                 if heard or attempt == self.settings.retries or delay > MAX_RETRY_AFTER:
                     raise
-                log.warning("%s; asking again in %.1f s", exc, delay)
+                told = f"{exc}; asking again in {delay:.1f} s"
+                log.warning(told)
+                self._pausing(told)
                 cancel.wait(delay)
         raise AssertionError("unreachable")
 
@@ -291,11 +302,7 @@ class _Tempered:
 
 def say(model: ChatModel, messages: Sequence[Chat], cancel: Cancel) -> Answer:
     """Ask without tools and without anyone listening."""
-    return model.complete(messages, (), hear=_unheard, cancel=cancel)
-
-
-def _unheard(text: str) -> None:
-    del text
+    return model.complete(messages, (), hear=unheard, cancel=cancel)
 
 
 def _is_address(url: str) -> bool:

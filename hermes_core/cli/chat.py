@@ -41,6 +41,7 @@ from hermes_core.home import HermesHome
 from hermes_core.logs import LogFile
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import hanging
+from hermes_core.stopping import what_stops
 
 Result = TypeVar("Result")
 
@@ -121,10 +122,10 @@ def _opened(stack: ExitStack, home: HermesHome, resume: str | None, *, no_memory
             memory.config.agent.monitor_minutes, report=lambda figures: log.write("info", "process", figures)
         )
     )
-    models = stack.enter_context(ConfiguredModels(memory))
+    voice = Voice(tools=not once)
+    models = stack.enter_context(ConfiguredModels(memory, partial(_tell_pause, voice)))
     claim = Claim(home)
     stack.callback(claim.release)
-    voice = Voice(tools=not once)
     agent = stack.enter_context(_agent(memory, models, resume, no_memory, partial(_tell_review, voice, once)))
     talk = Chat(agent, claim, voice=voice)
     claim.move(agent.session.id)
@@ -284,6 +285,13 @@ def _tell(talk: Chat, result: TurnResult) -> None:
 
 def _tell_leaving() -> None:
     click.secho("still ending the session; Ctrl-C cuts it short", dim=True, err=True)
+
+
+def _tell_pause(voice: Voice, why: str) -> None:
+    """Why nothing comes for a while, to who waits for it: nobody does for what runs behind the conversation."""
+    if what_stops() is not None:
+        voice.end_line()
+        voice.aside(why)
 
 
 def _tell_review(voice: Voice, once: bool, review: Review) -> None:

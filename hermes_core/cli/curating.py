@@ -13,6 +13,7 @@ from hermes_core.agent.model import ChatModel
 from hermes_core.cli import home_of
 from hermes_core.cli.output import finish, json_option, print_json, warn
 from hermes_core.cli.speaker import deliver, speaker, user_option
+from hermes_core.cli.voice import Voice
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.store import TARGETS, MemoryStore
 from hermes_core.errors import HermesError
@@ -43,7 +44,7 @@ def curate(ctx: click.Context, target: str, apply_now: bool, user: str, as_json:
 
     Nothing is written before you agree, give --apply, or set curator.auto. What was applied can be undone.
     """
-    with open_memory(home_of(ctx)) as memory, ConfiguredModels(memory) as models:
+    with open_memory(home_of(ctx)) as memory, ConfiguredModels(memory, Voice().aside) as models:
         who = speaker(memory, user)
         enabled = memory.curated.enabled_targets
         asked = enabled if target == "all" else (cast(MemoryTarget, target),)

@@ -20,7 +20,7 @@ from prompt_toolkit.output import DummyOutput
 from hermes_core.agent.claims import Claim
 from hermes_core.agent.review import STOPPED, Review
 from hermes_core.cli import main
-from hermes_core.cli.chat import _CtrlC, _tell_review
+from hermes_core.cli.chat import _CtrlC, _tell_pause, _tell_review
 from hermes_core.cli.typed import typed
 from hermes_core.cli.voice import Voice
 from hermes_core.config import set_value
@@ -286,6 +286,19 @@ def test_a_model_that_fails_fails_the_command(home: HermesHome, server: ModelSer
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("error: ")
     assert "answered 500" in result.stderr
+
+
+def test_who_waits_for_a_busy_server_is_told_why(home: HermesHome, server: ModelServer) -> None:
+    home.config_yaml.write_text(home.config_yaml.read_text().replace("retries: 0", "retries: 1"))
+    server._script = [Reply(status=503, headers={"Retry-After": "0"}), Reply("Good morning.")]
+    result = chat("-m", "Hello.")
+    assert (result.exit_code, result.stdout) == (0, "Good morning.\n")
+    assert "answered 503: scripted failure; try again later; asking again in 0.0 s" in result.stderr
+
+
+def test_a_pause_of_what_runs_behind_the_conversation_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    _tell_pause(Voice(), "asking again in 30.0 s")
+    assert capsys.readouterr().err == ""
 
 
 def test_without_memory_no_tool_of_it_is_offered(home: HermesHome, server: ModelServer) -> None:
