@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import calendar
+import contextlib
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 import click
 from rich.console import Console
@@ -14,18 +16,39 @@ from rich.table import Table
 from rich.text import Text
 
 from hermes_core.cli import DEGRADED
-from hermes_core.kit.cli import json_option, print_json
+from hermes_core.kit import cli as kit
 from hermes_core.kit.text import printable
 from hermes_core.kit.times import local_time
 from hermes_core.safety.terminal import hanging
-
-__all__ = ["console", "finish", "json_option", "moment", "print_json", "print_table", "seconds_of", "warn"]
 
 _NO_LIMIT = 100_000
 """Characters in a line of a table that goes to a file or a pipe: no cell is broken there."""
 
 _NARROW = 60
 """Columns of a terminal below which the cells of a table would be a few letters wide."""
+
+
+_DOCUMENT = "hermes_core.document"
+
+
+def json_alone(ctx: click.Context, parameter: click.Parameter, chosen: bool) -> bool:
+    """Until the command ends, leave standard output to `print_json`: what a provider prints goes to standard error."""
+    del parameter
+    if chosen and not ctx.resilient_parsing:
+        ctx.meta[_DOCUMENT] = sys.stdout
+        ctx.with_resource(contextlib.redirect_stdout(sys.stderr))
+    return chosen
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, callback=json_alone, help="Print JSON for programs."
+)
+
+
+def print_json(value: Any, *, compact: bool = False) -> None:
+    """One JSON document on standard output, as `kit.cli.print_json`."""
+    with contextlib.redirect_stdout(click.get_current_context().meta.get(_DOCUMENT, sys.stdout)):
+        kit.print_json(value, compact=compact)
 
 
 def console() -> Console:

@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from hermes_core.cli import home_of
-from hermes_core.cli.output import console, finish, json_option, print_json
+from hermes_core.cli.output import console, finish, json_alone, json_option, print_json
 from hermes_core.errors import ImportFailed
 from hermes_core.health.roundtrip import started
 from hermes_core.kit.text import clip, printable
@@ -32,7 +32,10 @@ HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "pas
     "-k", "limit", type=click.IntRange(1, MOST), default=10, show_default=True, help="Results per source."
 )
 @click.option(
-    "--batch", is_flag=True, help='Read {"query": ...} lines from standard input, answer a line each.'
+    "--batch",
+    is_flag=True,
+    callback=json_alone,
+    help='Read {"query": ...} lines from standard input, answer a line each.',
 )
 @json_option
 @click.pass_context
@@ -69,7 +72,6 @@ def _answer_lines(memory: Memory, limit: int) -> bool:
         except ImportFailed as exc:
             good = False
             print_json({"error": str(exc)}, compact=True)
-        sys.stdout.flush()
     return good
 
 

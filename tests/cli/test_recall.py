@@ -136,3 +136,34 @@ def test_bytes_that_are_no_text_cost_a_batch_one_line(hermes: Any) -> None:
 @pytest.mark.parametrize("words", [[], ["cat", "--batch"]])
 def test_a_query_or_a_batch_is_needed_and_not_both(hermes: Any, words: list[str]) -> None:
     assert "give a QUERY or --batch, one of the two" in hermes("recall", *words, code=2).stderr
+
+
+CHATTY = """
+from hermes_core import MemoryProvider
+
+print("imported")
+
+class Notes(MemoryProvider):
+    name = "notes"
+
+    def initialize(self, session):
+        print("initialized")
+
+    def prefetch(self, query):
+        print("asked")
+        return "noted: " + query.text
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [(("recall", "cats", "--json"), None), (("recall", "--batch"), '"cats"\n')],
+)
+def test_what_a_provider_prints_is_not_in_the_json(
+    hermes: Any, hermes_home: HermesHome, notes: Path, words: tuple[str, ...], typed: str | None
+) -> None:
+    (notes / "__init__.py").write_text(CHATTY)
+    set_value(hermes_home, "memory.provider", "notes")
+    result = hermes(*words, typed=typed)
+    assert json.loads(result.stdout)["results"][0]["text"] == "noted: cats"
+    assert result.stderr == "imported\ninitialized\nasked\n"
