@@ -210,7 +210,7 @@ def _rotate(life: Life, passage: Passage) -> None:
     sessions, old = life.memory.sessions, passage.ending
     with sessions.transaction():
         before = sessions.get_session(old.id)
-        child = passage.event in ("branch", "compress")
+        child = bool(passage.messages)
         sessions.create_session(
             passage.new.id,
             life.source or passage.new.platform,

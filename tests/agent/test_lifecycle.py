@@ -337,6 +337,13 @@ def test_undo_reaches_back_to_a_compression_and_no_further(stage: Stage) -> None
         agent.undo()
 
 
+def test_a_branch_of_nothing_leaves_no_session_behind(stage: Stage) -> None:
+    agent = stage.agent()
+    agent.branch()
+    agent.close()
+    assert stage.memory.sessions.counts()["sessions"] == 0
+
+
 def test_a_branch_may_take_back_what_its_parent_keeps(stage: Stage) -> None:
     agent = stage.agent()
     talk(agent, 2)
