@@ -20,7 +20,14 @@ from typing import Any, Literal
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible
 from hermes_core.agent.compression import Compressed, Compressor, is_summary
-from hermes_core.agent.sessions import as_text, compressed, find_session, said_elsewhere, store_message
+from hermes_core.agent.sessions import (
+    as_text,
+    compressed,
+    find_session,
+    said_elsewhere,
+    store_message,
+    take_back,
+)
 from hermes_core.contract.values import EndReason, Session, SessionSwitch, SwitchReason
 from hermes_core.errors import HermesError
 from hermes_core.manager.attempt import attempt
@@ -251,7 +258,7 @@ def _rewind(life: Life, passage: Passage) -> None:
         return
     sessions = life.memory.sessions
     with sessions.transaction():
-        _owe(life, passage, sessions.rewind(passage.new.id, passage.rewind_to))
+        _owe(life, passage, take_back(life.memory, passage.new.id, passage.rewind_to))
     adopt(life, passage.new, sessions.get_messages_as_conversation(passage.new.id))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -9,10 +10,11 @@ from typing import Any
 
 from hermes_core.agent.answer import Chat, Usage
 from hermes_core.agent.compression import SUMMARY_MARK, is_summary, text_of
-from hermes_core.agent.turn import Turn
+from hermes_core.agent.turn import Turn, title_of
 from hermes_core.contract.values import Message, Session
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
+from hermes_core.sessions.lineage import clean_title
 from hermes_core.sessions.records import StoredMessage, storable, turn_of_ref
 from hermes_core.sessions.records import text_of as stored_text
 
@@ -117,6 +119,24 @@ def give_title(memory: Memory, session_id: str, title: str) -> None:
     # A title is unique in the store: where several people talk, its number would tell of another's conversation.
     if stored is not None and not stored.title and not stored.user:
         memory.sessions.set_title(session_id, memory.sessions.next_title(title))
+
+
+def take_back(memory: Memory, session_id: str, message_id: int) -> list[str]:
+    """Take back this message and all after it, and the session's title if it was made of one of them; the ids of the
+    turns that go.
+    """
+    sessions, before = memory.sessions, _titles(memory, session_id)
+    turns = sessions.rewind(session_id, message_id)
+    stored, gone = sessions.get_session(session_id), before - _titles(memory, session_id)
+    if stored is not None and {stored.title, re.sub(r" #\d+$", "", stored.title)} & gone:
+        sessions.set_title(session_id, "")
+    return turns
+
+
+def _titles(memory: Memory, session_id: str) -> set[str]:
+    """What each message of the person would name the session."""
+    said = (m.content for m in memory.sessions.get_messages(session_id) if m.role == "user")
+    return {clean_title(title_of(text)) for text in said}
 
 
 def move_message(memory: Memory, turn: Turn, old: str, new: str) -> None:

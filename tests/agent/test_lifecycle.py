@@ -303,6 +303,21 @@ def test_undo_takes_turns_back_here_and_at_the_provider(stage: Stage) -> None:
         agent.undo(2)
 
 
+def test_what_is_taken_back_names_the_session_no_longer(stage: Stage) -> None:
+    title = lambda: stage.memory.sessions.get_session(agent.session.id).title  # noqa: E731
+    stage.agent().run_turn("Hello.")
+    agent = stage.agent()
+    talk(agent, 2)
+    agent.undo()
+    assert title() == "Message 0."
+    agent.undo()
+    assert title() == ""
+    agent.run_turn("Hello.")
+    assert title() == "Hello. #2"
+    agent.undo()
+    assert title() == ""
+
+
 def test_undo_takes_nothing_back_that_another_process_said(stage: Stage) -> None:
     mine = stage.agent()
     talk(mine, 1)
