@@ -5,6 +5,19 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from hermes_core.cli import home_of
+from hermes_core.errors import HermesError
+from hermes_core.loader.catalog import discover_providers
+
+
+def providers(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """The names of providers that begin so, for `shell_complete`; our own also where they are not installed."""
+    del parameter
+    try:
+        return [entry.name for entry in discover_providers(home_of(ctx)) if entry.name.startswith(begun)]
+    except HermesError:
+        return []
+
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))

@@ -11,6 +11,7 @@ import click
 import yaml
 
 from hermes_core.cli import Failure, home_of
+from hermes_core.cli.completion import providers
 from hermes_core.home import HermesHome, expanded
 from hermes_core.hosted import host_name
 from hermes_core.loader.discover import EXPORTED, discover, select
@@ -49,7 +50,7 @@ def register_cli(subparser):
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=providers)
 @click.option(
     "--to",
     "home",

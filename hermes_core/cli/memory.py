@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from hermes_core.cli import Failure, Group, home_of
+from hermes_core.cli.completion import providers
 from hermes_core.cli.curating import curate
 from hermes_core.cli.output import console, finish, json_option, moment, print_json, print_table, warn
 from hermes_core.cli.setup import setup
@@ -149,7 +150,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
 
 
 @memory.command()
-@click.argument("name")
+@click.argument("name", shell_complete=providers)
 @click.pass_context
 def use(ctx: click.Context, name: str) -> None:
     """Make the provider NAME the active one, once it is known to load and to be available."""

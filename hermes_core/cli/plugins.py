@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 
 from hermes_core.cli import Failure, Group, home_of
+from hermes_core.cli.completion import providers
 from hermes_core.cli.export import export
 from hermes_core.cli.output import json_option, print_json, print_table, warn
 from hermes_core.config import load_config
@@ -96,7 +97,7 @@ def install(
 
 
 @plugins.command()
-@click.argument("name")
+@click.argument("name", shell_complete=providers)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
 def uninstall(ctx: click.Context, name: str, yes: bool) -> None:

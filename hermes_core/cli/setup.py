@@ -10,6 +10,7 @@ import click
 from rich.text import Text
 
 from hermes_core.cli import Failure, home_of
+from hermes_core.cli.completion import providers
 from hermes_core.cli.output import console, print_table, warn
 from hermes_core.config import load_config
 from hermes_core.contract.values import Field
@@ -39,7 +40,7 @@ BUILTIN = "built-in only"
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=providers)
 @click.option(
     "--set",
     "pairs",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.shell_completion import ShellComplete
@@ -99,6 +100,19 @@ def test_keys_are_completed() -> None:
     completion = ShellComplete(main, {}, "hermes", "_HERMES_COMPLETE")
     found = completion.get_completions(["config", "get"], "memory.p")
     assert [item.value for item in found] == ["memory.per_user", "memory.provider"]
+
+
+@pytest.mark.parametrize("command", ["memory use", "memory setup", "plugins export", "plugins uninstall"])
+def test_names_of_providers_are_completed(notes: Path, command: str) -> None:
+    completion = ShellComplete(main, {}, "hermes", "_HERMES_COMPLETE")
+    found = completion.get_completions(command.split(), "ho")
+    assert [item.value for item in found] == ["holographic", "honcho"]
+    assert [item.value for item in completion.get_completions(command.split(), "no")] == ["notes"]
+
+
+def test_a_home_that_there_can_not_be_completes_nothing() -> None:
+    completion = ShellComplete(main, {}, "hermes", "_HERMES_COMPLETE")
+    assert completion.get_completions(["--profile", "../x", "memory", "use"], "ho") == []
 
 
 def test_a_date_that_there_is_none_of_is_refused_as_any_other_text(hermes: Hermes) -> None:
