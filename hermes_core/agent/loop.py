@@ -24,7 +24,7 @@ from hermes_core.agent.answer import Chat
 from hermes_core.agent.cadence import cadence_due
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.claims import lock_path, locked_unless_stopped
-from hermes_core.agent.compression import Compressor, Limits, SummaryCompressor, text_of, tokens_of
+from hermes_core.agent.compression import Compressor, Fullness, Limits, SummaryCompressor, text_of
 from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegate_tool
 from hermes_core.agent.exchange import Called, Exchange, untold
 from hermes_core.agent.lifecycle import Event, Life, Passage, cross, end_crashed, stand_again, write_prompt
@@ -110,7 +110,8 @@ class Agent:
         behind = background or Background()
         self._reviewer = Reviewer(memory, auxiliary or model, self.belt, behind, reviewed)
         self._tidier = Tidier(memory, auxiliary or model, behind, reviewed, clock)
-        self._limits = limits = Limits.of(model, self._settings)
+        limits = Limits.of(model, self._settings)
+        self._fullness = Fullness(limits, count_tokens)
         self._life = Life(
             memory,
             session,
@@ -125,7 +126,6 @@ class Agent:
         stored = memory.sessions.get_session(session.id)
         cross(self._life, Passage("open" if stored else "start", None, session, cancel=self._cancel))
         self._reviewer.hydrate(self.session, self._life.history)
-        self._last_prompt_tokens = 0
 
     @property
     def session(self) -> Session:
@@ -353,7 +353,7 @@ class Agent:
         except ModelError as exc:
             self._life.problems.append(str(exc))
             if isinstance(exc, ContextOverflow):  # whatever we counted: the next turn makes room first
-                exchange.prompt_tokens = self.model.context_length
+                exchange.prompt_tokens, self._fullness.left = self.model.context_length, None
         finally:  # also when the host's own `hear` or `called` raises
             self._life.history += turn.chat()
 
@@ -361,12 +361,10 @@ class Agent:
         """What is due before a turn: the session-end work of a chat that never ends, and compression, if it can be stored."""
         if quiet:
             self._cross("cadence", self.session)
-        known = [{"role": "system", "content": self.prompt}, *self._life.history]
-        asked = tokens_of(turn.messages, count_tokens)
-        counted = tokens_of(known, count_tokens) + count_tokens(str(self.belt.schemas))
-        if not (turn.message_id and self._limits.exceeded(max(counted, self._last_prompt_tokens) + asked)):
+        fixed, memory, before = f"{self.prompt}{self.belt.schemas}", self.memory, self.session.id
+        if not (turn.message_id and self._fullness.is_due(fixed, self._life.history, turn.messages)):
             return
-        memory, before = self.memory, self.session.id
+        self._life.problems += filter(None, [self._fullness.fault(fixed)])
         try:
             self._compress()
         finally:
@@ -403,9 +401,7 @@ class Agent:
         self._life.attempt("storing a message", store)
 
     def _finish(self, turn: Turn, exchange: Exchange) -> None:
-        self._last_prompt_tokens = exchange.prompt_tokens and exchange.prompt_tokens + count_tokens(
-            turn.answer
-        )
+        self._fullness.told = exchange.prompt_tokens and exchange.prompt_tokens + count_tokens(turn.answer)
         memory, session_id, answered = self.memory, self.session.id, turn.outcome == "answered"
         self._life.attempt(
             "storing what the turn used", lambda: store_usage(memory, session_id, exchange.usage)
@@ -467,12 +463,14 @@ class Agent:
         before = self.session.id
         self._clear()
         passage = cross(self._life, Passage(event, self.session, new, cancel=self._cancel, **given))
+        if event == "compress":
+            self._fullness.tried(self._life.history)
+        elif self.session.id != before or event == "rewind":
+            self._fullness.forget()
         if passage.failed:
             raise SessionError(self._life.problems.pop(), "the conversation is where it was")
         if self.session.id != before and event != "compress":
             self._reviewer.hydrate(self.session, self._life.history)
-        if self.session.id != before or event in ("rewind", "compress"):
-            self._last_prompt_tokens = 0
         return passage
 
     def _clear(self) -> None:

@@ -10,8 +10,10 @@ import pytest
 
 from hermes_core.agent import lifecycle
 from hermes_core.agent.cancel import Cancel
+from hermes_core.agent.compression import Compressed
 from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseUnavailable, ModelUnavailable
+from hermes_core.testing.model_server import Reply
 
 if TYPE_CHECKING:
     from tests.agent.conftest import Stage
@@ -64,6 +66,7 @@ def test_a_compressor_that_hangs_can_be_interrupted_and_loses_no_message(stage: 
         gate.wait(10)
 
     agent = stage.agent(compressor=Engine(hang), context_length=16)
+    agent.run_turn("Hello.")
 
     def interrupt() -> None:
         began.wait(10)
@@ -75,9 +78,47 @@ def test_a_compressor_that_hangs_can_be_interrupted_and_loses_no_message(stage: 
     thread.join()
     gate.set()
     assert result.outcome == "interrupted"
-    assert [m["content"] for m in agent.history] == ["Are you there?"]
+    assert [m["content"] for m in agent.history] == ["Hello.", "Yes.", "Are you there?"]
     assert stage.memory.sessions.search('"are you there"')
-    assert stage.told(durable=True) == []
+    assert stage.told(durable=True) == ["sync_turn"]
+
+
+def test_what_can_not_be_made_shorter_is_not_tried_each_turn_and_the_reason_is_told(stage: Stage) -> None:
+    tried: list[int] = []
+    agent = stage.agent(compressor=Engine(lambda messages: tried.append(len(messages))), context_length=2400)
+    results = [agent.run_turn(f"Message {number}. " + "No more. " * 10) for number in range(12)]
+    assert len(tried) in (2, 3), tried
+    told = [result for result in results if any("the tools alone take" in one for one in result.problems)]
+    assert len(told) == len(tried)
+
+
+def test_a_summary_for_which_there_is_no_room_on_the_disk_is_not_asked_for_each_turn(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def shorten(messages: Any) -> Compressed:
+        tried.append(len(messages))
+        return Compressed(tuple(messages), 1)
+
+    agent = stage.agent(compressor=Engine(shorten), context_length=2400)
+    agent.run_turn("One.")
+    full = failing(DatabaseUnavailable("the disk is full", "free space"))
+    monkeypatch.setattr(stage.memory.sessions, "create_session", full)
+    results = [agent.run_turn(f"Message {number}.") for number in range(4)]
+    told = [any("the disk is full" in one for one in result.problems) for result in results]
+    assert told == [True, False, False, False]
+    assert len(tried) == 1
+
+
+def test_a_conversation_that_its_server_finds_too_long_is_made_shorter_each_time(stage: Stage) -> None:
+    tried: list[int] = []
+    agent = stage.agent(compressor=Engine(lambda messages: tried.append(len(messages))))
+    agent.run_turn("One.")
+    stage.script(Reply(status=413))
+    for number in range(3):
+        assert agent.run_turn(f"Message {number}.").outcome == "failed"
+    assert len(tried) == 2
 
 
 def test_compressing_that_is_interrupted_leaves_everything_as_it_was(stage: Stage) -> None:
