@@ -422,7 +422,7 @@ class Agent:
 
     def _result(self, turn: Turn, exchange: Exchange) -> TurnResult:
         told = turn.recall.problems if turn.recall is not None else ()
-        problems = (*told, *self._life.problems)
+        problems = tuple(dict.fromkeys((*told, *self._life.problems)))
         self._life.problems.clear()
         return TurnResult(
             turn.seen(),

@@ -470,7 +470,11 @@ def test_what_could_not_be_stored_is_not_mistaken_for_the_turn_before_it(
     with monkeypatch.context() as at_that_time:
         for method in ("append_message", "append_turn"):
             at_that_time.setattr(stage.memory.sessions, method, full)
-        assert agent.run_turn("Two.").problems
+        problems = agent.run_turn("Two.").problems
+        assert [one.partition(":")[0] for one in problems] == [
+            "storing a message failed",
+            "storing the turn failed",
+        ]
     with pytest.raises(SessionError, match="what was said last is not stored"):
         agent.undo()
     assert [m["content"] for m in agent.history] == ["One.", "Yes.", "Two.", "Yes."]
