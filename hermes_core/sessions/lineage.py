@@ -134,7 +134,7 @@ def listed(
     ):
         if values:
             conditions.append(f"s.{column} {wanted} ({', '.join('?' * len(values))})")
-            parameters.extend(values)
+            parameters.extend(map(storable, values))
     if user is not None:
         conditions.append("s.user = ?")
         parameters.append(user)

@@ -96,7 +96,8 @@ class Journal:
 
     def find(self, change: int) -> Change | None:
         """One change that happened."""
-        row = self._database.execute(_SELECT + " WHERE id = ? AND done = 1", (change,)).fetchone()
+        # As a text, which SQLite compares as a number: it takes no number that is too large for an id.
+        row = self._database.execute(_SELECT + " WHERE id = ? AND done = 1", (str(change),)).fetchone()
         return Change(*row) if row else None
 
     def close(self) -> None:

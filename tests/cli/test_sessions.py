@@ -33,6 +33,7 @@ def test_an_id_of_the_list_can_be_given_to_show(hermes: Any, data: Any) -> None:
         assert len(data("sessions", "show", id_)) == one["session"]["message_count"]
     assert len(data("sessions", "list", "--limit", "1")) == 1
     assert data("sessions", "list", "--source", "telegram") == []
+    assert data("sessions", "list", "--source", "caf\udce9") == []
 
 
 @pytest.mark.usefixtures("imported")
