@@ -6,6 +6,7 @@ so that the server's prefix cache holds.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -112,17 +113,23 @@ def read_part(path: Path, problems: list[str]) -> str:
     Why a file that is there is left out is added to `problems`.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace")[:CONTEXT_FILE_LIMIT]
+        if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            text = file.read(CONTEXT_FILE_LIMIT + 1)
         reason = _refused(text)
     except FileNotFoundError:
         return ""
     except OSError as exc:
         reason = exc.strerror or str(exc)
-    if not reason:
-        return without_turns(text).strip()
-    problems.append(f"{path} is not in the prompt: {reason}")
-    log.warning(problems[-1])
-    return ""
+    if reason:
+        problems.append(f"{path} is not in the prompt: {reason}")
+        log.warning(problems[-1])
+        return ""
+    if len(text) > CONTEXT_FILE_LIMIT:
+        log.warning("%s is in the prompt up to %d characters", path, CONTEXT_FILE_LIMIT)
+        text = f"{text[:CONTEXT_FILE_LIMIT]}\n[The rest of the file is left out.]"
+    return without_turns(text).strip()
 
 
 def _refused(text: str) -> str:

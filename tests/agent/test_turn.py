@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sqlite3
 import threading
 from collections.abc import Mapping
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hermes_core.agent.answer import ToolRequest
 from hermes_core.agent.cancel import Cancel
+from hermes_core.agent.prompt import context_file
 from hermes_core.agent.tools import Tool
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Recall, Session
@@ -391,6 +394,22 @@ def test_a_soul_and_a_context_file_stand_in_the_prompt_and_a_threat_does_not(sta
     (problem,) = agent.run_turn("Hello.").problems
     assert problem.startswith(f"{stage.home / 'AGENTS.md'} is not in the prompt: ")
     assert problem.endswith("(prompt_injection: ignore_previous) in line 2")
+
+
+def test_a_long_context_file_is_cut_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("Use tabs. " * 5000)
+    text = context_file(tmp_path, [])
+    assert text.endswith("Use tabs. \n[The rest of the file is left out.]")
+    assert len(text) < 21_000
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in folders here")
+def test_a_context_file_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "AGENTS.md")
+    (tmp_path / "CLAUDE.md").write_text("Use tabs.")
+    problems: list[str] = []
+    assert "Use tabs." in context_file(tmp_path, problems)
+    assert problems == [f"{tmp_path / 'AGENTS.md'} is not in the prompt: it is not a regular file"]
 
 
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
