@@ -44,7 +44,7 @@ from hermes_core.agent.sessions import (
 )
 from hermes_core.agent.tidying import Tidier
 from hermes_core.agent.tools import Tool, Toolbelt
-from hermes_core.agent.toolsets import memory_tools, open_skills, skill_tools, todo_tool
+from hermes_core.agent.toolsets import memory_tools, open_skills, skill_tools, todo_tool, unknown_toolsets
 from hermes_core.agent.turn import Said, Turn, TurnResult, title_of
 from hermes_core.contract.values import Delegation, Message, Session
 from hermes_core.errors import ContextOverflow, LockTimeout, ModelError, SessionError
@@ -123,6 +123,7 @@ class Agent:
             skip_memory,
             clock=clock,
         )
+        self._life.problems += unknown_toolsets(wanted, self._host_tools)
         stored = memory.sessions.get_session(session.id)
         cross(self._life, Passage("open" if stored else "start", None, session, cancel=self._cancel))
         self._reviewer.hydrate(self.session, self._life.history)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,20 @@ from hermes_core.skills.tool import SKILL_MANAGE_SCHEMA, SKILL_VIEW_SCHEMA, Skil
 
 SEARCH = "session_search"
 CURATED = "memory"
+TOOLSETS = ("memory", SEARCH, "skills", "todo", "delegation", "host")
+"""The toolsets of every agent; `host` is that of tools that name none."""
+
+
+def unknown_toolsets(named: Collection[str] | None, host_tools: Iterable[Tool]) -> list[str]:
+    """A sentence for each name in `enabled_toolsets` that no tool can have, as a misspelt one."""
+    known = sorted({*TOOLSETS, *(tool.toolset for tool in host_tools)})
+    told = []
+    for name in named or ():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            instead = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+            told.append(f"there is no toolset {name!r} (enabled_toolsets); {instead}")
+    return told
 
 
 def memory_tools(memory: Memory) -> list[Tool]:

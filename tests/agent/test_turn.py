@@ -254,6 +254,16 @@ def test_a_provider_that_hangs_holds_a_turn_for_its_deadline_and_no_longer(stage
     assert result.recall.elapsed_ms < 2000
 
 
+def test_a_toolset_of_which_there_is_no_tool_is_told(stage: Stage) -> None:
+    stage.config("enabled_toolsets: {cli: [memroy, browser, sea, host]}")
+    agent = stage.agent(tools=[Tool("look", "", {}, lambda *_: "", toolset="sea")])
+    assert agent.run_turn("Hello.").problems == (
+        "there is no toolset 'memroy' (enabled_toolsets); did you mean 'memory'?",
+        "there is no toolset 'browser' (enabled_toolsets); there are delegation, host, memory, sea, session_search, "
+        "skills, todo",
+    )
+
+
 def test_without_the_memory_toolset_there_are_no_schemas_no_recall_and_no_warming(stage: Stage) -> None:
     stage.config("enabled_toolsets: {telegram: [todo]}")
     agent = stage.agent(platform="telegram")
