@@ -22,6 +22,7 @@ from hermes_core.agent.answer import Answer, AnswerBuilder, Chat
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, relay
 from hermes_core.agent.failures import code_of, failure, pause_of, words
 from hermes_core.errors import ConfigError, ContextOverflow, ModelRefused, ModelUnavailable
+from hermes_core.manager.attempt import attempt
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import storable
 
@@ -211,12 +212,12 @@ class OpenAIModel:
             heard = True
             hear(text)
 
-        for attempt in range(self.settings.retries + 1):
+        for tried in range(self.settings.retries + 1):
             try:
                 return self._stream(request, note, cancel)
             except ModelUnavailable as exc:
-                delay = _delay(exc.retry_after, attempt, self.settings.pause)
-                if heard or attempt == self.settings.retries or delay > MAX_RETRY_AFTER:
+                delay = _delay(exc.retry_after, tried, self.settings.pause)
+                if heard or tried == self.settings.retries or delay > MAX_RETRY_AFTER:
                     raise
                 told = f"{exc}; asking again in {delay:.1f} s"
                 log.warning(told)
@@ -268,13 +269,20 @@ class OpenAIModel:
 
         with self._opening:
             if self._client is None:
+                hooks = {"response": [_read_error]}
+                connections, fault = attempt(lambda: openai.DefaultHttpxClient(event_hooks=hooks))
+                if fault is not None:  # as for SOCKS, which the SDK speaks with another package only
+                    raise ModelRefused(
+                        f"the connection to {self.settings.base_url!r} can't be set up: {fault}",
+                        "look at ALL_PROXY, HTTP_PROXY, HTTPS_PROXY and SSL_CERT_FILE in the environment",
+                    ) from fault
                 self._client = openai.OpenAI(
                     base_url=self.settings.base_url,
                     api_key=self.settings.api_key or "none",
                     timeout=openai.Timeout(self.settings.timeout, connect=CONNECT_SECONDS),
                     # Its own pauses can't be interrupted and don't know what the person has heard already.
                     max_retries=0,
-                    http_client=openai.DefaultHttpxClient(event_hooks={"response": [_read_error]}),
+                    http_client=connections,
                 )
             return self._client
 
@@ -347,11 +355,11 @@ def _not_taken(exc: ModelRefused, sent: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(named & sent.keys())
 
 
-def _delay(retry_after: float | None, attempt: int, pause: float) -> float:
+def _delay(retry_after: float | None, tried: int, pause: float) -> float:
     """The server's wish, else doubling pauses with up to a quarter taken off, so that clients don't march in step."""
     if retry_after is not None:
         return max(retry_after, 0.0)
-    return float(min(pause * 2**attempt, MAX_DELAY)) * (1 - random.random() / 4)
+    return float(min(pause * 2**tried, MAX_DELAY)) * (1 - random.random() / 4)
 
 
 @contextlib.contextmanager

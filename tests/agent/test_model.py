@@ -190,6 +190,22 @@ def test_a_server_that_is_not_there_is_named() -> None:
     model.close()
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("ALL_PROXY", "nonsense://here"), ("SSL_CERT_FILE", "/"), ("HTTP_PROXY", "http://[::1")],
+)
+def test_a_connection_that_the_environment_spoils_is_told_once_with_where_to_look(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    model = OpenAIModel(ModelSettings("http://127.0.0.1:9/v1", "m"))
+    for ask in (lambda: model.complete(HELLO, (), hear=lambda _: None, cancel=Cancel()), model.listed):
+        with pytest.raises(
+            ModelRefused, match="can't be set up: .*ALL_PROXY, HTTP_PROXY, HTTPS_PROXY and SSL_CERT_FILE"
+        ):
+            ask()
+
+
 def test_a_hung_server_is_given_up_after_the_timeout() -> None:
     hold = threading.Event()
     with serving(Reply("", hold=hold), timeout=0.2, retries=0) as (_, model):
