@@ -94,7 +94,7 @@ def _resume(talk: Chat, argument: str) -> None:
         return
     sessions = talk.agent.memory.sessions.list_sessions(user="", limit=50)
     rows = [
-        (entry.session.id[:12], moment(entry.session.last_active), entry.session.title or entry.preview)
+        (_short(entry.session.id), moment(entry.session.last_active), entry.session.title or entry.preview)
         for entry in sessions
         if entry.session.id != talk.agent.session.id
     ][:15]
@@ -214,8 +214,13 @@ def where(talk: Chat) -> None:
     session, said = talk.agent.session, len(talk.agent.history)
     stored = talk.agent.memory.sessions.get_session(session.id)
     title = f" {printable(stored.title)!r}, {said} messages" if stored is not None and said else ""
-    click.secho(f"session {session.id[:12]}{title}", dim=True, err=True)
+    click.secho(f"session {_short(session.id)}{title}", dim=True, err=True)
     hold(talk)
+
+
+def _short(session_id: str) -> str:
+    """As much of an id as names the session: ids of an import begin alike."""
+    return session_id[:12] if re.fullmatch("[0-9a-f]{32}", session_id) else session_id
 
 
 def hold(talk: Chat) -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +234,19 @@ def test_a_command_used_badly_says_so_and_the_chat_goes_on(home: HermesHome, lin
     result = chat(typed=f"{line}\nHello.\n")
     assert said in result.output
     assert result.stdout.endswith("Good morning.\n")
+
+
+def test_an_id_in_the_list_names_its_session(home: HermesHome) -> None:
+    for session_id in ("locomo-conversation-1", "locomo-conversation-2"):
+        with closing(SessionDB(home.state_db)) as db:
+            db.create_session(session_id, "locomo")
+            db.append_message(session_id, "user", f"From {session_id}.")
+    chat("-m", "Hello.")
+    own = sessions(home)[0].id[:12]
+    listed = [line.split()[0] for line in chat(typed="/resume\n").stdout.splitlines()[1:]]
+    assert sorted(listed) == sorted(["locomo-conversation-1", "locomo-conversation-2", own])
+    resumed = chat(typed="".join(f"/resume {one}\n" for one in listed)).stderr
+    assert all(f"session {one} " in resumed for one in listed)
 
 
 def test_a_path_is_something_to_say(home: HermesHome, server: ModelServer) -> None:

@@ -201,7 +201,7 @@ def test_a_connection_that_the_environment_spoils_is_told_once_with_where_to_loo
     model = OpenAIModel(ModelSettings("http://127.0.0.1:9/v1", "m"))
     for ask in (lambda: model.complete(HELLO, (), hear=lambda _: None, cancel=Cancel()), model.listed):
         with pytest.raises(
-            ModelRefused, match="can't be set up: .*ALL_PROXY, HTTP_PROXY, HTTPS_PROXY and SSL_CERT_FILE"
+            ModelRefused, match=r"can't be set up: .*ALL_PROXY, HTTP_PROXY, HTTPS_PROXY and SSL_CERT_FILE"
         ):
             ask()
 
