@@ -206,19 +206,18 @@ def home_of(ctx: click.Context) -> HermesHome:
 
 @contextlib.contextmanager
 def _streams() -> Iterator[None]:
-    """Streams that a program was started without, as by cron or `>&-`, lead nowhere; what one can't spell becomes "?"."""
+    """Streams that a program was started without, as by cron or `>&-`, lead nowhere. What one can't spell becomes "?",
+    and bytes that are no text are read as they stand in arguments.
+    """
     before = sys.stdin, sys.stdout, sys.stderr
     with contextlib.ExitStack() as opened:
         for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
             stream = getattr(sys, name)
             if stream is None:
                 setattr(sys, name, opened.enter_context(Path(os.devnull).open(mode, encoding="utf-8")))
-            elif (
-                isinstance(stream, io.TextIOWrapper)
-                and mode == "w"
-                and stream.errors in ("strict", "surrogateescape")
-            ):
-                stream.reconfigure(errors="replace")
+            elif isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+                with contextlib.suppress(io.UnsupportedOperation):  # a host has read of it before
+                    stream.reconfigure(errors="replace" if mode == "w" else "surrogateescape")
         try:
             yield
         finally:

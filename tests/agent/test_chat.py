@@ -165,6 +165,15 @@ def test_a_message_may_come_from_standard_input(home: HermesHome, server: ModelS
     assert server.requests[0]["messages"][-1]["content"] == "One line\nand another.\n"
 
 
+@pytest.mark.parametrize("arguments", [("-m", "-"), ()])
+def test_bytes_that_are_no_utf_8_can_be_said(
+    home: HermesHome, server: ModelServer, arguments: tuple[str, ...]
+) -> None:
+    result = CliRunner().invoke(main, ["chat", *arguments], input=b"caf\xe9\n")
+    assert result.stdout == "Good morning.\n"
+    assert server.requests[0]["messages"][-1]["content"].strip() == "caf\ufffd"
+
+
 def test_what_the_locale_can_not_read_is_utf_8(home: HermesHome, server: ModelServer) -> None:
     chat("-m", "käse \xff".encode("latin-1").decode("ascii", "surrogateescape"))
     chat("-m", "käse".encode().decode("ascii", "surrogateescape"))
