@@ -38,6 +38,8 @@ _NO_NAME = re.compile(f"[^{TOOL_NAME_LETTERS}]+")
 _CUT_SHORT = {
     "length": "its server's limit of tokens was reached",
     "content_filter": "its server's content filter stopped it",
+    # OpenRouter; vLLM and SGLang; DeepSeek
+    **dict.fromkeys(("error", "abort", "insufficient_system_resource"), "its server broke it off"),
 }
 _NO_ANSWER = {
     **_CUT_SHORT,

@@ -192,7 +192,15 @@ def test_a_turn_after_one_without_an_answer_asks_in_one_message(stage: Stage) ->
     assert [m["content"] for m in agent.history] == ["Are you there?", "Hello?", "Yes."]
 
 
-@pytest.mark.parametrize(("finish", "said"), [("length", "limit of tokens"), ("content_filter", "filter")])
+@pytest.mark.parametrize(
+    ("finish", "said"),
+    [
+        ("length", "limit of tokens"),
+        ("content_filter", "filter"),
+        ("error", "broke it off"),
+        ("abort", "broke it off"),
+    ],
+)
 def test_an_answer_that_is_not_whole_is_one_and_says_so(stage: Stage, finish: str, said: str) -> None:
     stage.script(Reply("It was a dark and", finish=finish))
     result = stage.agent().run_turn("A story.")
