@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -114,6 +114,9 @@ def chat(
 
 def _opened(stack: ExitStack, home: HermesHome, resume: str | None, *, no_memory: bool, once: bool) -> Chat:
     """The conversation, and what it stands on, until the stack is left."""
+    voice = Voice(tools=not once)
+    if once:  # standard output is for the answer: what a provider prints is none
+        stack.enter_context(redirect_stdout(sys.stderr))
     memory = stack.enter_context(open_memory(home))
     stack.callback(memory.close, CLOSE_SECONDS)
     log = LogFile(home)
@@ -122,7 +125,6 @@ def _opened(stack: ExitStack, home: HermesHome, resume: str | None, *, no_memory
             memory.config.agent.monitor_minutes, report=lambda figures: log.write("info", "process", figures)
         )
     )
-    voice = Voice(tools=not once)
     models = stack.enter_context(ConfiguredModels(memory, partial(_tell_pause, voice)))
     claim = Claim(home)
     stack.callback(claim.release)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import click
@@ -15,18 +16,19 @@ class Voice:
 
     def __init__(self, *, tools: bool = False) -> None:
         self.turn = threading.Lock()
+        self._out = sys.stdout
         self._tools = tools
         self._open_line = False
 
     def say(self, text: str) -> None:
         """The next piece of the answer."""
-        click.echo(printable(text), nl=False)
+        click.echo(printable(text), file=self._out, nl=False)
         self._open_line = not text.endswith("\n")
 
     def end_line(self) -> None:
         """What comes next begins a line."""
         if self._open_line:
-            click.echo()
+            click.echo(file=self._out)
         self._open_line = False
 
     def called(self, request: ToolRequest, result: str) -> None:

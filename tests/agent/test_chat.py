@@ -105,6 +105,15 @@ def test_an_entry_that_is_kept_from_the_model_is_told_of(home: HermesHome) -> No
     told = chat(typed="/quit\n").stderr
     assert "warning: an entry of memory is kept from the model: this text tells the agent" in told
     assert "hermes memory remove --target memory entry:" in told
+def test_what_a_provider_prints_is_no_part_of_the_one_answer(home: HermesHome) -> None:
+    folder = home.plugins / "lockbox"
+    folder.mkdir(parents=True)
+    printing = DOWN.replace('raise BackendUnavailable("nobody listens")', 'print("synced")')
+    (folder / "__init__.py").write_text(f'{printing}\nprint("imported")\n')
+    set_value(home, "memory.provider", "lockbox")
+    result = chat("-m", "Hello.")
+    assert result.stdout == "Good morning.\n"
+    assert result.stderr.split() == ["imported", "synced"]
 
 
 def test_the_last_session_goes_on(home: HermesHome, server: ModelServer) -> None:
