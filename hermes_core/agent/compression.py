@@ -167,16 +167,14 @@ class SummaryCompressor:
         except ModelError as exc:
             text, failure = "", str(exc)
         if failure:
-            return Compressed(
-                tuple(replace_middle(messages, found, left_out_note(middle))), len(middle), failure
-            )
-        if (size := self._count(text)) > most:
+            text = left_out_note(middle)
+        elif (size := self._count(text)) > most:
             text = _shortened(text, len(text) * most // size)
         shorter = replace_middle(messages, found, text)
         if tokens_of(shorter, self._count) >= tokens_of(messages, self._count):
-            log.info("a summary of %d messages is no shorter than they are", len(middle))
-            return None
-        return Compressed(tuple(shorter), len(middle))
+            log.info("what would stand for %d messages is no shorter than they are", len(middle))
+            return Compressed(tuple(messages), 0, failure) if failure else None
+        return Compressed(tuple(shorter), len(middle), failure)
 
     def on_session_start(self, session: Session, boundary_reason: str) -> None:
         """Nothing is kept between calls."""

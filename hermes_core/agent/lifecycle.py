@@ -315,7 +315,8 @@ def _summarise(life: Life, passage: Passage) -> None:
         passage.stopped = bool(found.failure)
         if found.failure:
             life.history = list(found.messages)
-            _note(life, f"the conversation was shortened without a summary: {found.failure}")
+            done = "shortened without a summary" if found.left_out else "not made shorter"
+            _note(life, f"the conversation was {done}: {found.failure}")
         passage.messages = list(found.messages)
     elif found is not None:
         _note(life, f"the compressor answered {type(found).__name__}, not Compressed")

@@ -105,6 +105,8 @@ def test_an_entry_that_is_kept_from_the_model_is_told_of(home: HermesHome) -> No
     told = chat(typed="/quit\n").stderr
     assert "warning: an entry of memory is kept from the model: this text tells the agent" in told
     assert "hermes memory remove --target memory entry:" in told
+
+
 def test_what_a_provider_prints_is_no_part_of_the_one_answer(home: HermesHome) -> None:
     folder = home.plugins / "lockbox"
     folder.mkdir(parents=True)

@@ -11,6 +11,7 @@ from hermes_core.agent.answer import Answer, Chat
 from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.compression import (
     SUMMARY_MARK,
+    Compressed,
     Limits,
     Plan,
     SummaryCompressor,
@@ -155,10 +156,12 @@ def test_a_summary_that_rambles_is_cut_to_less_than_what_it_replaces(words: int)
     assert ("[...]" in summary["content"]) is (words == 3000)
 
 
-def test_what_no_summary_makes_shorter_stays() -> None:
+def test_what_nothing_in_its_place_makes_shorter_stays() -> None:
     messages = [user(), assistant(), user(), assistant("ok"), *[user(), assistant()] * 3]
     result = SummaryCompressor(Summariser("word " * 20), LIMITS, count).compress(messages, "", Cancel())
     assert result is None
+    failed = SummaryCompressor(Summariser(ModelUnavailable("down")), LIMITS, count)
+    assert failed.compress(messages, "", Cancel()) == Compressed(tuple(messages), 0, "down")
 
 
 def test_a_summary_carries_no_fence_of_recalled_text() -> None:
