@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from hermes_core.kit import Database, fold_space
 from hermes_core.recall.tokens import fold
-from hermes_holographic.language import name_key, named_entities
+from hermes_holographic.language import name_key, named_entities, sentences
+from hermes_holographic.slots import slots
 
 MOST_ENTITIES = 16
 """Entities of one fact. Each more lowers what its vector says of the others; 16 stay at ten sigma."""
@@ -17,6 +18,7 @@ MOST_ENTITIES = 16
 MOST_MEANT = 3
 """Names that a misspelt or shortened one may stand for. One that fits more of them names nobody."""
 
+_MOST_SENTENCES = 8
 _LONGEST_NAME = 4
 _MOST_WORDS = 200
 _SHORTEST_SLIP = 4
@@ -34,7 +36,7 @@ class Merged(NamedTuple):
 class EntityIndex:
     """The tables entities, entity_names and fact_entities of one database. Names are compared by `name_key`."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database | sqlite3.Connection) -> None:
         self.db = db
 
     def resolve(self, names: Iterable[str]) -> dict[str, str]:
@@ -165,8 +167,8 @@ class EntityIndex:
     def _forget_names(self, entity_id: int) -> None:
         keys = self.db.execute("SELECT key FROM entity_names WHERE entity_id = ?", (entity_id,)).fetchall()
         for (key,) in keys:
-            rows = [(slip, key) for slip in slips(key)]
-            self.db.connection.executemany("DELETE FROM name_slips WHERE slip = ? AND key = ?", rows)
+            for slip in slips(key):
+                self.db.execute("DELETE FROM name_slips WHERE slip = ? AND key = ?", (slip, key))
         self.db.execute("DELETE FROM entity_names WHERE entity_id = ?", (entity_id,))
 
 
@@ -174,6 +176,17 @@ def index_slips(db: Database | sqlite3.Connection, key: str) -> None:
     """Make a name findable by any one slip of a letter, and by each of its words."""
     for slip in slips(key):
         db.execute("INSERT OR IGNORE INTO name_slips VALUES (?, ?)", (slip, key))
+
+
+def put_slots(db: Database | sqlite3.Connection, fact_id: int, content: str) -> None:
+    """Keep what a fact states of whom, under the names that its subjects are known by."""
+    found = [slot for sentence in sentences(content)[:_MOST_SENTENCES] for slot in slots(sentence)]
+    own = EntityIndex(db).resolve(slot.subject for slot in found)
+    for slot in found:
+        db.execute(
+            "INSERT OR IGNORE INTO fact_slots VALUES (?, ?, ?, ?)",
+            (own.get(slot.subject, slot.subject), slot.attribute, slot.value, fact_id),
+        )
 
 
 def slips(key: str) -> set[int]:

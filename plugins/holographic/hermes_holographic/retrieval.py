@@ -17,7 +17,8 @@ from hermes_core.kit import ToolInputInvalid
 from hermes_holographic import hrr
 from hermes_holographic.entities import in_parts
 from hermes_holographic.language import index_words, name_key
-from hermes_holographic.store import FactStore, Row, exclude, idf
+from hermes_holographic.store import FactStore, Row, idf
+from hermes_holographic.values import exclude
 
 CANDIDATES = 60
 """Facts that each index may propose for one question."""

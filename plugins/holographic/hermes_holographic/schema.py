@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from hermes_core.kit import Migration
-from hermes_holographic.entities import index_slips
+from hermes_holographic.entities import index_slips, put_slots
 
 _SCHEMA = (
     """CREATE TABLE facts (
@@ -66,4 +66,16 @@ def _prior(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE facts SET prior = trust WHERE helpful_count + unhelpful_count = 0")
 
 
-MIGRATIONS: tuple[Migration, ...] = (("facts", _facts), ("name_slips", _name_slips), ("prior", _prior))
+def _kinds_of_values(connection: sqlite3.Connection) -> None:
+    """Read what facts state anew: values as written, since only values of one kind exclude one another."""
+    connection.execute("DELETE FROM fact_slots")
+    for fact_id, content in connection.execute("SELECT fact_id, content FROM facts").fetchall():
+        put_slots(connection, fact_id, content)
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    ("facts", _facts),
+    ("name_slips", _name_slips),
+    ("prior", _prior),
+    ("kinds_of_values", _kinds_of_values),
+)

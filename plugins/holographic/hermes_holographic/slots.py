@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hermes_core.kit import fold_space
 from hermes_core.recall.tokens import fold
 from hermes_holographic.language import name_key, plain_apostrophe, singular
+from hermes_holographic.values import NUMBERS, kind_of
 
 USER = "user"
 """The subject of what people say about themselves."""
@@ -17,7 +18,9 @@ _LONGEST_STATEMENT = 240
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A subject's attribute and its value, folded. Two facts with one slot and different values contradict."""
+    """A subject's attribute, folded, and its value as written. Facts with one slot and values that exclude one another
+    contradict.
+    """
 
     subject: str
     attribute: str
@@ -32,16 +35,19 @@ _SUBJECT = (
 # A subject has one of each at a time.
 _ONE_VALUE = {
     "lives in": r"(?:(?:lives?|living|resides?|based) in|(?:moved|relocated)(?: from .+?)? to)",
-    "works at": r"(?:works? (?:at|for|in)|is employed (?:at|by)|joined)",
+    "works at": r"(?:works? (?:at|for)|is employed (?:at|by)|joined(?! (?:the|an?|our|my|his|her|their) ))",
+    "works in": r"works? in",
     "works as": r"works? as",
     "prefers": r"prefers?",
     "born": r"(?:was |is )?born (?:in|on)",
     "married to": r"(?:is )?married to",
     "reports to": r"reports? to|is (?:managed|led|run) by",
     "owned by": r"is owned by|belongs to",
-    "located": r"is (?:located|based|hosted|headquartered) (?:in|at|on)",
-    "written in": r"is (?:written|implemented|built) (?:in|with|on)",
-    "runs on": r"runs on|is deployed (?:on|to)|deploys to",
+    "located": r"is (?:located|based|headquartered) (?:in|at|on)",
+    "hosted": r"is hosted (?:in|at|on)",
+    "written in": r"is (?:written|implemented) in",
+    "runs on": r"runs on",
+    "deployed to": r"is deployed (?:on|to)|deploys? to",
     "due": r"is (?:due|scheduled|planned|set)(?: on| in| by| for| at)?",
     "starts": r"(?:starts|begins|opens) (?:on|in|at)",
     "ends": r"(?:ends|closes) (?:on|in|at)",
@@ -50,42 +56,24 @@ _ONE_VALUE = {
     "costs": r"costs?",
     "at": r"is (?:at|from)(?= \d)",
     "is number": r"is(?= \d[\d.,]*$)",
-    "graduated": r"graduated in",
-    "founded": r"(?:was |is )?(?:founded|established|launched|released|started) in",
+    "graduated": r"graduated in(?= \d)",
+    "founded": r"(?:was |is )?(?:founded|established|launched|released|started) in(?= \d)",
 }
-_NUMBERS = {
-    word: str(number)
-    for number, word in enumerate(
-        [
-            "zero",
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-        ]
-    )
-}
-
 _RELATIONS = [
-    (attribute, re.compile(rf"{_SUBJECT}{_NOT}(?:{verb}) (?P<value>.+)"))
+    (attribute, re.compile(rf"{_SUBJECT}{_NOT}(?:{verb}) (?P<value>.+)", re.IGNORECASE))
     for attribute, verb in _ONE_VALUE.items()
 ]
 _LIKES = re.compile(
-    rf"{_SUBJECT}{_NOT}(?:(?P<likes>likes?|loves?|enjoys?)|(?P<hates>hates?|dislikes?)|(?P<uses>uses?)) (?P<value>.+)"
+    rf"{_SUBJECT}{_NOT}(?:(?P<likes>likes?|loves?|enjoys?)|(?P<hates>hates?|dislikes?)|(?P<uses>uses?)) (?P<value>.+)",
+    re.IGNORECASE,
 )
 _VERSION = re.compile(
-    rf"{_SUBJECT}(?P<verb>uses|requires|needs|targets|runs|listens on|is on|is at) (?P<what>(?:[^\W\d]+ )+)v?(?P<value>\d[\d.]*)"
+    rf"{_SUBJECT}(?P<verb>uses|requires|needs|targets|runs|listens on|is on|is at) (?P<what>(?:[^\W\d]+ )+)v?(?P<value>\d[\d.]*)",
+    re.IGNORECASE,
 )
 _HOLDS = re.compile(
-    r"(?P<subject>(?:[^\s,]+ ){1,5}?)is (?P<no>not )?the (?P<attribute>[\w -]{2,40}?) of (?P<owner>.+)"
+    r"(?P<subject>(?:[^\s,]+ ){1,5}?)is (?P<no>not )?the (?P<attribute>[\w -]{2,40}?) of (?P<owner>.+)",
+    re.IGNORECASE,
 )
 _IS = re.compile(
     rf"{_SUBJECT}(?P<verb>is|are|was|were|can|will)(?P<no>n't|'t|not| not| never| no longer)? (?P<value>.+)"
@@ -98,19 +86,28 @@ _DOES_MINE = re.compile(
 )
 _HAS_NO = re.compile(r"\b(?:has|have) no ")
 _BASE = {"ha": "have", "has": "have", "doe": "do", "does": "do", "goe": "go", "goes": "go"}
-_A_KIND = re.compile(r"an? ")
 _THE_IS = re.compile(r"(?:The|the) (?P<subject>[a-z][a-z -]{2,40}) is (?P<no>not )?(?P<value>[A-Z\d].*)")
-_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+_CALLED = re.compile(r"^(?:called|named) ", re.IGNORECASE)
+_TELLING = re.compile(
+    r"^(?:favou?rite|preferred|default|main|primary|native) "
+    r"|\b(?:name|username|login|handle|e-?mail|address|domain|url|branch|status|colou?r|time ?zone|language|locale"
+    r"|format|role|job|title|profession|diet|pronouns|nationality|religion)$",
+    re.IGNORECASE,
+)
+"""Attributes whose value is told by any word. Of a thing, "my car is ...", words tell how it is, and many are true."""
 _COUNT = re.compile(
     rf"{_SUBJECT}(?P<verb>has|have|takes?|weighs?|needs?|requires?|employs?|supports?|contains?|holds?|owns?|is|earns?)"
-    rf" (?P<value>\d[\d.,:]*|{'|'.join(_NUMBERS)}) (?P<unit>[^\W\d]+(?: old)?)"
+    rf" (?P<value>\d[\d.,:]*|{'|'.join(NUMBERS)}) (?P<unit>[^\W\d]+)(?P<of>.*)",
+    re.IGNORECASE,
 )
 _POSSESSED = re.compile(
     r"(?:(?P<owner>(?:[^\s,]+ ){0,4}[^\s,]+)'s|(?P<mine>my|our)) (?P<attribute>(?:[^\W\d_][\w-]* ?){1,4}?)"
-    r" ?(?:is|are|=|:) (?P<no>not )?(?P<value>.+)"
+    r" ?(?:is|are|=|:) (?P<no>not )?(?P<value>.+)",
+    re.IGNORECASE,
 )
 _THE_OF = re.compile(
-    r"the (?P<attribute>[\w -]{2,40}?) (?:of|for) (?P<owner>[\w' -]{2,60}?) (?:is|are|=|:) (?P<no>not )?(?P<value>.+)"
+    r"the (?P<attribute>[\w -]{2,40}?) (?:of|for) (?P<owner>[\w' -]{2,60}?) (?:is|are|=|:) (?P<no>not )?(?P<value>.+)",
+    re.IGNORECASE,
 )
 _QUALIFIED = re.compile(r"(?P<value>.+?) (?P<what>(?:as (?:its|his|her|their|a|an|the)|for) .+)")
 _TRAILING = re.compile(r"(?:,? (?:now|currently|today|these days|any ?more|since .+|as of .+))+$")
@@ -121,15 +118,14 @@ def slots(sentence: str) -> list[Slot]:
     """What one sentence states about one subject, as slots; empty when no rule reads it.
 
     >>> slots("Mel lives in Berlin.")
-    [Slot(subject='mel', attribute='lives in', value='berlin'), Slot(subject='mel', attribute='lives in berlin', value='yes')]
+    [Slot(subject='mel', attribute='lives in', value='Berlin'), Slot(subject='mel', attribute='lives in berlin', value='yes')]
     """
     written = fold_space(plain_apostrophe(sentence[:_LONGEST_STATEMENT])).rstrip(" .!")
     if written.endswith("?"):
         return []
     written = _TRAILING.sub("", written)
-    text = fold(written)
     for rule in (_possessed, _counted, _versioned, _related, _liked, _held):
-        found = [slot for slot in rule(text) if slot.subject and slot.value]
+        found = [slot for slot in rule(written) if slot.subject and slot.value]
         if found:
             return found
     return _identified(written) or _stated(_HAS_NO.sub("does not have ", written))
@@ -142,18 +138,21 @@ def _possessed(text: str) -> list[Slot]:
     groups = match.groupdict()
     owner = USER if groups.get("mine") else _subject(groups["owner"])
     attribute = groups["attribute"].strip()
-    if _A_KIND.match(groups["value"]):
-        attribute = f"kind of {attribute}"  # "her car is red" and "her car is a Volvo" are both true
-    return _one_value(owner, attribute, groups["value"], bool(groups["no"]))
+    value = _CALLED.sub("", groups["value"])
+    found = _one_value(owner, attribute, value, bool(groups["no"]))
+    if kind_of(value) == "word" and not _TELLING.search(attribute):
+        return found[-1:]  # "her car is red" and "her car is electric" are both true
+    return found
 
 
 def _counted(text: str) -> list[Slot]:
     match = _COUNT.match(text)
     if match is None:
         return []
-    value = _NUMBERS.get(match["value"], match["value"].rstrip(".,:"))
+    value = NUMBERS.get(match["value"].lower(), match["value"].rstrip(".,:"))
     verb = "have" if match["verb"] == "has" else singular(match["verb"])
-    attribute = f"{verb} {singular(match['unit'])}"
+    # Of what is counted, too: 10 mg of one drug say nothing of another.
+    attribute = fold(f"{verb} {singular(match['unit'])}{match['of']}")
     return [Slot(_subject(match["subject"]), attribute, value)]
 
 
@@ -165,7 +164,7 @@ def _related(text: str) -> list[Slot]:
             if attribute == "prefers":
                 attribute, value = _preference(value)
             elif attribute == "born":
-                attribute = f"born {_kind(_value(value))}"
+                attribute = f"born {_born(_value(value))}"
             return _one_value(_subject(match["subject"]), attribute, value, bool(match["no"]))
     return []
 
@@ -174,7 +173,7 @@ def _preference(value: str) -> tuple[str, str]:
     """Preferences contradict only about one thing: "... for X", "X over Y", or the same kind ("dark mode")."""
     chosen, over, other = _value(value).partition(" over ")
     if over:
-        return f"prefers {' or '.join(sorted((chosen, other)))}", chosen
+        return f"prefers {' or '.join(sorted((fold(chosen), fold(other))))}", chosen
     qualified = _QUALIFIED.fullmatch(chosen)
     if qualified is not None:
         return f"prefers {qualified['what']}", qualified["value"]
@@ -188,11 +187,11 @@ def _liked(text: str) -> list[Slot]:
         return []
     subject, value, no = _subject(match["subject"]), _value(match["value"]), bool(match["no"])
     if not match["uses"]:
-        return [Slot(subject, f"likes {value}", "no" if no != bool(match["hates"]) else "yes")]
+        return [Slot(subject, fold(f"likes {value}"), "no" if no != bool(match["hates"]) else "yes")]
     qualified = _QUALIFIED.fullmatch(value)
     if qualified is not None:
         return _one_value(subject, f"uses {qualified['what']}", qualified["value"], no)
-    return [Slot(subject, f"use {value}", "no" if no else "yes")]
+    return [Slot(subject, fold(f"use {value}"), "no" if no else "yes")]
 
 
 def _versioned(text: str) -> list[Slot]:
@@ -202,7 +201,9 @@ def _versioned(text: str) -> list[Slot]:
         return []
     return [
         Slot(
-            _subject(match["subject"]), f"{match['verb']} {match['what'].strip()}", match["value"].rstrip(".")
+            _subject(match["subject"]),
+            fold(f"{match['verb']} {match['what'].strip()}"),
+            match["value"].rstrip("."),
         )
     ]
 
@@ -221,7 +222,7 @@ def _identified(written: str) -> list[Slot]:
     return (
         []
         if match is None
-        else _one_value(_subject(fold(match["subject"])), "is", fold(match["value"]), bool(match["no"]))
+        else _one_value(_subject(match["subject"]), "is", match["value"], bool(match["no"]))
     )
 
 
@@ -233,29 +234,33 @@ def _stated(written: str) -> list[Slot]:
     groups = match.groupdict()
     verb = singular(groups.get("base") or groups["verb"])
     verb = _BASE.get(verb, verb)
-    subject, said = _subject(fold(match["subject"])), f"{verb} {_value(fold(match['value']))}".strip()
+    subject, said = _subject(match["subject"]), f"{verb} {_value(fold(match['value']))}".strip()
     return [Slot(subject, said, "no" if match["no"] else "yes")] if subject else []
 
 
-def _kind(value: str) -> str:
+def _born(value: str) -> str:
     """Whether someone is born in a year, on a day or at a place, which are three attributes."""
     if re.fullmatch(r"\d{4}", value):
         return "year"
-    return "day" if re.search(rf"\d|^{_MONTH}$", value) else "place"
+    return "day" if kind_of(value) in ("date", "number") else "place"
 
 
 def _one_value(subject: str, attribute: str, value: str, no: bool) -> list[Slot]:
     # Of "favourite" and "favorite", "colour" and "color", each is the other's spelling.
-    attribute, value = attribute.strip().replace("our", "or"), _value(value)
-    exact = Slot(subject, f"{attribute} {value}", "no" if no else "yes")
-    return [exact] if no else [Slot(subject, attribute, value), exact]
+    attribute = fold(attribute).strip().replace("our", "or")
+    exact = Slot(subject, f"{attribute} {fold(_value(value))}", "no" if no else "yes")
+    return [exact] if no else [Slot(subject, attribute, _bare(value)), exact]
 
 
 def _subject(text: str) -> str:
-    text = text.strip()
+    text = fold(text).strip()
     return USER if text in _FIRST_PERSON else name_key(text)
 
 
 def _value(text: str) -> str:
+    return re.sub(r"^(?:a|an) ", "", _bare(text), flags=re.IGNORECASE)
+
+
+def _bare(text: str) -> str:
     text = _TRAILING.sub("", text.strip(" .,;:!\"'"))
-    return re.sub(r"^(?:a|an|the) ", "", text)
+    return re.sub(r"^the ", "", text, flags=re.IGNORECASE)

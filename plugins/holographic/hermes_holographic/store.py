@@ -15,10 +15,10 @@ import numpy as np
 from hermes_core.kit import Database, fold_space, storable
 from hermes_core.recall.tokens import fold, grams, without_dense_runs
 from hermes_holographic import hrr
-from hermes_holographic.entities import EntityIndex, in_parts, marks
+from hermes_holographic.entities import EntityIndex, in_parts, marks, put_slots
 from hermes_holographic.language import index_words, named_entities, sentences
 from hermes_holographic.schema import MIGRATIONS
-from hermes_holographic.slots import slots
+from hermes_holographic.values import exclude
 
 HELPFUL, UNHELPFUL = 0.05, -0.10
 """What one word of feedback does to trust. Losing it is twice as quick as winning it."""
@@ -28,7 +28,6 @@ PRIOR = 4.0
 after 30 ratings it puts 98 of 100 pairs in the order of their worth, steps of trust 93 (bench).
 """
 
-_MOST_SENTENCES = 8
 _STALE_BATCH = 2000
 
 Row = dict[str, Any]
@@ -364,7 +363,7 @@ class FactStore:
         self.entities.link(fact_id, self.entities.mentioned(content), given=False)
         for name, alias in named.aliases:
             self._same(name, alias)
-        self._put_slots(fact_id, content)
+        put_slots(self.db, fact_id, content)
         self._encode(fact_id, content)
 
     def _unindex(self, fact_id: int) -> None:
@@ -385,15 +384,6 @@ class FactStore:
                 "UPDATE OR IGNORE fact_slots SET subject = ? WHERE subject = ?", (merged.into, merged.gone)
             )
 
-    def _put_slots(self, fact_id: int, content: str) -> None:
-        found = [slot for sentence in sentences(content)[:_MOST_SENTENCES] for slot in slots(sentence)]
-        own = self.entities.resolve(slot.subject for slot in found)
-        for slot in found:
-            self.db.execute(
-                "INSERT OR IGNORE INTO fact_slots VALUES (?, ?, ?, ?)",
-                (own.get(slot.subject, slot.subject), slot.attribute, slot.value, fact_id),
-            )
-
     def _encode(self, fact_id: int, content: str) -> None:
         keys = self.entities.keys_of(fact_id)
         self._put_vectors(
@@ -406,12 +396,6 @@ class FactStore:
             " (?, (SELECT coalesce(max(rev), 0) + 1 FROM fact_vectors), ?, ?, ?, ?)",
             (fact_id, self.dim, hrr.ENCODER, _blob(content), _blob(entity)),
         )
-
-
-def exclude(left: str, right: str) -> bool:
-    """Whether two values of a slot exclude one another; "berlin" and "berlin, germany" do not."""
-    a, b = set(fold(left).replace(",", " ").split()), set(fold(right).replace(",", " ").split())
-    return not (a <= b or b <= a)
 
 
 def _says_one_thing(content: str) -> bool:

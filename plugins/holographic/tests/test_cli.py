@@ -67,7 +67,7 @@ def test_export_is_a_line_of_json_for_each_fact_with_all_that_is_known_of_it(run
         2,
         ["Bob", "Berlin"],
     )
-    assert {"subject": "bob", "attribute": "lives in", "value": "berlin"} in first["slots"]
+    assert {"subject": "bob", "attribute": "lives in", "value": "Berlin"} in first["slots"]
     assert "superseded_by" not in second
     assert len(others) == 2
 

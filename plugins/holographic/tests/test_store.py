@@ -211,6 +211,20 @@ def test_vectors_of_another_encoder_are_made_anew(start: Callable[..., Any]) -> 
     assert fact["confidence"] > hrr.SIGMAS
 
 
+def test_what_facts_of_an_older_file_state_is_read_anew(start: Callable[..., Any]) -> None:
+    agent = start()
+    agent.add("My wife is Ingrid")
+    agent.add("My wife is from Bergen")
+    agent.add("Mel lives in Oslo")
+    db = Database(agent.home / "memory_store.db")
+    db.execute("DELETE FROM schema_migrations WHERE name = 'kinds_of_values'")
+    db.execute("UPDATE fact_slots SET value = lower(value)")
+    agent = start()
+    agent.add("Mel moved to Rome")
+    (pair,) = agent.fact("contradict")["results"]
+    assert pair["fact_b"]["content"] == "Mel lives in Oslo"
+
+
 @settings(deadline=None)
 @given(st.lists(st.text(min_size=1, max_size=60).filter(str.strip), min_size=1, max_size=8))
 def test_any_text_is_stored_found_by_its_own_words_and_removed(
