@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hermes_core.kit import Database, fold_space
-from hermes_core.recall.tokens import fold
+from hermes_core.recall.tokens import dense_runs, fold
 from hermes_holographic.language import name_key, named_entities, sentences
 from hermes_holographic.slots import slots
 
@@ -21,6 +21,8 @@ MOST_MEANT = 3
 _MOST_SENTENCES = 8
 _LONGEST_NAME = 4
 _MOST_WORDS = 200
+_LONGEST_DENSE = 10
+_MOST_DENSE = 400
 _SHORTEST_SLIP = 4
 _LONGEST_SLIP = 40
 _MOST_NEAR = 200
@@ -49,9 +51,9 @@ class EntityIndex:
             found.update((row[0], row[1]) for row in self.db.execute(sql, part))
         return {key: found[key] for key in wanted if key in found}
 
-    def meant(self, name: str) -> list[str]:
+    def meant(self, name: str) -> list[str] | None:
         """Keys of the entities that a name stands for: its own, else those one slip of a letter away, else those that
-        it is a word of. Empty for a name that is unknown, or could be any of many.
+        it is a word of. Empty for a name that is unknown, None for one that could be any of many.
         """
         asked = name_key(name)
         if own := self.resolve([asked]).get(asked):
@@ -64,7 +66,7 @@ class EntityIndex:
             key for key in found if asked in key.split()
         ]
         entities = sorted(set(self.resolve(near).values()))
-        return entities if len(entities) <= MOST_MEANT else []
+        return entities if len(entities) <= MOST_MEANT else None
 
     def mentioned(self, text: str) -> list[str]:
         """Keys of known entities that a text names, in any case, longest names first."""
@@ -74,7 +76,14 @@ class EntityIndex:
             for size in range(_LONGEST_NAME, 0, -1)
             for i in range(len(tokens) - size + 1)
         ]
-        return list(dict.fromkeys(self.resolve([*named_entities(text).names, *spans]).values()))
+        # Where no spaces are written, a name may begin and end anywhere.
+        pieces = [
+            run[i : i + size]
+            for run in dense_runs(text[:_MOST_DENSE])
+            for size in range(_LONGEST_DENSE, 1, -1)
+            for i in range(len(run) - size + 1)
+        ]
+        return list(dict.fromkeys(self.resolve([*named_entities(text).names, *spans, *pieces]).values()))
 
     def about(
         self, *keys: str, most: int = -1, min_trust: float = 0.0, category: str | None = None

@@ -122,7 +122,7 @@ class FactMemory:
     def probe(
         self, entity: str, *, limit: int, min_trust: float = 0.0, category: str | None = None
     ) -> list[Row]:
-        """Facts about one entity; none when nobody of that name is known."""
+        """Facts about one entity; those whose text holds the name when nobody is known by it."""
         return self.reason([entity], limit=limit, min_trust=min_trust, category=category)
 
     def reason(
@@ -133,15 +133,7 @@ class FactMemory:
         if not names:
             raise ToolInputInvalid(f"{list(entities)!r} names no entity", "send a name")
         self.refresh()
-        meant = [self.store.entities.meant(name) for name in names]
-        sure: dict[int, float] = {}
-        about: dict[int, tuple[str, ...]] = {}
-        for keys in islice(product(*meant), MOST_READINGS):
-            for fact_id, confidence in self._about_all(
-                list(dict.fromkeys(keys)), max(limit, MOST_ABOUT), min_trust, category
-            ).items():
-                if confidence >= sure.get(fact_id, 0.0):
-                    sure[fact_id], about[fact_id] = confidence, keys
+        sure, about = self._about_all(names, max(limit, MOST_ABOUT), min_trust, category)
         facts = self._known(sure, min_trust, category)
         scores = {i: self._strength(sure[i]) * self._standing(fact) for i, fact in facts.items()}
         best = sorted(facts, key=lambda i: (-scores[i], -i))
@@ -154,6 +146,25 @@ class FactMemory:
         return found
 
     def _about_all(
+        self, names: Sequence[str], most: int, min_trust: float, category: str | None
+    ) -> tuple[dict[int, float], dict[int, Sequence[str]]]:
+        """Facts about all of these names, each with its confidence, and with the entities that it takes them for."""
+        meant = [keys for name in names if (keys := self.store.entities.meant(name)) is not None]
+        if len(meant) < len(names):
+            return {}, {}
+        if not all(meant):
+            said = self.store.saying(names, most, min_trust, category)
+            return said, dict.fromkeys(said, names)
+        sure: dict[int, float] = {}
+        about: dict[int, Sequence[str]] = {}
+        for reading in islice(product(*meant), MOST_READINGS):
+            known = self._about_keys(list(dict.fromkeys(reading)), most, min_trust, category)
+            for fact_id, confidence in known.items():
+                if confidence >= sure.get(fact_id, 0.0):
+                    sure[fact_id], about[fact_id] = confidence, reading
+        return sure, about
+
+    def _about_keys(
         self, keys: Sequence[str], most: int, min_trust: float, category: str | None
     ) -> dict[int, float]:
         """Facts about all entities of these keys, by the index and by vectors, with the z-score of the weakest."""
@@ -168,7 +179,7 @@ class FactMemory:
         """Facts about an entity, then facts about those that share facts with it, the closest first."""
         direct = self.probe(entity, limit=limit, min_trust=min_trust, category=category)
         found = {fact["fact_id"]: {**fact, "via": None} for fact in direct}
-        own = self.store.entities.meant(entity)
+        own = self.store.entities.meant(entity) or ()
         ties = [tie for key in own for tie in self.store.entities.neighbours(key, _NEIGHBOURS, MOST_ABOUT)]
         most = max((shared for _, shared in ties), default=1)
         for key, shared in ties:

@@ -6,6 +6,7 @@ that a reader of any process catches up by reading what is newer than it has see
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from hermes_core.kit import Database, fold_space, storable
-from hermes_core.recall.tokens import fold, grams, without_dense_runs
+from hermes_core.recall.tokens import dense_runs, fold, grams, without_dense_runs, words
 from hermes_holographic import hrr
 from hermes_holographic.entities import EntityIndex, in_parts, marks, put_slots
-from hermes_holographic.language import index_words, named_entities, sentences
+from hermes_holographic.language import index_words, name_key, named_entities, sentences
 from hermes_holographic.schema import MIGRATIONS
 from hermes_holographic.values import exclude
 
@@ -260,6 +261,20 @@ class FactStore:
         rows = self.db.execute(sql, (question, min_trust, category, category, limit))
         return {row[0]: row[1] for row in rows}
 
+    def saying(
+        self, names: Sequence[str], most: int, min_trust: float, category: str | None
+    ) -> dict[int, float]:
+        """Facts whose text holds all of these names by their letters, the newest `most`, each with a confidence of 0."""
+        terms = [term for name in names for term in (" ".join(words(name)), *grams(name)[1]) if term]
+        if not terms or not all(map(index_words, names)):
+            return {}
+        sql = """SELECT f.fact_id, f.content FROM facts_fts JOIN facts f ON f.fact_id = facts_fts.rowid
+            WHERE facts_fts MATCH ? AND trust >= ? AND (? IS NULL OR category = ?) ORDER BY f.fact_id DESC LIMIT ?"""
+        question = f"words : ({' AND '.join(map(_quoted, terms))})"
+        rows = self.db.execute(sql, (question, min_trust, category, category, most))
+        # The index takes "mel*" and "mels" for "mel".
+        return {row[0]: 0.0 for row in rows if all(_named(name_key(row[1]), name) for name in names)}
+
     def frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """In how many facts each term stands."""
         sql = "SELECT count(*) FROM facts_fts WHERE facts_fts MATCH ?"
@@ -396,6 +411,12 @@ class FactStore:
             " (?, (SELECT coalesce(max(rev), 0) + 1 FROM fact_vectors), ?, ?, ?, ?)",
             (fact_id, self.dim, hrr.ENCODER, _blob(content), _blob(entity)),
         )
+
+
+def _named(text: str, name: str) -> bool:
+    """Whether a text holds a name as words of its own; where no spaces are written, anywhere."""
+    ends = "" if dense_runs(name) else r"\b"
+    return re.search(rf"{ends}{re.escape(name)}{ends}", text) is not None
 
 
 def _says_one_thing(content: str) -> bool:

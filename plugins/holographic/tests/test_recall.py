@@ -147,6 +147,47 @@ def test_names_of_any_script_are_entities(agent: Any, name: str) -> None:
     assert agent.texts("probe", entity=name.upper()) == [f"{name} likes tea"]
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "other"),
+    [
+        ("田中", "田中さんは東京に住んでいます", "昨日、田中さんは犬を飼った"),
+        ("สมชาย", "สมชายชอบกาแฟ", "เมื่อวานสมชายไปตลาด"),
+        ("김민수", "김민수는 서울에 산다", "어제 김민수가 차를 샀다"),
+    ],
+)
+def test_a_known_name_is_found_in_text_that_writes_no_spaces(
+    agent: Any, name: str, given: str, other: str
+) -> None:
+    agent.add(given, entities=[name])
+    agent.add(other)
+    agent.add("ほかの人は何も知らない")
+    assert set(agent.texts("probe", entity=name)) == {given, other}
+
+
+@pytest.mark.parametrize(
+    ("name", "fact"),
+    [
+        ("Анна", "Анна живёт в Москве"),
+        ("łukasz", "Łukasz lubi herbatę"),
+        ("李雷", "昨天李雷去了北京"),
+        ("the user", "The user prefers tea"),
+        ("Caroline", "met caroline at the station"),
+    ],
+)
+def test_a_name_that_no_rule_reads_is_found_by_its_letters(agent: Any, name: str, fact: str) -> None:
+    agent.add(fact)
+    agent.add("Mel likes carolines of Annaberg")
+    (found,) = agent.fact("probe", entity=name)["results"]
+    assert (found["content"], found["confidence"]) == (fact, 0)
+    assert agent.texts("reason", entities=[name, "Mel"]) == []
+
+
+def test_a_name_that_could_be_many_peoples_names_nobody(agent: Any) -> None:
+    for last in ("Adler", "Brandt", "Costa", "Duarte"):
+        agent.add(f"Anna {last} paints")
+    assert agent.texts("probe", entity="Anna") == []
+
+
 def test_a_name_that_is_not_capitalised_can_be_given(agent: Any) -> None:
     agent.add("喜欢喝龙井茶", entities=["李雷"])
     assert agent.texts("probe", entity="李雷") == ["喜欢喝龙井茶"]
