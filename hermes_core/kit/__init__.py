@@ -21,6 +21,7 @@ from hermes_core.errors import (
 from hermes_core.home import file_name_of
 from hermes_core.kit.backend import RECALL_MODE, BackendProvider, ConfiguredProvider
 from hermes_core.kit.commands import command_home
+from hermes_core.kit.files import file_to_send
 from hermes_core.kit.imports import import_with
 from hermes_core.kit.names import key_of, person_name, profile_name
 from hermes_core.kit.settings import Settings, load_settings, parse_bool, save_settings
@@ -61,6 +62,7 @@ __all__ = [
     "clip",
     "command_home",
     "file_name_of",
+    "file_to_send",
     "fitting",
     "fold_space",
     "import_with",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from hermes_core import Session
@@ -15,6 +14,7 @@ from hermes_core.kit import (
     Range,
     ToolInputInvalid,
     clip,
+    file_to_send,
     tool,
 )
 from hermes_core.recall.query import analyse
@@ -173,7 +173,7 @@ class Tools(BackendProvider[Client]):
             {"to": space.destination(to)} if to else {"parent": space.destination(parent or space.resources)}
         )
         said = {key: value for key, value in (("reason", reason), ("instruction", instruction)) if value}
-        source = self._source(space, url.strip(), session.home)
+        source = self._source(space, url.strip(), session)
         added = client.add(space, {**source, **place, **said, "create_parent": True})
         answer = {"status": "added", "root_uri": added.get("root_uri", "")}
         task_id = str(added.get("task_id") or "")
@@ -207,28 +207,14 @@ class Tools(BackendProvider[Client]):
         except (BackendRefused, ToolInputInvalid) as exc:
             return {"uri": uri, "error": str(exc)}
 
-    def _source(self, space: Space, url: str, home: str) -> dict[str, Any]:
+    def _source(self, space: Space, url: str, session: Session) -> dict[str, Any]:
         """What to add: an address for the server to fetch, or a file of this machine, handed over."""
-        if url.startswith("git@") or ("://" in url and not url.startswith("file://")):
+        local = url[:7].lower() == "file://"  # which the server would take for one of its own
+        if url.startswith("git@") or ("://" in url and not local):
             return {"path": url}
-        path = Path(url.removeprefix("file://")).expanduser()
-        if not space.owner:
-            raise ToolInputInvalid(
-                f"{url!r} is no web address", "send one; files are for the one at the terminal"
-            )
-        if not path.is_absolute() or not path.is_file():
-            raise ToolInputInvalid(f"{url!r} is no file", "send a web address, or the whole path of a file")
-        real = path.resolve()
-        if any(part.startswith(".") for part in real.parts) or real.is_relative_to(Path(home).resolve()):
-            raise ToolInputInvalid(
-                f"{url!r} is hidden or ours", "such files hold keys; they are not handed over"
-            )
-        if real.stat().st_size > LARGEST_FILE:
-            raise ToolInputInvalid(
-                f"{url!r} is over {LARGEST_FILE} bytes", "add it with OpenViking's own program"
-            )
+        file = file_to_send(url[7:] if local else url, session, LARGEST_FILE)
         client = self.client
-        return {"temp_file_id": client.upload(space, real.name, real.read_bytes()), "source_name": real.name}
+        return {"temp_file_id": client.upload(space, file.name, file.read_bytes()), "source_name": file.name}
 
 
 def _shown(hit: Hit) -> dict[str, Any]:

@@ -193,7 +193,8 @@ def test_files_that_hold_keys_or_are_too_large_or_none_are_not_handed_over(
     with large.open("wb") as file:
         file.truncate(20 * 1024 * 1024 + 1)
     for path in (hidden, link, of_ours, large, folder, folder / "none.md", Path("pump.md")):
-        assert "error" in agent.tool("add_resource", url=str(path)), path
+        for url in (str(path), f"file://{path}", f"FILE://{path}"):
+            assert "error" in agent.tool("add_resource", url=url), url
     assert server.uploads == []
 
 

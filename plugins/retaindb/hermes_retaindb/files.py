@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from hermes_core import Session
-from hermes_core.kit import BackendProvider, Range, ToolInputInvalid, profile_name, storable, tool
+from hermes_core.kit import (
+    BackendProvider,
+    Range,
+    ToolInputInvalid,
+    file_to_send,
+    profile_name,
+    storable,
+    tool,
+)
 from hermes_retaindb.client import Client, Who
 
 LONGEST_TEXT = 32_000
@@ -44,7 +52,7 @@ class FileTools(BackendProvider[Client]):
         ingest: Annotated[bool, "also learn from it"] = False,
     ) -> dict[str, Any]:
         """Upload a file to the shared store."""
-        path = _readable(local_path, session)
+        path = file_to_send(local_path, session, LARGEST_FILE)
         name = storable(remote_path or path.name).strip("/")
         if ".." in PurePosixPath(name).parts or not name:
             raise ToolInputInvalid(f"remote_path can't be {remote_path!r}", "send a plain path")
@@ -118,23 +126,6 @@ class FileTools(BackendProvider[Client]):
 
 def _path(file: dict[str, Any]) -> str:
     return str(file.get("path") or "").lstrip("/")
-
-
-def _readable(local_path: str, session: Session) -> Path:
-    """The file that may be sent: not what the home holds, keys and other people's sessions among it."""
-    try:
-        path = Path(local_path).expanduser().resolve()
-        home = Path(session.home).resolve()
-        # A profile lies in the home of the others, whose keys and sessions are no more its own to send.
-        if path.is_relative_to(home.parent.parent if home.parent.name == "profiles" else home):
-            raise ToolInputInvalid(f"{local_path!r} belongs to the agent's own home", "send another file")
-        if path.is_file() and path.stat().st_size <= LARGEST_FILE:
-            return path
-    except (OSError, RuntimeError, ValueError):
-        pass
-    raise ToolInputInvalid(
-        f"{local_path[:100]!r} is no file of up to {LARGEST_FILE // 2**20} MiB", "send the path of one"
-    )
 
 
 def _no_store() -> ToolInputInvalid:

@@ -354,7 +354,7 @@ def test_a_long_file_is_cut_and_a_binary_one_is_named(
 def test_the_home_is_never_uploaded_also_not_by_a_link(agent: Agent, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(agent.home.env_file)
     for path in (agent.home.env_file, tmp_path / "link", agent.home.path / "logs" / ".." / ".env"):
-        assert "belongs to the agent's own home" in agent.tool("upload_file", local_path=str(path))["error"]
+        assert "of the agent's own home" in agent.tool("upload_file", local_path=str(path))["error"]
     assert agent.server.files == {}
 
 
@@ -364,25 +364,35 @@ def test_no_file_of_another_profile_is_uploaded(agent: Agent, tmp_path: Path) ->
         (tmp_path / name).write_text("SECRET=1")
         of_a_profile = agent.session(home=str(tmp_path / ".hermes" / "profiles" / "work"))
         told = agent.tool("upload_file", of_a_profile, local_path=str(tmp_path / name))
-        assert "belongs to the agent's own home" in told["error"]
+        assert "of the agent's own home" in told["error"]
     assert agent.server.files == {}
 
 
 def test_users_of_a_messenger_have_files_of_their_own(agent: Agent, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("secret")
     ada, bob = (agent.session(platform="telegram", user_id=name) for name in ("ada", "bob"))
-    file_id = agent.tool("upload_file", ada, local_path=str(tmp_path / "f"))["file"]["id"]
-    assert agent.server.files[file_id]["path"] == "/users/telegram%3Aada/f"
+    told = agent.tool("upload_file", local_path=str(tmp_path / "f"), remote_path="users/telegram%3Aada/f")
+    file_id = told["file"]["id"]
     assert agent.tool("list_files", ada)["count"] == 1
+    assert agent.tool("read_file", ada, file_id=file_id)["content"] == "secret"
     for prefix in (None, "../telegram%3Aada", "/users/telegram%3Aada/"):
         assert agent.tool("list_files", bob, prefix=prefix)["count"] == 0
     for name in ("read_file", "ingest_file", "delete_file"):
         assert "there is no file" in agent.tool(name, bob, file_id=file_id)["error"]
-    outside = agent.tool(
-        "upload_file", bob, local_path=str(tmp_path / "f"), remote_path="../telegram%3Aada/f"
+
+
+def test_nobody_reads_the_owners_files_by_uploading_them(agent: Agent, tmp_path: Path) -> None:
+    (tmp_path / ".ssh").mkdir()
+    for name in ("taxes.txt", ".ssh/id_rsa"):
+        (tmp_path / name).write_text("secret")
+    guest = agent.session(platform="telegram", user_id="ada")
+    assert (
+        "somebody else" in agent.tool("upload_file", guest, local_path=str(tmp_path / "taxes.txt"))["error"]
     )
+    assert "hidden" in agent.tool("upload_file", local_path=str(tmp_path / ".ssh" / "id_rsa"))["error"]
+    outside = agent.tool("upload_file", local_path=str(tmp_path / "taxes.txt"), remote_path="../f")
     assert "remote_path can't be" in outside["error"]
-    assert agent.tool("list_files")["count"] == 1
+    assert agent.server.files == {}
 
 
 def test_a_server_without_files_says_so(start: Start, serve: Callable[..., RetainDB], tmp_path: Path) -> None:
