@@ -7,6 +7,7 @@ through `backend_error`.
 from __future__ import annotations
 
 import json
+import math
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -286,18 +287,19 @@ def detail_of(body: str) -> str:
 def seconds_of(retry_after: str | float | None) -> float | None:
     """A Retry-After header in seconds from now; None when there is none, or none that can be read.
 
-    >>> seconds_of("120"), seconds_of("soon")
-    (120.0, None)
+    >>> seconds_of("120"), seconds_of("soon"), seconds_of("inf")
+    (120.0, None, None)
     """
     if retry_after is None:
         return None
     try:
-        return max(0.0, float(retry_after))
+        seconds = float(retry_after)
+        return max(0.0, seconds) if math.isfinite(seconds) else None
     except ValueError:
         pass
     try:
         at = parsedate_to_datetime(str(retry_after))
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)

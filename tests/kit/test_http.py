@@ -155,6 +155,7 @@ def test_what_is_no_address_is_said_at_once(url: str) -> None:
 def test_a_date_as_retry_after_is_seconds_from_now() -> None:
     assert seconds_of("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
     assert (seconds_of("Wed, 21 Oct 2099 07:28:00 GMT") or 0) > 1e9
+    assert seconds_of("Mon, 01 Jan 99999999999 00:00:00 GMT") is None
 
 
 @given(st.text())

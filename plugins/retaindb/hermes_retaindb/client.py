@@ -161,7 +161,7 @@ class Client:
             done = self._api.post("/v1/memory", {**body, "write_mode": "async"}, headers=headers)
         except BackendNotFound:
             done = self._api.post("/v1/memories", body, headers=headers)
-        ids = (_field(done, name, str) for name in ("memory_id", "job_id", "id"))
+        ids = (_field(_taken(done), name, str) for name in ("memory_id", "job_id", "id"))
         return next(filter(None, ids), "")
 
     def ingest(self, who: Who, messages: Iterable[tuple[str, str]], at: float, event: str) -> None:
@@ -244,7 +244,7 @@ class Client:
 
     def _ingest(self, event: str, body: dict[str, Any]) -> None:
         headers = {"Idempotency-Key": _key(event, body)}
-        self._api.post("/v1/memory/ingest/session", body, headers=headers)
+        _taken(self._api.post("/v1/memory/ingest/session", body, headers=headers))
 
     def _scope(self, who: Who) -> dict[str, Any]:
         return {"project": self.project, "user_id": who.user, "session_id": who.session}
@@ -295,10 +295,17 @@ def _list(found: Any, name: str) -> list[dict[str, Any]]:
     return [entry for entry in _field(found, name, list) or [] if isinstance(entry, dict)]
 
 
+def _taken(done: Any) -> Any:
+    """The answer to a write, when it says that it was taken. Something else at the address may answer 200 to everything."""
+    if _field(done, "success", bool) is False:
+        raise strange_answer("RetainDB", done)
+    return done
+
+
 def _field(found: Any, name: str, kind: type) -> Any:
     """A field of an answer, None when it is missing. Raises `BackendUnavailable` for what no RetainDB answers."""
     value = found.get(name) if isinstance(found, dict) else found
-    if not isinstance(found, dict) or (value is not None and not isinstance(value, kind)):
+    if not found or not isinstance(found, dict) or (value is not None and not isinstance(value, kind)):
         raise strange_answer("RetainDB", found)
     return value
 

@@ -294,13 +294,15 @@ def test_a_result_that_lacks_fields_is_borne(server: RetainDB, client: Client, f
     assert client.search("tea", ME, 5) in ([], [Memory("", "tea", unscored=True)])
 
 
-@pytest.mark.parametrize("answer", [[], "stored", {"job_id": 7}])
+@pytest.mark.parametrize("answer", [[], "stored", {}, None, {"success": False}, {"job_id": 7}])
 def test_a_write_that_is_answered_in_another_shape_is_in_doubt(
     server: RetainDB, client: Client, answer: Any
 ) -> None:
-    server.route("POST", "/v1/memory", lambda request: answer)
-    with pytest.raises(BackendUnavailable, match="is this its address"):
-        CALLS["add"](client)
+    for path in ("/v1/memory", "/v1/memory/ingest/session"):
+        server.route("POST", path, lambda request: answer)
+    for call in ("add", "ingest", "ingest_outcome") if answer != {"job_id": 7} else ("add",):
+        with pytest.raises(BackendUnavailable, match="is this its address"):
+            CALLS[call](client)
 
 
 def test_a_slow_server_is_given_up(server: RetainDB, connect: Connect) -> None:

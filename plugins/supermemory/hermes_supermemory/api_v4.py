@@ -29,7 +29,7 @@ class V4:
         """POST /v3/documents; content under a `customId` that is there already is added to it. Dates are its own."""
         body: dict[str, Any] = {"content": text, "containerTags": [ns], "customId": doc}
         body |= {"metadata": {**metadata, **({"date": date} if date else {})}}
-        self._api.post("/v3/documents", body | ({"entityContext": context} if context else {}))
+        _taken(self._api.post("/v3/documents", body | ({"entityContext": context} if context else {})))
 
     def search(
         self,
@@ -67,22 +67,17 @@ class V4:
     def document(self, ns: str, doc: str) -> Document | None:  # noqa: ARG002  ids are the account's here
         """GET /v3/documents/{id}."""
         try:
-            found = self._api.get(f"/v3/documents/{quote(doc, safe='')}")
+            known = _taken(self._api.get(f"/v3/documents/{quote(doc, safe='')}"))
         except BackendNotFound:
             return None
-        known = found if isinstance(found, dict) else {}
         # `content` is what was read, `raw` what was sent.
-        sent = str(known.get("raw") or known.get("content") or "")
-        name, status, metadata = (
-            str(known.get("id") or doc),
-            str(known.get("status") or ""),
-            known.get("metadata"),
-        )
-        return Document(name, sent, status, metadata if isinstance(metadata, dict) else {})
+        sent, metadata = str(known.get("raw") or known.get("content") or ""), known.get("metadata")
+        labels = metadata if isinstance(metadata, dict) else {}
+        return Document(str(known["id"]), sent, str(known.get("status") or ""), labels)
 
     def rewrite(self, ns: str, doc: str, content: str) -> None:  # noqa: ARG002  as above
         """PATCH /v3/documents/{id}."""
-        self._api.patch(f"/v3/documents/{quote(doc, safe='')}", {"content": content})
+        _taken(self._api.patch(f"/v3/documents/{quote(doc, safe='')}", {"content": content}))
 
     def delete(self, ns: str, doc: str) -> bool:  # noqa: ARG002  as above
         """DELETE /v3/documents/{id}."""
@@ -103,6 +98,13 @@ def _found(row: Any) -> Found:
         when=str(known.get("updatedAt") or "")[:10],
         session=str((metadata if isinstance(metadata, dict) else {}).get("session_id") or ""),
     )
+
+
+def _taken(document: Any) -> dict[str, Any]:
+    """What the server says of a document. Something else at the address may answer 200 to everything."""
+    if not isinstance(document, dict) or not document.get("id"):
+        raise strange_answer("Supermemory", document)
+    return document
 
 
 def _rows(answer: Any, name: str) -> list[Any]:

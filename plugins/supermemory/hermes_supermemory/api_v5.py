@@ -49,7 +49,7 @@ class V5:
         if date:
             more["date"] = date
         with _edge():
-            self._sdk.add(ns, content=text, id=doc, metadata=dict(metadata), **more)
+            _taken(self._sdk.add(ns, content=text, id=doc, metadata=dict(metadata), **more))
 
     def search(
         self, ns: str, query: str, limit: int, mode: str, floor: float, timeout: float | None
@@ -87,26 +87,27 @@ class V5:
         """GET /ns/{ns}/document/{id}."""
         try:
             with _edge():
-                found = self._sdk.documents.get(ns, doc)
+                found = _taken(self._sdk.documents.get(ns, doc))
         except BackendNotFound:
             return None
         metadata, system = getattr(found, "metadata", None), getattr(found, "system", None)
         known = metadata if isinstance(metadata, dict) else {}
-        return Document(_field(found, "id") or doc, _field(found, "content"), _field(system, "status"), known)
+        return Document(_field(found, "id"), _field(found, "content"), _field(system, "status"), known)
 
     def rewrite(self, ns: str, doc: str, content: str) -> None:
         """PATCH /ns/{ns}/document/{id}: this content in place of all that was sent."""
         with _edge():
-            self._sdk.documents.update(ns, doc, content=content)
+            _taken(self._sdk.documents.update(ns, doc, content=content))
 
     def delete(self, ns: str, doc: str) -> bool:
         """DELETE /ns/{ns}/document. It says of what it can't delete why, in words alone, also of what is not there."""
         with _edge():
             done = self._sdk.documents.delete(ns, ids=[doc])
-        if not done.count and self.document(ns, doc) is not None:
+            count = done.count
+        if not count and self.document(ns, doc) is not None:
             reasons = "; ".join(_field(one, "error") for one in getattr(done, "errors", None) or ())
             raise BackendUnavailable(f"Supermemory has not deleted {doc!r}: {clip(reasons, 300)}")
-        return bool(done.count)
+        return bool(count)
 
 
 @contextmanager
@@ -120,7 +121,7 @@ def _edge() -> Iterator[None]:
         raise backend_error(None, "Supermemory", detail=str(exc.__cause__ or exc)) from exc
     except (supermemory.SupermemoryError, ApiError, ParsingError) as exc:
         raise _meaning(exc) from exc
-    except (TypeError, ValueError) as exc:
+    except (AttributeError, TypeError, ValueError) as exc:
         # What the SDK trips over when an answer has another shape than its models.
         raise strange_answer("Supermemory", exc) from exc
 
@@ -149,6 +150,13 @@ def _found(row: Any) -> Found:
         when=_field(getattr(row, "system", None), "updated_at")[:10],
         session=str((metadata if isinstance(metadata, dict) else {}).get("session_id") or ""),
     )
+
+
+def _taken(document: Any) -> Any:
+    """What the server says of a document. Something else at the address may answer 200 to everything."""
+    if not _field(document, "id"):
+        raise strange_answer("Supermemory", document)
+    return document
 
 
 def _rows(answer: Any, name: str) -> list[Any]:

@@ -354,6 +354,18 @@ def test_an_answer_of_another_shape_is_no_answer(server: Supermemory, client: Cl
             CALLS[name](client)
 
 
+@pytest.mark.parametrize("answer", [None, [], "text", {}, {"id": None, "status": "ok"}])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_write_that_is_answered_in_another_shape_is_in_doubt(
+    server: Supermemory, client: Client, method: str, answer: Any
+) -> None:
+    for path in ("/ns/*", "/v3/*"):
+        server.route(method, path, lambda request: answer)
+    for name in ("store", "append"):
+        with pytest.raises(BackendUnavailable, match="something else"):
+            CALLS[name](client)
+
+
 @pytest.mark.parametrize(
     "row", [{}, {"id": None, "memory": None}, {"memory": 7}, {"similarity": "high"}, None]
 )
