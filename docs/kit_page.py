@@ -25,7 +25,7 @@ KIT: dict[ModuleType, tuple[str, ...]] = {
         "print_json",
         "print_rows",
     ),
-    http: ("Api", "Download", "backend_error", "detail_of", "seconds_of", "strange_answer"),
+    http: ("Api", "Download", "backend_error", "client_for", "detail_of", "seconds_of", "strange_answer"),
     process: ("Finished", "Service", "attach", "environment", "find_program", "run"),
 }
 """Modules for authors of providers, with their public names."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import ssl
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
 
 TRY_AGAIN = frozenset({408, 425, 429})
 """Statuses that say nothing against the request; so do those from 500 on (RFC 9110, RFC 6585, RFC 8470)."""
-
-LARGEST_ANSWER = 64 * 1024 * 1024
-"""Bytes of one answer. A backend that sends more is taken to be broken before it fills the memory."""
 
 LONGEST_DETAIL = 300
 _PAGE = 20_000  # characters of an answer that are looked at
@@ -72,8 +68,6 @@ class Api:
         timeout: float = 10.0,
         meaning: Callable[[int, str], ProviderError | None] | None = None,
     ) -> None:
-        import httpx
-
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"{name}: {url!r} is no address", "write it as https://host[:port][/path]")
@@ -82,11 +76,7 @@ class Api:
         self._key = key
         self._timeout = timeout
         self._meaning = meaning
-        # Loading the certificates takes 20 ms, in vain for a server without TLS; without any, nobody else is trusted.
-        trust = parts.scheme == "https" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self._http = httpx.Client(
-            base_url=self.url, headers=dict(headers or {}), timeout=timeout, verify=trust
-        )
+        self._http = client_for(self.url, timeout=timeout, base_url=self.url, headers=dict(headers or {}))
 
     def get(self, path: str, **options: Any) -> Any:
         """The JSON of GET `path`; options as in `send`."""
@@ -126,8 +116,6 @@ class Api:
 
         Raises as `send` does.
         """
-        import httpx
-
         limit = timeout or self._timeout
         answer = self._answer(self._http, "GET", path, limit, {})
         if answer.has_redirect_location:
@@ -136,7 +124,7 @@ class Api:
             if (target.scheme, target.netloc) == (asked.scheme, asked.netloc):
                 answer = self._answer(self._http, "GET", str(target), limit, {})
             else:
-                with httpx.Client(timeout=limit) as stranger:
+                with client_for(str(target), timeout=limit) as stranger:
                     answer = self._answer(stranger, "GET", str(target), limit, {})
         self._refuse_failure(answer)
         media, _, _ = answer.headers.get("Content-Type", "").partition(";")
@@ -163,7 +151,7 @@ class Api:
             # An id that was put into the path: httpx would resolve it, and a DELETE of one would be one of all.
             raise BackendNotFound(f"{self.name} has nothing at {path!r}")
         try:
-            return _within(client, limit, method, path, options)
+            return client.request(method, path, timeout=limit, **options)
         except httpx.TimeoutException as exc:
             raise BackendUnavailable(
                 f"{self.name} at {self.url!r} has not answered after {limit:g} s"
@@ -196,30 +184,15 @@ class Api:
             raise strange_answer(f"{self.name} at {self.url!r}", answer.text) from exc
 
 
-def _within(
-    client: httpx.Client, limit: float, method: str, path: str, options: dict[str, Any]
-) -> httpx.Response:
-    """The whole answer. httpx bounds each read; a body that drips or never ends is bounded here."""
-    import httpx
+def client_for(url: str, *, timeout: float, **options: Any) -> httpx.Client:
+    """An httpx client for what is at `url`, also for an SDK that takes one: `timeout` bounds the whole of an answer, also
+    when that drips, and 64 MiB are the most of it. `options` are httpx's.
+    """
+    from hermes_core.kit.bounded import Bounded
 
-    until = time.monotonic() + limit
-    with client.stream(method, path, timeout=limit, **options) as answer:
-        body = bytearray()
-        for part in answer.iter_bytes():
-            body += part
-            if time.monotonic() > until:
-                raise httpx.ReadTimeout("the answer drips", request=answer.request)
-            if len(body) > LARGEST_ANSWER:
-                raise httpx.ReadError(f"over {LARGEST_ANSWER} bytes", request=answer.request)
-    return httpx.Response(
-        answer.status_code,
-        headers=[(n, v) for n, v in answer.headers.multi_items() if n not in _OF_THE_WIRE],
-        content=bytes(body),
-        request=answer.request,
-    )
-
-
-_OF_THE_WIRE = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+    # Loading the certificates takes 20 ms, in vain for a server without TLS; without any, nobody else is trusted.
+    trust = not url.lower().startswith("http://") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return Bounded(timeout=timeout, verify=trust, **options)
 
 
 def backend_error(

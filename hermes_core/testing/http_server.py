@@ -53,7 +53,8 @@ class Fault:
 
     `status` replaces the answer by an error of that code, with `retry_after` seconds in its header. `delay` waits first.
     `cut` promises the whole body and closes after half of it; `garbage` sends a body that is no JSON; `drop` closes
-    the connection without an answer. `times` is how often, None for until `heal`.
+    the connection without an answer; `drip` sends a body that comes bit by bit and never ends. `times` is how often,
+    None for until `heal`.
     """
 
     status: int = 0
@@ -62,6 +63,7 @@ class Fault:
     cut: bool = False
     garbage: bool = False
     drop: bool = False
+    drip: bool = False
     times: int | None = None
 
 
@@ -86,7 +88,7 @@ class StandIn:
         self._routes: dict[tuple[str, str], _Route] = {}
         self._everywhere: deque[Fault] = deque()
         self._lock = threading.Lock()
-        self._closing = threading.Event()
+        self.closing = threading.Event()
         self._server: ThreadingHTTPServer | None = None
         self._thread: threading.Thread | None = None
 
@@ -158,7 +160,7 @@ class StandIn:
 
     def close(self) -> None:
         """Stop listening; answers that are delayed end at once."""
-        self._closing.set()
+        self.closing.set()
         self._stop()
 
     def _port(self) -> int:
@@ -195,7 +197,7 @@ class StandIn:
             route = self._find(request)
             fault = _next(self._everywhere) or (_next(route.faults) if route else None) or Fault()
         if fault.delay:
-            self._closing.wait(fault.delay)
+            self.closing.wait(fault.delay)
         if fault.status:
             return fault.status, {"error": f"told to answer {fault.status}"}, fault
         if route is None:
@@ -256,12 +258,14 @@ def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
             self.send_response(status)
             for name, value in sent.headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", str(1_000_000 if fault.drip else len(body)))
             self.send_header("Connection", "close")
             if fault.retry_after is not None:
                 self.send_header("Retry-After", f"{fault.retry_after:g}")
             try:
                 self.end_headers()
+                while fault.drip and not stand_in.closing.wait(0.02):
+                    self.wfile.write(b" ")
                 self.wfile.write(body[: len(body) // 2] if fault.cut else body)
             except ConnectionError:
                 pass  # a client that did not want to wait has gone

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import ssl
-import threading
-import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +20,8 @@ from hermes_core.errors import (
     BackendUnavailable,
     ConfigError,
 )
-from hermes_core.kit.http import Api, Download, backend_error, detail_of, seconds_of
+from hermes_core.kit.bounded import LARGEST_ANSWER
+from hermes_core.kit.http import Api, Download, backend_error, client_for, detail_of, seconds_of
 from hermes_core.testing import Raw, StandIn
 
 
@@ -116,28 +117,33 @@ def test_nobody_at_the_address_means_unavailable() -> None:
             api.get("/facts")
 
 
-def test_an_answer_that_drips_is_given_up() -> None:
-    listening = socket.create_server(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-
-    def drip() -> None:
-        connection, _ = listening.accept()
-        with connection:
-            connection.recv(65536)
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-            try:
-                while True:
-                    connection.sendall(b" ")
-                    time.sleep(0.02)
-            except OSError:
-                pass
-
-    thread = threading.Thread(target=drip)
-    thread.start()
-    with Api(url, name="Facts", timeout=0.3) as api, pytest.raises(BackendUnavailable, match=r"after 0.3 s"):
+def test_an_answer_that_drips_is_given_up(server: StandIn) -> None:
+    server.fail(drip=True)
+    with (
+        Api(server.url, name="Facts", timeout=0.3) as api,
+        pytest.raises(BackendUnavailable, match=r"after 0.3 s"),
+    ):
         api.get("/")
-    thread.join()
-    listening.close()
+
+
+def test_an_answer_that_would_fill_the_memory_is_given_up(server: StandIn) -> None:
+    bomb = Raw(gzip.compress(bytes(LARGEST_ANSWER + 1), 1), {"Content-Encoding": "gzip"})
+    server.route("GET", "/bomb", lambda request: bomb)
+    with (
+        Api(server.url, name="Facts") as api,
+        pytest.raises(BackendUnavailable, match=f"over {LARGEST_ANSWER}"),
+    ):
+        api.get("/bomb")
+
+
+def test_a_client_for_an_sdk_has_an_end_to_each_answer_and_shows_it_to_hooks(server: StandIn) -> None:
+    seen: list[httpx.Response] = []
+    with client_for(server.url, timeout=0.3, event_hooks={"response": [seen.append]}) as client:
+        assert client.get(f"{server.url}/v1/facts").json() == {"facts": ["tea"]}
+        assert seen[0].json() == {"facts": ["tea"]}
+        server.fail(drip=True)
+        with pytest.raises(httpx.ReadTimeout):
+            client.get(f"{server.url}/v1/facts")
 
 
 def test_a_redirect_does_not_carry_the_key_elsewhere(api: Api, server: StandIn) -> None:

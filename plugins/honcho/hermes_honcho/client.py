@@ -15,7 +15,7 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_core.kit import BackendNotFound, BackendUnavailable, storable
-from hermes_core.kit.http import backend_error, detail_of, strange_answer
+from hermes_core.kit.http import backend_error, client_for, detail_of, strange_answer
 from hermes_honcho.settings import KEY
 
 if TYPE_CHECKING:
@@ -101,12 +101,10 @@ class Client:
 
     def __init__(self, url: str, key: str | None, workspace: str, timeout: float, hurry: float) -> None:
         import honcho
-        import httpx
 
         self.place = f"Honcho at {url!r}"
         self.workspace = workspace
-        # Certificates take 20 ms to read, and a server at http:// has none; the SDK follows no redirect.
-        self._http = httpx.Client(timeout=timeout, verify=not url.startswith("http://"))
+        self._http = client_for(url, timeout=timeout)  # the SDK follows no redirect
         self._ensured: set[str] = set()
 
         def connect(seconds: float) -> honcho.Honcho:

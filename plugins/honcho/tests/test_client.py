@@ -390,6 +390,10 @@ def test_what_a_turn_waits_for_has_its_own_short_time(server: HonchoServer) -> N
     client.context("talk", AI, USER)
     with pytest.raises(BackendUnavailable, match=r"timed out after 0\.2s"):
         client.ask(AI, USER, "What tea?", "low", timeout=0.2)
+    server.heal()
+    server.fail(drip=True)
+    with pytest.raises(BackendUnavailable, match=r"timed out after 0\.1s"):
+        client.view(AI, USER, hurry=True)
     client.close()
 
 

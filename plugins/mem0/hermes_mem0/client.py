@@ -12,7 +12,7 @@ from hermes_core.kit import (
     BackendRefused,
     Settings,
 )
-from hermes_core.kit.http import Api, backend_error, strange_answer
+from hermes_core.kit.http import Api, backend_error, client_for, strange_answer
 from hermes_mem0.backend import (
     ALL,
     ID,
@@ -48,17 +48,11 @@ class Platform:
     """Mem0's cloud through its SDK."""
 
     def __init__(self, options: Settings, home: Path) -> None:
-        import httpx
-
         self.place = options.api_url
         self._agent = options.agent_id
         self._sdk = sdk(options, home)
-        self._http = httpx.Client(
-            timeout=options.timeout,
-            event_hooks={"request": [_be_patient]},
-            # Loading the certificates takes 20 ms, in vain for a server without TLS.
-            verify=not options.api_url.lower().startswith("http://"),
-        )
+        patience = {"request": [_be_patient]}
+        self._http = client_for(options.api_url, timeout=options.timeout, event_hooks=patience)
         with ExitStack() as opened, self._mapped():
             opened.callback(self._http.close)
             self._mem0 = self._sdk.MemoryClient(

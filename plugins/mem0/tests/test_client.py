@@ -127,6 +127,10 @@ def test_recall_waits_for_the_cloud_only_so_long_and_a_write_longer(cloud: Cloud
         CALLS["search"](platform)
     assert time.monotonic() - began < 0.8
     assert PATIENCE < 60
+    cloud.heal()
+    cloud.fail(drip=True)
+    with pytest.raises(BackendUnavailable, match="timed out"):
+        CALLS["search"](platform)
 
 
 def test_recall_waits_for_a_server_only_so_long_and_a_write_longer(server: OwnServer, own: Server) -> None:

@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-import httpx
 import supermemory
 from supermemory.core.api_error import ApiError
 from supermemory.core.parse_error import ParsingError
 
 from hermes_core.kit import BackendNotFound, BackendUnavailable, clip
-from hermes_core.kit.http import backend_error, detail_of, strange_answer
+from hermes_core.kit.http import backend_error, client_for, detail_of, strange_answer
 from hermes_supermemory.settings import KEY
 from hermes_supermemory.values import Document, Found
 
@@ -26,8 +25,7 @@ class V5:
     """Namespaces at `url`. One try a call; redirects are not followed, they would carry the text elsewhere."""
 
     def __init__(self, url: str, key: str, timeout: float) -> None:
-        # Without TLS there are no certificates to load, which takes as long as all the rest.
-        self._http = httpx.Client(timeout=timeout, verify=url.startswith("https:"))
+        self._http = client_for(url, timeout=timeout)
         self._sdk = supermemory.Supermemory(
             api_key=key or "none",
             base_url=url,

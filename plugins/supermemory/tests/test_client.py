@@ -391,9 +391,10 @@ def test_one_call_is_one_try(server: Supermemory, client: Client) -> None:
     assert len(server.requests) == before + 1
 
 
-def test_a_slow_server_is_given_up(server: Supermemory, connect: Connect) -> None:
+@pytest.mark.parametrize("slow", [{"delay": 5}, {"drip": True}])
+def test_a_slow_server_is_given_up(server: Supermemory, connect: Connect, slow: dict[str, Any]) -> None:
     client = connect(server, server.speaks, timeout=0.2)
-    server.fail(delay=5)
+    server.fail(**slow)
     with pytest.raises(BackendUnavailable, match="not answered"):
         client.search(NS, "tortoise", 5, "hybrid")
 
