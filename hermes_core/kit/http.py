@@ -192,7 +192,13 @@ def client_for(url: str, *, timeout: float, **options: Any) -> httpx.Client:
 
     # Loading the certificates takes 20 ms, in vain for a server without TLS; without any, nobody else is trusted.
     trust = not url.lower().startswith("http://") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return Bounded(timeout=timeout, verify=trust, **options)
+    try:
+        return Bounded(timeout=timeout, verify=trust, **options)
+    except (ImportError, ValueError, OSError) as exc:
+        raise ConfigError(
+            f"no HTTP client can be made: {fold_space(str(exc))}",
+            "correct ALL_PROXY, HTTP_PROXY, HTTPS_PROXY or SSL_CERT_FILE in the environment",
+        ) from exc
 
 
 def backend_error(

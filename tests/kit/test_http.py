@@ -3,7 +3,6 @@ from __future__ import annotations
 import gzip
 import json
 import socket
-import ssl
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,6 +145,14 @@ def test_a_client_for_an_sdk_has_an_end_to_each_answer_and_shows_it_to_hooks(ser
             client.get(f"{server.url}/v1/facts")
 
 
+def test_an_environment_that_allows_no_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "foo://me:hunter2@x")
+    with pytest.raises(ConfigError, match="HTTP client can be made") as raised:
+        Api("https://127.0.0.1:1", name="Facts")
+    assert "HTTP_PROXY" in raised.value.remedy
+    assert "hunter2" not in str(raised.value)
+
+
 def test_a_redirect_does_not_carry_the_key_elsewhere(api: Api, server: StandIn) -> None:
     server.fail(status=302)
     with pytest.raises(BackendUnavailable, match="the address has moved"):
@@ -218,8 +225,9 @@ def test_certificates_are_loaded_for_tls_and_not_without(
     (tmp_path / "broken.pem").write_text("no certificate")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "broken.pem"))
     Api("http://127.0.0.1:9", name="Facts").close()
-    with pytest.raises(ssl.SSLError):
+    with pytest.raises(ConfigError, match="no certificate") as raised:
         Api("https://127.0.0.1:9", name="Facts")
+    assert "SSL_CERT_FILE" in raised.value.remedy
 
 
 @pytest.mark.parametrize("key", ["geheim123\n", "geheim123 ", "gehe\rim123"])
