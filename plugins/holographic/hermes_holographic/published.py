@@ -6,12 +6,14 @@ import logging
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_core import Field
 from hermes_core.kit import ConfigError, Database, Settings, load_settings
 from hermes_core.kit.settings import read_value
+from hermes_holographic.entities import in_parts
 
 if TYPE_CHECKING:
     from hermes_holographic.store import FactStore
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BLOCK = "hermes-memory-store"
+PART = 500
+"""Facts that are copied in one transaction: about half a second."""
+
 _CATEGORIES = frozenset({"user_pref", "project", "tool", "general"})
 
 _FACTS = """SELECT fact_id, content, category, tags, trust_score, retrieval_count, helpful_count, created_at,
@@ -46,8 +51,12 @@ def own_file(path: Path) -> Path:
 
 
 def take_over(store: FactStore, path: Path) -> None:
-    """Copy the facts of Hermes Agent's file, once, with their trust, dates and entities."""
-    if not _is_theirs(path):
+    """Copy the facts of Hermes Agent's file, once, with their trust, dates and entities.
+
+    A part at a time, so that a process that ends before all is copied leaves less to the next.
+    """
+    whole = f"{BLOCK}:{path.name}"
+    if store.applied(whole) or not _is_theirs(path):
         return
     with closing(Database(path, read_only=True)) as theirs:
         facts = [dict(row) for row in theirs.execute(_FACTS)]
@@ -55,11 +64,13 @@ def take_over(store: FactStore, path: Path) -> None:
         for fact_id, name in theirs.execute(_ENTITIES):
             named.setdefault(fact_id, []).append(name)
 
-    def copy() -> None:
-        for fact in facts:
+    def copy(part: Sequence[dict[str, Any]]) -> None:
+        for fact in part:
             _copy(store, fact, named.get(fact["fact_id"], []))
 
-    if store.apply_once(f"{BLOCK}:{path.name}", copy):
+    for part in in_parts(facts, PART):
+        store.apply_once(f"{whole}:{part[0]['fact_id']}", partial(copy, part))
+    if store.apply_once(whole, lambda: None):
         log.info("took over %d facts of Hermes Agent from %s", len(facts), path)
 
 

@@ -202,13 +202,18 @@ class FactStore:
     def apply_once(self, write_id: str, change: Callable[[], object]) -> bool:
         """Run `change` in one transaction with a note of `write_id`; nothing when it is noted already."""
         with self.db.transaction() as tx:
-            if tx.execute("SELECT 1 FROM applied_writes WHERE write_id = ?", (write_id,)).fetchone():
+            if self.applied(write_id):
                 return False
             change()
             tx.execute("INSERT INTO applied_writes VALUES (?, ?)", (write_id, self.clock()))
         return True
 
     # ------------------------------------------------------------ reading
+
+    def applied(self, write_id: str) -> bool:
+        """Whether `apply_once` has noted this write."""
+        sql = "SELECT 1 FROM applied_writes WHERE write_id = ?"
+        return self.db.execute(sql, (write_id,)).fetchone() is not None
 
     def get(self, fact_id: int) -> Row | None:
         """One fact, or None."""

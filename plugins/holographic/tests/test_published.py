@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hermes_holographic.published import PART, take_over
+from hermes_holographic.store import FactStore
 
 from hermes_core.errors import ConfigError
 
@@ -69,6 +71,22 @@ def test_a_fact_that_was_removed_does_not_come_back(theirs: Path, start: Callabl
     (tea,) = agent.fact("probe", entity="Mel")["results"]
     agent.fact("remove", fact_id=tea["fact_id"])
     assert start().texts("list") == ["the climb is on Sunday"]
+
+
+def test_a_copy_that_was_cut_short_goes_on_where_it_ended(theirs: Path, start: Callable[..., Any]) -> None:
+    with closing(sqlite3.connect(theirs)) as db, db:
+        db.executemany(
+            "INSERT INTO facts (content) VALUES (?)", [(f"Comet {n} passed",) for n in range(PART)]
+        )
+    moments = iter([1.0] * 2 * (PART + 1))  # then the process ends
+    store = FactStore(theirs.with_name("memory_store.core.db"), 128, 0.5, lambda: next(moments))
+    with pytest.raises(StopIteration):
+        take_over(store, theirs)
+    assert store.count() == PART
+    store.remove(store.find("Comet 1 passed") or 0)
+    store.db.close()
+    agent = start(hrr_dim=128)
+    assert agent.provider.open(agent.home).store.count() == PART + 1  # all of theirs but the one
 
 
 def test_ours_are_found_again_when_their_file_is_gone(theirs: Path, start: Callable[..., Any]) -> None:
