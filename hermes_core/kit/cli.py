@@ -21,7 +21,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON f
 words_argument = click.argument("words", nargs=-1, required=True)
 
 
-def limit_option(default: int = 20, most: int | None = None) -> Callable[[Any], Any]:
+def limit_option(default: int = 20, most: int = 1_000_000) -> Callable[[Any], Any]:
     """`-n` or `--limit`, as the argument `limit`."""
     kind = click.IntRange(1, most)
     return click.option(

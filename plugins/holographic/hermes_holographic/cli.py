@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_core.kit import command_home
+from hermes_core.kit import ToolInputInvalid, command_home
 from hermes_core.kit.cli import json_option, limit_option, print_facts, print_json, print_rows
+from hermes_holographic.provider import database_path
 
 if TYPE_CHECKING:
     from hermes_holographic.retrieval import FactMemory
@@ -93,7 +94,13 @@ def export(context: click.Context, user: str) -> None:
 
 def _open(context: click.Context, user: str) -> FactMemory:
     """The facts of the home that the command line names, or of one user of it, closed when the command ends."""
-    memory: FactMemory = context.obj.open(command_home(context).path, user)
+    provider, home = context.obj, command_home(context).path
+    options = provider.settings_of(home)
+    if user and not options.shared and not database_path(options, home, user).exists():
+        raise ToolInputInvalid(
+            f"there are no facts of {user!r}", "write a user as PLATFORM:ID, a chat as PLATFORM/CHAT"
+        )
+    memory: FactMemory = provider.open(home, user)
     context.call_on_close(memory.store.db.close)
     return memory
 

@@ -8,6 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from hermes_core.kit import ToolInputInvalid
+
 
 @pytest.fixture
 def run(agent: Any) -> Any:
@@ -52,6 +54,16 @@ def test_facts_of_a_user_of_a_gateway_are_asked_for_by_name(run: Any, agent: Any
     ann.add("Ann keeps bees")
     assert "Ann keeps bees" in run("facts", "--user", "telegram:ann").stdout
     assert "Ann keeps bees" not in run("facts").stdout
+
+
+def test_a_user_of_whom_nothing_is_kept_is_said_to_be_none_and_nothing_is_made(run: Any, agent: Any) -> None:
+    with pytest.raises(ToolInputInvalid, match="no facts of 'telegran:ann'"):
+        run("facts", "--user", "telegran:ann")
+    assert not (agent.home / "memory_store.users").exists()
+
+
+def test_a_limit_that_no_database_holds_is_refused(run: Any) -> None:
+    assert "is not in the range" in run("facts", "--limit", "9" * 20).stderr
 
 
 def test_contradictions_show_both_facts(run: Any) -> None:
