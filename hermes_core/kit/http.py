@@ -180,7 +180,7 @@ class Api:
             return None
         try:
             return json.loads(answer.content)
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             raise strange_answer(f"{self.name} at {self.url!r}", answer.text) from exc
 
 

@@ -116,6 +116,12 @@ def test_nobody_at_the_address_means_unavailable() -> None:
             api.get("/facts")
 
 
+def test_json_that_is_nested_without_end_is_no_answer(api: Api, server: StandIn) -> None:
+    server.route("GET", "/v1/deep", lambda request: Raw(b"[" * 100_000 + b"]" * 100_000))
+    with pytest.raises(BackendUnavailable, match="something else"):
+        api.get("/deep")
+
+
 def test_an_answer_that_drips_is_given_up(server: StandIn) -> None:
     server.fail(drip=True)
     with (
