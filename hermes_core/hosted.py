@@ -354,7 +354,7 @@ def _described(field: Field) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "key": field.name,
         "description": field.help,
-        "type": _TYPES[field.type],
+        "type": _TYPES.get(field.type, "text"),
         "secret": field.secret,
         "required": field.required,
         "choices": list(field.choices),

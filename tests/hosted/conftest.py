@@ -27,6 +27,8 @@ class Diary(RecordingProvider):
         Field("limit", int, 0, minimum=0, maximum=9),
         Field("loud", bool, False),
         Field("key", env="DIARY_KEY", secret=True, required=True, url="https://diary.example"),
+        Field("names", dict),
+        Field("pages", list),
     )
 
     def __init__(self):

@@ -258,13 +258,16 @@ def test_two_agents_of_a_gateway_share_one_outbox_and_lose_nothing(
 
 
 def test_settings_are_described_kept_and_shown(hosted: HostedProvider, hermes_home: HermesHome) -> None:
-    bank, limit, loud, key = hosted.get_config_schema()
+    bank, limit, loud, key, *objects = hosted.get_config_schema()
     assert bank == {"key": "bank", "description": "Whose diary", "type": "text", "default": "main"}
     assert limit == {"key": "limit", "type": "integer", "default": 0, "minimum": 0, "maximum": 9}
     assert (loud["type"], loud["default"]) == ("boolean", False)
     assert (key["secret"], key["env_var"], key["required"]) == (True, "DIARY_KEY", True)
-    hosted.save_config({"limit": "5", "key": "s3cret", "other": 1, "bank": ""}, str(hermes_home.path))
-    assert hosted.get_status_config({})["limit"] == 5
+    assert objects == [{"key": "names", "type": "text"}, {"key": "pages", "type": "text"}]
+    given = {"limit": "5", "key": "s3cret", "other": 1, "bank": "", "names": '{"mel": 1}', "pages": "[2]"}
+    hosted.save_config(given, str(hermes_home.path))
+    shown = hosted.get_status_config({})
+    assert (shown["limit"], shown["names"], shown["pages"]) == (5, {"mel": 1}, [2])
     assert "s3cret" not in hermes_home.provider_json("diary").read_text()
     with pytest.raises(ConfigError, match="'limit'"):
         hosted.save_config({"limit": 50}, str(hermes_home.path))
