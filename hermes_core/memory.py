@@ -54,6 +54,7 @@ from hermes_core.recovery import owe, recover, tell
 from hermes_core.sessions import recipients
 from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.records import in_text
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SessionSearchTool
 
@@ -264,7 +265,7 @@ class Memory:
         self.manager.on_turn_start(number, text, session)
         recall = self.manager.prefetch_all(query, session)
         told = Told(
-            (self.manager.frozen_system_prompt(session), *(message.get("content", "") for message in recent))
+            (self.manager.frozen_system_prompt(session), *(message["content"] for message in query.recent))
         )
         recall = told.without_repeats(recall)
         past = Recall(self._read("past sessions", lambda: self._past(query, session, told), ())).render()
@@ -296,7 +297,7 @@ class Memory:
             number=self.sessions.turn_count(session.id) + 1,
             user=user,
             assistant=assistant,
-            messages=stored,
+            messages=in_text(stored),
             at=time.time() if (given := epoch_seconds(at)) is None else given,
         )
         recipients.note(self.sessions, self._selected, self.manager.account(self._selected))
@@ -452,7 +453,7 @@ class Memory:
         return entry
 
     def _query(self, text: str, recent: Sequence[Message] = ()) -> Query:
-        return Query(text=text, budget=self.config.recall.budget, recent=tuple(recent), now=time.time())
+        return Query(text=text, budget=self.config.recall.budget, recent=in_text(recent), now=time.time())
 
     def _past(self, query: Query, session: Session, told: Told) -> tuple[RecallItem, ...]:
         """What past sessions bring, when config.yaml asks for them in every turn: all, if they fit, else what answers."""

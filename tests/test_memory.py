@@ -486,6 +486,31 @@ def test_nothing_is_recalled_twice_nor_what_is_in_context(hermes_home: HermesHom
     assert report == ["Prefers tea", "Biscuit is  a beagle", "Has a boat", "noted", "Lives in Rome"]
 
 
+def test_messages_of_a_chat_api_reach_the_provider_as_text(hermes_home: HermesHome) -> None:
+    parts: Any = [{"type": "text", "text": "It is 42."}, {"type": "image_url", "image_url": {"url": "data:"}}]
+    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    nothing: Any = None
+    messages = [
+        Message(role="user", content="What is it?"),
+        Message(role="assistant", content=nothing, tool_calls=[call]),
+        Message(role="tool", content="42", tool_call_id="c1"),
+        Message(role="assistant", content=parts),
+    ]
+    provider = RecordingProvider()
+    with open_memory(hermes_home, provider=provider) as memory:
+        session = memory.start_session()
+        memory.begin_turn("And what is it now?", session, recent=messages)
+        memory.end_turn(session, "What is it?", "It is 42.", messages=messages)
+        assert memory.flush()
+        kept = memory.sessions.get_messages(session.id)
+    seen = dict(provider.calls)
+    texts = ["What is it?", "", "42", "It is 42.\n[image]"]
+    assert [m["content"] for m in seen["prefetch"]["query"].recent] == texts
+    assert [m["content"] for m in seen["sync_turn"]["turn"].messages] == texts
+    assert seen["sync_turn"]["turn"].messages[1]["tool_calls"] == [call]
+    assert [m.content for m in kept] == texts
+
+
 def test_the_report_says_which_past_messages_a_turn_is_given(hermes_home: HermesHome) -> None:
     with with_past(hermes_home, "Biscuit is a beagle", "Rent is due on Monday") as memory:
         found = memory.recall("when is the rent due?").results

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Literal
@@ -249,6 +249,16 @@ def text_of(content: object) -> str:
     if isinstance(content, Sequence) and not isinstance(content, bytes):
         return "\n".join(filter(None, map(_part_text, content)))
     return str(content)
+
+
+def in_text(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Messages of a chat API as providers see them: what has parts, or nothing beside its tool calls, as text."""
+    return tuple(
+        message
+        if isinstance(message.get("content"), str)
+        else Message(**{**message, "content": text_of(message.get("content"))})
+        for message in messages
+    )
 
 
 def _part_text(part: object) -> str:
