@@ -6,6 +6,7 @@ import contextlib
 import gc
 import logging
 import os
+import socket
 import stat
 import sys
 import threading
@@ -127,12 +128,14 @@ def _descriptors() -> list[tuple[str, int]]:
 
 
 def _state() -> dict[str, str]:
-    """What every part of a process shares: environment, working folder, handlers of the root logger."""
+    """What every part of a process shares: environment, working folder, what is logged, how long sockets wait."""
     hidden = {"PYTEST_CURRENT_TEST"}
     state = {f"environment {key}": value for key, value in os.environ.items() if key not in hidden}
     state["working folder"] = str(Path.cwd())
     state["handlers of the root logger"] = str([type(handler).__name__ for handler in logging.root.handlers])
     state["level of the root logger"] = str(logging.root.level)
+    state["level below which nothing is logged"] = str(logging.root.manager.disable)
+    state["timeout of new sockets"] = str(socket.getdefaulttimeout())
     return state
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,24 @@ class Loud(Notebook):
         logging.root.addHandler(logging.NullHandler())
 
 
+@caught_by("test_the_process_is_left_as_it_was", "silenced")
+class Silencing(Notebook):
+    number = itertools.count(1)
+
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        logging.disable(next(self.number))
+
+
+@caught_by("test_the_process_is_left_as_it_was", "sockets")
+class HurriesSockets(Notebook):
+    number = itertools.count(100)
+
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        socket.setdefaulttimeout(next(self.number))
+
+
 @caught_by("test_nothing_is_printed")
 class Talkative(Notebook):
     def prefetch(self, query: Query, session: Session) -> Any:
@@ -252,6 +271,14 @@ class WrongRecall(Notebook):
 class Chatty(Notebook):
     def prefetch(self, query: Query, session: Session) -> Any:
         return super().prefetch(query, session) or "No notes were found."
+
+
+@caught_by("test_an_empty_memory_recalls_nothing", "question")
+class KeepsQuestions(Notebook):
+    def prefetch(self, query: Query, session: Session) -> Any:
+        found = super().prefetch(query, session)
+        self.add("the last question", query.text, session)
+        return found
 
 
 @caught_by("test_something_that_was_stored_is_recalled", recalled_from=None)
@@ -388,6 +415,28 @@ class NeverRemoves(Notebook):
             super().on_memory_write(write, session)
 
 
+@caught_by("test_other_entries_stay", "removed")
+class RemovesAll(Notebook):
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        if write.action == "remove" and any(write.old_text in note[3] for note in self.notes()):
+            self.save([note for note in self.notes() if note[2] != session.scope])
+        super().on_memory_write(write, session)
+
+
+@caught_by("test_other_entries_stay", "unknown")
+class RemovesTheNearest(Notebook):
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        if write.action != "add" and not any(write.old_text in note[3] for note in self.notes()):
+            self.save(self.notes()[:-1])
+        super().on_memory_write(write, session)
+
+
+@caught_by("test_an_entry_that_is_not_kept_locally_is_removed")
+class WantsWholeEntries(Notebook):
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        super().on_memory_write(replace(write, old_text=write.previous), session)
+
+
 @caught_by("test_an_entry_that_is_not_kept_locally_is_recalled")
 class OnlyMirrors(Notebook):
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
@@ -413,6 +462,20 @@ class RepeatsWrites(Notebook):
             if again > 1 or any(note[0] == f"{write.id}?" for note in notes):
                 self.add(f"{write.id}+", write.content, session)
             self.add(f"{write.id}?", "", session)
+
+
+@caught_by("test_a_turn_of_any_messages_is_taken", "tool")
+class WantsPairs(Notebook):
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        if turn.messages:
+            _asked, _answered = turn.messages
+        super().sync_turn(turn, session)
+
+
+@caught_by("test_a_turn_of_any_messages_is_taken", "none")
+class ReadsMessagesOnly(Notebook):
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        self.add(turn.id, turn.messages[0]["content"], session)
 
 
 @caught_by("test_a_delegation_is_taken")
@@ -571,6 +634,14 @@ class StartsAfresh(Notebook):
         super().on_session_switch(switch)
 
 
+@caught_by("test_a_switch_keeps_what_was_known", "reset")
+class ForgetsOnReset(Notebook):
+    def on_session_switch(self, switch: SessionSwitch) -> None:
+        if switch.reset:
+            self.save([note for note in self.notes() if note[2] != switch.old.scope])
+        super().on_session_switch(switch)
+
+
 @caught_by("test_a_turn_that_was_taken_back_is_forgotten", "kept")
 class NeverForgets(Notebook):
     def on_session_switch(self, switch: SessionSwitch) -> None:
@@ -635,6 +706,46 @@ class ChatsOfUsers(Notebook):
         profile, platform, user, chat = json.loads(scope)
         namesake = Session("", identity=profile, platform=platform, user_id=chat).scope
         return super().find(text, scope) + ([] if user else super().find(text, namesake))
+
+
+class _Everybodys(Notebook):
+    """Shows everybody what it keeps for nobody."""
+
+    def nobody(self, session: Session) -> Session:
+        return replace(session, platform="", user_id="", chat_id="")
+
+    def find(self, text: str, scope: str) -> list[list[str]]:
+        return [*super().find(text, scope), *super().find(text, self.nobody(Session("")).scope)]
+
+
+@caught_by("test_users_do_not_see_each_other", "entries")
+class EntriesForAll(_Everybodys):
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        super().on_memory_write(write, self.nobody(session))
+
+
+@caught_by("test_users_do_not_see_each_other", "ends")
+class EndsForAll(_Everybodys):
+    def on_session_end(self, reader: TranscriptReader, session: Session) -> None:
+        super().on_session_end(reader, self.nobody(session))
+
+
+@caught_by("test_tools_tell_users_nothing_of_each_other")
+class ToolForAll(Notebook):
+    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
+        scopes = sorted({note[2] for note in self.notes()})
+        asked = call.arguments.get("words")
+        if not isinstance(asked, str):
+            return json.dumps({"error": "send words"})
+        return json.dumps({"found": [note[3] for scope in scopes for note in self.find(asked, scope)]})
+
+
+@caught_by("test_what_two_users_wrote_goes_for_the_one_who_removes_it")
+class RemovesForAll(Notebook):
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
+        if write.action == "remove":
+            self.forget([note[0] for note in self.notes() if write.old_text in note[3]])
+        super().on_memory_write(write, session)
 
 
 @caught_by("test_homes_do_not_see_each_other")

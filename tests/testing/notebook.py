@@ -151,8 +151,8 @@ class Notebook(MemoryProvider):
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         with self.lock:
             if write.action != "add":
-                old = [note[0] for note in self.notes() if write.old_text and write.old_text in note[3]]
-                self.forget(old)
+                mine = [note for note in self.notes() if note[2] == session.scope]
+                self.forget([note[0] for note in mine if write.old_text and write.old_text in note[3]])
             if write.action != "remove":
                 self.add(write.id, write.content, session)
 

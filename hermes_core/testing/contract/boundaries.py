@@ -82,12 +82,14 @@ class Boundaries(Suite):
     def test_a_switch_keeps_what_was_known(self) -> None:
         session = self.started("on_session_switch", "prefetch")
         self.observable(TORTOISE, session)
-        new = self._switched(session)
-        if not self.eventually(lambda: self.run.recalled(TORTOISE, new) > 0):
-            self.fault(
-                "what was stored before a compression is not recalled after it",
-                "move cached state from switch.old to switch.new, and forget nothing but rewound turns",
-            )
+        lasts = TORTOISE.marker in self.run.recall(TORTOISE.question, self.run.session("other")).render()
+        for reason in ("compression", "reset") if lasts else ("compression",):
+            session = self._switched(session, reason)
+            if not self.eventually(lambda: self.run.recalled(TORTOISE, session) > 0):  # noqa: B023  called at once
+                self.fault(
+                    f"what was stored before a switch for {reason!r} is not recalled after it",
+                    "move cached state from switch.old to switch.new, and forget nothing but rewound turns",
+                )
 
     def test_a_turn_that_was_taken_back_is_forgotten(self) -> None:
         if self.foreign:
@@ -112,8 +114,8 @@ class Boundaries(Suite):
 
     # ------------------------------------------------------------------ private
 
-    def _switched(self, session: Session) -> Session:
-        new = self.run.session("s2", parent_id=session.id)
-        self.run.switch(session, new, "compression")
+    def _switched(self, session: Session, reason: str = "compression") -> Session:
+        new = self.run.session(f"{session.id}-2", parent_id=session.id)
+        self.run.switch(session, new, reason, reset=reason == "reset")
         self.need_delivered()
         return self.run.ready(new)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
-from hermes_core import HermesHome, Query, Session
+from hermes_core import HermesHome, Query, Session, ToolCall
 from hermes_core.testing.contract.hostile import IDENTITIES
 from hermes_core.testing.contract.run import BOATHOUSE, REHEARSAL, TORTOISE, Fact, turn_of
+from hermes_core.testing.contract.schema import samples
 from hermes_core.testing.contract.suite import Suite
 from hermes_core.testing.guards import files_below
 
 ROUNDS = 15
+OWNER = "store session.owner with everything, and ask for it in every search and tool"
+SHOWN = "recall shows another user what was said"
 
 
 class Isolation(Suite):
@@ -52,17 +56,49 @@ class Isolation(Suite):
         if not self.isolates_users:
             self.not_claimed("isolates_users is not set: one memory a home")
         ada = self.started("prefetch", platform="telegram", user_id="ada")
-        way = self.observable(TORTOISE, ada)
-        self.run.store(BOATHOUSE, self.run.ready(self.run.session("at-home")), way)
-        bob = self.run.session("of-bob", platform="telegram", user_id="bob")
-        group = self.run.session("of-a-group", platform="telegram", chat_id="ada")
+        self.observable(TORTOISE, ada)
+        self.run.store(TORTOISE, ada)
+        self.run.store(BOATHOUSE, self.run.ready(self.run.session("at-home")))
+        bob, group = self._strangers()
         for asks, whose, fact in (
             (bob, "what one user said is recalled for another", TORTOISE),
             (group, "what a user said is recalled in a chat that names no user", TORTOISE),
             (group, "what was said at home is recalled in a chat that names no user", BOATHOUSE),
         ):
             if self.run.recalled(fact, asks):
-                self.fault(whose, "store session.scope with everything and ask for it in every search")
+                self.fault(whose, OWNER)
+
+    def test_tools_tell_users_nothing_of_each_other(self) -> None:
+        if not self.isolates_users:
+            self.not_claimed("isolates_users is not set: one memory a home")
+        ada = self.started("get_tool_schemas", "handle_tool_call", platform="telegram", user_id="ada")
+        self.run.store(TORTOISE, ada)
+        if all(TORTOISE.marker not in answer for _, answer in self._told(TORTOISE.question, ada)):
+            self.not_claimed("no tool tells what was stored")
+        for stranger in self._strangers():
+            if self.run.claims("prefetch") and self.run.recalled(TORTOISE, stranger):
+                self.not_run(SHOWN)
+            for tool, answer in self._told(TORTOISE.question, self.run.ready(stranger)):
+                if TORTOISE.marker in answer:
+                    self.fault(f"{tool} tells session {stranger.id!r} what another user said", OWNER)
+
+    def test_what_two_users_wrote_goes_for_the_one_who_removes_it(self) -> None:
+        if not self.isolates_users:
+            self.not_claimed("isolates_users is not set: one memory a home")
+        ada = self.started("on_memory_write", "prefetch", platform="telegram", user_id="ada")
+        if not self.learned(TORTOISE, ada, "on_memory_write"):
+            self.not_claimed("entries are not recalled word for word")
+        bob = self._strangers()[0]
+        if self.run.recalled(TORTOISE, bob):
+            self.not_run(SHOWN)
+        self.run.store(TORTOISE, bob, "on_memory_write")
+        self.run.write(bob, action="remove", old_text="tortoise is called", previous=TORTOISE.said)
+        self.need_delivered()
+        if not self.eventually(lambda: self.run.recalled(TORTOISE, ada) > 0):
+            self.fault(
+                "an entry that two users have is gone for both when one removes it",
+                "let session.owner be a part of its key",
+            )
 
     def test_homes_do_not_see_each_other(self) -> None:
         session = self.started("prefetch")
@@ -109,6 +145,19 @@ class Isolation(Suite):
             self.fault(f"an id led out of the home: {min(strays)}", "never use an id as a path")
 
     # ------------------------------------------------------------------ private
+
+    def _strangers(self) -> tuple[Session, Session]:
+        """Another user, and a chat that names no user and is called as the first one."""
+        bob = self.run.session("of-bob", platform="telegram", user_id="bob")
+        return bob, self.run.session("of-a-group", platform="telegram", chat_id="ada")
+
+    def _told(self, text: str, session: Session) -> Iterator[tuple[str, str]]:
+        """What every tool answers in this session, each of its choices tried, and the tool's name."""
+        for schema in self.run.manager.get_all_tool_schemas():
+            for arguments in samples(schema["parameters"], text):
+                call = ToolCall(schema["name"], arguments)
+                outcome = self.run.ask("handle_tool_call", call=call, session=session)
+                yield schema["name"], str(outcome.value)
 
     def _third(self) -> Session:
         return self.run.ready(self.run.session("third"))

@@ -43,8 +43,9 @@ session = Session("s1", home=home)
 assert manager.add_provider(make()), manager.health()
 manager.initialize_all(session)
 for number in range(10_000):
-    text = f"Remark {number} is kept."
-    manager.sync_all(Turn(f"turn-{number}", number, text, "I will keep that in mind.", (), at=1.7e9 + number), session)
+    text, answer = f"Remark {number} is kept.", "I will keep that in mind."
+    messages = ({"role": "user", "content": text}, {"role": "assistant", "content": answer})
+    manager.sync_all(Turn(f"turn-{number}", number, text, answer, messages, at=1.7e9 + number), session)
     print(number, flush=True)
     if number == 5:
         manager.flush(0.5)

@@ -260,6 +260,14 @@ def messages_of(said: Sequence[str]) -> tuple[Message, ...]:
     return tuple(message for pair in pairs for message in pair)
 
 
+def messages_with_tool() -> tuple[Message, ...]:
+    """A turn for which the model called a tool."""
+    asked, told = messages_of([BOATHOUSE.said])
+    call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+    calling = Message(role="assistant", content="", tool_calls=[call])
+    return asked, calling, Message(role="tool", content="{}", tool_call_id="c1", name="find"), told
+
+
 WAYS: dict[str, Callable[[Run, Fact, Session, str], Any]] = {
     "sync_turn": lambda run, fact, session, id_: run.turn(fact, session, id_),
     "on_memory_write": lambda run, fact, session, id_: run.write(

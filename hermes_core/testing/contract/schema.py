@@ -75,6 +75,20 @@ def sample(parameters: Mapping[str, Any], text: str = "a tortoise called Quillfe
     return {name: _value(schema, text) for name, schema in properties.items()}
 
 
+def samples(parameters: Mapping[str, Any], text: str) -> Iterator[dict[str, Any]]:
+    """Arguments by which each choice that a sound schema offers is taken once, with every text and what is required.
+
+    >>> [*samples({"type": "object", "properties": {"do": {"enum": ["add", "find"]}, "q": {"type": "string"}}}, "tea")]
+    [{'q': 'tea', 'do': 'add'}, {'q': 'tea', 'do': 'find'}]
+    """
+    properties = parameters.get("properties", {})
+    needed = {name for name, of in properties.items() if of.get("type") == "string" and "enum" not in of}
+    needed |= {*parameters.get("required", ())}
+    plain = {name: value for name, value in sample(parameters, text).items() if name in needed}
+    choices = [{name: one} for name, of in properties.items() for one in of.get("enum", ())]
+    yield from ({**plain, **choice} for choice in choices or [{}])
+
+
 def _value(schema: Mapping[str, Any], text: str) -> Any:
     if schema.get("enum"):
         return schema["enum"][0]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 
 from hermes_core import Delegation, MemoryWrite, Session
 from hermes_core.testing.contract.hostile import BAD, HOSTILE
-from hermes_core.testing.contract.run import BOATHOUSE, TORTOISE, turn_of
+from hermes_core.testing.contract.run import BOATHOUSE, REHEARSAL, TORTOISE, messages_with_tool, turn_of
 from hermes_core.testing.contract.suite import Suite
 
 REPEAT = (
@@ -46,16 +47,7 @@ class Writes(Suite):
 
     def test_a_change_of_what_it_does_not_know_is_taken(self) -> None:
         session = self._with_entry()
-        for action, content in (("replace", TORTOISE.said), ("remove", "")):
-            unknown = "An entry from before the provider was enabled."
-            self.run.write(
-                session,
-                action=action,
-                content=content,
-                old_text=unknown[:20],
-                previous=unknown,
-                target="user",
-            )
+        self._change_unknown(session, "user")
         self._delivered("replace or remove of an unknown entry")
 
     def test_a_replaced_entry_is_recalled_no_more(self) -> None:
@@ -78,19 +70,45 @@ class Writes(Suite):
                 "find the entry by write.previous, or by write.old_text, and delete it",
             )
 
+    def test_other_entries_stay(self) -> None:
+        session = self._with_recalled_entry()
+        if not self.learned(REHEARSAL, session, "on_memory_write"):
+            self.not_run("a second entry is not recalled")
+        for what, change in (
+            ("another entry was removed", self._remove),
+            ("an entry that it never had was replaced and removed", self._change_unknown),
+        ):
+            change(session)
+            self.need_delivered()
+            if not self.eventually(lambda: self.run.recalled(REHEARSAL, session) > 0):
+                self.fault(
+                    f"{REHEARSAL.said!r} is recalled no more after {what}",
+                    "change the one entry that is write.previous, or has write.old_text in it, else none",
+                )
+
     def test_an_entry_that_is_not_kept_locally_is_recalled(self) -> None:
-        session = self.started("on_memory_write", "prefetch")
-        targets = [t for t in ("memory", "user") if self.run.manager.suppresses_local_writes(t)]
-        if not targets:
-            self.not_claimed("local writes are not suppressed")
-        if not self.learned(TORTOISE, session, "on_memory_write"):
-            self.not_run("entries are not recalled at all")
-        self.run.write(session, target=targets[0], content=BOATHOUSE.said, performed=False)
-        self.need_delivered()
-        if not self.eventually(lambda: self.run.recalled(BOATHOUSE, session) > 0):
+        session, target = self._suppressing()
+        if not self._kept_instead(session, target):
             self.fault(
                 "it suppresses the local write and does not recall what it was given instead",
                 "store writes with performed=False too, or declare no suppresses_local_writes",
+            )
+
+    def test_an_entry_that_is_not_kept_locally_is_removed(self) -> None:
+        session, target = self._suppressing()
+        if not self._kept_instead(session, target):
+            self.not_run("such entries are not recalled")
+        self._remove(session)
+        self.need_delivered()
+        if not self.eventually(lambda: not self.run.recalled(TORTOISE, session)):
+            self.not_run("an entry that was removed is recalled, wherever it was kept")
+        words = "boathouse key hangs"
+        self.run.write(session, action="remove", target=target, old_text=words, performed=False)
+        self.need_delivered()
+        if not self.eventually(lambda: not self.run.recalled(BOATHOUSE, session)):
+            self.fault(
+                "it suppresses the local write, and an entry that was removed is still recalled",
+                "find it by write.old_text: write.previous is empty, for nobody else has the entry",
             )
 
     def test_a_turn_that_comes_twice_is_kept_once(self) -> None:
@@ -117,6 +135,18 @@ class Writes(Suite):
         self.run.need("on_memory_write", write=write, session=session)
         if not self.eventually(lambda: self.run.recalled(TORTOISE, session) == times):
             self.fault("an entry that came twice with one id is recalled twice", REPEAT)
+
+    def test_a_turn_of_any_messages_is_taken(self) -> None:
+        session = self.started("sync_turn")
+        self.run.need("sync_turn", turn=turn_of(TORTOISE.said), session=session)
+        for what, messages in (("a tool call", messages_with_tool()), ("no messages", ())):
+            turn = dataclasses.replace(turn_of(BOATHOUSE.said), messages=messages)
+            outcome = self.run.ask("sync_turn", turn=turn, session=session)
+            if outcome.status == "failed":
+                self.fault(
+                    f"sync_turn fails for a turn with {what}: {outcome.error}",
+                    "go by turn.user and turn.assistant; turn.messages may be of any roles, and none",
+                )
 
     def test_a_delegation_is_taken(self) -> None:
         session = self.started("on_delegation")
@@ -173,6 +203,27 @@ class Writes(Suite):
 
     def _remove(self, session: Session) -> None:
         self.run.write(session, action="remove", old_text="tortoise is called", previous=TORTOISE.said)
+
+    def _change_unknown(self, session: Session, target: str = "memory") -> None:
+        unknown = "An entry from before the provider was enabled."
+        for action, content in (("replace", TORTOISE.said), ("remove", "")):
+            which = {"action": action, "target": target, "old_text": unknown[:20], "previous": unknown}
+            self.run.write(session, content=content, **which)
+
+    def _suppressing(self) -> tuple[Session, str]:
+        session = self.started("on_memory_write", "prefetch")
+        targets = [t for t in ("memory", "user") if self.run.manager.suppresses_local_writes(t)]
+        if not targets:
+            self.not_claimed("local writes are not suppressed")
+        if not self.learned(TORTOISE, session, "on_memory_write"):
+            self.not_run("entries are not recalled at all")
+        return session, targets[0]
+
+    def _kept_instead(self, session: Session, target: str) -> bool:
+        """Give it an entry that it keeps in place of the file, and say whether it is recalled."""
+        self.run.write(session, target=target, content=BOATHOUSE.said, performed=False)
+        self.need_delivered()
+        return self.eventually(lambda: self.run.recalled(BOATHOUSE, session) > 0)
 
     def _delivered(self, action: str) -> None:
         trouble = self.run.delivered()
