@@ -38,7 +38,7 @@ class MemoryProvider:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for attribute, value in vars(cls).items():
+        for attribute, value in [member for owner in cls.__mro__ for member in vars(owner).items()]:
             if attribute in HOOK_NAMES and inspect.isfunction(value) and not hasattr(value, _MARK):
                 hookimpl(value)
 

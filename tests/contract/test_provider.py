@@ -68,6 +68,21 @@ def test_an_override_in_a_subclass_of_a_provider_counts() -> None:
     assert len(manager.hook.shutdown.get_hookimpls()) == len(manager.hook.prefetch.get_hookimpls()) == 1
 
 
+def test_a_hook_may_come_from_a_mixin() -> None:
+    class Recalling:
+        def prefetch(self, query: Query) -> str:
+            return query.text
+
+    class Mixed(Recalling, MemoryProvider):
+        name = "mixed"
+
+    assert contract_faults(Mixed()) == []
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(ProviderHooks)
+    manager.register(Mixed())
+    assert len(manager.hook.prefetch.get_hookimpls()) == 1
+
+
 def keyword_only(self: Any, *, query: Query) -> None: ...
 def with_default(self: Any, query: Query, session: object = None) -> None: ...
 def with_rest(self: Any, **kwargs: Any) -> None: ...
