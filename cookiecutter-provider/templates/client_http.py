@@ -26,14 +26,14 @@ class Client:
 
     def put(self, note: Note) -> None:
         """Store a note, in place of the one with its key."""
-        body = {"scope": note.scope, "text": note.text, "at": note.at}
+        body = {"owner": note.owner, "text": note.text, "at": note.at}
         self._api.put(f"/v1/notes/{quote(note.key, safe='')}", body)
 
-    def search(self, question: str, scope: str | None, limit: int) -> list[Note]:
-        """Notes that fit the question, best first; None as `scope` means everybody's."""
+    def search(self, question: str, owner: str | None, limit: int) -> list[Note]:
+        """Notes that fit the question, best first; None as `owner` means everybody's."""
         params: dict[str, str | int] = {"question": question, "limit": limit}
-        if scope is not None:
-            params["scope"] = scope
+        if owner is not None:
+            params["owner"] = owner
         found = self._api.post("/v1/search", params)
         return [Note(**note) for note in found["notes"]]
 

@@ -27,28 +27,28 @@ class Client:
         with self._db.transaction() as connection:
             _delete(connection, note.key)
             cursor = connection.execute(
-                "INSERT INTO notes (key, scope, text, at) VALUES (?, ?, ?, ?)",
-                (note.key, note.scope, note.text, note.at),
+                "INSERT INTO notes (key, owner, text, at) VALUES (?, ?, ?, ?)",
+                (note.key, note.owner, note.text, note.at),
             )
             connection.execute(
                 "INSERT INTO tokens (rowid, text) VALUES (?, ?)",
                 (cursor.lastrowid, " ".join(_tokens(note.text))),
             )
 
-    def search(self, question: str, scope: str | None, limit: int) -> list[Note]:
-        """Notes that share a word with the question, best first; None as `scope` means everybody's."""
+    def search(self, question: str, owner: str | None, limit: int) -> list[Note]:
+        """Notes that share a word with the question, best first; None as `owner` means everybody's."""
         asked = [form for term in analyse(question).terms for form in (term.text, *term.forms)]
         if not asked:
             return []
         rows = self._db.execute(
             """
-            SELECT key, scope, notes.text AS text, at, -bm25(tokens) AS score
+            SELECT key, owner, notes.text AS text, at, -bm25(tokens) AS score
             FROM tokens JOIN notes ON notes.id = tokens.rowid
-            WHERE tokens MATCH ? AND (? IS NULL OR scope = ?)
+            WHERE tokens MATCH ? AND (? IS NULL OR owner = ?)
             ORDER BY score DESC, at DESC
             LIMIT ?
             """,
-            (" OR ".join(map(_quoted, asked)), scope, scope, limit),
+            (" OR ".join(map(_quoted, asked)), owner, owner, limit),
         )
         return [Note(**dict(row)) for row in rows]
 
@@ -68,7 +68,7 @@ def _create_notes(connection: sqlite3.Connection) -> None:
         CREATE TABLE notes (
             id INTEGER PRIMARY KEY,
             key TEXT NOT NULL UNIQUE,
-            scope TEXT NOT NULL,
+            owner TEXT NOT NULL,
             text TEXT NOT NULL,
             at REAL NOT NULL
         ) STRICT

@@ -37,12 +37,12 @@ class Client:
     def put(self, note: Note) -> None:
         """Store a note, in place of the one with its key."""
         with self._mapped():
-            self._service.save(note.key, text=note.text, owner=note.scope, at=note.at)
+            self._service.save(note.key, text=note.text, owner=note.owner, at=note.at)
 
-    def search(self, question: str, scope: str | None, limit: int) -> list[Note]:
-        """Notes that fit the question, best first; None as `scope` means everybody's."""
+    def search(self, question: str, owner: str | None, limit: int) -> list[Note]:
+        """Notes that fit the question, best first; None as `owner` means everybody's."""
         with self._mapped():
-            found = self._service.find(question, owner=scope, limit=limit)
+            found = self._service.find(question, owner=owner, limit=limit)
         return [Note(page.id, page.owner, page.text, page.at, page.score) for page in found]
 
     def forget(self, key: str) -> None:

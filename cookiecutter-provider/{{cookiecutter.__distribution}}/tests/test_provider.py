@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hermes_core import HermesHome, Memory, MemoryWrite, Query, Session{% if cookiecutter.kind != "local" %}, open_memory{% endif %}
+from hermes_core import HermesHome, Memory, Session{% if cookiecutter.kind != "local" %}, open_memory{% endif %}
 from hermes_core.cli import main
 {%- if cookiecutter.kind != "local" %}
 from hermes_core.kit import BackendAuthError, BackendRefused, BackendUnavailable
@@ -65,18 +65,12 @@ def test_the_check_of_a_provider_that_works_passes(home: HermesHome) -> None:
     assert [check.ok for check in checks] == [True]
 
 
-def test_an_entry_that_two_people_have_goes_for_the_one_who_removed_it(home: HermesHome) -> None:
-    provider = {{ cookiecutter.__class }}()
-    ada = Session("of-ada", platform="irc", user_id="ada", home=str(home.path))
-    bob = Session("of-bob", platform="irc", user_id="bob", home=str(home.path))
-    provider.initialize(ada)
-    provider.on_memory_write(MemoryWrite("w1", "add", "user", KEY_HANGS), ada)
-    provider.on_memory_write(MemoryWrite("w2", "add", "user", KEY_HANGS), bob)
-    provider.on_memory_write(MemoryWrite("w3", "remove", "user", previous=KEY_HANGS), bob)
-    question = Query("Where does the boathouse key hang?")
-    found = [KEY_HANGS in provider.prefetch(question, session).render() for session in (ada, bob)]
-    provider.shutdown()
-    assert found == [True, False]
+def test_what_a_person_says_in_one_chat_is_recalled_in_another(memory: Memory) -> None:
+    said = memory.start_session(platform="irc", user_id="ada", chat_id="tea")
+    memory.end_turn(said, KEY_HANGS, "Noted.")
+    assert memory.flush()
+    asks = memory.start_session(platform="irc", user_id="ada", chat_id="boats")
+    assert KEY_HANGS in memory.begin_turn("Where does the boathouse key hang?", asks).context
 
 
 def test_a_note_is_found_by_its_words_replaced_by_its_key_and_forgotten(client: Client) -> None:

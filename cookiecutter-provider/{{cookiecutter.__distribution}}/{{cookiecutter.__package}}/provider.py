@@ -32,6 +32,8 @@ from hermes_core.kit import (
     fold_space,
     is_trivial,
     key_of,
+    person_name,
+    profile_name,
     storable,
     tool,
     utc_time,
@@ -81,9 +83,9 @@ class {{ cookiecutter.__class }}(BackendProvider[Client]):
     def check(self, session: Session) -> Sequence[Check]:
         """Write a note, find it, forget it."""
         word = f"check{uuid.uuid4().hex}"
-        self.client.put(Note(word, session.scope, f"{word} is what the self-test wrote.", time.time()))
+        self.client.put(Note(word, _owner(session), f"{word} is what the self-test wrote.", time.time()))
         try:
-            found = [note.key for note in self.client.search(word, session.scope, 1)]
+            found = [note.key for note in self.client.search(word, _owner(session), 1)]
         finally:
             self.client.forget(word)
         return [Check("write, recall, forget", found == [word], self.client.place)]
@@ -98,14 +100,14 @@ class {{ cookiecutter.__class }}(BackendProvider[Client]):
         """Notes that fit the message, best first, within its budget; none for small talk."""
         if is_trivial(query.text):
             return Recall()
-        found = self.client.search(clip(storable(query.text), LONGEST), session.scope, RECALLED)
+        found = self.client.search(clip(storable(query.text), LONGEST), _owner(session), RECALLED)
         items = (RecallItem(note.text, note.score, note.key, when=utc_time(note.at)[:10]) for note in found)
         return fitting(items, query.budget)
 
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Keep what the person said. The turn's id is the key, so that a repeat changes nothing."""
         if not is_trivial(turn.user):
-            self.client.put(Note(turn.id, session.scope, _short(turn.user), turn.at))
+            self.client.put(Note(turn.id, _owner(session), _short(turn.user), turn.at))
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Mirror MEMORY.md and USER.md, a note for each entry."""
@@ -113,7 +115,7 @@ class {{ cookiecutter.__class }}(BackendProvider[Client]):
             self.client.forget(_entry_key(session, write.target, write.previous))
         if write.content:
             key, text = _entry_key(session, write.target, write.content), _short(write.content)
-            self.client.put(Note(key, session.scope, text, time.time()))
+            self.client.put(Note(key, _owner(session), text, time.time()))
 
     def on_session_switch(self, switch: SessionSwitch) -> None:
         """Forget the turns that the person took back."""
@@ -128,7 +130,7 @@ class {{ cookiecutter.__class }}(BackendProvider[Client]):
     ) -> dict[str, Any]:
         """Keep a fact for later conversations."""
         text = _short(fact)
-        self.client.put(Note(key_of(session.scope, text), session.scope, text, time.time()))
+        self.client.put(Note(key_of(_owner(session), text), _owner(session), text, time.time()))
         return {"remembered": text}
 
     @tool("{{ cookiecutter.__prefix }}_search")
@@ -136,13 +138,18 @@ class {{ cookiecutter.__class }}(BackendProvider[Client]):
         self, query: str, session: Session, limit: Annotated[int, Range(1, 50)] = 10
     ) -> dict[str, Any]:
         """Look for what was said or kept in earlier conversations."""
-        found = self.client.search(clip(query, LONGEST), session.scope, limit)
+        found = self.client.search(clip(query, LONGEST), _owner(session), limit)
         return {"results": [{"text": note.text, "when": utc_time(note.at)[:10]} for note in found]}
+
+
+def _owner(session: Session) -> str:
+    """Whose memory it is: one person in all their chats, for each profile."""
+    return person_name(session) or profile_name(session.identity)
 
 
 def _entry_key(session: Session, target: str, text: str) -> str:
     """Of an entry: two people, or two profiles, may have the same."""
-    return key_of(session.identity, session.owner, target, text)
+    return key_of(_owner(session), target, text)
 
 
 def _short(text: str) -> str:
