@@ -22,7 +22,7 @@ from hermes_core import (
     open_memory,
 )
 from hermes_core.config import set_value
-from hermes_core.errors import BackendUnavailable, SessionError, StorageError
+from hermes_core.errors import BackendRefused, BackendUnavailable, SessionError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
 from hermes_core.testing.fakes import RecordingProvider
@@ -484,6 +484,29 @@ def test_nothing_is_recalled_twice_nor_what_is_in_context(hermes_home: HermesHom
         0,
     ]
     assert report == ["Prefers tea", "Biscuit is  a beagle", "Has a boat", "noted", "Lives in Rome"]
+
+
+@pytest.mark.parametrize("answer", [BackendRefused("404 from /v2/search"), ["no recall"]])
+def test_a_recall_that_is_refused_is_a_problem_until_one_goes_well(
+    hermes_home: HermesHome, answer: Any
+) -> None:
+    class Refusing(MemoryProvider):
+        name = "refusing"
+
+        def prefetch(self, query: Query) -> Any:
+            if "well" in query.text:
+                return "All is well."
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    with open_memory(hermes_home, provider=Refusing()) as memory:
+        session = memory.start_session()
+        (problem,) = memory.begin_turn("Where is the key?", session).problems
+        assert "memory provider 'refusing' is degraded: its last recall failed: prefetch: " in problem
+        assert memory.recall("Where is the key?").problems == (problem,)
+        assert memory.begin_turn("Is all well?", session).context
+        assert memory.problems() == []
 
 
 def test_messages_of_a_chat_api_reach_the_provider_as_text(hermes_home: HermesHome) -> None:

@@ -127,6 +127,7 @@ class Vitals:
         self.breakers: dict[Kind, Breaker] = {"read": Breaker(terms.clock), "write": Breaker(terms.clock)}
         self.last_error = ""
         self._recall_failed_at: float | None = None
+        self._recall_refused = False
         self._terms = terms
         self._lock = threading.Lock()
         self._tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
@@ -155,6 +156,15 @@ class Vitals:
     @property
     def suspect(self) -> bool:
         """Whether the last recall failed a short while ago, so that no turn should wait for the next."""
+        return not self._recall_refused and self._recall_failed_lately
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the backend is there and the last recall failed all the same: a wrong address, a wrong type."""
+        return self._recall_refused and self._recall_failed_lately
+
+    @property
+    def _recall_failed_lately(self) -> bool:
         failed_at = self._recall_failed_at
         return failed_at is not None and self._terms.clock() - failed_at < STALE
 
@@ -204,9 +214,9 @@ class Vitals:
         self._terms.emit("provider.call", data)
 
     def _suspect(self, outcome: Outcome, well: bool) -> None:
-        if outcome.counts:
-            self._recall_failed_at = self._terms.clock()
-        elif well or outcome.status == "failed":
+        if outcome.counts or outcome.status == "failed":
+            self._recall_failed_at, self._recall_refused = self._terms.clock(), not outcome.counts
+        elif well:
             self._recall_failed_at = None
 
     def _judge(self, hook: str, outcome: Outcome, breaker: Breaker, well: bool) -> None:

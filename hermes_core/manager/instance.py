@@ -382,6 +382,8 @@ class Instance:
         if self.vitals.suspect:
             last = self.vitals.last_error
             return "degraded", f"no turn waits for its recall, because the last one failed: {last}"
+        if self.vitals.refuses:
+            return "degraded", f"its last recall failed: {self.vitals.last_error}"
         return "active", ""
 
     def _construct(self) -> object:
