@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,10 @@ class Configuration(Suite):
             for arguments in (sample(schema["parameters"]), {}):
                 made = type(call)(schema["name"], arguments)
                 yield f"an answer of {schema['name']}", run.manager.handle_tool_call(made, session)
+        with self.outage() or nullcontext():
+            for hook in filter(run.claims, ("sync_turn", "prefetch", "handle_tool_call")):
+                outcome = run.ask(hook, **arguments_of(hook, run, session))
+                yield f"what {hook} says in an outage", f"{outcome.error}{outcome.value}"
 
     def _files(self) -> Iterator[tuple[str, str]]:
         for folder in (self.home.path, self.person, self.folder):
