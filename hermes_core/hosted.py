@@ -119,8 +119,8 @@ class HostedProvider:
         return self._reason
 
     def get_config_schema(self) -> list[dict[str, Any]]:
-        """Its settings, in the host's form."""
-        return [_described(field) for field in self._load().settings]
+        """The settings that a setup asks for, in the host's form."""
+        return [_described(field) for field in self._load().settings if not field.advanced]
 
     def save_config(self, values: Mapping[str, Any], hermes_home: str) -> None:
         """Keep settings that are no secrets, in `$HERMES_HOME/<name>.json`. Raises `ConfigError` for a wrong value."""
@@ -360,7 +360,7 @@ def _described(field: Field) -> dict[str, Any]:
         "choices": list(field.choices),
         "minimum": field.minimum,
         "maximum": field.maximum,
-        "env_var": field.env,
+        "env_var": field.env if field.secret else "",  # the host calls it missing where it is not set
         "url": field.url,
         "when": dict(field.when),
     }

@@ -24,11 +24,12 @@ class Diary(RecordingProvider):
     name = "diary"
     settings = (
         Field("bank", default="main", identity=True, help="Whose diary"),
-        Field("limit", int, 0, minimum=0, maximum=9),
+        Field("limit", int, 0, minimum=0, maximum=9, env="DIARY_LIMIT"),
         Field("loud", bool, False),
         Field("key", env="DIARY_KEY", secret=True, required=True, url="https://diary.example"),
         Field("names", dict),
         Field("pages", list),
+        Field("ink", advanced=True),
     )
 
     def __init__(self):
