@@ -230,12 +230,12 @@ def _folders(home: HermesHome) -> Iterator[Found]:
 
 def _from_folder(folder: Path, source: str) -> Iterator[Found]:
     text = _read(folder / "__init__.py")
-    if source == FOLDERS[0] and not _REGISTERS.search(text):
+    native = _NATIVE.search(text) is not None
+    if source == FOLDERS[0] and not (native or _REGISTERS.search(text)):
         return
     manifest = _manifest(folder)
     if manifest.get(EXPORTED):
         return
-    native = _NATIVE.search(text) is not None
     yield Found(
         name=folder.name,
         kind="native" if native else "hermes_agent",

@@ -49,6 +49,14 @@ def test_a_folder_that_imports_this_package_is_native(site: Site) -> None:
     assert found.kind == "native"
 
 
+def test_a_folder_on_a_base_class_of_the_kit_is_found(site: Site) -> None:
+    site.plugin(
+        "notes", "from hermes_core.kit import BackendProvider\nclass Notes(BackendProvider): name = 'notes'\n"
+    )
+    (found,) = discover(site.home, [])
+    assert (found.name, found.kind) == ("notes", "native")
+
+
 def test_a_symlink_to_a_package_is_a_plugin_folder(site: Site, tmp_path: Path) -> None:
     package = tmp_path / "elsewhere"
     package.mkdir()
