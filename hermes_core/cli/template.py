@@ -46,7 +46,7 @@ def new(
     answers = {"name": name or "my-notes", "kind": kind or "local", "license": license_name or "MIT"}
     made = make(directory, answers)
     click.echo(f"made {made}")
-    click.echo(f'next: pip install -e "{made}[test]", then python -m pytest {made}')
+    click.echo(f'next: pip install -e "{made}[test]", then python -m pytest "{made}"')
 
 
 def template_folder() -> Path:
