@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import threading
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import pluggy
@@ -85,11 +86,29 @@ class Registry:
         }
 
 
+_TARGETS = frozenset({"memory", "user"})
+_CAPABILITIES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "tool_names": (lambda v: v is None or isinstance(v, Set | list | tuple), "a frozenset of names, or None"),
+    "tool_aliases": (lambda v: isinstance(v, Mapping), "{older name: name of the tool}"),
+    "suppresses_local_writes": (
+        lambda v: isinstance(v, bool) or (isinstance(v, Mapping) and v.keys() <= _TARGETS),
+        "True, False or {'memory': bool, 'user': bool}",
+    ),
+    "serial": (lambda v: isinstance(v, bool), "True or False"),
+    "scope": (lambda v: v in ("process", "session"), "'process' or 'session'"),
+}
+"""What each capability may be, and how to say so: one of another kind would be taken for something else, silently."""
+
+
 def capabilities_of(provider: object) -> Capabilities:
-    """What the provider declares; a plain object declares nothing. Raises `ProviderInvalid` for another type."""
+    """What the provider declares; a plain object declares nothing. Raises `ProviderInvalid` for what is none."""
     found: Any = getattr(provider, "capabilities", None)
     if found is None:
         return Capabilities()
     if not isinstance(found, Capabilities):
         raise ProviderInvalid(f"capabilities is a {type(found).__name__}", "set it to Capabilities(...)")
+    for name, (fits, wanted) in _CAPABILITIES.items():
+        value = getattr(found, name)
+        if not fits(value):
+            raise ProviderInvalid(f"{name} of its capabilities is {value!r}", f"set it to {wanted}")
     return found

@@ -17,6 +17,7 @@ import pytest
 from hermes_core.contract.hooks import hookimpl
 from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import (
+    Capabilities,
     Delegation,
     MemoryWrite,
     Message,
@@ -219,6 +220,26 @@ def test_capabilities_of_a_wrong_type_are_refused(open_manager: OpenManager) -> 
         capabilities = "serial"  # type: ignore[assignment]
 
     assert "set it to Capabilities" in only(open_manager(Wrong())).reason
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"scope": "Session"}, "scope of its capabilities is 'Session'; set it to 'process' or 'session'"),
+        ({"serial": "no"}, "serial of its capabilities is 'no'"),
+        ({"tool_names": "diary_find"}, "tool_names of its capabilities is 'diary_find'"),
+        ({"tool_aliases": ["find"]}, "tool_aliases of its capabilities is ['find']"),
+        ({"suppresses_local_writes": "user"}, "suppresses_local_writes of its capabilities is 'user'"),
+        ({"suppresses_local_writes": {"users": True}}, "is {'users': True}; set it to True, False or"),
+    ],
+)
+def test_a_capability_that_is_none_is_refused(
+    open_manager: OpenManager, given: dict[str, Any], told: str
+) -> None:
+    class Wrong(RecordingProvider):
+        capabilities = Capabilities(**given)
+
+    assert told in only(open_manager(Wrong())).reason
 
 
 def test_schemas_that_fail_cost_the_tools_not_the_provider(open_manager: OpenManager) -> None:
