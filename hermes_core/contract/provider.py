@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from hermes_core.contract.hooks import HOOK_NAMES, PROJECT, ProviderHooks, hookimpl
@@ -12,6 +12,30 @@ from hermes_core.contract.values import CONTRACT_VERSION, Capabilities, Field
 from hermes_core.errors import ProviderInvalid
 
 _MARK = f"{PROJECT}_impl"
+
+
+def _is_number(value: object) -> bool:
+    return value is None or isinstance(value, int | float)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+_OF_FIELD: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "name": (lambda value: isinstance(value, str), "a str"),
+    "type": (
+        lambda value: value in (str, int, float, bool, dict, list),
+        "str, int, float, bool, dict or list",
+    ),
+    "env": (lambda value: isinstance(value, str), "a str"),
+    "minimum": (_is_number, "a number"),
+    "maximum": (_is_number, "a number"),
+    "choices": (_is_list, "a tuple of str"),
+    "aliases": (_is_list, "a tuple of str"),
+    "when": (lambda value: isinstance(value, Mapping), "{another setting: value}"),
+}
+"""What a part of a `Field` must be, lest status, doctor and setup fail where they read it."""
 
 
 class MemoryProvider:
@@ -100,6 +124,12 @@ def _settings_faults(provider: object) -> Iterator[str]:
         wrong = [f"is a {type(settings).__name__}"]
     if wrong:
         yield f"settings {wrong[0]}: write a tuple of Field(...)"
+        return
+    for field in settings:
+        for part, (fits, wanted) in _OF_FIELD.items():
+            value = getattr(field, part)
+            if not fits(value):
+                yield f"{part} of setting {field.name!r} is {value!r}: write {wanted}"
 
 
 def _members(provider: object) -> Iterator[tuple[str, Any]]:

@@ -75,7 +75,7 @@ def setting_lines(fields: Sequence[Field], home: HermesHome, name: str) -> tuple
 def _is_worth_a_line(field: Field, settings: Settings) -> bool:
     if settings.source(field.name) != "default" or field in settings.missing:
         return True
-    return not field.advanced and all(getattr(settings, name) == value for name, value in field.when.items())
+    return not field.advanced and settings.asks(field)
 
 
 def _line(field: Field, settings: Settings, credentials: Credentials, missing: set[str]) -> SettingLine:

@@ -91,7 +91,7 @@ class Settings:
     @property
     def missing(self) -> tuple[Field, ...]:
         """Required fields that have no value, among those that the other settings make necessary."""
-        return tuple(f for f in self._fields if f.required and self._asked(f) and self._empty(f))
+        return tuple(f for f in self._fields if f.required and self.asks(f) and self._empty(f))
 
     @property
     def availability(self) -> Availability:
@@ -102,7 +102,8 @@ class Settings:
         where = f"set {field.env} in the environment or .env" if field.env else f"set it in {self._name}.json"
         return Availability.no(f"{field.name!r} is not set", f"{where} ({field.url})" if field.url else where)
 
-    def _asked(self, field: Field) -> bool:
+    def asks(self, field: Field) -> bool:
+        """Whether the other settings leave this one something to say (`Field.when`)."""
         return all(self._values.get(name) == value for name, value in field.when.items())
 
     def _empty(self, field: Field) -> bool:

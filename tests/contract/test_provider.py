@@ -8,7 +8,7 @@ import pytest
 
 from hermes_core.contract.hooks import PROJECT, ProviderHooks, hookimpl
 from hermes_core.contract.provider import MemoryProvider, contract_faults, validate_provider
-from hermes_core.contract.values import CONTRACT_VERSION, Query, Recall, Session
+from hermes_core.contract.values import CONTRACT_VERSION, Field, Query, Recall, Session
 from hermes_core.errors import ProviderInvalid
 
 
@@ -112,6 +112,26 @@ def of_hermes_agent(self: Any, user_content: str, assistant_content: str) -> Non
         (provider(prefetch=staticmethod(lambda query: None)), "prefetch is a staticmethod, not a method"),
         (provider(settings={"url": "http://x"}), "settings is a dict: write a tuple of Field(...)"),
         (provider(settings=[("url", str)]), "settings holds a tuple: write a tuple of Field(...)"),
+        *(
+            (provider(settings=(field,)), f"{fault}")
+            for field, fault in (
+                (Field(3), "name of setting 3 is 3: write a str"),  # type: ignore[arg-type]
+                (
+                    Field("wait", "float"),
+                    "type of setting 'wait' is 'float': write str, int, float, bool, dict or list",
+                ),  # type: ignore[arg-type]
+                (Field("wait", list[str]), "type of setting 'wait' is list[str]"),
+                (Field("wait", str | None), "type of setting 'wait' is str | None"),  # type: ignore[arg-type]
+                (Field("wait", float, minimum="1"), "minimum of setting 'wait' is '1': write a number"),  # type: ignore[arg-type]
+                (Field("key", env=["A", "B"]), "env of setting 'key' is ['A', 'B']: write a str"),  # type: ignore[arg-type]
+                (Field("kind", choices="abc"), "choices of setting 'kind' is 'abc': write a tuple of str"),
+                (Field("kind", aliases="old"), "aliases of setting 'kind' is 'old': write a tuple of str"),
+                (
+                    Field("kind", when="mode"),
+                    "when of setting 'kind' is 'mode': write {another setting: value}",
+                ),  # type: ignore[arg-type]
+            )
+        ),
         (provider(sync_turns=takes_turn), "sync_turns() is no hook: did you mean sync_turn()?"),
         (provider(on_sesion_end=takes_turn), "did you mean on_session_end()?"),
         (

@@ -251,6 +251,13 @@ def test_settings_that_do_not_count_are_left_out_unless_somebody_set_them(lockbo
     assert shown == ["mode", "server", "depth", "account"]
 
 
+def test_a_setting_that_depends_on_one_that_is_not_declared_is_not_shown(lockbox: HermesHome) -> None:
+    from hermes_core import Field
+
+    fields = [Field("server", default="http://x", when={"mode": "remote"}), Field("depth", int, 3)]
+    assert [line.name for line in setting_lines(fields, lockbox, "lockbox")] == ["depth"]
+
+
 def test_a_key_inside_a_table_of_settings_is_not_shown(lockbox: HermesHome) -> None:
     from hermes_core import Field
 
