@@ -79,7 +79,7 @@ def _is_worth_a_line(field: Field, settings: Settings) -> bool:
 
 
 def _line(field: Field, settings: Settings, credentials: Credentials, missing: set[str]) -> SettingLine:
-    value = getattr(settings, field.name)
+    value = settings[field.name]
     source: Origin = ""
     if value not in (None, ""):
         source = _origin(field, settings, credentials)

@@ -42,7 +42,7 @@ _NOUNS: dict[Any, str] = {
 
 
 class Settings:
-    """The values of a provider's fields, read as attributes. Frozen; secrets do not show in its `repr`."""
+    """The values of a provider's fields, read as attributes, or by name in brackets. Frozen; secrets do not show in its `repr`."""
 
     def __init__(
         self,
@@ -63,6 +63,10 @@ class Settings:
         if name in values:
             return values[name]
         raise AttributeError(f"{self.__dict__.get('_name', '')!r} declares no setting {name!r}")
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of a setting, also of one that is called as something else is here."""
+        return self._values[name]
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{field.name}={self._shown(field)}" for field in self._fields)

@@ -150,7 +150,7 @@ def _sound_value(home: HermesHome, name: str, field: Field) -> Any:
 
 def _known(found: Settings, field: Field) -> Any:
     waits = field.default_from is not None and found.source(field.name) == "default"
-    return None if waits else getattr(found, field.name)
+    return None if waits else found[field.name]
 
 
 def _choosable(entry: ProviderEntry) -> bool:

@@ -119,4 +119,4 @@ def _on_disk(home: HermesHome, name: str, answers: Answers) -> dict[str, Any]:
         found = load_settings(fields, home.path, name, {}, get_secret=lambda _: None)
     except ConfigError:
         return {}
-    return {field.name: getattr(found, field.name) for field in fields if found.source(field.name) == "file"}
+    return {field.name: found[field.name] for field in fields if found.source(field.name) == "file"}

@@ -38,6 +38,13 @@ def test_without_a_file_every_setting_is_its_default(tmp_path: Path) -> None:
     assert settings.source("limit") == "default"
 
 
+def test_a_setting_may_be_called_as_what_settings_have(tmp_path: Path) -> None:
+    fields = (Field("source", default="wiki"), Field("missing", int, 3))
+    settings = load_settings(fields, tmp_path, "notes", environ={})
+    assert (settings["source"], settings["missing"]) == ("wiki", 3)
+    assert settings.source("source") == "default"
+
+
 def test_environment_comes_before_the_file_and_the_file_before_the_default(tmp_path: Path) -> None:
     write(tmp_path, {"url": "https://file.test", "limit": 20})
     from_file = load(tmp_path)
