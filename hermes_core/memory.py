@@ -115,7 +115,7 @@ class Memory:
             journal_mode=config.sessions.journal_mode,
             semantic=config.recall.semantic == "auto" and config.sessions.search_enabled,
         )
-        observers, self._observer_problems = load_observers(self._control())
+        observers, self._observer_problems = load_observers(self._control(), vet=MemoryManager.vet_observer)
         self.manager = MemoryManager(
             home,
             deadlines={"prefetch": config.recall.deadline, **(deadlines or {})},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from hermes_core.loader.discover import installed_entry_points
@@ -19,12 +19,14 @@ GROUP = "hermes_core.observers"
 
 
 def load_observers(
-    control: LoadControl | None = None, entry_points: Iterable[importlib.metadata.EntryPoint] | None = None
+    control: LoadControl | None = None,
+    entry_points: Iterable[importlib.metadata.EntryPoint] | None = None,
+    vet: Callable[[object], None] = lambda _: None,
 ) -> tuple[list[object], list[str]]:
     """The observers that are installed, and a sentence for each that does not load.
 
-    An entry point names an object with hooks marked `@hookimpl`, or a class without arguments. The block and allow
-    lists of providers hold for observers too.
+    An entry point names an object with hooks marked `@hookimpl`, or a class without arguments. `vet` raises for one
+    that is no observer. The block and allow lists of providers hold for observers too.
     """
     rules = control or LoadControl()
     points = installed_entry_points({GROUP}) if entry_points is None else entry_points
@@ -34,7 +36,7 @@ def load_observers(
         distribution = normalised(point.dist.name) if point.dist else ""
         if rules.refuses(point.name, distribution):
             continue
-        made = bounded(f"observer {point.name}: {point.value}", partial(_made, point), LOAD_DEADLINE)
+        made = bounded(f"observer {point.name}: {point.value}", partial(_made, point, vet), LOAD_DEADLINE)
         if isinstance(made, Failure | Unfinished):
             why = (
                 f"loading it has not ended after {made.seconds:.0f} s"
@@ -43,11 +45,13 @@ def load_observers(
             )
             problems.append(f"observer {point.name!r} is not active: {why}")
             log.warning("%s", problems[-1])
-        else:
+        elif not any(made is other for other in loaded):
             loaded.append(made)
     return loaded, problems
 
 
-def _made(point: importlib.metadata.EntryPoint) -> object:
+def _made(point: importlib.metadata.EntryPoint, vet: Callable[[object], None]) -> object:
     value = point.load()
-    return value() if isinstance(value, type) else value
+    made = value() if isinstance(value, type) else value
+    vet(made)
+    return made

@@ -250,6 +250,11 @@ class MemoryManager:
             "on_delegation", session, lambda: pack("on_delegation", delegation, session, self._redact)
         )
 
+    @staticmethod
+    def vet_observer(observer: object) -> None:
+        """Raise `ProviderInvalid` for what can be none of the `observers` of a manager."""
+        Registry().enter_observer(observer)
+
     def filter_write(self, write: MemoryWrite, session: Session) -> MemoryWrite | Refused:
         """What the observers make of a change of curated memory, before it happens."""
         return self._observers.filter_write(write, session)

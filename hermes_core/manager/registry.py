@@ -60,9 +60,8 @@ class Registry:
                 unknown = self._unknown(plugin)
                 if self._plugins.is_registered(plugin):
                     self._plugins.unregister(plugin)
-                raise ProviderInvalid(
-                    f"{type(plugin).__name__!r} breaks the contract: {unknown or exc}"
-                ) from exc
+                told = unknown or " ".join(str(exc).split())
+                raise ProviderInvalid(f"{type(plugin).__name__!r} breaks the contract: {told}") from exc
             except ValueError as exc:
                 raise ProviderInvalid(f"{type(plugin).__name__!r} was added twice", "add it once") from exc
             return self._hooks_of(plugin)

@@ -10,6 +10,7 @@ import pytest
 
 from hermes_core.loader.entry import LoadControl
 from hermes_core.loader.observers import GROUP, load_observers
+from hermes_core.manager.manager import MemoryManager
 
 MODULE = """
 from hermes_core import hookimpl
@@ -20,6 +21,20 @@ class Audit:
         pass
 
 ready = Audit()
+
+class Unmarked:
+    def on_event(self, event):
+        pass
+
+class Misspelt:
+    @hookimpl
+    def on_events(self, event):
+        pass
+
+class Greedy:
+    @hookimpl
+    def filter_write(self, write, extra):
+        return write
 """
 
 
@@ -48,6 +63,23 @@ def test_one_that_fails_is_named_with_its_reason_and_hides_no_other() -> None:
 
     assert len(loaded) == 1
     assert problems == ["observer 'o0' is not active: RuntimeError: no licence"]
+
+
+def test_one_that_is_no_observer_is_named_with_its_reason_and_hides_no_other() -> None:
+    given = points("audit_trail:Unmarked", "audit_trail:Misspelt", "audit_trail:Greedy", "audit_trail:ready")
+    loaded, problems = load_observers(entry_points=given, vet=MemoryManager.vet_observer)
+
+    assert len(loaded) == 1
+    for problem, reason in zip(
+        problems, ("has no hook; mark one of", "did you mean on_event()?", "{'extra'}"), strict=True
+    ):
+        assert reason in problem
+
+
+def test_one_that_two_packages_name_is_one() -> None:
+    loaded, problems = load_observers(entry_points=points("audit_trail:ready", "audit_trail:ready"))
+
+    assert (len(loaded), problems) == (1, [])
 
 
 def test_the_block_list_holds_for_observers_too() -> None:
