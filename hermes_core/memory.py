@@ -270,7 +270,7 @@ class Memory:
         recall = told.without_repeats(recall)
         past = Recall(self._read("past sessions", lambda: self._past(query, session, told), ())).render()
         contexts = (*recall.contexts, *([(SESSIONS_LABEL, past)] if past else []))
-        return TurnRecall(recall, contexts, tuple(self.problems(session)))
+        return TurnRecall(recall, contexts, (*self.problems(session), *told.left_out))
 
     def end_turn(
         self,
@@ -339,8 +339,8 @@ class Memory:
                 "past sessions", lambda: self._session_results(query, here, limit, told), []
             )
         tokens = sum(count_tokens(result.text) for result in results if result.injected)
-        elapsed = (time.perf_counter() - began) * 1000
-        return RecallReport(text, tuple(results), tokens, round(elapsed, 3), tuple(self.problems(here)))
+        elapsed = round((time.perf_counter() - began) * 1000, 3)
+        return RecallReport(text, tuple(results), tokens, elapsed, (*self.problems(here), *told.left_out))
 
     def providers(self) -> list[ProviderEntry]:
         """The catalog of what is installed, with this memory's own provider in the state that it is really in."""

@@ -40,15 +40,21 @@ class TurnRecall:
 
 
 class Told:
-    """What the model has before it already, so that recall says nothing a second time."""
+    """What the model has before it already, so that recall says nothing a second time.
+
+    `left_out` are the recalls that an observer kept back, a sentence each.
+    """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
+        self.left_out: list[str] = []
         self._texts = [_plain(text) for text in texts]
 
     def without_repeats(self, recall: RecallResult) -> RecallResult:
         """The recall of providers without the items that were told, in the prompt, in context or by one of them."""
         parts = []
         for part in recall.parts:
+            if part.reason and part.state == "active":
+                self.left_out.append(f"recall of {part.provider!r} was left out: {part.reason}")
             if part.recall.text.strip():
                 self._texts.append(_plain(part.recall.text))
                 parts.append(part)

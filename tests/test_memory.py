@@ -22,6 +22,7 @@ from hermes_core import (
     open_memory,
 )
 from hermes_core.config import set_value
+from hermes_core.contract.hooks import hookimpl
 from hermes_core.errors import BackendRefused, BackendUnavailable, SessionError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
@@ -507,6 +508,23 @@ def test_a_recall_that_is_refused_is_a_problem_until_one_goes_well(
         assert memory.recall("Where is the key?").problems == (problem,)
         assert memory.begin_turn("Is all well?", session).context
         assert memory.problems() == []
+
+
+def test_a_recall_that_an_observer_leaves_out_is_a_problem(
+    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Forgetful:
+        @hookimpl
+        def filter_recall(self, recall: Recall) -> Any:
+            """Returns nothing."""
+
+    monkeypatch.setattr("hermes_core.memory.load_observers", lambda *_, **__: ([Forgetful()], []))
+    with open_memory(hermes_home, provider=Elephant([Turn("t1", 1, "The pot is blue.", "ok")])) as memory:
+        recalled = memory.begin_turn("Which pot?", memory.start_session())
+        assert not recalled.context
+        (problem,) = recalled.problems
+        assert problem.startswith("recall of 'elephant' was left out: Forgetful: filter_recall failed: ")
+        assert memory.recall("Which pot?").problems == (problem,)
 
 
 def test_messages_of_a_chat_api_reach_the_provider_as_text(hermes_home: HermesHome) -> None:
