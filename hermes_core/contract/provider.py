@@ -145,6 +145,8 @@ def _members(provider: object) -> Iterator[tuple[str, Any]]:
 
 
 def _signature_faults(attribute: str, function: Callable[..., Any]) -> Iterator[str]:
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        yield f"{attribute}() yields, so that nothing of it runs: write return, or nothing"
     given = [*inspect.signature(getattr(ProviderHooks, attribute)).parameters][1:]
     unknown = []
     for position, parameter in enumerate(inspect.signature(function).parameters.values()):

@@ -87,6 +87,14 @@ def keyword_only(self: Any, *, query: Query) -> None: ...
 def with_default(self: Any, query: Query, session: object = None) -> None: ...
 def with_rest(self: Any, **kwargs: Any) -> None: ...
 def takes_turn(self: Any, turn: Any) -> None: ...
+def yields(self: Any, turn: Any) -> Any:
+    yield turn
+
+
+async def yields_at_times(self: Any, turn: Any) -> Any:
+    yield turn
+
+
 def of_hermes_agent(self: Any, user_content: str, assistant_content: str) -> None: ...
 
 
@@ -103,6 +111,11 @@ def of_hermes_agent(self: Any, user_content: str, assistant_content: str) -> Non
             provider(sync_turn=of_hermes_agent),
             "sync_turn() takes 'user_content', 'assistant_content': the host gives turn, session; name those",
         ),
+        (
+            provider(sync_turn=yields),
+            "sync_turn() yields, so that nothing of it runs: write return, or nothing",
+        ),
+        (provider(sync_turn=yields_at_times), "sync_turn() yields"),
         (provider(shutdown=takes_turn), "shutdown() takes 'turn': the host gives nothing"),
         (
             provider(prefetch=functools.cache(lambda self: None)),
