@@ -758,6 +758,24 @@ class OneNotebookForAll(Notebook):
             self.path = Path(session.home).with_name("home") / self.path.name
 
 
+@caught_by("test_two_processes_keep_what_the_other_stored")
+class HoldsACopy(Notebook):
+    """Reads its pages once, and writes them all."""
+
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        self.pages = super().notes()
+
+    def notes(self) -> list[list[str]]:
+        if self.down.is_set():
+            raise BackendUnavailable("the notebook is closed")
+        return list(self.pages)
+
+    def save(self, notes: list[list[str]]) -> None:
+        self.pages = notes
+        super().save(notes)
+
+
 @caught_by("test_recall_and_writes_go_on_at_once")
 class OneAtATime(Notebook):
     writing = False

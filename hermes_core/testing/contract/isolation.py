@@ -112,6 +112,27 @@ class Isolation(Suite):
                 "keep everything below session.home, and nothing in module or class variables",
             )
 
+    def test_two_processes_keep_what_the_other_stored(self) -> None:
+        session = self.started("sync_turn", "prefetch")
+        other = self.open()
+        if trouble := other.start(session):
+            self.not_claimed(f"two processes at once: {trouble}")
+        # Past the outbox, out of which either might deliver both.
+        self.run.need("sync_turn", turn=turn_of(TORTOISE.said), session=session)
+        if not self.eventually(lambda: self.run.recalled(TORTOISE, session) > 0):
+            self.not_claimed("turns are not recalled word for word")
+        other.need("sync_turn", turn=turn_of(BOATHOUSE.said), session=session)
+        third = self.open()
+        first = self.eventually(lambda: third.recalled(TORTOISE, session) > 0)
+        second = self.eventually(lambda: third.recalled(BOATHOUSE, session) > 0)
+        if not (first or second):
+            self.not_run("no other process finds anything")
+        if not (first and second):
+            self.fault(
+                "of two processes that store, the one loses what the other has stored",
+                "read what is there and write in one transaction (kit.Database), and hold no copy of it",
+            )
+
     def test_recall_and_writes_go_on_at_once(self) -> None:
         session = self.started("prefetch", "sync_turn")
         self.run.need("sync_turn", turn=turn_of(TORTOISE.said), session=session)
