@@ -116,17 +116,15 @@ def _identity_faults(provider: object) -> Iterator[str]:
 
 def _settings_faults(provider: object) -> Iterator[str]:
     settings = inspect.getattr_static(provider, "settings", ())
-    if not isinstance(provider, MemoryProvider) or isinstance(settings, property):
+    if isinstance(settings, property):
         return
-    if isinstance(settings, tuple | list):
-        wrong = [f"holds a {type(one).__name__}" for one in settings if not isinstance(one, Field)]
-    else:
-        wrong = [f"is a {type(settings).__name__}"]
-    if wrong:
-        yield f"settings {wrong[0]}: write a tuple of Field(...)"
-        return
-    for field in settings:
-        for part, (fits, wanted) in _OF_FIELD.items():
+    listed = settings if isinstance(settings, tuple | list) else None
+    wrong = [one for one in listed or () if not isinstance(one, Field)]
+    if isinstance(provider, MemoryProvider) and (listed is None or wrong):
+        kind = f"is a {type(settings).__name__}" if listed is None else f"holds a {type(wrong[0]).__name__}"
+        yield f"settings {kind}: write a tuple of Field(...)"
+    for field in listed or ():
+        for part, (fits, wanted) in _OF_FIELD.items() if isinstance(field, Field) else ():
             value = getattr(field, part)
             if not fits(value):
                 yield f"{part} of setting {field.name!r} is {value!r}: write {wanted}"

@@ -152,6 +152,10 @@ def of_hermes_agent(self: Any, user_content: str, assistant_content: str) -> Non
             "is marked as a hook and there is none of that name",
         ),
         (
+            type("Plain", (), {"name": "plain", "settings": (Field("wait", "float"), "no field")})(),  # type: ignore[arg-type]
+            "type of setting 'wait' is 'float'",
+        ),
+        (
             type("Bare", (), {"name": "bare", "sync_turn": lambda self, turn: None})(),
             "sync_turn() is not marked: write @hookimpl",
         ),
