@@ -45,6 +45,22 @@ def test_the_run_ends_with_a_table_that_says_what_to_fix_and_how(pytester: pytes
     )
 
 
+def test_where_plugins_are_not_loaded_the_contract_runs_without_its_table(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(LEAFLET)
+    quiet = (
+        "-q",
+        "--assert=plain",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:hermes_core",
+        "-k",
+        "prompt_block_is or starts",
+    )
+    done = pytester.runpytest_inprocess(*quiet)
+    done.assert_outcomes(failed=1, passed=2, skipped=1)
+
+
 def test_a_suite_of_somebody_else_looks_as_before(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_one(): pass\n\ndef test_two(): pass")
     done = pytester.runpytest_inprocess("-q", "-p", "no:xdist")

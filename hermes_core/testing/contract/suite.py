@@ -149,7 +149,7 @@ class Suite:
 
     def open(self, home: HermesHome | None = None) -> Run:
         """Another process as far as the provider can tell: a new manager and a new provider."""
-        scale = float(self._request.config.getoption(SCALE))
+        scale = float(self._request.config.getoption(SCALE, 1.0))
         deadlines = {hook: policy.deadline * scale for hook, policy in POLICIES.items()}
         where = home or self.home
         run = Run(lambda: self.make_in(where), where, {**deadlines, **self.deadlines})
