@@ -99,3 +99,6 @@ class TestMem0InProcess(Mem0Contract):
 
     def test_tools_in_an_outage_say_so(self) -> None:
         self.not_claimed("what is down is the embedder, and listing needs none")
+
+    def test_two_processes_keep_what_the_other_stored(self) -> None:
+        self.not_claimed("Qdrant's files are open in one process at a time, and the second is told so")
