@@ -9,6 +9,7 @@ row of the same size. All figures are microseconds. `busy` has a thread beside i
 the interpreter changes hands, that one keeps it for up to 5 ms.
 
 The table has eight managers in one process, which take the caches from one another; `--alone` measures one, as a host has.
+What the disk adds is taken once more turn by turn, since a disk moves more between two rows than a turn takes.
 `--awake` lets a process of idle priority compute on each core meanwhile (Linux): a core that sleeps between two turns
 takes 10 to 30 us to wake, in a virtual machine most of all, and that is neither ours nor a small part. `--peer` measures
 the manager of Hermes Agent, which stores nothing, beside ours with the outbox in memory: a turn of the one, a turn of the
@@ -361,12 +362,12 @@ def run_all(cases: Sequence[Case], turns: int) -> None:
                 case.measure(number * turns, count)
 
 
-def beside(ours: Case, theirs: Case, turns: int) -> list[dict[str, Any]]:
-    """The figures of both, taken turn by turn, so that neither has the machine for itself."""
+def beside(cases: Sequence[Case], turns: int) -> list[dict[str, Any]]:
+    """The figures of all, taken turn by turn, so that none has the machine or the disk for itself."""
     for number in range(turns):
-        ours.measure(number, 1)
-        theirs.measure(number, 1)
-    return [ours.figures(), theirs.figures()]
+        for case in cases:
+            case.measure(number, 1)
+    return [case.figures() for case in cases]
 
 
 def main() -> int:
@@ -401,9 +402,13 @@ def main() -> int:
             },
             "scrubber": scrubber_rates(),
         }
+        if not given.alone:
+            places = {"in memory": given.memory, "on disk": given.disk}
+            turns = [turn_case(stack, place, Noop, folder) for place, folder in places.items()]
+            found["disk"] = beside([commit_case(stack, "bare commit", given.disk), *turns], given.turns)
         if given.peer:
             ours = turn_case(stack, "ours, outbox in memory", Noop, given.memory)
-            found["beside"] = beside(ours, peer_case(stack), given.turns)
+            found["beside"] = beside([ours, peer_case(stack)], given.turns)
     if given.json:
         print(json.dumps(found, indent=2))
     else:
@@ -421,6 +426,12 @@ def show(found: dict[str, Any]) -> None:
     if found["hung"]["waited_ms"]:
         console.print(
             f"hung provider, deadline {found['hung']['deadline_ms']:g} ms: waited {found['hung']['waited_ms']} ms"
+        )
+    if disk := found.get("disk"):
+        bare, memory, on_disk = (row["p50"] for row in disk)
+        console.print(
+            f"turn by turn, on disk {on_disk - memory:.1f} us more than in memory, where a bare commit takes {bare:.1f}:"
+            f" {(on_disk - memory) / bare:.2f} times"
         )
     if pair := found.get("beside"):
         ratio = pair[0]["p50"] / pair[1]["p50"]
