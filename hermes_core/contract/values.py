@@ -70,6 +70,11 @@ class Session:
     gateway_session_key: str = ""
     home: str = ""
 
+    def __hash__(self) -> int:
+        return hash(
+            self.id
+        )  # of all fields, at each write, it would take longer than its JSON from the cache
+
     @property
     def scope(self) -> str:
         """Whose memory this is: profile, platform-qualified user and chat, as one stable key.

@@ -156,15 +156,18 @@ class Vitals:
     @property
     def suspect(self) -> bool:
         """Whether the last recall failed a short while ago, so that no turn should wait for the next."""
-        return not self._recall_refused and self._recall_failed_lately
+        return self._recall_failed_at is not None and not self._recall_refused and self._failed_lately()
 
     @property
-    def refuses(self) -> bool:
-        """Whether the backend is there and the last recall failed all the same: a wrong address, a wrong type."""
-        return self._recall_refused and self._recall_failed_lately
+    def recall_trouble(self) -> str:
+        """What the last recall says against the provider, while that says anything; "" else."""
+        if self._recall_failed_at is None or not self._failed_lately():
+            return ""
+        if self._recall_refused:  # the backend is there: a wrong address, a wrong type
+            return f"its last recall failed: {self.last_error}"
+        return f"no turn waits for its recall, because the last one failed: {self.last_error}"
 
-    @property
-    def _recall_failed_lately(self) -> bool:
+    def _failed_lately(self) -> bool:
         failed_at = self._recall_failed_at
         return failed_at is not None and self._terms.clock() - failed_at < STALE
 

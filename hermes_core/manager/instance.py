@@ -379,11 +379,8 @@ class Instance:
             if breaker.state != "closed":
                 last = self.vitals.last_error or "no error recorded"
                 return "degraded", f"{kind} breaker {breaker.state}, last error: {last}"
-        if self.vitals.suspect:
-            last = self.vitals.last_error
-            return "degraded", f"no turn waits for its recall, because the last one failed: {last}"
-        if self.vitals.refuses:
-            return "degraded", f"its last recall failed: {self.vitals.last_error}"
+        if trouble := self.vitals.recall_trouble:
+            return "degraded", trouble
         return "active", ""
 
     def _construct(self) -> object:
