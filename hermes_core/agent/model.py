@@ -219,7 +219,7 @@ class OpenAIModel:
                 delay = _delay(exc.retry_after, tried, self.settings.pause)
                 if heard or tried == self.settings.retries or delay > MAX_RETRY_AFTER:
                     raise
-                told = f"{exc}; asking again in {delay:.1f} s"
+                told = f"asking again in {delay:.1f} s: {exc}"
                 log.warning(told)
                 self._pausing(told)
                 cancel.wait(delay)

@@ -327,7 +327,8 @@ def test_who_waits_for_a_busy_server_is_told_why(home: HermesHome, server: Model
     server._script = [Reply(status=503, headers={"Retry-After": "0"}), Reply("Good morning.")]
     result = chat("-m", "Hello.")
     assert (result.exit_code, result.stdout) == (0, "Good morning.\n")
-    assert "answered 503: scripted failure; try again later; asking again in 0.0 s" in result.stderr
+    assert "asking again in 0.0 s: " in result.stderr
+    assert result.stderr.endswith("answered 503: scripted failure; try again later\n")
 
 
 def test_a_pause_of_what_runs_behind_the_conversation_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
