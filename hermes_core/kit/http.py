@@ -35,8 +35,9 @@ TRY_AGAIN = frozenset({408, 425, 429})
 """Statuses that say nothing against the request; so do those from 500 on (RFC 9110, RFC 6585, RFC 8470)."""
 
 LONGEST_DETAIL = 300
-_PAGE = 20_000  # characters of an answer that are looked at
 """Characters of a backend's own words that an error quotes."""
+
+_PAGE = 20_000  # characters of an answer that are looked at
 
 _DETAIL_KEYS = ("detail", "message", "error", "error_description", "details", "title", "msg")
 
