@@ -14,7 +14,7 @@ from hermes_core.health.files import holder, stopping
 from hermes_core.health.finding import Finding, failed
 from hermes_core.home import HermesHome
 from hermes_core.sessions.db import SessionDB
-from hermes_core.storage.faults import translated_errors
+from hermes_core.storage.faults import TranslatedErrors
 from hermes_core.storage.sqlite import Database
 
 PATIENCE = 2.0
@@ -104,7 +104,7 @@ def _rebuild(path: Path) -> str:
 def _probe(path: Path) -> str:
     """Read and take the write lock, changing nothing; the journal mode. Raises `StorageError`."""
     with (
-        translated_errors(path),
+        TranslatedErrors(path),
         contextlib.closing(
             sqlite3.connect(
                 f"file:{quote(str(path))}?mode=rw", uri=True, timeout=PATIENCE, isolation_level=None

@@ -48,6 +48,9 @@ log = logging.getLogger(__name__)
 IDLE_POLL = 5.0
 """Seconds between looks for rows that other processes appended; ours announce themselves."""
 
+LINGER = 0.1
+"""Seconds for which the lock is kept after the last row: more of a turn may follow, and to take it costs more than to send."""
+
 LOCK_POLL = 0.5
 """Seconds between tries for the lock while rows wait and another process has it."""
 
@@ -191,9 +194,12 @@ class Drainer:
             pause = self._safe_step()
             self._moved.set()
             if pause > 0:
+                lingered = min(pause, LINGER) if self._lock.held else 0.0
+                if lingered and self._bell.wait(lingered):
+                    continue
                 if not self._doubts:
                     self._lock.release()
-                self._bell.wait(pause)
+                self._bell.wait(pause - lingered)
         if self._doubts:
             self._outlive()
         self._lock.release()

@@ -101,9 +101,9 @@ class Bell:
         """Forget that it was rung."""
         self._silent.acquire(blocking=False)
 
-    def wait(self, timeout: float) -> None:
-        """Wait until it rings, at most `timeout` seconds."""
-        self._silent.acquire(timeout=timeout)
+    def wait(self, timeout: float) -> bool:
+        """Wait until it rings, at most `timeout` seconds; whether it did."""
+        return self._silent.acquire(timeout=timeout)
 
 
 class _Worker:

@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from hermes_core.errors import OutboxFull
 from hermes_core.home import HermesHome
@@ -33,8 +33,7 @@ ANY_ACCOUNT = "*"
 RowState = Literal["pending", "parked"]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One write that waits, or is parked until a person decides. `attempts` counts tries that failed."""
 
     number: int
@@ -120,6 +119,12 @@ _SORT_IN = f"""
         (SELECT 1 FROM settled WHERE provider = new.provider AND hook = new.hook AND event = new.event)
     ORDER BY number
 """  # noqa: S608  a constant
+
+_WAITS = """
+    SELECT 1 FROM rows
+    WHERE provider = :provider AND state = 'pending' AND session_id = coalesce(:session, session_id)
+    UNION ALL SELECT 1 FROM arrived WHERE provider = :provider AND session_id = coalesce(:session, session_id) LIMIT 1
+"""
 
 _BACKLOG = """
     SELECT state, count(*), (
@@ -275,9 +280,9 @@ class Outbox:
             connection.execute(statement, (error, row.number))
 
     def waits(self, provider: str, session_id: str | None = None) -> bool:
-        """Whether any row of this provider, or of one session of it, waits to be sent."""
-        query = "SELECT 1 FROM rows WHERE provider = ? AND state = 'pending' AND session_id = coalesce(?, session_id) LIMIT 1"
-        return self._ask(query, (provider, session_id)).fetchone() is not None
+        """Whether any row of this provider, or of one session of it, waits to be sent or has arrived."""
+        values = {"provider": provider, "session": session_id}
+        return self._db.execute(_WAITS, values).fetchone() is not None
 
     # ------------------------------------------------------------------ people
 

@@ -9,6 +9,8 @@ import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from json.encoder import encode_basestring_ascii
+from operator import attrgetter, eq
 from typing import Any, NamedTuple
 
 from hermes_core.contract.hooks import TranscriptReader
@@ -22,6 +24,7 @@ from hermes_core.contract.values import (
     Turn,
 )
 from hermes_core.errors import OutboxError
+from hermes_core.manager.attempt import attempt
 
 SCHEMA = 1
 """Version of the JSON below; a row of a newer one is parked until this package is upgraded."""
@@ -32,6 +35,7 @@ MAX_TRANSCRIPT = 4_000_000
 Redact = Callable[[Any], Any]
 
 _json = json.JSONEncoder().encode
+_text = encode_basestring_ascii
 Transcripts = Callable[[str, int | None], TranscriptReader]
 
 
@@ -46,10 +50,8 @@ class Write(NamedTuple):
 
 def pack(hook: str, value: Turn | MemoryWrite | Delegation, session: Session, redact: Redact) -> Write:
     """The row of a hook that takes one value and the session."""
-    if isinstance(value, Turn) and _as_promised(value):
-        clean = _turn_json(value, redact)
-    else:
-        clean = _json(_clean(plain(value), redact))
+    clean = _turn_json(value, redact) if isinstance(value, Turn) else ""
+    clean = clean or _json(_clean(plain(value), redact))
     return Write(hook, value.id, session.id, _body(session, clean))
 
 
@@ -148,30 +150,34 @@ def _clean(value: dict[str, Any], redact: Redact) -> dict[str, Any]:
     return {**redact({key: entry for key, entry in value.items() if key not in kept}), **kept}
 
 
-def _as_promised(turn: Turn) -> bool:
-    """Whether the parts are of the types that `Turn` names; no turn of a host is lost because they are not."""
-    texts = type(turn.id) is type(turn.user) is type(turn.assistant) is type(turn.author) is str
-    return texts and type(turn.number) is int and type(turn.at) is float and math.isfinite(turn.at)
+_parts = attrgetter("id", "user", "assistant", "author", "number", "at")
+_PARTS = (str, str, str, str, int, float)
 
 
 def _turn_json(turn: Turn, redact: Redact) -> str:
-    """A turn as JSON, without a walk through what is nearly all text: every turn waits for this."""
-    texts = {turn.user: _json(redact(turn.user)), turn.assistant: _json(redact(turn.assistant))}
-    author = _json(redact(turn.author)) if turn.author else '""'
-    messages = ", ".join([_message_json(message, texts, redact) for message in turn.messages])
+    """A turn as JSON, without a walk through what is nearly all text: every turn waits for this.
+
+    "" when a part is not of the type that `Turn` names; no turn of a host is lost for that.
+    """
+    parts = _parts(turn)
+    if tuple(map(type, parts)) != _PARTS or not math.isfinite(turn.at):
+        return ""
+    event, user, assistant, author, number, at = parts
+    question, answer = _text(redact(user)), _text(redact(assistant))
+    if _question_and_answer(turn):
+        messages = f'{{"role": "user", "content": {question}}}, {{"role": "assistant", "content": {answer}}}'
+    else:
+        messages = ", ".join([_json(redact(plain(message))) for message in turn.messages])
     return (
-        f'{{"id": {_json(turn.id)}, "number": {turn.number}, "author": {author}, "at": {turn.at!r},'
-        f' "user": {texts[turn.user]}, "assistant": {texts[turn.assistant]}, "messages": [{messages}]}}'
+        f'{{"id": {_text(event)}, "number": {number}, "author": {_text(redact(author))}, "at": {at!r},'
+        f' "user": {question}, "assistant": {answer}, "messages": [{messages}]}}'
     )
 
 
-def _message_json(message: Message, texts: Mapping[str, str], redact: Redact) -> str:
-    """`texts` are the two that most turns consist of, as JSON already."""
-    if type(message) is dict and len(message) == 2:
-        role, content = message.get("role"), message.get("content")
-        if type(role) is str and type(content) is str:
-            return f'{{"role": {_json(role)}, "content": {texts.get(content) or _json(redact(content))}}}'
-    return _json(redact(plain(message)))
+def _question_and_answer(turn: Turn) -> bool:
+    """Whether the messages say what the turn says already, as those of most turns do. An array refuses to be compared."""
+    said = ({"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.assistant})
+    return attempt(eq, turn.messages, said)[0] is True
 
 
 @lru_cache(maxsize=256)
@@ -226,8 +232,7 @@ def _end(
 
 
 def _known(kind: Any, value: Mapping[str, Any]) -> Any:
-    names = {field.name for field in dataclasses.fields(kind)}
-    return kind(**{key: entry for key, entry in value.items() if key in names})
+    return kind(**{name: value[name] for name in _field_names(kind) if name in value})
 
 
 _ARGUMENTS: dict[str, Callable[..., dict[str, Any]]] = {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from pathlib import Path
+from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
@@ -21,12 +23,19 @@ class ProcessLock:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._row = path.with_suffix(".row")
+        self._row_file: BinaryIO | None = None
+        self._row_lock = threading.Lock()
         self._file = FileLock(str(path), timeout=0, mode=PRIVATE_FILE, thread_local=False)
         self._taken = False
 
+    @property
+    def held(self) -> bool:
+        """Whether this process has it."""
+        return self._file.is_locked
+
     def acquire(self) -> bool:
         """Take it if nobody else has it. Raises `OSError` when the file can't be made."""
-        if self._file.is_locked:
+        if self.held:
             return True
         ensure_folder(self.path.parent)
         try:
@@ -34,6 +43,9 @@ class ProcessLock:
         except Timeout:
             return False
         self._taken = True
+        with self._row_lock, contextlib.suppress(OSError):
+            handle = os.open(self._row, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+            self._row_file = os.fdopen(handle, "r+b", buffering=0)
         return True
 
     def died_of(self) -> int:
@@ -50,15 +62,15 @@ class ProcessLock:
 
     def sends(self, number: int) -> None:
         """Note which row is being sent, 0 for none any more."""
-        if not self._file.is_locked:
-            return
-        with contextlib.suppress(OSError):
-            handle = os.open(self._row, os.O_WRONLY | os.O_CREAT, PRIVATE_FILE)
-            try:
-                os.write(handle, b"%020d" % number)
-            finally:
-                os.close(handle)
+        with self._row_lock, contextlib.suppress(OSError):
+            if self._row_file is not None:
+                self._row_file.seek(0)
+                self._row_file.write(b"%020d" % number)
 
     def release(self) -> None:
         """Let another process have it."""
+        with self._row_lock:
+            if self._row_file is not None:
+                self._row_file.close()
+                self._row_file = None
         self._file.release(force=True)

@@ -13,19 +13,30 @@ RESTORE = "it was left as it is: restore a backup, or move it away to begin anew
 """What to do about a damaged file, where its room has no better advice."""
 
 
-@contextlib.contextmanager
-def translated_errors(path: Path, repair: str = RESTORE) -> Iterator[None]:
-    """Turn SQLite's errors about the file into ours, with what to do; errors in SQL pass as they are."""
-    try:
-        yield
-    except sqlite3.DatabaseError as exc:
+class TranslatedErrors:
+    """Turns SQLite's errors about the file into ours, with what to do; errors in SQL pass as they are.
+
+    One object does for all blocks and threads: each statement and each row read stands in one.
+    """
+
+    __slots__ = ("_path", "_repair")
+
+    def __init__(self, path: Path, repair: str = RESTORE) -> None:
+        self._path = path
+        self._repair = repair
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
+        if not isinstance(exc, sqlite3.DatabaseError):
+            return
         text = str(exc).lower()
         if any(sign in text for sign in _DAMAGED):
-            raise DatabaseCorrupt(f"{str(path)!r} is damaged ({exc})", repair) from exc
+            raise DatabaseCorrupt(f"{str(self._path)!r} is damaged ({exc})", self._repair) from exc
         for sign, remedy in _UNAVAILABLE.items():
             if sign in text:
-                raise DatabaseUnavailable(f"can't use {str(path)!r}: {exc}", remedy) from exc
-        raise
+                raise DatabaseUnavailable(f"can't use {str(self._path)!r}: {exc}", remedy) from exc
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
-from hermes_core.storage.faults import RESTORE, file_errors, translated_errors
+from hermes_core.storage.faults import RESTORE, TranslatedErrors, file_errors
 from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, sync_folder
 from hermes_core.storage.files import file_system as file_system_of
 from hermes_core.storage.turns import Turns
@@ -72,18 +72,18 @@ class _Held:
 class _Cursor(sqlite3.Cursor):
     """Raises our errors while rows are read."""
 
-    translated: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    translated: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 
     def fetchone(self) -> Any:
-        with self.translated():
+        with self.translated:
             return super().fetchone()
 
     def fetchall(self) -> list[Any]:
-        with self.translated():
+        with self.translated:
             return super().fetchall()
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        with self.translated():
+        with self.translated:
             while rows := super().fetchmany(100):
                 yield from rows
 
@@ -129,6 +129,7 @@ class Database:
         self._busy_timeout = self._patience = busy_timeout
         self._file_system = file_system
         self._repair = repair
+        self._translated = TranslatedErrors(path, repair)
         self._held_rows = held_rows
         self._on_open = on_open
         self._turns = Turns(path) if take_turns else None
@@ -159,7 +160,7 @@ class Database:
                 raise DatabaseUnavailable(f"{str(self.path)!r} was closed", "open it again")
             if _of_parent and os.path.realpath(self.path) in _of_parent:
                 raise _opened_before_fork(self.path)
-            with translated_errors(self.path, self._repair), file_errors(self.path):
+            with self._translated, file_errors(self.path):
                 try:
                     held = _Held(self._connect(), self._patience)
                 except sqlite3.DatabaseError as exc:
@@ -172,9 +173,9 @@ class Database:
 
     def execute(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Cursor:
         """Run one statement on this thread's connection; damage that shows only while rows are read is ours as well."""
-        with translated_errors(self.path, self._repair):
+        with self._translated:
             cursor = self.connection.cursor(_Cursor)
-            cursor.translated = lambda: translated_errors(self.path, self._repair)
+            cursor.translated = self._translated
             return cursor.execute(sql, parameters)
 
     @contextlib.contextmanager
@@ -184,7 +185,7 @@ class Database:
         Threads of this process take turns before SQLite is asked, so that they never time out on one another.
         """
         self._refuse_fork()
-        with self._write_lock, translated_errors(self.path, self._repair):
+        with self._write_lock, self._translated:
             connection = self.connection
             if connection.in_transaction:
                 yield connection
@@ -221,7 +222,7 @@ class Database:
             except sqlite3.DatabaseError as exc:
                 self._in_vain(exc)
                 self._wait_at_most(self._patience)
-                with translated_errors(self.path, self._repair):
+                with self._translated:
                     raise exc
 
     def hurry(self) -> None:
@@ -255,7 +256,7 @@ class Database:
         """Copy the database, whole and consistent, to `target`, also while others write; an older copy is replaced at the end."""
         ensure_folder(target.parent)
         partial = target.with_name(f".{target.name}.partial")
-        with translated_errors(self.path, self._repair), file_errors(target):
+        with self._translated, file_errors(target):
             partial.unlink(missing_ok=True)
             os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
             with contextlib.closing(sqlite3.connect(partial)) as copy:
@@ -265,7 +266,7 @@ class Database:
 
     def integrity(self) -> list[str]:
         """What SQLite's own check finds wrong, a line each; empty when the file is whole."""
-        with translated_errors(self.path, self._repair):
+        with self._translated:
             rows = self.connection.execute("PRAGMA integrity_check").fetchall()
         return [row[0] for row in rows if row[0] != "ok"]
 
@@ -277,7 +278,7 @@ class Database:
         try:
             yield
         except (TypeError, ValueError, AttributeError, OverflowError) as exc:
-            with translated_errors(self.path, self._repair):
+            with self._translated:
                 fault = self.connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             if fault == "ok" and not isinstance(exc, json.JSONDecodeError):
                 raise
