@@ -18,8 +18,6 @@ COOLDOWN = 60.0
 class Breaker:
     """Counts failures in a row; `admit` says whether the next call may go out. Safe between threads.
 
-    Of a closed one it is told without the lock that it is closed: one field says it, and that is nearly every call.
-
     Every admitted call that asks the backend ends in exactly one of `success`, `failure`, `answered` and `withdrawn`.
     """
 
@@ -33,19 +31,16 @@ class Breaker:
         self._failures = 0
         self._opened_at: float | None = None
         self._probing = False
+        self.closed = True
+        """Whether calls go out freely; read without the lock, since nearly every call asks."""
+        self.at_rest = True
+        """Whether it is closed and counts nothing, so that a call that goes well changes nothing."""
 
     @property
     def state(self) -> BreakerState:
         """`half-open` means that the next call is the probe, or that it is under way."""
-        if self._opened_at is None:
-            return "closed"
         with self._lock:
             return self._state()
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether it is closed and counts nothing, so that a call that goes well changes nothing."""
-        return self._opened_at is None and not self._failures and not self._probing
 
     @property
     def remaining(self) -> float:
@@ -57,7 +52,7 @@ class Breaker:
 
     def admit(self) -> bool:
         """Whether a call may go out now. In half-open exactly one caller is told yes."""
-        if self._opened_at is None:
+        if self.closed:
             return True
         with self._lock:
             state = self._state()
@@ -68,10 +63,9 @@ class Breaker:
 
     def success(self) -> None:
         """The call worked: closed, and the count starts again."""
-        if self._opened_at is None and not self._failures:
-            return
-        with self._lock:
-            self._close()
+        if not self.at_rest:
+            with self._lock:
+                self._close()
 
     def failure(self, *, at_once: bool = False) -> None:
         """The call failed or was late. `at_once` opens for this one alone: it made a person wait."""
@@ -81,6 +75,7 @@ class Breaker:
             if self._probing or (self._opened_at is None and enough):
                 self._opened_at = self._clock()
             self._probing = False
+            self._tell()
 
     def answered(self) -> None:
         """The backend is well but refused this request, or its answer had the wrong type: no failure of the backend."""
@@ -92,6 +87,7 @@ class Breaker:
         """The call never went out: it says nothing, and a probe is free again."""
         with self._lock:
             self._probing = False
+            self._tell()
 
     def _state(self) -> BreakerState:
         if self._opened_at is None:
@@ -102,3 +98,8 @@ class Breaker:
         self._failures = 0
         self._opened_at = None
         self._probing = False
+        self._tell()
+
+    def _tell(self) -> None:
+        self.closed = self._opened_at is None
+        self.at_rest = self.closed and not self._failures and not self._probing

@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Capabilities, Session
@@ -44,11 +45,12 @@ ABSENT = Outcome("skipped")
 """The outcome of a hook that the provider does not implement."""
 
 
-class _Way(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Way:
     """How the calls of one hook go out: the same for all of them, so worked out once. No `breaker` counts a hook of
     `BEFORE_READY`. A `patient` call goes along with the next."""
 
-    hook: Hook
+    hook: str
     run: Callable[[Mapping[str, Any]], Outcome]
     deadline: float
     lane: Lane
@@ -69,7 +71,7 @@ class Flight(Job):
         afterwards: Callable[[Outcome], None] | None,
         watched: bool,
     ) -> None:
-        super().__init__(way.hook.name, way.deadline, watched, way.patient and not watched)
+        super().__init__(way.hook, way.deadline, watched, way.patient and not watched)
         self.instance = instance
         self._way = way
         self._arguments = arguments
@@ -184,29 +186,20 @@ class Instance:
         return self.submit(hook, arguments).wait()
 
     def submit(
-        self, hook: str, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None = None
-    ) -> Flight | Landed:
-        """Hand a call over. `afterwards` gets the outcome of one that ends after its waiter has left."""
-        return self._submit(hook, arguments, afterwards, watched=True)
-
-    def post(
-        self, hook: str, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None = None
-    ) -> Flight | Landed:
-        """Hand over a call that nobody waits for. `afterwards` gets its outcome on the lane's thread."""
-        return self._submit(hook, arguments, afterwards, watched=False)
-
-    def _submit(
         self,
-        name: str,
+        hook: str,
         arguments: Mapping[str, Any],
-        afterwards: Callable[[Outcome], None] | None,
+        afterwards: Callable[[Outcome], None] | None = None,
         *,
-        watched: bool,
+        watched: bool = True,
     ) -> Flight | Landed:
-        way = self._ways.get(name)
+        """Hand a call over. `afterwards` gets the outcome of one that ends after its waiter has left; of one that is not
+        `watched`, which nobody waits for, it gets the outcome in any case. It is called on the lane's thread.
+        """
+        way = self._ways.get(hook)
         if way is None:
             return Landed(self, ABSENT)
-        if self.phase != "ready" and (problem := self._unready(name)):
+        if self.phase != "ready" and (problem := self._unready(hook)):
             return Landed(self, Outcome("skipped", error=problem))
         if self._inline:
             return self._at_once(way, arguments, afterwards)
@@ -220,8 +213,8 @@ class Instance:
         *,
         watched: bool,
     ) -> Flight | Landed:
-        name, breaker = way.hook.name, way.breaker
-        if breaker is not None and breaker.state != "closed" and (name in NO_PROBE or not breaker.admit()):
+        breaker = way.breaker
+        if breaker is not None and not breaker.closed and (way.hook in NO_PROBE or not breaker.admit()):
             return Landed(self, Outcome("open", error=f"left alone for {breaker.remaining:.0f} s more"))
         flight = Flight(self, way, arguments, afterwards, watched)
         if refused := way.lane.submit(flight):
@@ -234,7 +227,7 @@ class Instance:
         self, way: _Way, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None
     ) -> Flight | Landed:
         outcome = way.run(arguments)
-        self.vitals.settle(way.hook.name, outcome, None)
+        self.vitals.settle(way.hook, outcome, None)
         if afterwards is not None:
             afterwards(outcome)
         return Landed(self, outcome)
@@ -244,7 +237,7 @@ class Instance:
         deadline = self._terms.deadline(hook.name)
         run = partial(guarded, hook, deadline, self._coroutines, self._terms.clock, self._terms.redact)
         return _Way(
-            hook,
+            hook.name,
             run,
             deadline,
             self.write if durable else self.read,
@@ -347,7 +340,7 @@ class Instance:
         if self.write is not self.read:
             self.write.stop(0)
         if phase != "new":
-            self.post("shutdown", {})
+            self.submit("shutdown", {}, watched=False)
         self.read.stop(0)
         self._leave()
 
@@ -376,7 +369,7 @@ class Instance:
         if late := self.read.overdue or self.write.overdue:
             return "degraded", late
         for kind, breaker in self.vitals.breakers.items():
-            if breaker.state != "closed":
+            if not breaker.closed:
                 last = self.vitals.last_error or "no error recorded"
                 return "degraded", f"{kind} breaker {breaker.state}, last error: {last}"
         if trouble := self.vitals.recall_trouble:

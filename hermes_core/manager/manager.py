@@ -185,7 +185,7 @@ class MemoryManager:
                 "message": self._clean(held, message),
                 "session": session,
             }
-            held.instance(session).post("on_turn_start", arguments)
+            held.instance(session).submit("on_turn_start", arguments, watched=False)
 
     def prefetch_all(self, query: Query, session: Session) -> RecallResult:
         """What is remembered for this message; waits at most until the deadline of `prefetch`."""

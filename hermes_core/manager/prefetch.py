@@ -117,9 +117,8 @@ class Prefetch:
             return
         warmed = self._of(held.name, session.id)
         before = warmed.preparation
-        warmed.preparation = held.instance(session).post(
-            "queue_prefetch", {"query": query, "session": session}, partial(self._keep, warmed)
-        )
+        arguments, keep = {"query": query, "session": session}, partial(self._keep, warmed)
+        warmed.preparation = held.instance(session).submit("queue_prefetch", arguments, keep, watched=False)
         if before is not None:
             before.withdraw()
 
@@ -143,7 +142,7 @@ class Prefetch:
             before = self._probes.get(held.name)
             if before is not None and before.under_way:
                 return Landed(instance, NOT_WAITED)
-            flight = instance.post("prefetch", {"query": query, "session": session}, late)
+            flight = instance.submit("prefetch", {"query": query, "session": session}, late, watched=False)
             self._probes[held.name] = flight
         return flight
 
