@@ -1,28 +1,24 @@
 """What the manager adds to a turn: the time that a host waits for it, with providers of several kinds.
 
-    python bench/turn.py [--turns 2000] [--memory /dev/shm] [--disk DIR] [--alone] [--awake] [--peer] [--json]
+    python bench/turn.py [--turns 2000] [--memory /dev/shm] [--disk DIR] [--alone] [--peer] [--json]
 
 A turn is `on_turn_start`, `prefetch_all`, `sync_all` and `queue_prefetch_all`, with a message of 65 and an answer of 236
-characters, others in each turn; before each the outbox is empty and the lanes are idle, as between the turns of a person. Beside them, in the
-same rounds, what it is made of: a call of a pluggy hook, a hand-off to a waiting thread and back, one durable commit of a
-row of the same size. All figures are microseconds. `busy` has a thread beside it that never stops computing: each time
-the interpreter changes hands, that one keeps it for up to 5 ms.
+characters, others in each turn; before each the outbox is empty and all threads are idle, as between the turns of a
+person. Beside them, in the same rounds, what it is made of: a call of a pluggy hook, a hand-off to a waiting thread and
+back, one durable commit of a row of the same size. All figures are microseconds. `busy` has a thread beside it that never
+stops computing: each time the interpreter changes hands, that one keeps it for up to 5 ms.
 
 The table has eight managers in one process, which take the caches from one another; `--alone` measures one, as a host has.
-What the disk adds is taken once more turn by turn, since a disk moves more between two rows than a turn takes.
-`--awake` lets a process of idle priority compute on each core meanwhile (Linux): a core that sleeps between two turns
-takes 10 to 30 us to wake, in a virtual machine most of all, and that is neither ours nor a small part. `--peer` measures
-the manager of Hermes Agent, which stores nothing, beside ours with the outbox in memory: a turn of the one, a turn of the
-other, in an environment where hermes-agent is installed.
+What the disk adds is taken once more turn by turn, since a disk moves more between two rows than a turn takes. `--peer`
+measures the manager of Hermes Agent, which stores nothing, beside ours with the outbox in memory: a turn of the one, a
+turn of the other, in an environment where hermes-agent is installed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import threading
@@ -55,6 +51,9 @@ from hermes_core.safety.scrubber import StreamingContextScrubber
 USER = "Where did we leave off with the parser of the report yesterday?"
 ANSWER = "We had the tokenizer done and were about to write the tests for nested lists. " * 3
 ROUNDS = 10
+QUIET = 0.0002
+"""Seconds after the last write was taken. Its thread still notes that for up to 100 us, often on another core, and a turn
+that begins meanwhile waits for the interpreter."""
 HUNG_DEADLINE = 0.6
 SHM = Path("/dev/shm")
 
@@ -135,6 +134,13 @@ class Case:
         return {"case": self.name, **{name: round(value * 1e6, 1) for name, value in found.items()}}
 
 
+def come_to_rest() -> None:
+    """Let the other threads end what they do, without putting this one's core to sleep."""
+    until = time.perf_counter() + QUIET
+    while time.perf_counter() < until:
+        time.sleep(0)
+
+
 def turn_case(
     stack: ExitStack,
     name: str,
@@ -165,7 +171,7 @@ def turn_case(
 
     def rest() -> None:
         manager.flush(10)
-        time.sleep(0)
+        come_to_rest()
 
     return Case(name, run, rest, busy, turns)
 
@@ -256,23 +262,9 @@ def peer_case(stack: ExitStack) -> Case:
 
     def rest() -> None:
         manager.flush_pending(10)
-        time.sleep(0)
+        come_to_rest()
 
     return Case("Hermes Agent, nothing stored", run, rest)
-
-
-@contextmanager
-def cores_awake() -> Iterator[None]:
-    """A process on each core that computes when nothing else wants it."""
-    spin = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"
-    spinners = [subprocess.Popen([sys.executable, "-c", spin]) for _ in os.sched_getaffinity(0)]
-    time.sleep(0.5)
-    try:
-        yield
-    finally:
-        for spinner in spinners:
-            spinner.kill()
-            spinner.wait()
 
 
 @contextmanager
@@ -378,17 +370,12 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=2000)
     parser.add_argument("--memory", type=Path, default=SHM if SHM.is_dir() else Path())
     parser.add_argument("--disk", type=Path, default=Path())
-    parser.add_argument(
-        "--awake", action="store_true", help="keep the cores from sleeping between turns (Linux)"
-    )
     parser.add_argument("--alone", action="store_true", help="measure one manager, alone in its process")
     parser.add_argument("--peer", action="store_true", help="measure the manager of Hermes Agent beside ours")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     with ExitStack() as stack:
         cases = cases_of(stack, given.memory, given.disk, alone=given.alone)
-        if given.awake:
-            stack.enter_context(cores_awake())
         waits: list[float] = []
         if not given.alone:
             hung, waits = open_breaker_case(stack, given.memory)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import Capabilities, MemoryWrite, Message, SessionSwitch, Turn
@@ -451,6 +451,25 @@ def test_the_lock_is_free_when_nothing_waits(open_manager: OpenManager, hermes_h
             return True
 
     assert free()
+
+
+def test_the_lock_is_kept_a_moment_for_what_follows_and_given_back_at_the_end(
+    open_manager: OpenManager, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_core.manager.delivery.LINGER", 60.0)
+    monkeypatch.setattr("hermes_core.manager.delivery.IDLE_POLL", 60.0)
+    provider = Backend()
+    manager = start(open_manager(provider))
+    other = FileLock(str(hermes_home.path / "outbox.fake.lock"))
+    for turn in ("t1", "t2"):
+        manager.sync_all(make_turn(turn), A)
+        assert manager.flush(5)
+        with pytest.raises(Timeout), other.acquire(timeout=0.05):
+            pass
+    assert provider.taken == ["t1", "t2"]
+    manager.shutdown_all()
+    with other.acquire(timeout=0):
+        pass
 
 
 def test_rows_of_another_account_are_parked_until_a_person_decides(

@@ -356,7 +356,7 @@ def turns(draw: st.DrawFn) -> Turn:
     """Turns of whose messages some repeat the two texts, as nearly all do."""
     user, assistant = draw(TEXT), draw(TEXT)
     said = [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
-    messages = tuple(draw(st.lists(MESSAGE | st.sampled_from(said), max_size=4)))
+    messages = tuple(draw(st.just(said) | st.lists(MESSAGE | st.sampled_from(said), max_size=4)))
     number, at = draw(st.integers()), draw(st.floats(allow_nan=False, allow_infinity=False))
     return Turn(draw(TEXT), number, user, assistant, messages, draw(TEXT), at)  # type: ignore[arg-type]
 
@@ -386,6 +386,32 @@ def test_no_turn_is_lost_because_a_part_is_of_another_type(odd: dict[str, Any]) 
     turn = dataclasses.replace(make_turn("t1"), **odd)
     row = pack("sync_turn", turn, make_session("s1"), clean)
     assert unpack("sync_turn", row.body, None, clean)[1]["turn"] == turn
+
+
+def test_no_turn_is_lost_because_a_content_refuses_to_be_compared() -> None:
+    class Array:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("the truth of an array is ambiguous")
+
+        def __str__(self) -> str:
+            return "[1 2]"
+
+    question: Any = Message(role="user", content=Array())
+    turn = dataclasses.replace(
+        make_turn("t1"), messages=(question, Message(role="assistant", content="sum?"))
+    )
+    row = pack("sync_turn", turn, make_session("s1"), clean)
+    assert unpack("sync_turn", row.body, None, clean)[1]["turn"].messages[0]["content"] == "[1 2]"
+
+
+@pytest.mark.parametrize("first", ["put", "append"])
+def test_a_write_waits_from_the_moment_it_was_stored(roomy: Outbox, first: str) -> None:
+    assert not roomy.waits("fake")
+    roomy.put("fake", write("a")) if first == "put" else roomy.append("fake", [write("a")])
+    assert [roomy.waits("fake"), roomy.waits("fake", "s1")] == [True, True]
+    assert not any([roomy.waits("other"), roomy.waits("fake", "s2")])
+    roomy.delivered(head(roomy))
+    assert not roomy.waits("fake")
 
 
 def test_a_row_is_redacted_but_keeps_its_ids() -> None:
