@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from hermes_core.errors import OutboxFull
 from hermes_core.home import HermesHome
@@ -33,7 +33,8 @@ ANY_ACCOUNT = "*"
 RowState = Literal["pending", "parked"]
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Row:
     """One write that waits, or is parked until a person decides. `attempts` counts tries that failed."""
 
     number: int
