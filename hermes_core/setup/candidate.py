@@ -19,7 +19,7 @@ from hermes_core.loader.entry import BUNDLED, ExternalTool, LoadControl, Provide
 from hermes_core.loader.load import Loaded, load_provider
 from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.memory import account_of, open_memory
+from hermes_core.memory import account_of
 from hermes_core.setup.answers import Answers
 from hermes_core.setup.keep import choose
 from hermes_core.setup.packages import extra_requirements, missing_packages, missing_tools
@@ -58,12 +58,19 @@ def choices(home: HermesHome) -> list[ProviderEntry]:
 
 
 def require_available(home: HermesHome, name: str) -> None:
-    """Raise `ProviderUnavailable` when the provider of this name says that it can't run here, without starting it."""
-    with open_memory(home, provider=name) as opened:
-        states = [entry for entry in opened.providers() if entry.name == name and entry.state != "shadowed"]
-    if states and states[0].state not in ("idle", "active"):
-        reason = f"{name!r} is {states[0].state}: {states[0].reason}"
-        raise ProviderUnavailable(f"{reason}; config.yaml was not changed", states[0].remedy)
+    """Raise `ProviderUnavailable` when the provider of this name says that it can't run here, without starting it.
+
+    No memory is opened, which would hand it what another one was not told yet.
+    """
+    loaded = load(home, name)
+    manager = MemoryManager(home, on_event=LogFile(home).on_event)
+    try:
+        if not manager.add_provider(loaded.factory, name=name, fingerprint=account_of(loaded, home)):
+            refused = manager.health()[-1]
+            reason = f"{name!r} is {refused.state}: {refused.reason}"
+            raise ProviderUnavailable(f"{reason}; config.yaml was not changed")
+    finally:
+        manager.shutdown_all(1.0)
 
 
 def needs_of(home: HermesHome, name: str) -> Needs:

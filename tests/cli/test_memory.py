@@ -218,6 +218,24 @@ def test_a_provider_that_can_not_work_is_not_chosen(
     assert not hermes_home.config_yaml.exists()
 
 
+def test_a_provider_is_chosen_while_notes_wait_to_be_handed_on(
+    hermes: Any, hermes_home: HermesHome, notes: Path
+) -> None:
+    (notes / "__init__.py").write_text(
+        "import time\nfrom pathlib import Path\nfrom hermes_core import MemoryProvider\n\n"
+        "class Notes(MemoryProvider):\n    name = 'notes'\n"
+        "    def initialize(self, session):\n        time.sleep(0.05)\n"
+        "    def on_memory_write(self, write):\n"
+        "        Path(__file__).with_name('told').write_text(write.content)\n"
+    )
+    set_value(hermes_home, "memory.provider", "nobody")
+    assert "was not told yet" in hermes("memory", "add", "Rex is a dog.", code=3).stdout
+    hermes("memory", "use", "notes")
+    assert not (notes / "told").exists()  # only what is chosen is told
+    hermes("memory", "status")
+    assert (notes / "told").read_text() == "Rex is a dog."
+
+
 def test_a_choice_does_not_depend_on_troubles_of_something_else(
     hermes: Any, hermes_home: HermesHome, notes: Path
 ) -> None:
