@@ -152,8 +152,13 @@ class _Reading:
             self._loader = _Loader(text)
             root = self._loader.get_single_node()
         self._top = self._pairs(root, "config.yaml") if _has_content(root) else {}
-        for name, (at, _) in self._top.items():
-            if name not in BLOCKS:
+        for name, (at, node) in self._top.items():
+            if key := _misplaced(name, node):
+                block, _, last = key.partition(".")
+                self.warnings.append(
+                    f"config.yaml line {at}: {name!r} has no effect here, write `{last}:` indented below `{block}:`"
+                )
+            elif name not in BLOCKS:
                 self._warn_unknown(name, at, BLOCKS, certain=False)
 
     @property
@@ -238,6 +243,15 @@ class _Reading:
             )
         elif certain:
             self.warnings.append(f"config.yaml line {line}: unknown {what} {name!r} has no effect")
+
+
+def _misplaced(name: str, node: Any) -> str:
+    """The key that is meant by a name at the top of the file, also by its full name; "" for a block, and what is not ours."""
+    if name in BLOCKS or isinstance(node, yaml.MappingNode):
+        return ""
+    return next(
+        (key for key in (name, f"memory.{name}", f"recall.{name}", f"model.{name}") if key in KEYS), ""
+    )
 
 
 @contextlib.contextmanager

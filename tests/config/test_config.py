@@ -115,6 +115,14 @@ def test_bytes_that_are_no_text_are_refused(home: HermesHome) -> None:
         ),
         ("memroy:\n  provider: x", "line 1: unknown key 'memroy', did you mean 'memory'?"),
         (
+            "recall.sessions: auto",
+            "line 1: 'recall.sessions' has no effect here, write `sessions:` indented below `recall:`",
+        ),
+        (
+            "memory:\nprovider: x",
+            "line 2: 'provider' has no effect here, write `provider:` indented below `memory:`",
+        ),
+        (
             "memory: {}\nmemory:\n  provider: x",
             "line 2: memory is written a second time, line 1 has no effect",
         ),
