@@ -21,7 +21,6 @@ from typing import Any, Self, TypeVar
 from hermes_core.config import Config, load_config
 from hermes_core.contract.values import (
     EndReason,
-    Field,
     MemoryWrite,
     Message,
     Query,
@@ -142,8 +141,7 @@ class Memory:
         self._taken = False
         self._unread: dict[str, str] = {}
         self._load_error: ProviderError | None = None
-        self._notes: tuple[str, ...] = ()
-        self.provider_fields: tuple[Field, ...] = ()
+        self.loaded: Loaded | None = None
         self.manager.add_provider(CuratedProvider(self.curated), builtin=True)
         with ExitStack() as undo:
             undo.callback(self.manager.shutdown_all, 1.0)
@@ -411,7 +409,7 @@ class Memory:
         except ProviderError as exc:
             self._load_error = exc
         else:
-            self.provider_fields, self._notes = loaded.settings, loaded.notes
+            self.loaded = loaded
             self._hold(loaded.factory, loaded.entry.name, account_of(loaded, self.home))
 
     def _hold(self, source: object, name: str, fingerprint: Callable[[], str] | None = None) -> None:
@@ -445,11 +443,12 @@ class Memory:
         if self._load_error:
             state: State = "unavailable" if isinstance(self._load_error, ProviderUnavailable) else "failed"
             return entry.failed(self._load_error, state if entry.state == "active" else entry.state)
+        notes = self.loaded.notes if self.loaded else ()
         for health in self.manager.health():
             if health.name == entry.name:
                 if health.state == "idle" and entry.state == "active":  # chosen, and nobody has spoken yet
-                    return dataclasses.replace(entry, notes=self._notes)
-                return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=self._notes)
+                    return dataclasses.replace(entry, notes=notes)
+                return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=notes)
         return entry
 
     def _query(self, text: str, recent: Sequence[Message] = ()) -> Query:

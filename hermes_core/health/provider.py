@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from hermes_core.contract.values import Field
@@ -15,6 +16,8 @@ from hermes_core.health.finding import Finding, backend_cure, failed
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import Settings, load_settings
 from hermes_core.loader.entry import ProviderEntry
+from hermes_core.loader.foreign import Failure, attempt
+from hermes_core.loader.load import Loaded
 from hermes_core.logs import LogFile
 from hermes_core.manager.health import ProviderHealth
 from hermes_core.manager.outbox import Backlog
@@ -59,13 +62,21 @@ class LastError:
     error: str
 
 
-def setting_lines(fields: Sequence[Field], home: HermesHome, name: str) -> tuple[SettingLine, ...]:
-    """The settings of the provider `name` that are given or could be asked for, with value and source.
+def settings_in(home: HermesHome, loaded: Loaded) -> Settings:
+    """The settings of a provider that hold in a home, as it reads them itself. Raises `ConfigError` for a wrong value."""
+    found = attempt(partial(loaded.settings_of, home.path)) if loaded.settings_of else None
+    if isinstance(found, Failure) and isinstance(found.error, ConfigError):
+        raise found.error
+    return (
+        found if isinstance(found, Settings) else load_settings(loaded.settings, home.path, loaded.entry.name)
+    )
 
-    Advanced ones that are not set, and those that the others make pointless, are left out. Raises `ConfigError` for a
-    wrong value.
+
+def setting_lines(fields: Sequence[Field], settings: Settings, home: HermesHome) -> tuple[SettingLine, ...]:
+    """The settings of a provider that are given or could be asked for, with value and source.
+
+    Advanced ones that are not set, and those that the others make pointless, are left out.
     """
-    settings = load_settings(fields, home.path, name)
     credentials = Credentials(home)
     missing = {field.name for field in settings.missing}
     shown = [field for field in fields if _is_worth_a_line(field, settings)]
@@ -95,7 +106,7 @@ def _origin(field: Field, settings: Settings, credentials: Credentials) -> Origi
     source = settings.source(field.name)
     if source == "env":
         return "environment" if credentials.source(field.env) == "environment" else ".env"
-    return "file" if source == "file" else "default"
+    return "default" if source == "default" else "file"
 
 
 def _shown(value: Any) -> str:
@@ -160,15 +171,15 @@ def examine_settings(memory: Memory, name: str, *, published: bool = False) -> I
 
     The file of a `published` provider is in a form of its own, so what is strange in it is not told.
     """
-    fields = memory.provider_fields
-    if not fields:
+    if memory.loaded is None or not memory.loaded.settings:
         return
+    fields = memory.loaded.settings
     try:
-        settings = load_settings(fields, memory.home.path, name)
-        lines = setting_lines(fields, memory.home, name)
+        settings = settings_in(memory.home, memory.loaded)
     except ConfigError as exc:
         yield failed(f"settings of {name}", exc.message, exc.remedy)
         return
+    lines = setting_lines(fields, settings, memory.home)
     for line in lines:
         if line.missing:
             yield failed(f"setting {line.name}", "it is required and not set", line.remedy)

@@ -23,6 +23,7 @@ from hermes_core.health.provider import (
     health_of,
     last_error,
     setting_lines,
+    settings_in,
 )
 from hermes_core.health.record import HookRecord, examine_last_call, hook_records
 from hermes_core.health.roundtrip import started
@@ -149,10 +150,14 @@ def _provider(memory: Memory, entries: list[ProviderEntry]) -> ProviderStatus | 
     health = health_of(memory)
     name = health.name if health else memory.selected
     entry = next((e for e in entries if e.name.casefold() == name.casefold() and e.state != "shadowed"), None)
+    lines: tuple[SettingLine, ...] = ()
     try:
-        lines = setting_lines(memory.provider_fields, memory.home, name)
+        if memory.loaded:
+            lines = setting_lines(
+                memory.loaded.settings, settings_in(memory.home, memory.loaded), memory.home
+            )
     except ConfigError:
-        lines = ()  # `examine_provider` tells which value is wrong
+        pass  # `examine_provider` tells which value is wrong
     reason = health.reason if health else (entry.reason if entry else "")
     last = last_error(memory.home, name)
     return ProviderStatus(

@@ -57,13 +57,15 @@ _loading: ContextVar[bool] = ContextVar("loading_a_provider", default=False)
 class Loaded:
     """A provider that can be made: `factory` gives a new object each time, by `entry.name` in every listing.
 
-    `settings` are the fields that it declares; `notes` says what it registered that has no effect here.
+    `settings` are the fields that it declares; `notes` says what it registered that has no effect here. `settings_of`
+    reads those of a home, where the provider does that itself.
     """
 
     entry: ProviderEntry
     factory: Callable[[], object]
     settings: tuple[Field, ...] = ()
     notes: tuple[str, ...] = ()
+    settings_of: Callable[[Path], Any] | None = None
 
 
 class _OtherName(ProviderNotFound):
@@ -141,7 +143,9 @@ def _made(place: Found, home: HermesHome, name: str) -> Loaded:
     asked = getattr(factory.first, "is_available", None)
     if place.kind != "native" and callable(asked):
         attempt(asked)  # many import their SDK in it, which may take as long as any import
-    return Loaded(ProviderEntry.of(place), factory, _settings(factory.first), made.registrations.notes())
+    reads = getattr(factory.first, "settings_of", None) if place.kind == "native" else None
+    entry, notes = ProviderEntry.of(place), made.registrations.notes()
+    return Loaded(entry, factory, _settings(factory.first), notes, reads)
 
 
 def _settings(provider: object) -> tuple[Field, ...]:

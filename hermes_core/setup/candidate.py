@@ -10,6 +10,7 @@ from hermes_core.config import load_config
 from hermes_core.contract.values import Field, Session
 from hermes_core.errors import ConfigError, HermesError, ProviderUnavailable
 from hermes_core.health.finding import Finding, failed
+from hermes_core.health.provider import settings_in
 from hermes_core.health.roundtrip import check_provider, started
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import Settings, load_settings
@@ -100,7 +101,7 @@ def questions(home: HermesHome, loaded: Loaded) -> Answers:
     """
     name = loaded.entry.name
     try:
-        found = load_settings(loaded.settings, home.path, name)
+        found = settings_in(home, loaded)
     except ConfigError:
         return Answers(loaded.settings, {one.name: _sound_value(home, name, one) for one in loaded.settings})
     return Answers(loaded.settings, {one.name: _known(found, one) for one in loaded.settings})

@@ -18,7 +18,7 @@ from hermes_core.health.provider import setting_lines
 from hermes_core.health.record import hook_records
 from hermes_core.health.status import Status, status_of
 from hermes_core.home import HermesHome
-from hermes_core.kit import save_settings
+from hermes_core.kit import load_settings, save_settings
 from hermes_core.manager.outbox import Outbox
 from hermes_core.manager.payload import Write
 
@@ -244,25 +244,48 @@ def test_settings_that_do_not_count_are_left_out_unless_somebody_set_them(lockbo
         Field("depth", int, 3, advanced=True),
         Field("account", required=True, advanced=True),
     )
-    shown = [line.name for line in setting_lines(fields, lockbox, "lockbox")]
+    shown = [
+        line.name for line in setting_lines(fields, load_settings(fields, lockbox.path, "lockbox"), lockbox)
+    ]
     assert shown == ["mode", "account"]
     save_settings(fields, lockbox.path, "lockbox", {"server": "http://old", "depth": 4})
-    shown = [line.name for line in setting_lines(fields, lockbox, "lockbox")]
+    shown = [
+        line.name for line in setting_lines(fields, load_settings(fields, lockbox.path, "lockbox"), lockbox)
+    ]
     assert shown == ["mode", "server", "depth", "account"]
+
+
+@pytest.mark.parametrize("answer", ["1 / 0", "'odd'"])
+def test_a_provider_that_can_not_read_its_settings_is_shown_with_those_of_its_file(
+    hermes_home: HermesHome, answer: str
+) -> None:
+    folder = hermes_home.path / "plugins" / "odd"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(
+        "from hermes_core import Field, MemoryProvider\n\nclass Odd(MemoryProvider):\n    name = 'odd'\n"
+        f"    settings = (Field('depth', int, 3),)\n    def settings_of(self, home):\n        return {answer}\n"
+    )
+    set_value(hermes_home, "memory.provider", "odd")
+    selected = status_of(hermes_home).selected
+    assert selected
+    assert [(line.name, line.value, line.source) for line in selected.settings] == [("depth", "3", "default")]
 
 
 def test_a_setting_that_depends_on_one_that_is_not_declared_is_not_shown(lockbox: HermesHome) -> None:
     from hermes_core import Field
 
     fields = [Field("server", default="http://x", when={"mode": "remote"}), Field("depth", int, 3)]
-    assert [line.name for line in setting_lines(fields, lockbox, "lockbox")] == ["depth"]
+    assert [
+        line.name for line in setting_lines(fields, load_settings(fields, lockbox.path, "lockbox"), lockbox)
+    ] == ["depth"]
 
 
 def test_a_key_inside_a_table_of_settings_is_not_shown(lockbox: HermesHome) -> None:
     from hermes_core import Field
 
     lockbox.provider_json("lockbox").write_text('{"engine": {"model": "small", "api_key": "k-0123456789"}}')
-    (line,) = setting_lines([Field("engine", dict)], lockbox, "lockbox")
+    fields = [Field("engine", dict)]
+    (line,) = setting_lines(fields, load_settings(fields, lockbox.path, "lockbox"), lockbox)
     assert "small" in line.value
     assert "k-0123456789" not in line.value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hermes_holographic.published import PART, take_over
 from hermes_holographic.store import FactStore
 
+from hermes_core.cli import main
 from hermes_core.errors import ConfigError
 
 THEIRS = """
@@ -118,3 +121,19 @@ def test_a_wrong_value_of_theirs_is_named_with_its_place(tmp_path: Path, start: 
     (tmp_path / "config.yaml").write_text("plugins: {hermes-memory-store: {hrr_dim: many}}\n")
     with pytest.raises(ConfigError, match=r"hrr_dim.*plugins\.hermes-memory-store"):
         start()
+
+
+def test_status_and_setup_show_what_they_say_and_a_no_is_kept(tmp_path: Path) -> None:
+    def hermes(*words: str, typed: str = "") -> str:
+        done = CliRunner().invoke(main, ["--home", str(tmp_path), *words], input=typed, prog_name="hermes")
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    (tmp_path / "config.yaml").write_text(
+        "plugins: {hermes-memory-store: {auto_extract: true}}\nmemory: {provider: holographic}\n"
+    )
+    assert re.search(r"auto_extract +true +from file", hermes("memory", "status"))
+    assert "auto_extract [Y/n]" in hermes(
+        "memory", "setup", "holographic", "--no-check", typed="n\n" + "\n" * 9
+    )
+    assert re.search(r"auto_extract +false +from file", hermes("memory", "status"))
