@@ -87,6 +87,14 @@ class Credentials:
         """Names that `.env` gives a value, sorted."""
         return sorted(name for name, value in _values(self._read()).items() if value)
 
+    def unread_lines(self) -> list[int]:
+        """Numbers of the lines of `.env` that give nothing, as one that is written `NAME: VALUE` or lacks a quote."""
+        return [
+            one.original.line + len(one.original.string) - len(one.original.string.lstrip("\n"))
+            for one in _bindings(self._read().replace("\r\n", "\n"))
+            if one.error or (one.key is not None and one.value is None)
+        ]
+
     def for_environment(self) -> dict[str, str]:
         """What `.env` gives and the environment does not, without names that steer programs: for code that reads
         nothing but its environment."""

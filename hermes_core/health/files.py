@@ -13,6 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from hermes_core.credentials import Credentials
 from hermes_core.health.finding import Finding, failed, guarded
 from hermes_core.home import HermesHome
 from hermes_core.storage.files import PRIVATE_FILE, PRIVATE_FOLDER, ensure_folder, file_system, write_atomic
@@ -36,6 +37,7 @@ def examine_files(home: HermesHome) -> Iterator[Finding]:
     yield from basic
     yield from guarded("disk space", lambda: _room(home.path))
     yield from guarded("permissions", lambda: _modes(home))
+    yield from guarded(".env", lambda: _secrets(home))
     yield from guarded("log", lambda: _log(home))
     yield from guarded("temporary files", lambda: _left_behind(home))
     if not any(finding.failed for finding in basic):
@@ -70,6 +72,14 @@ def _writable(home: HermesHome) -> Iterator[Finding]:
             with contextlib.suppress(OSError):
                 probe.unlink()
     yield Finding("home", "ok", f"{home.path} can be written")
+
+
+def _secrets(home: HermesHome) -> Iterator[Finding]:
+    lines = Credentials(home).unread_lines() if home.env_file.is_file() else []
+    if lines:
+        which = f"line {lines[0]} is" if len(lines) == 1 else f"lines {', '.join(map(str, lines))} are"
+        detail = f"{which} not of the form NAME=VALUE and give{'s' * (len(lines) == 1)} nothing"
+        yield Finding(".env", "warning", detail, "write NAME=VALUE, with no quote or with two")
 
 
 def _room(path: Path) -> Iterator[Finding]:

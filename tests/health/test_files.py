@@ -65,6 +65,20 @@ def test_a_file_in_place_of_a_folder_is_named_with_the_way_out(hermes_home: Herm
     assert found.remedy.startswith("move it away: mv ")
 
 
+def test_lines_of_env_that_give_no_value_are_named_without_what_they_hold(hermes_home: HermesHome) -> None:
+    good = "# keys\n\nA_KEY=a#1\nexport B_KEY='b'  # mine\nEMPTY=\n"
+    hermes_home.path.mkdir(exist_ok=True)
+    hermes_home.env_file.write_text(good)
+    assert ".env" not in look(hermes_home)
+    hermes_home.env_file.write_text(good + '\nC_KEY: c-0123\nD_KEY="d-0123\nd-0123\n')
+    found = look(hermes_home)[".env"]
+    assert (found.state, found.detail) == (
+        "warning",
+        "lines 7, 8, 9 are not of the form NAME=VALUE and give nothing",
+    )
+    assert "0123" not in f"{found}"
+
+
 def test_a_folder_in_place_of_a_file_is_named_with_the_way_out(hermes_home: HermesHome) -> None:
     hermes_home.memory_md.mkdir(parents=True)
     assert look(hermes_home)["MEMORY.md"].failed
