@@ -342,7 +342,9 @@ def known_key(key: str) -> Key:
     """The key of this full name; raises `ConfigError` with the one that is close."""
     if key in KEYS:
         return KEYS[key]
-    close = difflib.get_close_matches(key, KEYS, n=1)
+    close = [known for known in KEYS if known.endswith(f".{key}")] or difflib.get_close_matches(
+        key, KEYS, n=1
+    )
     raise ConfigError(
         f"{key!r} is no key of config.yaml",
         f"did you mean {close[0]!r}?" if close else "hermes config list shows all keys",

@@ -48,6 +48,7 @@ def test_a_value_is_what_its_key_takes(hermes: Hermes, key: str, typed: str, sho
         (("set", "memry.provider", "x"), "did you mean 'memory.provider'?"),
         (("get", "memry.provider"), "did you mean 'memory.provider'?"),
         (("unset", "memry.provider"), "did you mean 'memory.provider'?"),
+        (("set", "provider", "x"), "did you mean 'memory.provider'?"),
         (("get", "no.such"), "hermes config list shows all keys"),
         (("set", "agent.max_iterations", "ten"), "agent.max_iterations must be an int, is 'ten'"),
         (("set", "agent.max_iterations", ""), "must be an int"),
