@@ -34,6 +34,9 @@ MAX_AT_ONCE = 8
 SHORT_RESULT = 2000
 """Characters of a tool's result in a conversation that its server found too long."""
 
+THOUGHTS_END = "</think>\n\n"
+"""What thoughts end with whose beginning stands in the model's template, so that the server does not send it."""
+
 _NO_NAME = re.compile(f"[^{TOOL_NAME_LETTERS}]+")
 _CUT_SHORT = {
     "length": "its server's limit of tokens was reached",
@@ -124,7 +127,8 @@ class Exchange:
             raise
 
     def _ask(self, request: list[Chat]) -> tuple[Answer, str]:
-        """The answer, and its text as the person saw it: without recalled text that the model repeats."""
+        """The answer, and its text as the person saw it: without recalled text that the model repeats, and without
+        thoughts that nothing told from it until their end, since the server's template had begun them."""
         scrubber = StreamingContextScrubber()
         self.shown = shown = []
 
@@ -148,7 +152,9 @@ class Exchange:
         self.usage += answer.usage
         self.prompt_tokens = answer.usage.prompt
         self.finish = answer.finish
-        return answer, "".join(shown)
+        text = "".join(shown)
+        before, end, behind = text.rpartition(THOUGHTS_END)
+        return answer, behind if end and "<think>" not in before else text
 
     def _run_tools(self, request: list[Chat], answer: Answer) -> None:
         answered = 0

@@ -286,6 +286,20 @@ def test_a_fence_in_the_models_thoughts_is_not_kept() -> None:
     assert run.kept[0]["reasoning"].split() == ["So", "then"]
 
 
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Tea or coffee?\n</think>\n\nTea.", "Tea."),
+        ("The tags are <think> and </think>\n\nTea.", "The tags are <think> and </think>\n\nTea."),
+        ("```\n</think>\n```\n\nTea.", "```\n</think>\n```\n\nTea."),
+    ],
+)
+def test_thoughts_whose_beginning_the_server_left_out_are_seen_and_not_kept(text: str, kept: str) -> None:
+    with running(Reply(text)) as run:
+        assert run.go() == kept
+    assert [message["content"] for message in run.kept] == [kept]
+
+
 def test_the_todo_list_belongs_to_its_session() -> None:
     belt = Toolbelt([todo_tool()])
     new = json.dumps({"todos": [{"content": "eat", "status": "odd"}, "no"]})
