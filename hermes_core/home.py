@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from hermes_core.errors import ConfigError
 
+_VARIABLE = re.compile(r"\$\{?\w|%\w+%")
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -56,12 +57,18 @@ class HermesHome:
         """Find the home: `home`, else HERMES_HOME, else ~/.hermes; then `profile`, else HERMES_PROFILE, inside it.
 
         Without arguments, a hook that gets no session is given the home of the host that asks. Raises `ConfigError` for
-        a profile name that could leave the `profiles` folder.
+        a profile name that could leave the `profiles` folder, and for a home that begins with a variable.
         """
         if home is None and profile is None and environ is None and (asking := _asking.get()):
             return asking
         env = os.environ if environ is None else environ
-        root = expanded(home or env.get("HERMES_HOME") or _default_root(env)).absolute()
+        named = home or env.get("HERMES_HOME") or _default_root(env)
+        if _VARIABLE.match(os.fspath(named)):  # as from the file of an MCP client, or a unit of systemd
+            raise ConfigError(
+                f"the home is {os.fspath(named)!r}, and no variable is filled in here",
+                "write the whole path, or one that begins with ~",
+            )
+        root = expanded(named).absolute()
         name = profile if profile is not None else env.get("HERMES_PROFILE", "")
         if not name or name == "default":
             return cls(root)

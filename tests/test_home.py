@@ -36,6 +36,16 @@ def test_a_home_of_nobody_is_refused() -> None:
         HermesHome.resolve("~nobody-has-this-name/x", environ={})
 
 
+@pytest.mark.parametrize("path", ["$HOME/x", "${HOME}/x", "%USERPROFILE%\\x"])
+def test_a_home_that_begins_with_a_variable_that_nobody_filled_in_is_refused(path: str) -> None:
+    with pytest.raises(ConfigError, match="no variable is filled in here; write the whole path"):
+        HermesHome.resolve(environ={"HERMES_HOME": path})
+
+
+def test_a_folder_may_still_be_called_like_a_variable(tmp_path: Path) -> None:
+    assert HermesHome.resolve(tmp_path / "$x").path == tmp_path / "$x"
+
+
 @pytest.mark.parametrize("name", ["", "default"])
 def test_the_default_profile_is_the_home_itself(tmp_path: Path, name: str) -> None:
     home = HermesHome.resolve(tmp_path, name, environ={"HERMES_PROFILE": "work"})
