@@ -65,6 +65,12 @@ class Answer:
         return message
 
 
+def behind_thoughts(text: str) -> str:
+    """The answer without thoughts whose beginning stands in the model's template, so that the server sends their end alone."""
+    before, end, behind = text.rpartition(f"{_CLOSE}\n\n")
+    return behind if end and _OPEN not in before else text
+
+
 class AnswerBuilder:
     """Puts the chunks of one stream together.
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import SimpleQueue
 
-from hermes_core.agent.answer import Answer, Chat, ToolRequest, Usage
+from hermes_core.agent.answer import Answer, Chat, ToolRequest, Usage, behind_thoughts
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.model import ChatModel, Hear, unheard
 from hermes_core.agent.prompt import UNANSWERED
@@ -33,9 +33,6 @@ MAX_AT_ONCE = 8
 
 SHORT_RESULT = 2000
 """Characters of a tool's result in a conversation that its server found too long."""
-
-THOUGHTS_END = "</think>\n\n"
-"""What thoughts end with whose beginning stands in the model's template, so that the server does not send it."""
 
 _NO_NAME = re.compile(f"[^{TOOL_NAME_LETTERS}]+")
 _CUT_SHORT = {
@@ -152,9 +149,7 @@ class Exchange:
         self.usage += answer.usage
         self.prompt_tokens = answer.usage.prompt
         self.finish = answer.finish
-        text = "".join(shown)
-        before, end, behind = text.rpartition(THOUGHTS_END)
-        return answer, behind if end and "<think>" not in before else text
+        return answer, behind_thoughts("".join(shown))
 
     def _run_tools(self, request: list[Chat], answer: Answer) -> None:
         answered = 0

@@ -14,11 +14,11 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from hermes_core.agent.answer import Answer, AnswerBuilder, Chat
+from hermes_core.agent.answer import Answer, AnswerBuilder, Chat, behind_thoughts
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, relay
 from hermes_core.agent.failures import code_of, failure, pause_of, words
 from hermes_core.errors import ConfigError, ContextOverflow, ModelRefused, ModelUnavailable
@@ -310,7 +310,8 @@ class _Tempered:
 
 def say(model: ChatModel, messages: Sequence[Chat], cancel: Cancel) -> Answer:
     """Ask without tools and without anyone listening."""
-    return model.complete(messages, (), hear=unheard, cancel=cancel)
+    answer = model.complete(messages, (), hear=unheard, cancel=cancel)
+    return replace(answer, text=behind_thoughts(answer.text))
 
 
 def _is_address(url: str) -> bool:

@@ -13,7 +13,7 @@ class Reader:
 
     def complete(self, messages: Any, tools: Any, *, hear: Any, cancel: Cancel) -> Answer:
         assert list(tools) == []
-        return Answer(f"  asked: {messages[-1]['content']}  ")
+        return Answer(f"Hm, which?\n</think>\n\n  asked: {messages[-1]['content']}  ")
 
 
 def test_a_passage_is_summarised_for_the_question_by_the_model_without_tools() -> None:
