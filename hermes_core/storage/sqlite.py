@@ -47,7 +47,9 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
 """
 
 _warned_about: set[str] = set()
-_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_open: dict[sqlite3.Connection, Path] = {}
+"""Each open connection and its file. A fork frees what other threads had: to close a connection there waits for ever, if its
+thread was in the midst of a statement."""
 _of_parent: set[str] = set()
 """Files that were open in the process that this one was forked from, links followed."""
 
@@ -55,15 +57,19 @@ _of_parent: set[str] = set()
 class _Held:
     """A thread's connection, which waits `patience` seconds for others; closed with the thread that it belongs to."""
 
-    def __init__(self, connection: sqlite3.Connection, patience: float) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, patience: float) -> None:
         self.connection = connection
         self.patience = patience
         self.thread = threading.get_ident()
+        self.process = os.getpid()
         self.closed = False
+        _open[connection] = path
 
     def close(self) -> None:
         self.closed = True
-        self.connection.close()
+        if self.process == os.getpid():
+            _open.pop(self.connection, None)
+            self.connection.close()
 
     def __del__(self) -> None:
         self.close()
@@ -140,7 +146,6 @@ class Database:
         self._closed = False
         self._process = self._inode = 0
         self._all_held: weakref.WeakSet[_Held] = weakref.WeakSet()
-        _databases.add(self)
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -162,7 +167,7 @@ class Database:
                 raise _opened_before_fork(self.path)
             with self._translated, file_errors(self.path):
                 try:
-                    held = _Held(self._connect(), self._patience)
+                    held = _Held(self._connect(), self.path, self._patience)
                 except sqlite3.DatabaseError as exc:
                     self._in_vain(exc)
                     raise
@@ -409,8 +414,7 @@ def _note_open_files() -> None:
     """In a process just forked. SQLite there takes its parent's locks for its own, also for a file that is opened anew: the
     parent takes itself for the last user then, and deletes the log that is written to here (sqlite.org/howtocorrupt.html, 2.6).
     """
-    of_parent = [database for database in _databases if any(not held.closed for held in database._all_held)]
-    _of_parent.update(os.path.realpath(database.path) for database in of_parent)
+    _of_parent.update(map(os.path.realpath, _open.values()))
 
 
 if hasattr(os, "register_at_fork"):

@@ -336,3 +336,40 @@ def test_a_forked_process_is_told_to_fork_first_and_may_use_other_files(tmp_path
     command = [sys.executable, "-W", "ignore", "-c", FORKED, str(tmp_path / "notes.db")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     assert (done.stdout.split(), done.stderr) == (["True"] * 4 + ["1", "before", "meanwhile"], "")
+
+
+FORKED_IN_A_STATEMENT = """
+import os, sys, threading
+from pathlib import Path
+from hermes_core.errors import DatabaseUnavailable
+from hermes_core.storage.sqlite import Database
+from tests.storage.notes import MIGRATIONS
+
+db = Database(Path(sys.argv[1]), MIGRATIONS)
+busy, go_on = threading.Event(), threading.Event()
+
+def write():
+    db.connection.create_function("waited", 0, lambda: busy.set() or go_on.wait())
+    db.write("INSERT INTO note VALUES (waited())")
+
+writer = threading.Thread(target=write)
+writer.start()
+busy.wait()
+if os.fork() == 0:
+    try:
+        Database(Path(sys.argv[1])).write("INSERT INTO note VALUES ('anew')")
+    except DatabaseUnavailable as exc:
+        print("fork first" in str(exc), flush=True)
+    sys.exit()
+os.wait()
+go_on.set()
+writer.join()
+print(*[row[0] for row in db.execute("SELECT * FROM note")])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_in_the_midst_of_another_threads_statement_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKED_IN_A_STATEMENT, str(tmp_path / "notes.db")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert (done.stdout.split(), done.stderr) == (["True", "1"], "")
