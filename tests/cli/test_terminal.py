@@ -92,8 +92,8 @@ def test_neither_errors_nor_warnings_pass_it_on(hermes: Any, hermes_home: Hermes
     set_value(hermes_home, "memory.provider", "notes")
     for words in (
         ["notes"],
-        ["memory", "add", "Likes rye"],
         ["memory", "remove", "cat"],
+        ["memory", "add", "Likes rye"],
         ["sessions", "show", NASTY],
         ["memory", "use", NASTY],
         ["--profile", NASTY, "memory", "show"],

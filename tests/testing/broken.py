@@ -868,7 +868,7 @@ class HidesOutageFromTools(Notebook):
         return '{"found": []}' if self.down.is_set() else super().handle_tool_call(call, session)
 
 
-@caught_by("test_it_recovers_from_an_outage")
+@caught_by("test_it_recovers_from_an_outage", deadlines={"sync_turn": 2.0})
 class GivesUp(Notebook):
     lost = False
 
