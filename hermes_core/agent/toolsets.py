@@ -40,7 +40,7 @@ def memory_tools(memory: Memory) -> list[Tool]:
     return [
         Tool.of(
             schema,
-            partial(_call_memory, memory, schema["name"]),
+            partial(memory.call_tool, schema["name"]),
             SEARCH if schema["name"] == SEARCH else "memory",
             quick=schema["name"] in (SEARCH, CURATED),
         )
@@ -61,10 +61,6 @@ def skill_tools(store: SkillStore) -> list[Tool]:
         Tool.of(schema, partial(tools.call, schema["name"]), "skills", quick=True)
         for schema in (SKILL_VIEW_SCHEMA, SKILL_MANAGE_SCHEMA)
     ]
-
-
-def _call_memory(memory: Memory, name: str, arguments: Mapping[str, Any], session: Session) -> str:
-    return memory.call_tool(name, arguments, session)
 
 
 def todo_tool(history: Callable[[], Sequence[Chat]] = tuple) -> Tool:

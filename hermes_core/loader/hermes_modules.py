@@ -210,7 +210,6 @@ def _tool_result(data: Any = None, **fields: Any) -> str:
 # ----------------------------------------------------------------------------------------------------- small modules
 
 _SKILL_HEAD = "[IMPORTANT: The user has invoked the "
-_SKILL_LOADED = "The full skill content is loaded below.]"
 _INSTRUCTION = "User instruction: "
 
 

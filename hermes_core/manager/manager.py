@@ -54,8 +54,6 @@ MAX_TEXT = 32_000
 MAX_PROMPTS = 4096
 """Sessions whose system prompt is kept frozen; a few kilobytes each."""
 
-RECOVERY_CHUNK = 200
-
 __all__ = ["MemoryManager", "ProviderHealth", "RecallPart", "RecallResult"]
 
 
