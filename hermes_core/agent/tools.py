@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -155,8 +156,8 @@ def _run(
     if not tool.quick:
         return interruptible(work, cancel, f"agent-tool-{tool.name}")
     result, failure = work()
-    if isinstance(failure, SystemExit):  # on the turn's own thread it is a SIGTERM's
-        raise failure
+    if isinstance(failure, SystemExit) and threading.current_thread() is threading.main_thread():
+        raise failure  # where signals arrive it is a SIGTERM's
     return result, failure
 
 

@@ -198,6 +198,18 @@ def test_calls_that_may_run_side_by_side_do_and_their_results_keep_the_order() -
     assert said == ['{"seen": 0}', "met 1", "met 2", "met 3", '{"seen": 4}']
 
 
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_tool_that_ends_the_program_fails_where_calls_run_side_by_side(quick: bool) -> None:
+    def leave(arguments: Mapping[str, Any], session: Session) -> str:
+        raise SystemExit(2)
+
+    with running(Reply(calls=[("leave", {}), ("leave", {})]), Reply("Done.")) as run:
+        run.exchange.belt = Toolbelt([Tool("leave", "", {}, leave, quick=quick, parallel=True)])
+        assert run.go() == "Done."
+    said = [json.loads(m["content"])["error"] for m in run.kept if m["role"] == "tool"]
+    assert said == ["tool 'leave' failed: SystemExit: 2"] * 2
+
+
 def test_calls_that_may_not_run_side_by_side_follow_one_another() -> None:
     running_now: list[int] = []
 
