@@ -114,7 +114,9 @@ class Memory:
             journal_mode=config.sessions.journal_mode,
             semantic=config.recall.semantic == "auto" and config.sessions.search_enabled,
         )
-        observers, self._observer_problems = load_observers(self._control(), vet=MemoryManager.vet_observer)
+        observers, self._observer_problems = load_observers(
+            LoadControl.of(self.config.providers), vet=MemoryManager.vet_observer
+        )
         self.manager = MemoryManager(
             home,
             deadlines={"prefetch": config.recall.deadline, **(deadlines or {})},
@@ -342,7 +344,9 @@ class Memory:
 
     def providers(self) -> list[ProviderEntry]:
         """The catalog of what is installed, with this memory's own provider in the state that it is really in."""
-        found = discover_providers(self.home, control=self._control(), active=self._selected)
+        found = discover_providers(
+            self.home, control=LoadControl.of(self.config.providers), active=self._selected
+        )
         return [self._observed(entry) for entry in found]
 
     def problems(self, session: Session | None = None) -> list[str]:
@@ -399,13 +403,9 @@ class Memory:
         else:
             self._refused = ""
 
-    def _control(self) -> LoadControl:
-        rules = self.config.providers
-        return LoadControl(None if rules.allow is None else frozenset(rules.allow), frozenset(rules.block))
-
     def _load(self, name: str) -> None:
         try:
-            loaded = load_provider(name, self.home, self._control())
+            loaded = load_provider(name, self.home, LoadControl.of(self.config.providers))
         except ProviderError as exc:
             self._load_error = exc
         else:

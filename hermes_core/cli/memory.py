@@ -21,10 +21,9 @@ from hermes_core.curated.store import TARGETS
 from hermes_core.health.provider import age
 from hermes_core.health.status import ProviderStatus, Status, StoreStatus, status_of
 from hermes_core.kit.text import printable
-from hermes_core.loader.load import load_provider
 from hermes_core.manager.health import ProviderHealth
 from hermes_core.memory import open_memory
-from hermes_core.setup.candidate import require_available
+from hermes_core.setup.candidate import load, require_available
 
 _SENTENCE_END = re.compile(r"(?<=[.!]) ")
 _OF_THE_TOOL = re.compile(r"\bcurrent_entries into old_text\b|'operations'")
@@ -155,7 +154,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
 def use(ctx: click.Context, name: str) -> None:
     """Make the provider NAME the active one, once it is known to load and to be available."""
     home = home_of(ctx)
-    chosen = load_provider(name, home).entry.name
+    chosen = load(home, name).entry.name
     require_available(home, chosen)
     set_value(home, "memory.provider", chosen)
     click.echo(f"memory provider: {chosen}, from the next session on")

@@ -152,8 +152,7 @@ def entries(home: HermesHome) -> list[ProviderEntry]:
     """The catalog as it is on disk now. Nothing is imported."""
     importlib.invalidate_caches()
     config = load_config(home)
-    allow = config.providers.allow
-    control = LoadControl(None if allow is None else frozenset(allow), frozenset(config.providers.block))
+    control = LoadControl.of(config.providers)
     return discover_providers(home, control=control, active=config.memory.provider)
 
 

@@ -10,9 +10,10 @@ from hermes_core.cli.template import new
 from hermes_core.home import HermesHome
 from hermes_core.kit.text import printable
 from hermes_core.loader.hermes_commands import run_host_command
-from hermes_core.loader.load import Loaded, load_provider
+from hermes_core.loader.load import Loaded
 from hermes_core.manager.commands import register_commands
 from hermes_core.memory import open_memory
+from hermes_core.setup.candidate import load
 
 _HIDDEN = ("shadowed", "blocked")
 
@@ -46,7 +47,7 @@ providers.add_command(new)
 
 def provider_commands(home: HermesHome, name: str) -> click.Command:
     """The commands of the active provider under its name. Raises `ProviderError` if it does not load."""
-    loaded = load_provider(name, home)
+    loaded = load(home, name)
     if loaded.entry.kind == "hermes_agent":
         return _handed_on(loaded, home, name)
     group = Group(name, help=f"Commands of the memory provider {name!r}.")

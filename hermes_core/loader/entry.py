@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from hermes_core.config import ProvidersConfig
 from hermes_core.contract.values import BUILTIN_NAME
 from hermes_core.errors import HermesError
 
@@ -105,9 +106,9 @@ class LoadControl:
         object.__setattr__(self, "block", _words(self.block))
 
     @classmethod
-    def only(cls, *names: str) -> LoadControl:
-        """Nothing but these."""
-        return cls(allow=frozenset(names))
+    def of(cls, rules: ProvidersConfig) -> LoadControl:
+        """What config.yaml lets load."""
+        return cls(None if rules.allow is None else frozenset(rules.allow), frozenset(rules.block))
 
     def refusal(self, found: Found) -> str:
         """Why this one may not be loaded, "" when it may."""

@@ -45,16 +45,11 @@ class Needs:
     tools: tuple[ExternalTool, ...] = ()
 
 
-def control_of(home: HermesHome) -> LoadControl:
-    """Which providers config.yaml lets load."""
-    rules = load_config(home).providers
-    return LoadControl(None if rules.allow is None else frozenset(rules.allow), frozenset(rules.block))
-
-
 def choices(home: HermesHome) -> list[ProviderEntry]:
     """The providers that can be chosen, one a name; ours that are not installed are among them."""
-    active = load_config(home).memory.provider
-    entries = discover_providers(home, control=control_of(home), active=active)
+    config = load_config(home)
+    control = LoadControl.of(config.providers)
+    entries = discover_providers(home, control=control, active=config.memory.provider)
     return [entry for entry in entries if entry.state not in ("shadowed", "blocked") and _choosable(entry)]
 
 
@@ -90,8 +85,8 @@ def needs_of_answers(loaded: Loaded, answers: Answers) -> tuple[str, ...]:
 
 
 def load(home: HermesHome, name: str) -> Loaded:
-    """The provider itself. Raises `ProviderError`."""
-    return load_provider(name, home, control_of(home))
+    """The provider itself, if config.yaml lets it load. Raises `ProviderError`."""
+    return load_provider(name, home, LoadControl.of(load_config(home).providers))
 
 
 def questions(home: HermesHome, loaded: Loaded) -> Answers:

@@ -59,6 +59,21 @@ def test_a_blocked_provider_that_is_chosen_is_a_problem(
     assert "is not on the allow list" in hermes("memory", "use", "notes", code=1).stderr
 
 
+@pytest.mark.parametrize(
+    "words", [("memory", "use", "notes"), ("memory", "setup", "notes", "--yes"), ("notes",)]
+)
+def test_no_command_runs_code_of_a_provider_that_is_blocked(
+    hermes: Any, hermes_home: HermesHome, notes: Path, words: tuple[str, ...]
+) -> None:
+    ran = hermes_home.path / "ran"
+    with (notes / "__init__.py").open("a") as file:
+        file.write(f"\nopen({str(ran)!r}, 'w').close()\n")
+    set_value(hermes_home, "memory.provider", "notes")
+    set_value(hermes_home, "providers.block", ["notes"])
+    assert "'notes' is on the block list; change providers.allow" in hermes(*words, code=1).stderr
+    assert not ran.exists()
+
+
 def test_the_environment_limits_what_is_loaded(
     hermes: Any, hermes_home: HermesHome, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -302,7 +302,6 @@ def test_a_bundled_name_that_is_not_installed_says_what_to_install(site: Site) -
         (LoadControl(frozenset({"others"})), False),
         (LoadControl(block=frozenset({"under-test"})), False),
         (LoadControl(frozenset({"notes"}), frozenset({"notes"})), False),
-        (LoadControl.only("notes"), True),
     ],
 )
 def test_load_control_goes_by_name_or_distribution(site: Site, control: LoadControl, loads: bool) -> None:
