@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.storage.faults import RESTORE, TranslatedErrors, file_errors
-from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, sync_folder
+from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, locked, sync_folder
 from hermes_core.storage.files import file_system as file_system_of
 from hermes_core.storage.turns import Turns
 
@@ -259,14 +259,16 @@ class Database:
 
     def backup(self, target: Path) -> None:
         """Copy the database, whole and consistent, to `target`, also while others write; an older copy is replaced at the end."""
-        ensure_folder(target.parent)
         partial = target.with_name(f".{target.name}.partial")
-        with self._translated, file_errors(target):
+        with locked(target, BUSY_TIMEOUT), self._translated, file_errors(target):
             partial.unlink(missing_ok=True)
-            os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
-            with contextlib.closing(sqlite3.connect(partial)) as copy:
-                self.connection.backup(copy)
-            partial.replace(target)
+            try:
+                os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
+                with contextlib.closing(sqlite3.connect(partial)) as copy:
+                    self.connection.backup(copy)
+                partial.replace(target)
+            finally:
+                partial.unlink(missing_ok=True)
             sync_folder(target.parent)
 
     def integrity(self) -> list[str]:

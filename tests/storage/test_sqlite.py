@@ -191,6 +191,52 @@ def test_a_backup_replaces_what_was_there_even_if_that_is_damaged(db: Database, 
     assert not list(tmp_path.glob("*partial*"))
 
 
+def test_backups_of_two_at_once_are_whole(db: Database, tmp_path: Path) -> None:
+    with db.transaction() as connection:
+        connection.executemany("INSERT INTO note VALUES (?)", [("x" * 2000,)] * 1000)
+    failures: list[BaseException] = []
+
+    def copy() -> None:
+        try:
+            for _ in range(10):
+                db.backup(tmp_path / "copy.db")
+        except StorageError as exc:
+            failures.append(exc)
+
+    threads = [threading.Thread(target=copy) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    with contextlib.closing(Database(tmp_path / "copy.db", MIGRATIONS)) as made:
+        assert len(notes(made)) == 1000
+
+
+@posix
+def test_a_backup_that_finds_no_room_leaves_nothing_behind(tmp_path: Path) -> None:
+    code = """
+import resource, signal, sys
+from pathlib import Path
+from hermes_core.errors import DatabaseUnavailable
+from hermes_core.storage.sqlite import Database
+from tests.storage.notes import MIGRATIONS
+database = Database(Path(sys.argv[1]), MIGRATIONS)
+with database.transaction() as connection:
+    connection.execute("INSERT INTO note VALUES (?)", ("x" * 200_000,))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+try:
+    database.backup(Path(sys.argv[2]) / "copy.db")
+except DatabaseUnavailable as exc:
+    print(exc)
+"""
+    folder = tmp_path / "backups"
+    out, err = run(code, tmp_path / "notes.db", folder).communicate()
+    assert ("nothing was written" in out, err) == (True, "")
+    assert [path.name for path in folder.iterdir() if path.suffix != ".lock"] == []
+
+
 def test_a_reader_changes_nothing_and_makes_nothing(db: Database, tmp_path: Path) -> None:
     _ = db.connection
     with contextlib.closing(Database(tmp_path / "notes.db", read_only=True)) as reader:
