@@ -355,7 +355,7 @@ class ObserverHooks:
 
     @_policy("observe", lane="background", deadline=30.0, combining="nothing", on_failure="logged")
     def on_event(self, event: Event) -> None:
-        """Take note of something that happened. A bounded queue feeds this hook; what overflows is counted."""
+        """Take note of something that happened. A bounded queue feeds this hook; what overflows is left out and logged."""
         raise NotImplementedError
 
 

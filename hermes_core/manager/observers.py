@@ -18,7 +18,7 @@ from hermes_core.manager.registry import Registry
 log = logging.getLogger(__name__)
 
 MAX_EVENTS = 1000
-"""Events that wait for one observer; more are counted and left out."""
+"""Events that wait for one observer; more are left out, and the log tells how many."""
 
 
 class Listener:
@@ -37,7 +37,7 @@ class _Observer:
     def __init__(self, plugin: object, hooks: dict[str, Hook], terms: Terms) -> None:
         self.name = type(plugin).__name__
         self.hooks = hooks
-        self.overflowed = 0
+        self._missed = 0
         self._waiting = 0
         self._terms = terms
         self._filters = Lane(f"hermes-{self.name}-filters", terms.clock)
@@ -51,15 +51,20 @@ class _Observer:
         return Outcome("skipped", error=refused) if refused else self._filters.wait(job, job.deadline)
 
     def tell(self, event: Event) -> None:
-        """Put the event in line for `on_event`, unless too many wait."""
-        if self._waiting >= MAX_EVENTS:
-            self.overflowed += 1
-            return
-        job = self._job("on_event", {"event": event}, self._told)
-        if not self._events.submit(job):
+        """Put the event in line for `on_event`, unless too many wait, or it hangs."""
+        refused = f"{MAX_EVENTS} of them wait"
+        if self._waiting < MAX_EVENTS:
+            refused = self._events.submit(self._job("on_event", {"event": event}, self._told))
+        if not refused:
             self._waiting += 1
+            return
+        if not self._missed:
+            log.warning("observer %s misses events: %s", self.name, refused)
+        self._missed += 1
 
     def stop(self, timeout: float) -> None:
+        if self._missed:
+            log.warning("observer %s has missed %d events", self.name, self._missed)
         self._filters.stop(0)
         self._events.stop(timeout)
         self._coroutines.stop()
@@ -87,11 +92,6 @@ class Observers:
         self._all = [_Observer(plugin, registry.enter_observer(plugin), terms) for plugin in plugins]
         self._listeners = [observer for observer in self._all if "on_event" in observer.hooks]
 
-    @property
-    def overflowed(self) -> int:
-        """Events that were left out because an observer was too slow."""
-        return sum(observer.overflowed for observer in self._all)
-
     def filter_write(self, write: MemoryWrite, session: Session) -> MemoryWrite | Refused:
         """What the observers make of a write of curated memory."""
         answer: MemoryWrite | Refused = self._filter("filter_write", "write", write, session)
@@ -111,6 +111,7 @@ class Observers:
 
     def stop(self, timeout: float) -> None:
         """Let events that wait be told, for at most `timeout` seconds each."""
+        self._listeners = []
         for observer in self._all:
             observer.stop(timeout)
 

@@ -12,7 +12,7 @@ from hermes_core.contract.values import Event, MemoryWrite, Query, Recall, Refus
 from hermes_core.errors import BackendRefused, ProviderInvalid
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.observers import MAX_EVENTS
-from hermes_core.testing.fakes import RecordingProvider, make_session, make_turn
+from hermes_core.testing.fakes import Clock, RecordingProvider, make_session, make_turn
 
 OpenManager = Callable[..., MemoryManager]
 
@@ -146,13 +146,33 @@ def test_events_are_redacted(open_manager: OpenManager) -> None:
     assert "sk-1" not in str(events)
 
 
-def test_a_slow_listener_is_not_waited_for_and_what_overflows_is_counted(open_manager: OpenManager) -> None:
+def test_a_slow_listener_is_not_waited_for_and_what_it_misses_is_told(
+    open_manager: OpenManager, caplog: pytest.LogCaptureFixture
+) -> None:
     gate = threading.Event()
     manager = open_manager(on_event=lambda event: gate.wait())
     for _ in range(MAX_EVENTS + 10):
         manager._emit("test", {})
-    assert 9 <= manager._observers.overflowed <= 10
+    assert caplog.messages == [f"observer Listener misses events: {MAX_EVENTS} of them wait"]
     gate.set()
+    manager.shutdown_all(1)
+    assert caplog.messages[1] == "observer Listener has missed 10 events"
+
+
+def test_what_a_listener_misses_that_hangs_is_told(
+    open_manager: OpenManager, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate, begun = threading.Event(), threading.Semaphore(0)
+    manager = open_manager(on_event=lambda event: (begun.release(), gate.wait())[0])
+    for _ in range(2):
+        manager._emit("test", {})
+        begun.acquire()
+        clock.advance(31)
+    manager._emit("test", {})
+    assert "observer Listener misses events: on_event has not returned for 31.0 s" in caplog.text
+    gate.set()
+    manager.shutdown_all(1)
+    assert "observer Listener has missed 1 events" in caplog.text
 
 
 def test_a_listener_that_raises_is_logged(
