@@ -114,9 +114,8 @@ class Memory:
             journal_mode=config.sessions.journal_mode,
             semantic=config.recall.semantic == "auto" and config.sessions.search_enabled,
         )
-        observers, self._observer_problems = load_observers(
-            LoadControl.of(self.config.providers), vet=MemoryManager.vet_observer
-        )
+        self._control = LoadControl.of(config.providers)
+        observers, self._observer_problems = load_observers(self._control, vet=MemoryManager.vet_observer)
         self.manager = MemoryManager(
             home,
             deadlines={"prefetch": config.recall.deadline, **(deadlines or {})},
@@ -282,11 +281,13 @@ class Memory:
         turn_id: str = "",
         at: float | None = None,
         warm: bool = True,
+        author: str = "",
     ) -> Turn:
         """Store a completed turn: in state.db and in the outbox before this returns, searchable at once.
 
         `messages` are the turn's own, clean of recall; without them the two texts are stored. Giving the same
-        `turn_id` again stores nothing twice. `warm` lets providers prepare the next turn's recall.
+        `turn_id` again stores nothing twice. `warm` lets providers prepare the next turn's recall. `author` is who
+        spoke, where several people do.
         """
         stored = tuple(messages) or (
             Message(role="user", content=user),
@@ -298,10 +299,11 @@ class Memory:
             user=user,
             assistant=assistant,
             messages=in_text(stored),
+            author=author,
             at=time.time() if (given := epoch_seconds(at)) is None else given,
         )
         recipients.note(self.sessions, self._selected, self.manager.account(self._selected))
-        self.sessions.append_turn(session.id, stored, turn.id, turn.number, at=turn.at)
+        self.sessions.append_turn(session.id, stored, turn.id, turn.number, author=author, at=turn.at)
         self._hand_on(partial(self.manager.sync_all, turn, session))
         if warm:
             self.manager.queue_prefetch_all(self._query(user, stored), session)
@@ -344,9 +346,7 @@ class Memory:
 
     def providers(self) -> list[ProviderEntry]:
         """The catalog of what is installed, with this memory's own provider in the state that it is really in."""
-        found = discover_providers(
-            self.home, control=LoadControl.of(self.config.providers), active=self._selected
-        )
+        found = discover_providers(self.home, control=self._control, active=self._selected)
         return [self._observed(entry) for entry in found]
 
     def problems(self, session: Session | None = None) -> list[str]:
@@ -405,7 +405,7 @@ class Memory:
 
     def _load(self, name: str) -> None:
         try:
-            loaded = load_provider(name, self.home, LoadControl.of(self.config.providers))
+            loaded = load_provider(name, self.home, self._control)
         except ProviderError as exc:
             self._load_error = exc
         else:

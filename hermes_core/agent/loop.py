@@ -38,6 +38,7 @@ from hermes_core.agent.sessions import (
     identify,
     move_message,
     store_message,
+    store_turn,
     store_usage,
     successor,
     undoable,
@@ -159,7 +160,7 @@ class Agent:
         self, said: Said, *, hear: Hear = unheard, called: Called = untold, author: str = ""
     ) -> TurnResult:
         """Answer the person, who said a text, or OpenAI content parts where there are pictures. `hear` gets the answer
-        as it comes, `called` each tool call with its result.
+        as it comes, `called` each tool call with its result; `author` is who spoke, where several people do.
 
         Never raises for memory or model: `outcome` and `problems` of the result tell. Raises `SessionError` for an
         empty text, and when a turn is under way on another thread.
@@ -393,10 +394,9 @@ class Agent:
     def _keep(self, turn: Turn, message: Chat) -> None:
         """Store a message at once: what was seen survives an interrupt and a crash."""
         ref = turn.keep(message)
-        speaker = turn.author if message["role"] == "user" else ""
 
         def store() -> None:
-            stored = store_message(self.memory, self.session.id, message, ref, speaker)
+            stored = store_message(self.memory, self.session.id, message, ref, turn.speaker_of(message))
             turn.message_id = turn.message_id or stored
 
         self._life.attempt("storing a message", store)
@@ -415,10 +415,7 @@ class Agent:
 
     def _store(self, turn: Turn) -> None:
         if not self._skip_memory:  # what no turn is marked for stays in state.db, and no recovery hands it on
-            warm = self._enabled("memory")
-            self.memory.end_turn(
-                self.session, turn.text, turn.answer, messages=turn.stored(), turn_id=turn.id, warm=warm
-            )
+            store_turn(self.memory, self.session, turn, warm=self._enabled("memory"))
         give_title(self.memory, self.session.id, title_of(turn.text))
 
     def _result(self, turn: Turn, exchange: Exchange) -> TurnResult:

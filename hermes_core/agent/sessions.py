@@ -102,6 +102,19 @@ def store_message(
     )
 
 
+def store_turn(memory: Memory, session: Session, turn: Turn, *, warm: bool) -> None:
+    """Mark a turn as complete, and hand it to the provider."""
+    memory.end_turn(
+        session,
+        turn.text,
+        turn.answer,
+        messages=turn.stored(),
+        turn_id=turn.id,
+        warm=warm,
+        author=turn.author,
+    )
+
+
 def store_usage(memory: Memory, session_id: str, usage: Usage) -> None:
     """Add to the session's counters what a turn used."""
     if usage != Usage():
@@ -161,7 +174,7 @@ def carry_turn(memory: Memory, turn: Turn, session_id: str) -> None:
     """Put a turn also where its session goes on, if another process has compressed that meanwhile."""
     tip = memory.sessions.compression_tip(session_id)
     for message, stored in zip(turn.chat(), turn.messages, strict=True) if tip != session_id else ():
-        store_message(memory, tip, message, stored["ref"], turn.author, carried=True)
+        store_message(memory, tip, message, stored["ref"], turn.speaker_of(message), carried=True)
 
 
 def as_text(messages: Sequence[Mapping[str, Any]]) -> list[Message]:

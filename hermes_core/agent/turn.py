@@ -67,6 +67,10 @@ class Turn:
         self.used_memory = self.used_memory or any(call["function"]["name"] == "memory" for call in calls)
         return ref
 
+    def speaker_of(self, message: Chat) -> str:
+        """Who said a message of it: the person's are the author's."""
+        return self.author if message["role"] == "user" else ""
+
     def chat(self) -> list[Chat]:
         """Its messages as the next request carries them."""
         return [{key: value for key, value in message.items() if key != "ref"} for message in self.messages]

@@ -55,6 +55,16 @@ def test_what_is_recalled_stands_in_this_requests_user_message_and_nowhere_else(
     assert "green tea" not in json.dumps(agent.history)
 
 
+def test_a_provider_is_told_who_of_a_group_spoke_also_after_a_crash(stage: Stage) -> None:
+    agent = stage.agent()
+    agent.run_turn("I drink tea.", author="Ann")
+    assert stage.told(durable=True) == ["sync_turn"]
+    (told,) = stage.provider.of("sync_turn")
+    assert told["turn"].author == "Ann"
+    (stored,) = stage.memory.sessions.complete_turns()
+    assert stored.turn.author == "Ann"
+
+
 def test_recall_happens_once_a_turn_with_the_persons_own_words(stage: Stage) -> None:
     stage.provider.results["prefetch"] = TEA
     stage.script(

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -184,7 +185,8 @@ def test_what_the_other_says_while_one_compresses_is_in_both_conversations_once(
 def test_a_turn_under_way_while_another_process_compresses_goes_along_whole(stage: Stage) -> None:
     apart = Apart(stage)
     apart.answer.clear()
-    slow = threading.Thread(target=apart.two.run_turn, args=("Answer slowly.",))
+    turn = partial(apart.two.run_turn, "Answer slowly.", author="Ann")
+    slow = threading.Thread(target=turn)
     slow.start()
     assert apart.answering.wait(10)
     apart.while_one_compresses(list)
@@ -192,7 +194,8 @@ def test_a_turn_under_way_while_another_process_compresses_goes_along_whole(stag
     apart.answer.set()
     slow.join(10)
     assert apart.said()[-2:] == ["The last straw.", "Answer slowly."]
-    assert [m["content"] for m in stage.agent(session_id="s1").history][-2:] == ["Answer slowly.", "At last."]
+    carried = apart.sessions.get_messages(apart.sessions.compression_tip("s1"))[-2:]
+    assert [(m.content, m.speaker) for m in carried] == [("Answer slowly.", "Ann"), ("At last.", "")]
     with pytest.raises(SessionError, match="another process has compressed"):
         apart.two.undo()
     apart.two.run_turn("On.")
