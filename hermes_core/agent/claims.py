@@ -77,9 +77,9 @@ def lock_path(folder: Path, prefix: str, session_id: str) -> Path:
 
 
 @contextlib.contextmanager
-def locked_unless_stopped(path: Path, cancel: Cancel, seconds: float = LONGEST_WAIT) -> Iterator[None]:
+def locked_unless_stopped(path: Path, cancel: Cancel) -> Iterator[None]:
     """`locked`, for a wait that the person may stop: raises `Cancelled` then, and `LockTimeout` as `locked` does."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + LONGEST_WAIT
     with contextlib.ExitStack() as held:
         while True:
             try:

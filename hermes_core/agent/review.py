@@ -23,6 +23,7 @@ from hermes_core.agent.sessions import turns_of
 from hermes_core.agent.tools import Toolbelt, arguments_of
 from hermes_core.contract.values import Session
 from hermes_core.errors import ModelError
+from hermes_core.kit.text import clip, fold_space
 from hermes_core.memory import Memory
 
 log = logging.getLogger(__name__)
@@ -263,10 +264,5 @@ def _change(request: ToolRequest, result: str) -> str:
         return f"skill {arguments.get('name')} ({arguments.get('action')})"
     if request.name == "memory":
         text = str(arguments.get("content") or arguments.get("old_text") or "several entries")
-        return f"{arguments.get('target')} ({arguments.get('action', 'batch')}): {_clip(text)}"
+        return f"{arguments.get('target')} ({arguments.get('action', 'batch')}): {clip(fold_space(text), 80)}"
     return ""
-
-
-def _clip(text: str, width: int = 80) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= width else text[: width - 1] + "…"

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hermes_core.errors import MemoryConflict, StorageError
-from hermes_core.storage.files import PRIVATE_FILE, write_atomic, write_checked
+from hermes_core.storage.files import PRIVATE_FILE, open_at_once, write_atomic, write_checked
 
 BACKUPS_KEPT = 10
 """Copies beside each file; the oldest go first."""
@@ -49,7 +49,7 @@ class MemoryFile:
         Raises `MemoryConflict` when there is one and it can't be read: never to be taken for an empty store.
         """
         try:
-            with open(self.path, "rb", opener=_open_at_once) as file:
+            with open(self.path, "rb", opener=open_at_once) as file:
                 return self._content(file.fileno(), file.read(FILE_BOUND + 1))
         except FileNotFoundError:
             return b""
@@ -121,11 +121,6 @@ class MemoryFile:
         """Copies of ours, oldest first; another program's `.bak` files are left alone."""
         ours = re.compile(re.escape(self.name) + r"\.bak\.\d{8}T\d{12}-[0-9a-f]{16}")
         return sorted(path for path in self.path.parent.iterdir() if ours.fullmatch(path.name))
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Not blocking, so that a pipe in the file's place is found out instead of waited for."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def fingerprint(data: bytes) -> str:

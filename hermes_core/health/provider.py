@@ -199,7 +199,7 @@ def examine_catalog(entries: Sequence[ProviderEntry], selected: str) -> Iterator
             yield Finding(f"plugin {entry.name}", "warning", f"{entry.state}: {entry.reason}", entry.remedy)
 
 
-def examine_outbox(memory: Memory, wall: float | None = None) -> Iterator[Finding]:
+def examine_outbox(memory: Memory) -> Iterator[Finding]:
     """What waits for each provider, since when, and what is parked."""
     outbox = memory.manager.outbox
     if not outbox.path.exists():
@@ -211,7 +211,7 @@ def examine_outbox(memory: Memory, wall: float | None = None) -> Iterator[Findin
         yield _backlog(name, backlog, active is not None and active.name == name)
     if not backlogs:
         settled = outbox.last_settled(active.name) if active else None
-        when = f", last write taken {age((wall or time.time()) - settled)} ago" if settled else ""
+        when = f", last write taken {age(max(0.0, time.time() - settled))} ago" if settled else ""
         yield Finding("outbox", "ok", f"nothing waits{when}")
 
 

@@ -57,13 +57,13 @@ def hook_records(
     return tuple(found[name] for name in sorted(found.keys() - START_HOOKS))
 
 
-def examine_hooks(memory: Memory, wall: float | None = None) -> Iterator[Finding]:
+def examine_hooks(memory: Memory) -> Iterator[Finding]:
     """A line for each hook of the selected provider."""
     health = health_of(memory)
     if health is None or health.name == "builtin":
         return
     for one in hook_records(memory.home, health.name, health.hooks):
-        ago = age(max(0.0, (wall or time.time()) - one.last_success)) if one.last_success else ""
+        ago = age(max(0.0, time.time() - one.last_success)) if one.last_success else ""
         when = f"last success {ago} ago, " if ago else ""
         yield Finding(f"hook {one.hook}", "ok" if ago else "note", f"{when}{one.p95}")
 

@@ -21,12 +21,8 @@ class Breaker:
     Every admitted call that asks the backend ends in exactly one of `success`, `failure`, `answered` and `withdrawn`.
     """
 
-    def __init__(
-        self, clock: Callable[[], float], *, threshold: int = THRESHOLD, cooldown: float = COOLDOWN
-    ) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._threshold = threshold
-        self._cooldown = cooldown
         self._lock = threading.Lock()
         self._failures = 0
         self._opened_at: float | None = None
@@ -48,7 +44,7 @@ class Breaker:
         with self._lock:
             if self._opened_at is None:
                 return 0.0
-            return max(0.0, self._opened_at + self._cooldown - self._clock())
+            return max(0.0, self._opened_at + COOLDOWN - self._clock())
 
     def admit(self) -> bool:
         """Whether a call may go out now. In half-open exactly one caller is told yes."""
@@ -71,7 +67,7 @@ class Breaker:
         """The call failed or was late. `at_once` opens for this one alone: it made a person wait."""
         with self._lock:
             self._failures += 1
-            enough = at_once or self._failures >= self._threshold
+            enough = at_once or self._failures >= THRESHOLD
             if self._probing or (self._opened_at is None and enough):
                 self._opened_at = self._clock()
             self._probing = False
@@ -92,7 +88,7 @@ class Breaker:
     def _state(self) -> BreakerState:
         if self._opened_at is None:
             return "closed"
-        return "open" if self._clock() - self._opened_at < self._cooldown else "half-open"
+        return "open" if self._clock() - self._opened_at < COOLDOWN else "half-open"
 
     def _close(self) -> None:
         self._failures = 0

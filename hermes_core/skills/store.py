@@ -16,10 +16,11 @@ from typing import Protocol
 
 from hermes_core.errors import SkillError
 from hermes_core.home import expanded
+from hermes_core.kit.text import clip
 from hermes_core.safety.scan import first_threat
 from hermes_core.skills.document import MAX_SKILL, OPERATING_SYSTEMS, Document, checked_name, parse
 from hermes_core.skills.journal import Change, Journal
-from hermes_core.storage.files import locked, write_atomic
+from hermes_core.storage.files import locked, open_at_once, write_atomic
 
 FILE = "SKILL.md"
 PARTIAL = ".partial"
@@ -101,7 +102,10 @@ class SkillStore:
     def index(self) -> str:
         """The compact list for the system prompt, "" when there are none."""
         found = self.skills()
-        lines = [f"- {skill.category}/{skill.name}: {_clip(skill.document.description)}" for skill in found]
+        lines = [
+            f"- {skill.category}/{skill.name}: {clip(skill.document.description, _DESCRIPTION_SHOWN)}"
+            for skill in found
+        ]
         if len(lines) > MAX_LISTED:
             more = len(lines) - MAX_LISTED
             lines = [*lines[:MAX_LISTED], f"({more} more: skill_view without a name lists all)"]
@@ -228,7 +232,8 @@ class SkillStore:
         if found != 1:
             where = "is not in" if not found else f"is {found} times in"
             raise SkillError(
-                f"old_text {_clip(old_text)!r} {where} skill {name!r}", "copy one unique place of it"
+                f"old_text {clip(old_text, _DESCRIPTION_SHOWN)!r} {where} skill {name!r}",
+                "copy one unique place of it",
             )
         return self._accepted(before.replace(old_text, new_text), name)
 
@@ -308,7 +313,7 @@ def _restored(change: Change, now: str | None) -> str | None:
 
 def _read_text(path: Path) -> str | None:
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
+        with open(path, "rb", opener=open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise SkillError(f"{str(path)!r} is not a regular file", "move it away")
             data = file.read(MAX_FILE + 1)
@@ -326,11 +331,6 @@ def _read_text(path: Path) -> str | None:
         raise SkillError(f"{str(path)!r} is not UTF-8 text", "save it as UTF-8") from exc
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    """Not blocking, so that a pipe in the file's place is found out instead of waited for."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
 def _within(path: Path, folder: Path) -> bool:
     """Whether it lies there once all links are followed; a name that no file can have lies nowhere."""
     try:
@@ -342,7 +342,3 @@ def _within(path: Path, folder: Path) -> bool:
 def _files(skill: Skill) -> list[str]:
     found = [path.relative_to(skill.folder).as_posix() for path in skill.folder.rglob("*") if path.is_file()]
     return sorted(found)[:50]
-
-
-def _clip(text: str, width: int = _DESCRIPTION_SHOWN) -> str:
-    return text if len(text) <= width else text[: width - 1].rstrip() + "…"

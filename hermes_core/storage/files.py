@@ -125,6 +125,11 @@ def _keep_owner(target: Path, temporary: str) -> None:
             os.chown(temporary, found.st_uid, found.st_gid)
 
 
+def open_at_once(path: str, flags: int) -> int:
+    """An `opener` that does not block, so that a pipe in the file's place is found out instead of waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename or a new file in `folder` survive a power cut, where the system can."""
     if os.name == "nt":

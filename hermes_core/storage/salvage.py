@@ -116,7 +116,7 @@ def readable_columns(connection: sqlite3.Connection, table: str) -> list[str]:
 
 
 def readable_rows(
-    connection: sqlite3.Connection, table: str, columns: Sequence[str], last_known: int = 0
+    connection: sqlite3.Connection, table: str, columns: Sequence[str]
 ) -> Iterator[tuple[int, tuple[object, ...] | None]]:
     """Row ids with the columns of the row, or with None where a row may have been and can't be read; in order.
 
@@ -124,7 +124,7 @@ def readable_rows(
     page that only leads to others may leave rows out without an error: those that an index knows are sought one by one.
     """
     seen: set[int] = set()
-    for row_id, row in _walk(connection, table, columns, last_known):
+    for row_id, row in _walk(connection, table, columns):
         seen.add(row_id)
         yield row_id, row
     one = f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED WHERE rowid = ?"  # noqa: S608
@@ -136,10 +136,10 @@ def readable_rows(
 
 
 def _walk(
-    connection: sqlite3.Connection, table: str, columns: Sequence[str], last_known: int
+    connection: sqlite3.Connection, table: str, columns: Sequence[str]
 ) -> Iterator[tuple[int, tuple[object, ...] | None]]:
     sql = f"SELECT rowid, {', '.join(columns)} FROM {table} NOT INDEXED WHERE rowid > ? ORDER BY rowid"  # noqa: S608  # the caller's own names
-    end = max(last_known, last_row(connection, table))
+    end = last_row(connection, table)
     at = last_read = 0
     while True:
         try:
