@@ -102,7 +102,7 @@ class Drainer:
         self._unready: frozenset[str] = frozenset()
         self._doubts: dict[int, Row] = {}
         self._returned: deque[tuple[Row, Outcome]] = deque()
-        self._last_failed = ""
+        self._last_failed = self._told = ""
         self._answered = False
 
     # ------------------------------------------------------------------ others
@@ -192,8 +192,9 @@ class Drainer:
         while not self._stopping:
             self._bell.quiet()
             pause = self._safe_step()
-            self._moved.set()
-            if pause > 0:
+            if not pause:
+                self._moved.set()  # only then: `flush` looks again at once, and wakes us for it
+            else:
                 lingered = min(pause, LINGER) if self._lock.held else 0.0
                 if lingered and self._bell.wait(lingered):
                     continue
@@ -224,13 +225,14 @@ class Drainer:
         _LEFT.pop(self._lock.path, None)
 
     def _safe_step(self) -> float:
-        """One step; a full disk or a lost file is told and waited for, not died of."""
+        """One step; a full disk or a lost file is told once and waited for, not died of."""
         try:
-            return self._step()
+            pause, self._told = self._step(), ""
         except _DISK as exc:
-            if not self._stopping:
+            if not self._stopping and self._told != str(exc):
                 log.error("%s: the outbox can't be read or written: %s", self._held.name, exc)
-            return IDLE_POLL
+            pause, self._told = IDLE_POLL, str(exc)
+        return pause
 
     def _step(self) -> float:
         """Send at most one row. Returns how many seconds to wait for the next step."""

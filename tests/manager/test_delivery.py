@@ -191,6 +191,43 @@ def test_a_write_that_was_taken_is_not_sent_again_while_the_disk_is_full(
     assert provider.tries == ["t0", "t1", "t2"]
 
 
+def test_a_disk_that_stays_full_is_told_once(
+    open_manager: OpenManager, hermes_home: HermesHome, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = start(open_manager(Backend()))
+    assert manager.outbox.depth == 0
+    with contextlib.closing(sqlite3.connect(hermes_home.outbox_db, timeout=5, isolation_level=None)) as disk:
+        disk.execute(
+            "CREATE TRIGGER full BEFORE DELETE ON rows BEGIN SELECT raise(ABORT, 'database or disk is full'); END"
+        )
+        manager.sync_all(make_turn("t1"), A)
+        assert not manager.flush(0.3)
+        told = [record for record in caplog.records if "can't be read or written" in record.message]
+        assert len(told) == 1
+        disk.execute("DROP TRIGGER full")
+    assert manager.flush(5)
+
+
+def test_a_flush_does_not_ask_all_the_time_for_a_row_that_has_to_wait(
+    open_manager: OpenManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = Backend()
+    provider.down = BackendUnavailable("slow down", retry_after=30)
+    manager = start(open_manager(provider))
+    manager.sync_all(make_turn("t1"), A)
+    assert until(lambda: provider.tries == ["t1"])
+    asked: list[str] = []
+    waits = manager.outbox.waits
+
+    def counted(provider: str, session_id: str | None = None) -> bool:
+        asked.append(provider)
+        return waits(provider, session_id)
+
+    monkeypatch.setattr(manager.outbox, "waits", counted)
+    assert not manager.flush(0.3)
+    assert len(asked) < 50
+
+
 def test_a_failing_row_holds_its_own_session_only(open_manager: OpenManager, clock: Clock) -> None:
     provider = Backend()
     manager = start(open_manager(provider))
