@@ -69,10 +69,12 @@ def _examine(path: Path, what: str, home: HermesHome) -> Iterator[Finding]:
 
 
 def _index(path: Path, damage: list[str]) -> Iterator[Finding]:
-    """Whether search finds what the rows say."""
+    """Whether search finds what the rows say, and whether they are all there."""
     db = SessionDB(path)
     try:
-        faults = damage or db.check()
+        lost = db.lost()
+        yield from (failed("messages", line, "") for line in lost)
+        faults = damage or [fault for fault in db.check() if fault not in lost]
         if not faults:
             yield Finding("search index", "ok", f"{db.counts()['messages']:,} messages can be found")
             return

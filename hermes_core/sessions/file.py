@@ -86,6 +86,10 @@ class SessionFile:
         """What is wrong with the file or its indexes, a line each; empty when all is well."""
         return upkeep.check(self._database, self._mark)
 
+    def lost(self) -> list[str]:
+        """The line of `check` that says that acknowledged messages are not in the file, if that is so."""
+        return upkeep.behind(self._database, self.path, self._mark)
+
     def rebuild_index(self, progress: Callable[[int], None] | None = None) -> int:
         """Make the search indexes anew from the rows; returns how many messages were indexed.
 

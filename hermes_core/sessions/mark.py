@@ -47,6 +47,11 @@ class Mark:
             try:
                 if self._handle is None:
                     self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+                    if message_id <= (
+                        higher := self.read()
+                    ):  # the store lost some, and that is to be told still
+                        self._known = higher
+                        return
                 os.lseek(self._handle, 0, os.SEEK_SET)
                 os.write(self._handle, _FORMAT.pack(message_id, message_id))
             except OSError as exc:

@@ -172,6 +172,8 @@ def test_a_deleted_write_ahead_log_is_noticed_and_its_ids_are_not_given_again(
     with contextlib.closing(SessionDB(path)) as db:
         assert db.get_session("s1") is not None
         (line,) = db.check()
+        db.append_message("s1", "user", "said before anybody looked")
+        assert f"{MESSAGES + 5} were stored" in "".join(db.check())
     assert "-wal file was deleted" in line
     assert line in caplog.text
 
