@@ -13,6 +13,7 @@ from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import Session, SessionSwitch, Turn
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.home import HermesHome
+from hermes_core.manager.delivery import ANOTHER_ACCOUNT
 from hermes_core.manager.outbox import Outbox
 from hermes_core.memory import Memory, open_memory
 from hermes_core.recovery import owe
@@ -62,7 +63,7 @@ def test_a_turn_that_is_recovered_stays_with_the_account_that_it_was_said_under(
         say(memory, memory.start_session("s1"), "said as bob")
         assert memory.flush()
         [kept] = memory.manager.outbox.parked()
-        assert ("said as ann" in kept.body, kept.error) == (True, "recorded for another account")
+        assert ("said as ann" in kept.body, kept.error) == (True, ANOTHER_ACCOUNT)
         assert memory.manager.outbox.last_settled("diary") is not None
 
 

@@ -159,7 +159,9 @@ def _condition(what: str, health: ProviderHealth, entry: ProviderEntry | None, m
     if health.state == "active":
         return Finding(what, "ok", f"active{version}, {health.calls} calls, {health.failed} failed")
     remedy = f"hermes memory setup {memory.selected}"
-    if health.breakers and health.state == "degraded":
+    if health.well_but_parked:
+        remedy = ""
+    elif health.breakers and health.state == "degraded":
         remedy = "see that its backend runs and can be reached; hermes logs shows what it answered"
     elif health.state == "failed" and health.reason.startswith("initialize"):
         remedy = backend_cure(memory.selected)

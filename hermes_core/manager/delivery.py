@@ -66,6 +66,8 @@ _DISK = (HermesError, sqlite3.Error, OSError)
 LONGEST_ASKED = 3600.0
 """Seconds of a backend's Retry-After that are kept to; a clock gone wrong asks for years."""
 
+ANOTHER_ACCOUNT = "recorded for another account; `hermes outbox retry` sends it to the one in use now"
+
 _LEFT: dict[Path, str] = {}
 """Lock files that drainers of this process hold after their end, and for which row."""
 
@@ -293,7 +295,7 @@ class Drainer:
             if row.created_at > self._held.account_since:
                 self._unready |= {row.session_id}  # of a process that lives, and has that account
                 return 0.0
-            return self._park(row, "recorded for another account")
+            return self._park(row, ANOTHER_ACCOUNT)
         self._lock.sends(row.number)
         flight = instance.submit(row.hook, arguments, partial(self._came_back, row))
         outcome = flight.wait()

@@ -55,6 +55,17 @@ class ProviderHealth:
     warnings: tuple[str, ...] = ()
     hooks: Mapping[str, HookHealth] = field(default_factory=dict)
 
+    @property
+    def well_but_parked(self) -> bool:
+        """Whether nothing else is to be told than that parked writes need a person."""
+        return self.parked > 0 and self.reason == parked_reason(self.parked)
+
+
+def parked_reason(count: int) -> str:
+    """What is told of parked writes; "" of none."""
+    way_out = "`hermes outbox list` says why, then `hermes outbox retry` or `drop`"
+    return f"{count} write(s) are parked: {way_out}" if count else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:

@@ -15,7 +15,7 @@ from hermes_core.contract.values import Session, SessionSwitch, Turn
 from hermes_core.errors import HermesError
 from hermes_core.home import HermesHome
 from hermes_core.manager.delivery import Drainer
-from hermes_core.manager.health import ProviderHealth, Terms
+from hermes_core.manager.health import ProviderHealth, Terms, parked_reason
 from hermes_core.manager.held import Held
 from hermes_core.manager.outbox import Outbox
 from hermes_core.manager.payload import Transcripts, Write, pack, pack_switch
@@ -155,7 +155,7 @@ class Writes:
             return dataclasses.replace(health, state="failed", reason=f"its writes can't be stored: {exc}")
         drainer = self._drainers.get(held.name)
         stuck = drainer.stuck() if drainer and backlog.depth else ""
-        parked = f"{backlog.parked} write(s) are parked; see `hermes outbox list`" if backlog.parked else ""
+        parked = parked_reason(backlog.parked)
         tried = f"{backlog.depth} write(s) wait, because a try failed: {backlog.error}"
         if stuck or not backlog.error or backlog.error in health.reason:
             tried = ""  # there is nothing more to say

@@ -140,6 +140,8 @@ def _condition(manager: MemoryManager, name: str) -> Sequence[Finding]:
     found = next((one for one in manager.health() if one.name == name), None)
     if found is not None and found.state == "active":
         return [Finding(f"provider {name}", "ok", "it starts")]
+    if found is not None and found.well_but_parked:
+        return [Finding(f"provider {name}", "warning", f"it starts; {found.reason}")]
     reason = f"{found.state}: {found.reason}" if found else "it was not accepted"
     return [failed(f"provider {name}", reason, "correct that, then run setup again")]
 

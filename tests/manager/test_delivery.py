@@ -15,7 +15,7 @@ from hermes_core.contract.values import Capabilities, MemoryWrite, Message, Sess
 from hermes_core.errors import BackendNotFound, BackendRefused, BackendUnavailable, OutboxFull
 from hermes_core.home import HermesHome
 from hermes_core.manager.breaker import COOLDOWN, THRESHOLD
-from hermes_core.manager.delivery import MAX_BACKOFF, PARK_AFTER
+from hermes_core.manager.delivery import ANOTHER_ACCOUNT, MAX_BACKOFF, PARK_AFTER
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.outbox import Outbox
 from hermes_core.manager.payload import Transcript
@@ -518,7 +518,7 @@ def test_rows_of_another_account_are_parked_until_a_person_decides(
     manager.add_provider(provider, fingerprint=lambda: "url-2")
     manager.initialize_all(A)
     assert manager.flush(5)
-    assert [row.error for row in manager.outbox.parked()] == ["recorded for another account"]
+    assert [row.error for row in manager.outbox.parked()] == [ANOTHER_ACCOUNT]
     assert provider.taken == []
     manager.outbox.retry()
     assert manager.flush(5)
@@ -541,7 +541,7 @@ def test_the_account_is_the_one_of_the_settings_that_the_provider_was_started_wi
     manager.sync_all(make_turn("t1"), A)
     account[0] = "url-2"
     assert later(manager, clock, manager.outbox.parked)
-    assert manager.outbox.parked()[0].error == "recorded for another account"
+    assert manager.outbox.parked()[0].error == ANOTHER_ACCOUNT
     manager.sync_all(make_turn("t2"), A)
     assert manager.flush(5)
     assert provider.taken == ["t2"]

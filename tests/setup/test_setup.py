@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import stat
 from collections.abc import Callable
@@ -15,6 +16,9 @@ from hermes_core.cli import main
 from hermes_core.config import load_config, set_value
 from hermes_core.credentials import Credentials
 from hermes_core.home import HermesHome
+from hermes_core.manager.outbox import Outbox
+from hermes_core.manager.payload import Write
+from tests.conftest import LOCKBOX
 
 InstallPlugin = Callable[..., Path]
 KEY = "lockbox-key-0123456789"
@@ -136,6 +140,24 @@ def test_a_provider_that_does_not_work_is_not_chosen(home: HermesHome, key: str)
     assert done.exit_code == 1
     assert "was not made the active one" in done.stderr
     assert chosen(home) == "holographic"
+
+
+def test_writes_that_wait_for_a_person_are_told_and_keep_no_provider_from_being_chosen(
+    hermes_home: HermesHome, install_plugin: InstallPlugin
+) -> None:
+    install_plugin(source=f"{LOCKBOX}\n    def sync_turn(self, turn):\n        pass\n")
+    with contextlib.closing(Outbox(hermes_home)) as outbox:
+        outbox.append("lockbox", [Write("sync_turn", "t1", "s1", "{}")])
+        row = outbox.next("lockbox")
+        assert row
+        outbox.park(row, "recorded for another account")
+    done = run("lockbox", "--set", f"api_key={KEY}", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "warning  provider lockbox: it starts; 1 write(s) are parked: `hermes outbox list`" in done.stdout
+    assert chosen(hermes_home) == "lockbox"
+    doctor = CliRunner().invoke(main, ["doctor", "--json"])
+    (told,) = [line for line in json.loads(doctor.stdout)["findings"] if line["what"] == "provider lockbox"]
+    assert "see that its backend runs" not in told["remedy"]
 
 
 def test_it_is_chosen_untried_only_when_asked_for(home: HermesHome) -> None:
