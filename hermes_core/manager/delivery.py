@@ -292,7 +292,7 @@ class Drainer:
             self._unready |= {row.session_id}
             return 0.0 if self._held.per_session else IDLE_POLL
         if row.fingerprint not in (self._held.fingerprint, ANY_ACCOUNT):  # that of its start
-            if row.created_at > self._held.account_since:
+            if self._held.account_since < row.created_at <= self._terms.wall():
                 self._unready |= {row.session_id}  # of a process that lives, and has that account
                 return 0.0
             return self._park(row, ANOTHER_ACCOUNT)

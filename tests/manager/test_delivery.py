@@ -525,6 +525,19 @@ def test_rows_of_another_account_are_parked_until_a_person_decides(
     assert provider.taken == ["t1"]
 
 
+def test_a_row_of_another_account_from_before_a_clock_was_set_back_is_parked_as_well(
+    open_manager: OpenManager, clock: Clock, left_behind: Callable[..., None]
+) -> None:
+    clock.advance(86_400)
+    left_behind("fake", "t1", A, "url-1")
+    clock.advance(-86_400)
+    manager = open_manager()
+    manager.add_provider(Backend(), fingerprint=lambda: "url-2")
+    manager.initialize_all(A)
+    assert manager.flush(1)
+    assert manager.outbox.parked()
+
+
 def test_the_account_is_the_one_of_the_settings_that_the_provider_was_started_with(
     open_manager: OpenManager, clock: Clock
 ) -> None:
