@@ -157,7 +157,7 @@ def use(ctx: click.Context, name: str) -> None:
     chosen = load(home, name).entry.name
     require_available(home, chosen)
     set_value(home, "memory.provider", chosen)
-    click.echo(f"memory provider: {chosen}, from the next session on")
+    click.echo(f"memory provider: {chosen}, from the next start on")
 
 
 @memory.command()

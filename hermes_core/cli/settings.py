@@ -78,7 +78,7 @@ def get_key(ctx: click.Context, key: str) -> None:
 def set_key(ctx: click.Context, key: str, value: str) -> None:
     """Write VALUE for KEY into config.yaml, comments kept; a list is written with commas.
 
-    What runs keeps what it began with: the value counts from the next session on.
+    What runs keeps what it began with: the value counts from its next start on.
     """
     _require(ctx, key)
     home = home_of(ctx)

@@ -101,7 +101,7 @@ def _end(home: HermesHome, loaded: Loaded, *, ask: bool, check: bool) -> None:
     else:
         require_available(home, loaded.entry.name)
     choose(home, loaded.entry.name)
-    click.echo(f"memory provider: {loaded.entry.name}, from the next session on")
+    click.echo(f"memory provider: {loaded.entry.name}, from the next start on")
 
 
 def _pick(home: HermesHome) -> str:

@@ -175,7 +175,7 @@ def test_a_provider_is_chosen_and_left_and_comments_stay(
     hermes: Any, data: Any, hermes_home: HermesHome, notes: Path
 ) -> None:
     hermes_home.config_yaml.write_text("# mine\nmemory:\n  nudge_interval: 5  # often\n")
-    assert hermes("memory", "use", "notes").stdout == "memory provider: notes, from the next session on\n"
+    assert hermes("memory", "use", "notes").stdout == "memory provider: notes, from the next start on\n"
     assert load_config(hermes_home).memory.provider == "notes"
     report = data("memory", "status")
     assert [(h["name"], h["state"]) for h in report["health"]] == [("builtin", "active"), ("notes", "active")]

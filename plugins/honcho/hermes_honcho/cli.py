@@ -173,7 +173,7 @@ def map_(context: click.Context, name: str | None, remove: bool) -> None:
 def enable(context: click.Context) -> None:
     """Use Honcho in this home."""
     _save(context, {"enabled": True})
-    click.echo("Honcho is used, from the next session on")
+    click.echo("Honcho is used, from the next start on")
 
 
 @click.command()
@@ -181,7 +181,7 @@ def enable(context: click.Context) -> None:
 def disable(context: click.Context) -> None:
     """Leave Honcho alone in this home; what it holds stays."""
     _save(context, {"enabled": False})
-    click.echo("Honcho is left alone, from the next session on")
+    click.echo("Honcho is left alone, from the next start on")
 
 
 @click.command()
