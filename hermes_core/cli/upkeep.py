@@ -103,7 +103,11 @@ def rebuild(ctx: click.Context, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def vacuum(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
-    """Take deleted messages out of the file and give their space back. Needs as much free space as the store has."""
+    """Take deleted messages out of the file and give their space back.
+
+    Needs as much free space as the store has, and as much again for temporary files. Others that write wait meanwhile;
+    with a store of gigabytes stop them, since after half a minute they give up.
+    """
     with _store(ctx) as db:
         result = db.vacuum(dry_run=dry_run)
     if as_json:
