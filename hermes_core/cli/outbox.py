@@ -69,10 +69,12 @@ def retry(ctx: click.Context, rows: tuple[int, ...], every: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
 def drop(ctx: click.Context, rows: tuple[int, ...], every: bool, yes: bool) -> None:
-    """Throw parked ROWS away; the provider will never see them."""
+    """Throw ROWS away, parked or waiting; the provider will never see them, unless one is on its way just now."""
     _need_rows(rows, every)
     with open_memory(home_of(ctx), provider="") as memory:
-        chosen = _chosen(memory, rows)  # what is parked while the question stands was not asked about
+        chosen = _chosen(
+            memory, rows, waiting=True
+        )  # what is parked while the question stands was not asked about
         if not yes:
             click.confirm("The provider will never see these writes. Drop them?", abort=True)
         click.echo(f"{memory.manager.outbox.drop(chosen)} row(s) dropped")
@@ -83,9 +85,13 @@ def _need_rows(rows: tuple[int, ...], every: bool) -> None:
         raise click.UsageError("name the rows, or give --all")
 
 
-def _chosen(memory: Memory, rows: tuple[int, ...]) -> tuple[int, ...]:
-    """The rows, or all that are parked. Those that are not parked are named before anything is done to the others."""
-    parked = tuple(row.number for row in memory.manager.outbox.parked())
-    if missing := [str(row) for row in rows if row not in parked]:
-        raise Failure(f"no parked row {', '.join(missing)}; hermes outbox list shows them")
+def _chosen(memory: Memory, rows: tuple[int, ...], *, waiting: bool = False) -> tuple[int, ...]:
+    """The rows, or all that are parked. Those that are not there are named before anything is done to the others."""
+    outbox = memory.manager.outbox
+    parked = tuple(row.number for row in outbox.parked())
+    there = {*parked, *(row.number for row in outbox.pending())} if waiting else parked
+    if missing := [str(row) for row in rows if row not in there]:
+        raise Failure(
+            f"no {'' if waiting else 'parked '}row {', '.join(missing)}; hermes outbox list shows them"
+        )
     return rows or parked

@@ -298,7 +298,7 @@ class Outbox:
     def retry(self, numbers: Sequence[int] | None = None) -> int:
         """Put parked rows (None: all) back in line, for whatever account is in use. Returns how many there were."""
         with self._changes() as connection:
-            chosen = self._chosen("parked", numbers)
+            chosen = self._chosen(self.parked(), numbers)
             connection.executemany(
                 "UPDATE rows SET state = 'pending', attempts = 0, error = '', fingerprint = ? WHERE number = ?",
                 [(ANY_ACCOUNT, row.number) for row in chosen],
@@ -306,9 +306,13 @@ class Outbox:
             return len(chosen)
 
     def drop(self, numbers: Sequence[int] | None = None) -> int:
-        """Throw parked rows (None: all) away; they are never sent, also not by a recovery. Returns how many."""
+        """Throw rows away (None: all that are parked), also those that wait; they are never sent, also not by a recovery.
+
+        Returns how many. One that is on its way just now may arrive.
+        """
         with self._changes() as connection:
-            return self._settle(connection, self._chosen("parked", numbers))
+            rows = self.parked() if numbers is None else [*self.pending(), *self.parked()]
+            return self._settle(connection, self._chosen(rows, numbers))
 
     def drop_turns(
         self,
@@ -429,8 +433,8 @@ class Outbox:
         query = "SELECT * FROM rows WHERE state = ? AND provider = coalesce(?, provider) ORDER BY number"
         return [Row(**row) for row in self._ask(query, (state, provider))]
 
-    def _chosen(self, state: RowState, numbers: Sequence[int] | None) -> list[Row]:
-        return [row for row in self._rows(state, None) if numbers is None or row.number in numbers]
+    def _chosen(self, rows: Sequence[Row], numbers: Sequence[int] | None) -> list[Row]:
+        return [row for row in rows if numbers is None or row.number in numbers]
 
     def _find(self, connection: sqlite3.Connection, provider: str, hook: str, event: str) -> Row | None:
         query = "SELECT * FROM rows WHERE provider = ? AND hook = ? AND event = ?"

@@ -155,11 +155,11 @@ def parked(hermes_home: HermesHome) -> None:
 
 
 @pytest.mark.usefixtures("parked")
-@pytest.mark.parametrize("words", [["retry", "1", "7"], ["drop", "1", "7"]])
-def test_a_row_that_is_not_parked_is_named_before_anything_is_done(
-    hermes: Any, data: Any, words: list[str]
+@pytest.mark.parametrize(("command", "told"), [("retry", "no parked row 7"), ("drop", "no row 7")])
+def test_a_row_that_is_not_there_is_named_before_anything_is_done(
+    hermes: Any, data: Any, command: str, told: str
 ) -> None:
-    assert "no parked row 7; hermes outbox list shows them" in hermes("outbox", *words, code=1).stderr
+    assert f"{told}; hermes outbox list shows them" in hermes("outbox", command, "1", "7", code=1).stderr
     assert [row["state"] for row in data("outbox", "list")] == ["parked", "parked"]
 
 
@@ -173,6 +173,15 @@ def test_parked_rows_are_shown_with_their_error_and_dropped_by_number(hermes: An
     assert [row["number"] for row in data("outbox", "list")] == [2]
     assert hermes("outbox", "retry", "2").stdout.startswith("1 row(s) to be tried again")
     assert data("outbox", "list")[0]["state"] == "pending"
+
+
+@pytest.mark.usefixtures("parked")
+def test_a_row_that_waits_is_dropped_by_number_and_not_with_all(hermes: Any, data: Any) -> None:
+    hermes("outbox", "retry", "1")  # no provider is chosen: it waits
+    assert hermes("outbox", "drop", "--all", "--yes").stdout == "1 row(s) dropped\n"
+    assert [(row["number"], row["state"]) for row in data("outbox", "list")] == [(1, "pending")]
+    assert hermes("outbox", "drop", "1", "--yes").stdout == "1 row(s) dropped\n"
+    assert data("outbox", "list") == []
 
 
 @pytest.mark.usefixtures("parked")
