@@ -121,6 +121,12 @@ _SORT_IN = f"""
     ORDER BY number
 """  # noqa: S608  a constant
 
+# A clock that was ahead and is set right counts from then: it would be a long time until any turn is recovered.
+_SINCE = """
+    INSERT INTO providers VALUES (?, ?)
+    ON CONFLICT (name) DO UPDATE SET since = excluded.since WHERE excluded.since < since
+"""
+
 _WAITS = """
     SELECT 1 FROM rows
     WHERE provider = :provider AND state = 'pending' AND session_id = coalesce(:session, session_id)
@@ -236,7 +242,7 @@ class Outbox:
     def attach(self, provider: str) -> float:
         """Note that `provider` is in use; returns since when it has been, in seconds since the epoch."""
         with self._db.transaction() as connection:
-            connection.execute("INSERT OR IGNORE INTO providers VALUES (?, ?)", (provider, self._wall()))
+            connection.execute(_SINCE, (provider, self._wall()))
             query = "SELECT since FROM providers WHERE name = ?"
             return float(connection.execute(query, (provider,)).fetchone()[0])
 

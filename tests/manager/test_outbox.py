@@ -139,6 +139,17 @@ def test_settled_ids_are_forgotten_when_recovery_looks_no_further_back(outbox: O
     outbox.delivered(head(outbox))
     clock.advance(REMEMBERED + 1)
     assert outbox.recover_since("fake") == clock() - REMEMBERED > started
+
+
+def test_turns_are_recovered_also_after_a_clock_that_ran_ahead_was_set_right(
+    outbox: Outbox, clock: Clock
+) -> None:
+    clock.advance(365 * 86_400)
+    outbox.attach("fake")
+    clock.advance(-365 * 86_400)
+    started = outbox.attach("fake")
+    clock.advance(60)
+    assert outbox.recover_since("fake") == started < clock()
     outbox.append("fake", [write("b")])
     outbox.delivered(head(outbox))
     assert not outbox.knows("fake", "sync_turn", "a")
