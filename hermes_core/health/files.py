@@ -38,6 +38,7 @@ def examine_files(home: HermesHome) -> Iterator[Finding]:
     yield from guarded("disk space", lambda: _room(home.path))
     yield from guarded("permissions", lambda: _modes(home))
     yield from guarded(".env", lambda: _secrets(home))
+    yield from guarded("owner", lambda: _owner(home))
     yield from guarded("log", lambda: _log(home))
     yield from guarded("temporary files", lambda: _left_behind(home))
     if not any(finding.failed for finding in basic):
@@ -121,6 +122,25 @@ def _modes(home: HermesHome) -> Iterator[Finding]:
         )
     if not open_ones:
         yield Finding("permissions", "ok", f"{len(found)} files and folders are private")
+
+
+def _owner(home: HermesHome) -> Iterator[Finding]:
+    """Private files that another user made, as `sudo hermes` does: who owns the home can't use them."""
+    if os.name == "nt" or not home.path.exists():
+        return
+    owner = home.path.stat().st_uid
+    folders = [folder for folder in (home.path, home.memories, home.logs) if folder.is_dir()]
+    for path in sorted(path for folder in folders for path in folder.iterdir()):
+        found = path.lstat()
+        if found.st_uid != owner and not found.st_mode & stat.S_IROTH:
+            yield Finding(
+                "owner",
+                "warning",
+                f"{_shown(path, home)}, and perhaps more, was made by user {found.st_uid}: {owner}, who owns the home, "
+                "can't use it",
+                f"chown -R {owner} {str(home.path)!r}, and run hermes as that user",
+            )
+            return
 
 
 def _log(home: HermesHome) -> Iterator[Finding]:

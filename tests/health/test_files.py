@@ -144,3 +144,17 @@ def test_locks_and_temporary_files_that_were_left_are_removed_and_fresh_ones_sta
     fix(hermes_home)
     assert not any(path.exists() for path in old)
     assert all(path.exists() for path in fresh)
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only root gives files away")
+def test_what_root_made_in_the_home_of_another_is_named_with_the_cure(hermes_home: HermesHome) -> None:
+    assert "owner" not in look(hermes_home)
+    for path in (hermes_home.path, *hermes_home.path.rglob("*")):
+        os.chown(path, 12345, -1)
+    (hermes_home.path / "config.yaml").write_text("")
+    (hermes_home.path / "config.yaml").chmod(0o644)  # as a system's configuration has it
+    assert "owner" not in look(hermes_home)
+    (hermes_home.path / "config.yaml").chmod(0o600)
+    found = look(hermes_home)["owner"]
+    assert found.detail.startswith("config.yaml, and perhaps more, was made by user 0: 12345")
+    assert found.remedy.startswith("chown -R 12345 ")
