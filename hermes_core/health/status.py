@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,7 +120,8 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
     outbox = OutboxStatus(None, None)
     if "outbox.db" not in unusable_names:
         findings += guarded("outbox", lambda: examine_outbox(memory))
-        outbox = _outbox(memory)
+        with contextlib.suppress(StorageError):  # `examine_outbox` tells
+            outbox = _outbox(memory)
     sessions: dict[str, Any] = {"search_enabled": memory.config.sessions.search_enabled}
     if "state.db" not in unusable_names:
         try:

@@ -127,6 +127,9 @@ _SINCE = """
     ON CONFLICT (name) DO UPDATE SET since = excluded.since WHERE excluded.since < since
 """
 
+_ROW = "SELECT number, provider, session_id, hook, event, state, attempts, error, created_at, fingerprint, body FROM rows"
+"""By name: a newer version, which may run beside this one, may have added a column."""
+
 _WAITS = """
     SELECT 1 FROM rows
     WHERE provider = :provider AND state = 'pending' AND session_id = coalesce(:session, session_id)
@@ -257,7 +260,7 @@ class Outbox:
         skipped = tuple(skip_sessions)
         marks = ", ".join("?" * len(skipped))
         query = (
-            f"SELECT * FROM rows WHERE provider = ? AND state = 'pending' AND session_id NOT IN ({marks})"  # noqa: S608  only question marks
+            f"{_ROW} WHERE provider = ? AND state = 'pending' AND session_id NOT IN ({marks})"
             " ORDER BY number LIMIT 1"
         )
         found = self._ask(query, (provider, *skipped)).fetchone()
@@ -265,7 +268,7 @@ class Outbox:
 
     def waiting(self, number: int) -> Row | None:
         """The row of this number, if it waits."""
-        found = self._ask("SELECT * FROM rows WHERE number = ? AND state = 'pending'", (number,)).fetchone()
+        found = self._ask(f"{_ROW} WHERE number = ? AND state = 'pending'", (number,)).fetchone()
         return Row(**found) if found else None
 
     def delivered(self, row: Row) -> None:
@@ -342,7 +345,7 @@ class Outbox:
     def drop_session(self, session_id: str) -> int:
         """Drop everything of a session that is deleted. Returns how many rows there were."""
         with self._changes() as connection:
-            found = connection.execute("SELECT * FROM rows WHERE session_id = ?", (session_id,)).fetchall()
+            found = connection.execute(f"{_ROW} WHERE session_id = ?", (session_id,)).fetchall()
             return self._settle(connection, [Row(**row) for row in found])
 
     # ------------------------------------------------------------------ report
@@ -436,14 +439,14 @@ class Outbox:
         return len(rows)
 
     def _rows(self, state: RowState, provider: str | None) -> list[Row]:
-        query = "SELECT * FROM rows WHERE state = ? AND provider = coalesce(?, provider) ORDER BY number"
+        query = f"{_ROW} WHERE state = ? AND provider = coalesce(?, provider) ORDER BY number"
         return [Row(**row) for row in self._ask(query, (state, provider))]
 
     def _chosen(self, rows: Sequence[Row], numbers: Sequence[int] | None) -> list[Row]:
         return [row for row in rows if numbers is None or row.number in numbers]
 
     def _find(self, connection: sqlite3.Connection, provider: str, hook: str, event: str) -> Row | None:
-        query = "SELECT * FROM rows WHERE provider = ? AND hook = ? AND event = ?"
+        query = f"{_ROW} WHERE provider = ? AND hook = ? AND event = ?"
         found = connection.execute(query, (provider, hook, event)).fetchone()
         return Row(**found) if found else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable
@@ -49,6 +49,28 @@ def file_errors(path: Path) -> Iterator[None]:
             f"can't open {str(path)!r}: {exc.strerror or exc}",
             "check the folder's owner, mode and free space",
         ) from exc
+
+
+def refuse_others(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
+    """Leave a database alone that another program made, or a newer version of this one changed.
+
+    The names of our files are no secret of ours. Newer is a file whose last migration is unknown here, and that has all of
+    ours; earlier ones may be unknown, since a version may have given theirs up.
+    """
+    tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    if not tables:
+        return
+    if "schema_migrations" not in tables:
+        raise DatabaseUnavailable(
+            f"{str(path)!r} was made by another program (it holds {tables[0]!r})",
+            "give this one a home of its own with --home DIR or HERMES_HOME; nothing was changed",
+        )
+    done = [row[0] for row in connection.execute("SELECT name FROM schema_migrations ORDER BY rowid")]
+    if done and done[-1] not in migrations and set(done).issuperset(migrations):
+        raise DatabaseUnavailable(
+            f"{str(path)!r} was changed by a newer version of the package (it has {done[-1]!r})",
+            "upgrade the package again, or put a backup of the home in its place; nothing was changed",
+        )
 
 
 # The last two: a size in the header that can't be, and a byte that made text no longer text.

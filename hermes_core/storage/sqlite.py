@@ -16,7 +16,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
-from hermes_core.storage.faults import RESTORE, TranslatedErrors, file_errors
+from hermes_core.storage.faults import RESTORE, TranslatedErrors, file_errors, refuse_others
 from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, locked, sync_folder
 from hermes_core.storage.files import file_system as file_system_of
 from hermes_core.storage.turns import Turns
@@ -359,7 +359,7 @@ class Database:
     def _configure(self, connection: sqlite3.Connection) -> None:
         if not self._ready:
             if self._migrations:
-                _refuse_foreign(connection, self.path)
+                refuse_others(connection, self.path, [name for name, _ in self._migrations])
             self.journal_mode = self._set_journal_mode(connection)
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute(f"PRAGMA secure_delete = {'ON' if self._secure_delete else 'OFF'}")
@@ -463,16 +463,6 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> 
         finally:
             _roll_back(connection)
     return ran
-
-
-def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
-    """Leave a database alone that another program made; the names of our files are no secret of ours."""
-    tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    if tables and "schema_migrations" not in tables:
-        raise DatabaseUnavailable(
-            f"{str(path)!r} was made by another program (it holds {tables[0]!r})",
-            "give this one a home of its own with --home DIR or HERMES_HOME; nothing was changed",
-        )
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -178,6 +180,16 @@ def test_a_damaged_store_hides_neither_provider_nor_notes(
     assert status.outbox.waiting == 0
     assert "hermes sessions repair" in problems(status)
     assert len(status.problems) == 1
+
+
+def test_an_outbox_of_a_newer_version_is_told_and_hides_nothing_else(hermes_home: HermesHome) -> None:
+    with contextlib.closing(Outbox(hermes_home)) as outbox:
+        outbox.attach("notes")
+    with contextlib.closing(sqlite3.connect(hermes_home.outbox_db, isolation_level=None)) as newer:
+        newer.execute("INSERT INTO schema_migrations VALUES ('0100 of next year', 1)")
+    status = status_of(hermes_home)
+    assert "newer version" in problems(status)
+    assert (status.outbox.waiting, status.builtin["memory"].entries) == (None, 0)
 
 
 def test_a_config_that_cant_be_read_is_one_line_with_the_place(hermes_home: HermesHome) -> None:

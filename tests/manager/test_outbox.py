@@ -486,3 +486,16 @@ def test_a_row_of_a_later_version_waits_for_the_upgrade() -> None:
 
 def test_what_json_cannot_carry_becomes_text() -> None:
     assert plain({1: (object, {2}), "e": sqlite3.Error("x")}) == {"1": [str(object), [2]], "e": "x"}
+
+
+def test_a_program_that_runs_beside_a_newer_one_reads_rows_that_have_a_column_more(
+    outbox: Outbox, hermes_home: HermesHome
+) -> None:
+    outbox.append("fake", [write("a"), write("b", "s2")])
+    with contextlib.closing(sqlite3.connect(hermes_home.outbox_db)) as newer:
+        newer.execute("ALTER TABLE rows ADD COLUMN urgent INTEGER NOT NULL DEFAULT 0")
+    assert [row.event for row in outbox.pending()] == ["a", "b"]
+    assert outbox.waiting(head(outbox).number)
+    assert outbox.drop_session("s2") == 1
+    outbox.drop_turns("fake", ["a"])
+    assert outbox.pending() == []

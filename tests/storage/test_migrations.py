@@ -225,3 +225,19 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Pa
         database.execute("SELECT 1")
     database.close()
     assert path.read_bytes() == before
+
+
+def test_a_database_of_a_newer_version_is_refused_and_one_of_an_older_is_not(tmp_path: Path) -> None:
+    steps: list[Migration] = [(name, lambda _: None) for name in ("one", "cut-1", "cut-2", "two")]
+    old, new, renamed = steps[:2], steps, [steps[0], steps[2]]
+    path = tmp_path / "notes.db"
+    for names in (old, renamed, renamed, new, new):  # what an older version has done may be named no more
+        with contextlib.closing(Database(path, names)) as database:
+            _ = database.connection
+    before = path.read_bytes()
+    for names in (old, renamed):
+        with contextlib.closing(Database(path, names)) as database:
+            with pytest.raises(DatabaseUnavailable, match="newer version") as refused:
+                _ = database.connection
+            assert "upgrade" in refused.value.remedy
+    assert path.read_bytes() == before
