@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import re
 import threading
 from collections.abc import Collection, Iterator, Sequence
@@ -90,6 +91,8 @@ class Encoder:
     """Text to unit vectors of `DIMENSION` numbers: the model's last states, and their mean. Safe between threads."""
 
     def __init__(self) -> None:
+        # Else new versions report to their makers, under a number that they keep in ~/.cache.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         try:
             import onnxruntime
             from tokenizers import BertWordPieceTokenizer

@@ -344,3 +344,13 @@ while not begun.exists():
 def test_a_process_that_closes_nothing_ends_after_the_step_under_way(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", LEFT_OPEN, str(tmp_path)], timeout=50)
     assert (ended.returncode, (tmp_path / "ended").exists()) == (0, True)
+
+
+def test_the_model_leaves_no_trace_of_its_makers_in_the_home_of_the_person(tmp_path: Path) -> None:
+    environ = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    environ |= {"HOME": str(tmp_path), "LOCALAPPDATA": str(tmp_path)}
+    reading = "from hermes_core.recall import dense; dense.encoder().read(['a puppy'])"
+
+    subprocess.run([sys.executable, "-c", reading], env=environ, check=True, timeout=50)
+
+    assert not list(tmp_path.iterdir())
