@@ -6,6 +6,7 @@ the vocabulary beside this module is that of bert-base-uncased (Apache-2.0, goog
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -61,9 +62,22 @@ def installed() -> bool:
 
 
 def encoder() -> Encoder:
-    """The encoder of this process, loaded on first use: about 0.2 s and 90 MB."""
+    """The encoder of this process, loaded on first use: about 0.2 s and 90 MB.
+
+    On a thread of its own, where Ctrl-C does not reach it: half of numpy can't be made whole until the process ends.
+    """
+    if not _encoder.cache_info().currsize:
+        with contextlib.suppress(RuntimeError):  # the system has no thread left, or the interpreter is ending
+            loading = threading.Thread(target=_try_to_load, name="hermes-model")
+            loading.start()
+            loading.join()
     with LOADING:
         return _encoder()
+
+
+def _try_to_load() -> None:
+    with LOADING, contextlib.suppress(ConfigError, OSError):  # who waits for it meets them again
+        _encoder()
 
 
 @cache

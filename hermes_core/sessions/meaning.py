@@ -245,10 +245,12 @@ class Meaning:
             self.wake()
             if self._done() < READ * self._last():
                 return None
+        if not self.works():
+            return None
         with self._lock:
             self._loaded = _grown(self._database, self._loaded)
             matrix = self._loaded
-        if matrix is None or not self.works():
+        if matrix is None:
             return None
         (asked,) = dense.encoder().read([question], {word for name in names for word in words(name)})
         near = _products(matrix.own, asked.whole)
@@ -313,8 +315,7 @@ class _Matrix:
 
 def _grown(database: Database, known: _Matrix | None) -> _Matrix | None:
     """The vectors of whole messages: those that are known and those made since."""
-    with dense.LOADING:
-        import numpy
+    import numpy
 
     last = int(known.ids[-1]) if known is not None else 0
     sql = "SELECT message_id, own FROM vectors WHERE message_id > ? AND model = ? ORDER BY message_id"

@@ -354,3 +354,38 @@ def test_the_model_leaves_no_trace_of_its_makers_in_the_home_of_the_person(tmp_p
     subprocess.run([sys.executable, "-c", reading], env=environ, check=True, timeout=50)
 
     assert not list(tmp_path.iterdir())
+
+
+INTERRUPTED = """
+import signal, sys
+from pathlib import Path
+from hermes_core.sessions.db import SessionDB
+
+class Interrupting:
+    '''Presses Ctrl-C in the middle of the import of numpy, once.'''
+
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("numpy.lib") and "poly" in name and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+db = SessionDB(Path(sys.argv[1]), semantic=True)
+try:
+    db.search("new dog in the family?")
+except KeyboardInterrupt:
+    print("interrupted")
+print(db.search("new dog in the family?")[0].text)
+db.close()
+"""
+
+
+def test_a_search_that_was_interrupted_while_the_model_was_loaded_can_be_made_again(
+    opened: Callable[[], SessionDB],
+) -> None:
+    db = filled(opened())
+    db.close()
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, str(db.path)], capture_output=True, text=True, timeout=50
+    )
+    assert (ended.stdout, ended.stderr) == (f"interrupted\n{TALK[0]}\n", "")
