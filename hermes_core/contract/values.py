@@ -70,6 +70,14 @@ class Session:
     gateway_session_key: str = ""
     home: str = ""
 
+    def __post_init__(self) -> None:
+        """What a chat's SDK gives as a number or an enumeration's member is the same person's as text; None is not given."""
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if type(value) is not str:
+                value = self.__dataclass_fields__[name].default if value is None else value
+                object.__setattr__(self, name, str.__str__(value) if isinstance(value, str) else str(value))
+
     def __hash__(self) -> int:
         return hash(
             self.id

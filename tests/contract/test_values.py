@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+from enum import Enum, StrEnum
 from typing import Any
 
 import pytest
@@ -40,6 +41,24 @@ def test_a_session_survives_json(session: Session) -> None:
 
 def test_a_session_written_by_a_later_version_can_be_read() -> None:
     assert Session.from_dict({"id": "s", "mood": "new in 2.0"}) == Session("s")
+
+
+class Chat(StrEnum):
+    TELEGRAM = "telegram"
+
+
+class Messenger(str, Enum):  # noqa: UP042  # as SDKs write it that are older than StrEnum
+    TELEGRAM = "telegram"
+
+
+@pytest.mark.parametrize("platform", ["telegram", Chat.TELEGRAM, Messenger.TELEGRAM])
+def test_ids_as_an_sdk_gives_them_are_those_of_the_same_person(platform: str) -> None:
+    given: dict[str, Any] = {"platform": platform, "user_id": 42, "chat_id": -100, "user_name": None}
+    session = Session("s", **given)
+    assert session == Session("s", platform="telegram", user_id="42", chat_id="-100")
+    assert (session.owner, session.scope) == ("telegram:42", '["default", "telegram", "42", "-100"]')
+    assert Session.from_dict(json.loads(json.dumps(session.to_dict()))).to_dict() == session.to_dict()
+    assert Session("s", platform=None).platform == "cli"  # type: ignore[arg-type]
 
 
 @given(SESSIONS, SESSIONS)
