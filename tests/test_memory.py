@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -550,6 +551,34 @@ def test_messages_of_a_chat_api_reach_the_provider_as_text(hermes_home: HermesHo
     assert [m["content"] for m in seen["sync_turn"]["turn"].messages] == texts
     assert seen["sync_turn"]["turn"].messages[1]["tool_calls"] == [call]
     assert [m.content for m in kept] == texts
+
+
+class Human:
+    """A message as an SDK has it."""
+
+    content = "my dog is called Biscuit"
+
+
+@pytest.mark.parametrize("message", [Human(), ("user", "hi"), {"type": "human", "content": "hi"}, "user"])
+def test_what_is_no_message_of_a_chat_is_said_to_be_none_and_not_stored_empty(
+    hermes_home: HermesHome, message: Any
+) -> None:
+    with open_memory(hermes_home) as memory:
+        session = memory.start_session()
+        with pytest.raises(SessionError, match="no message with a role"):
+            memory.end_turn(session, "my dog is called Biscuit", "Nice.", messages=[message])
+        assert not memory.sessions.get_messages(session.id)
+
+
+class Role(str, Enum):  # noqa: UP042  # as SDKs write it that are older than StrEnum
+    USER = "user"
+
+
+def test_a_role_that_is_a_member_of_an_enumeration_is_stored_as_its_text(hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home) as memory:
+        session = memory.start_session()
+        memory.end_turn(session, "hi", "Hello.", messages=[{"role": Role.USER, "content": "hi"}])
+        assert [m.role for m in memory.sessions.get_messages(session.id)] == ["user"]
 
 
 def test_the_report_says_which_past_messages_a_turn_is_given(hermes_home: HermesHome) -> None:

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Any, Literal
 
 from hermes_core.contract.values import Message, Turn
+from hermes_core.errors import SessionError
 from hermes_core.kit.times import epoch_seconds
 
 _TURN_REF = re.compile(r"([0-9a-f]{32}):\d+")
@@ -252,13 +253,22 @@ def text_of(content: object) -> str:
 
 
 def in_text(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """Messages of a chat API as providers see them: what has parts, or nothing beside its tool calls, as text."""
-    return tuple(
-        message
-        if isinstance(message.get("content"), str)
-        else Message(**{**message, "content": text_of(message.get("content"))})
-        for message in messages
-    )
+    """Messages of a chat API as providers see them: what has parts, or nothing beside its tool calls, as text.
+
+    Raises `SessionError` for what is no message of one.
+    """
+    return tuple(map(_in_text, messages))
+
+
+def _in_text(message: Message) -> Message:
+    if not (isinstance(message, Mapping) and message.get("role")):
+        raise SessionError(
+            f"a {type(message).__name__} was given that is no message with a role",
+            "give each as {'role': 'user', 'content': 'text'}; an SDK's objects often have model_dump() for that",
+        )
+    if isinstance(message.get("content"), str):
+        return message
+    return Message(**{**message, "content": text_of(message.get("content"))})
 
 
 def _part_text(part: object) -> str:
@@ -279,9 +289,12 @@ def columns_of(message: Mapping[str, Any], now: float) -> dict[str, Any]:
     called = message.get("tool_calls")
     calls = as_json(list(called) if isinstance(called, list | tuple) else [])
     at = epoch_seconds(message.get("timestamp"))
+    role = message.get("role", "")
     return {
         "state": State.CARRIED if message.get("carried") else State.LIVE,
-        "role": storable(str(message.get("role", ""))),
+        "role": storable(
+            str.__str__(role) if isinstance(role, str) else str(role)
+        ),  # not an enumeration's name
         "content": text,
         "parts": as_json(list(content)) if isinstance(content, list | tuple) else "",
         "size": len(text) + len(calls),
