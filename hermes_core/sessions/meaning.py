@@ -225,6 +225,7 @@ class Meaning:
             connection.execute(
                 "INSERT OR REPLACE INTO state_meta VALUES (?, ?)", (self._done_key, str(rows[-1]["id"]))
             )
+        self.fault = ""
         return len(rows)
 
     def _done(self) -> int:

@@ -291,6 +291,29 @@ def test_a_broken_package_is_said_once_and_search_goes_on_by_words(
     assert not meaning_of(db).works()
 
 
+def test_a_fault_that_has_passed_is_not_told_any_more(
+    opened: Callable[[], SessionDB], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = opened()
+    meaning, encoder = meaning_of(db), dense.encoder
+    meaning.close()  # its thread: what is made here is made by `build`
+
+    def fails() -> dense.Encoder:
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(dense, "encoder", fails)
+    db.create_session("s1")
+    db.append_message("s1", "user", TALK[0])
+    with pytest.raises(OSError, match="too many"):
+        meaning.build()
+    assert "too many open files" in meaning.fault
+
+    monkeypatch.setattr(dense, "encoder", encoder)
+    db.append_message("s1", "user", TALK[1])
+    meaning.build()
+    assert meaning.fault == ""
+
+
 def test_a_repaired_store_makes_its_vectors_anew(opened: Callable[[], SessionDB]) -> None:
     filled(opened()).close()
     db = opened()
