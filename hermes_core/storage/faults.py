@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -45,10 +46,13 @@ def file_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        raise DatabaseUnavailable(
-            f"can't open {str(path)!r}: {exc.strerror or exc}",
-            "check the folder's owner, mode and free space",
-        ) from exc
+        remedy = _TOO_MANY if exc.errno == errno.EMFILE else "check the folder's owner, mode and free space"
+        raise DatabaseUnavailable(f"can't open {str(path)!r}: {exc.strerror or exc}", remedy) from exc
+
+
+_TOO_MANY = (
+    "close what this program has open, such as memories that are opened again and again, or raise `ulimit -n`"
+)
 
 
 def refuse_others(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
@@ -80,7 +84,7 @@ _UNAVAILABLE = {
     "database or disk is full": "free disk space, then try again; nothing was written",
     "disk i/o error": "see that the disk has room and works; nothing was written",
     "readonly database": "check owner and mode of this file and of those beside it (-wal, -shm)",
-    "unable to open": "check that the folder exists and who owns it",
+    "unable to open": "check that the folder exists, who owns it, and that this program has not too many files open",
     "database is locked": "another program holds the file: stop it, then try again",
     "authorization denied": "check the file's owner and mode",
 }

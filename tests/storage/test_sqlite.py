@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import logging
 import os
@@ -292,6 +293,14 @@ def test_a_folder_or_a_file_in_the_way_is_an_error_of_ours(tmp_path: Path) -> No
     for path in (tmp_path, tmp_path / "file" / "notes.db"):
         with pytest.raises(StorageError):
             _ = Database(path, MIGRATIONS).connection
+
+
+def test_too_many_open_files_are_not_taken_for_a_matter_of_rights(tmp_path: Path) -> None:
+    def exhausted(_path: Path) -> FileSystem:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with pytest.raises(DatabaseUnavailable, match="Too many open files; close what this program has open"):
+        _ = Database(tmp_path / "notes.db", MIGRATIONS, file_system=exhausted).connection
 
 
 def test_another_program_that_holds_the_file_is_named(db: Database, tmp_path: Path) -> None:
