@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 
+TO_TIDY_UP = 1.0
+"""Seconds that cancelled coroutines have at the end."""
+
+
 class CoroutineLate(Exception):
     """A coroutine passed its deadline and was cancelled."""
 
@@ -84,7 +88,14 @@ class Coroutines:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Until the loop is stopped; what still runs then is cancelled, and dropped if it does not end of that."""
+    import asyncio
+
     loop.run_forever()
+    if left := asyncio.all_tasks(loop):
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.wait(left, timeout=TO_TIDY_UP))
     loop.close()
 
 

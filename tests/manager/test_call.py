@@ -213,6 +213,25 @@ def test_a_late_coroutine_is_cancelled(call: Call) -> None:
     assert cancelled.wait(5)
 
 
+def test_what_still_runs_when_the_loop_ends_can_tidy_up() -> None:
+    coroutines, tidied, kept = Coroutines("test"), threading.Event(), []
+
+    async def background() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)  # as who closes a connection
+            tidied.set()
+
+    async def hook() -> None:
+        kept.append(asyncio.create_task(background()))
+        await asyncio.sleep(0)
+
+    coroutines.finish(hook(), 5)
+    coroutines.stop()
+    assert tidied.wait(5)
+
+
 def test_a_timeout_error_of_the_provider_is_its_own(call: Call) -> None:
     async def hook() -> str:
         raise TimeoutError("backend")
