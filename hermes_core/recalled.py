@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from hermes_core.contract.values import RecallItem
 from hermes_core.kit.times import local_time
@@ -13,6 +13,7 @@ from hermes_core.safety.fence import build_memory_context_block, inject_memory_c
 from hermes_core.sessions.records import SearchHit
 
 Source = Literal["memory", "provider", "sessions"]
+Content = TypeVar("Content")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +29,15 @@ class TurnRecall:
         """The fenced block, "" when nothing is remembered."""
         return build_memory_context_block(self.contexts)
 
-    def inject(self, content: Any) -> Any:
+    def inject(self, content: Content) -> Content:
         """This request's copy of the user message, text or parts, with the fence behind it; the original stays.
 
         A fence that the person wrote is taken out of the copy: only memory speaks as memory.
         """
-        own: Any = (
-            sanitize_context(content) if isinstance(content, str) else [_unfenced(part) for part in content]
-        )
-        return inject_memory_context(own, self.contexts)
+        own: Any = content
+        own = sanitize_context(own) if isinstance(own, str) else [_unfenced(part) for part in own]
+        copy: Content = inject_memory_context(own, self.contexts)
+        return copy
 
 
 class Told:
