@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 import uuid
-from contextlib import redirect_stdout
 
 import click
 from click.core import ParameterSource
@@ -50,15 +49,22 @@ def mcp_command(ctx: click.Context, http: bool, port: int, user_id: str, platfor
     if not http and ctx.get_parameter_source("port") is not ParameterSource.DEFAULT:
         raise click.UsageError("--port belongs to --http")
     _need_sdk()
-    with redirect_stdout(sys.stderr):  # what a provider prints while it is loaded is no message to the client
-        memory = open_memory(command_home(ctx))
+    messages = None if http else _standard_output()
+    memory = open_memory(command_home(ctx))
     try:
-        _serve(memory, user_id, platform, port if http else None)
+        _serve(memory, user_id, platform, port, messages)
     finally:
         memory.close(CLOSE_TIMEOUT)
 
 
-def _serve(memory: Memory, user_id: str, platform: str, port: int | None) -> None:
+def _standard_output() -> int:
+    """Standard output for the client alone: what a provider, its libraries and children print goes to standard error."""
+    messages = os.dup(1)
+    os.dup2(2, 1)
+    return messages
+
+
+def _serve(memory: Memory, user_id: str, platform: str, port: int, messages: int | None) -> None:
     session = Session(
         id=f"mcp-{uuid.uuid4().hex}",
         platform=platform,
@@ -69,13 +75,13 @@ def _serve(memory: Memory, user_id: str, platform: str, port: int | None) -> Non
     surface = Surface(memory, session)
     for problem in memory.problems():
         click.secho(f"warning: {hanging(problem)}", fg="yellow", err=True)
-    if port is not None:
+    if messages is None:
         _serve_http(memory, surface, port)
     else:
         from hermes_core.mcp_server.server import serve_stdio
 
         _leave_at_signals(memory)
-        serve_stdio(surface)
+        serve_stdio(surface, messages)
 
 
 def _leave_at_signals(memory: Memory) -> None:

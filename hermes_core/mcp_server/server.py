@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import threading
 from collections.abc import Callable
 from importlib.metadata import version
@@ -86,12 +87,13 @@ def build_server(surface: Surface) -> Server[dict[str, object]]:
     )
 
 
-def serve_stdio(surface: Surface) -> None:
-    """Serve one client over standard input and output, until it closes them."""
+def serve_stdio(surface: Surface, messages: int) -> None:
+    """Serve one client over standard input and the descriptor `messages`, until it closes them."""
 
     async def serve() -> None:
         server = build_server(surface)
-        async with stdio_server() as (read, write):
+        output = anyio.wrap_file(os.fdopen(messages, "w", encoding="utf-8", closefd=False))
+        async with stdio_server(stdout=output) as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
     anyio.run(serve)

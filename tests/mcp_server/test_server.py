@@ -172,13 +172,15 @@ def test_half_a_surrogate_of_a_provider_does_not_end_the_server(server: Server) 
 def test_what_a_provider_prints_is_no_message_to_the_client(hermes_home: HermesHome) -> None:
     folder = hermes_home.plugins / "halves"
     folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text(f"print('I am loaded')\n{HALVES}")
+    prints = r"import os; os.write(1, b'loaded by C\n'); print('I am loaded')"
+    hooks = "    def initialize(self):\n        print('I am started', flush=True)\n\n    def shutdown(self):\n        print('I end')"
+    (folder / "__init__.py").write_text(f"{prints}\n{HALVES}\n{hooks}\n")
     set_value(hermes_home, "memory.provider", "halves")
     command = [sys.executable, *HERMES, "--home", str(hermes_home.path), "mcp"]
     hello = json.dumps(HELLO) + "\n"
     done = subprocess.run(command, input=hello, capture_output=True, text=True, timeout=60)
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1]
-    assert "I am loaded" in done.stderr
+    assert all(said in done.stderr for said in ("loaded by C", "I am loaded", "I am started", "I end"))
 
 
 def test_a_client_that_leaves_in_the_middle_of_a_call_takes_the_server_along(hermes_home: HermesHome) -> None:
