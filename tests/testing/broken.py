@@ -65,6 +65,33 @@ def caught_by(check: str, variant: str = "", **suite: Any) -> Callable[[type[Not
     return enter
 
 
+class Late(Notebook):
+    """Takes a note and finds it only after some questions, as a backend does that files it in the background."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filed: dict[str, int] = {}
+        self.asked = 0
+
+    def add(self, key: str, text: str, session: Session) -> None:
+        self.filed.setdefault(key, self.asked + QUESTIONS)
+        super().add(key, text, session)
+
+    def find(self, text: str, scope: str) -> list[list[str]]:
+        self.asked += 1
+        return [note for note in super().find(text, scope) if self.filed.get(note[0], 0) < self.asked]
+
+
+QUESTIONS = 8
+"""Those after which a late notebook finds a note."""
+
+PATIENT: dict[str, Any] = {
+    "eventually": lambda self, seen: any(seen() for _ in range(20)),
+    "received": lambda self: None,
+}
+"""A suite that waits for such a backend, and can't look into it."""
+
+
 # ------------------------------------------------------------------- lifecycle
 
 
@@ -452,6 +479,11 @@ class RepeatsTurns(Notebook):
             self.add(f"{turn.id}{'+' * again}", turn.user, session)
 
 
+@caught_by("test_a_turn_that_comes_twice_is_kept_once", "late", **PATIENT)
+class RepeatsTurnsLate(Late, RepeatsTurns):
+    pass
+
+
 @caught_by("test_a_memory_write_that_comes_twice_is_kept_once")
 class RepeatsWrites(Notebook):
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
@@ -462,6 +494,11 @@ class RepeatsWrites(Notebook):
             if again > 1 or any(note[0] == f"{write.id}?" for note in notes):
                 self.add(f"{write.id}+", write.content, session)
             self.add(f"{write.id}?", "", session)
+
+
+@caught_by("test_a_memory_write_that_comes_twice_is_kept_once", "late", **PATIENT)
+class RepeatsWritesLate(Late, RepeatsWrites):
+    pass
 
 
 @caught_by("test_a_turn_of_any_messages_is_taken", "tool")
@@ -605,6 +642,11 @@ class RepeatsEnds(Notebook):
                 self.add(f"{session.id}/{len(self.notes())}", message["content"], session)
 
 
+@caught_by("test_an_end_that_comes_twice_is_kept_once", "late", **PATIENT)
+class RepeatsEndsLate(Late, RepeatsEnds):
+    pass
+
+
 @caught_by("test_every_switch_is_taken")
 class KnowsNoBranches(Notebook):
     def on_session_switch(self, switch: SessionSwitch) -> None:
@@ -681,6 +723,13 @@ class OneSession(Notebook):
             self.save([*others, [key, self.first, session.scope, text]])
 
 
+@caught_by("test_recall_names_the_session_that_it_comes_from", "late", **PATIENT)
+class OneSessionLate(OneSession, Late):
+    def add(self, key: str, text: str, session: Session) -> None:
+        self.filed.setdefault(key, self.asked + QUESTIONS)
+        super().add(key, text, session)
+
+
 @caught_by("test_users_do_not_see_each_other")
 class NoUsers(Notebook):
     def find(self, text: str, scope: str) -> list[list[str]]:
@@ -696,6 +745,11 @@ class ChatsOfHome(Notebook):
         scopes = {scope, scope if user else Session("", identity=profile).scope}
         found = [super(ChatsOfHome, self).find(text, each) for each in sorted(scopes)]
         return list(itertools.chain(*found))
+
+
+@caught_by("test_users_do_not_see_each_other", "chat of home, late", **PATIENT)
+class ChatsOfHomeLate(Late, ChatsOfHome):
+    pass
 
 
 @caught_by("test_users_do_not_see_each_other", "chat of user")
@@ -738,6 +792,11 @@ class ToolForAll(Notebook):
         if not isinstance(asked, str):
             return json.dumps({"error": "send words"})
         return json.dumps({"found": [note[3] for scope in scopes for note in self.find(asked, scope)]})
+
+
+@caught_by("test_tools_tell_users_nothing_of_each_other", "late", **PATIENT)
+class ToolForAllLate(Late, ToolForAll):
+    pass
 
 
 @caught_by("test_what_two_users_wrote_goes_for_the_one_who_removes_it")

@@ -52,6 +52,22 @@ def test_a_provider_without_fault_passes_and_claims_everything(pytester: pytest.
     assert {line.why for line in lines if line.result != "passed"} == {"it is not installed as a package"}
 
 
+def test_a_provider_whose_backend_takes_its_time_passes_when_it_is_waited_for(
+    pytester: pytest.Pytester,
+) -> None:
+    program = """
+        from broken import PATIENT, Late
+        from notebook import NotebookContract
+
+        TestLate = type("TestLate", (NotebookContract,), {"provider": Late, "__module__": __name__, **PATIENT})
+    """
+    lines = run(pytester, program)
+    whys = {"it is not installed as a package", "received() is not overridden"}
+    assert {(line.result, line.why) for line in lines if line.result != "passed"} == {
+        ("not claimed", why) for why in whys
+    }
+
+
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_broken_provider_is_caught_by_one_check_only(pytester: pytest.Pytester, group: str) -> None:

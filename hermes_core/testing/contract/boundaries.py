@@ -51,6 +51,7 @@ class Boundaries(Suite):
             self.not_claimed("nothing that on_session_end() was given is recalled word for word")
         times = self.run.recalled(TORTOISE, session)
         self.run.store(TORTOISE, session, "on_session_end")
+        self.settled(self.run.ready(self.run.session("other")), "on_session_end")
         if not self.eventually(lambda: self.run.recalled(TORTOISE, session) == times):
             self.fault(
                 "an end that came twice is recalled twice",

@@ -26,7 +26,7 @@ class Isolation(Suite):
         first = self.started("prefetch")
         second = self.run.ready(self.run.session("other"))
         way = self.observable(TORTOISE, first)
-        self.run.store(BOATHOUSE, second, way)
+        self.learned(BOATHOUSE, second, way)
         alone = self._asked(BOATHOUSE, second)
         self._warmed(TORTOISE, first)
         among = self._asked(BOATHOUSE, second)
@@ -40,7 +40,7 @@ class Isolation(Suite):
         first = self.started("prefetch")
         way = self.observable(TORTOISE, first)
         second = self.run.ready(self.run.session("other"))
-        self.run.store(BOATHOUSE, second, way)
+        self.learned(BOATHOUSE, second, way)
         for fact, session in ((TORTOISE, first), (BOATHOUSE, second)):
             items = self.run.recall(fact.question, self._third()).items
             named = [item.session_id for item in items if fact.marker in item.text and item.session_id]
@@ -58,7 +58,9 @@ class Isolation(Suite):
         ada = self.started("prefetch", platform="telegram", user_id="ada")
         self.observable(TORTOISE, ada)
         self.run.store(TORTOISE, ada)
-        self.run.store(BOATHOUSE, self.run.ready(self.run.session("at-home")))
+        at_home = self.run.ready(self.run.session("at-home"))
+        self.run.store(BOATHOUSE, at_home)
+        self.eventually(lambda: self.run.recalled(BOATHOUSE, at_home) > 0)
         bob, group = self._strangers()
         for asks, whose, fact in (
             (bob, "what one user said is recalled for another", TORTOISE),
@@ -73,7 +75,9 @@ class Isolation(Suite):
             self.not_claimed("isolates_users is not set: one memory a home")
         ada = self.started("get_tool_schemas", "handle_tool_call", platform="telegram", user_id="ada")
         self.run.store(TORTOISE, ada)
-        if all(TORTOISE.marker not in answer for _, answer in self._told(TORTOISE.question, ada)):
+        if not self.eventually(
+            lambda: any(TORTOISE.marker in said for _, said in self._told(TORTOISE.question, ada))
+        ):
             self.not_claimed("no tool tells what was stored")
         for stranger in self._strangers():
             if self.run.claims("prefetch") and self.run.recalled(TORTOISE, stranger):

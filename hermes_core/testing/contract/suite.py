@@ -12,7 +12,7 @@ import pytest
 
 from hermes_core import HermesHome, Session
 from hermes_core.contract.hooks import POLICIES
-from hermes_core.testing.contract.run import WAYS, Fact, Run
+from hermes_core.testing.contract.run import BOATHOUSE, WAYS, Fact, Run
 from hermes_core.testing.report import CHECK, FIX, NOT_CLAIMED, NOT_RUN, SCALE
 
 _PERSON = ("HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA")
@@ -167,6 +167,10 @@ class Suite:
         """Store `fact` in the running provider by `way` and say whether it is recalled."""
         self.run.store(fact, session, way)
         return self.eventually(lambda: self.run.recalled(fact, session) > 0)
+
+    def settled(self, session: Session, way: str) -> None:
+        """Wait until what was stored by `way` has arrived, also in a backend that is not consistent at once."""
+        self.learned(BOATHOUSE, session, way)
 
     def kept(self, fact: Fact) -> bool:
         """Whether the backend has a turn in which `fact` was said, as far as it can be told."""

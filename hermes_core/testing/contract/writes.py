@@ -124,6 +124,7 @@ class Writes(Suite):
             self.not_claimed("prefetch()")
         times = self._seen_or_unclaimed(session, "sync_turn")
         self.run.need("sync_turn", turn=turn, session=session)
+        self.settled(session, "sync_turn")
         if not self.eventually(lambda: self.run.recalled(TORTOISE, session) == times):
             self.fault("a turn that came twice with one id is recalled twice", REPEAT)
 
@@ -133,6 +134,7 @@ class Writes(Suite):
         self.run.need("on_memory_write", write=write, session=session)
         times = self._seen_or_unclaimed(session, "on_memory_write")
         self.run.need("on_memory_write", write=write, session=session)
+        self.settled(session, "on_memory_write")
         if not self.eventually(lambda: self.run.recalled(TORTOISE, session) == times):
             self.fault("an entry that came twice with one id is recalled twice", REPEAT)
 
