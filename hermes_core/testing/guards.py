@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import locale
 import logging
 import os
 import socket
@@ -128,10 +129,13 @@ def _descriptors() -> list[tuple[str, int]]:
 
 
 def _state() -> dict[str, str]:
-    """What every part of a process shares: environment, working folder, what is logged, how long sockets wait."""
+    """What every part of a process shares: environment, working folder, locale, what is logged, how long sockets wait."""
     hidden = {"PYTEST_CURRENT_TEST"}
     state = {f"environment {key}": value for key, value in os.environ.items() if key not in hidden}
     state["working folder"] = str(Path.cwd())
+    state["locale"] = locale.setlocale(locale.LC_ALL)
+    os.umask(mask := os.umask(0o077))
+    state["umask"] = f"{mask:03o}"
     state["handlers of the root logger"] = str([type(handler).__name__ for handler in logging.root.handlers])
     state["level of the root logger"] = str(logging.root.level)
     state["level below which nothing is logged"] = str(logging.root.manager.disable)

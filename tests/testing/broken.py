@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import locale
 import logging
 import os
 import socket
@@ -257,6 +258,24 @@ class Silencing(Notebook):
     def initialize(self, session: Session) -> None:
         super().initialize(session)
         logging.disable(next(self.number))
+
+
+@caught_by("test_the_process_is_left_as_it_was", "locale")
+class SpeaksOtherwise(Notebook):
+    locales = itertools.cycle(("C.UTF-8", "C"))
+
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        locale.setlocale(locale.LC_NUMERIC, next(self.locales))
+
+
+@caught_by("test_the_process_is_left_as_it_was", "umask")
+class ChangesTheMask(Notebook):
+    masks = itertools.cycle((0o026, 0o022))
+
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        os.umask(next(self.masks))
 
 
 @caught_by("test_the_process_is_left_as_it_was", "sockets")

@@ -69,6 +69,8 @@ def without(package: Package, *keys: str) -> Package:
 
 SECOND = "\nclass Other(Leaflet): ...\n"
 THREAD = "\nimport threading\nthreading.Thread(target=threading.Event().wait, args=(0.5,)).start()\n"
+SIGNAL = "\nimport signal\nsignal.signal(signal.SIGINT, lambda *now: signal.default_int_handler(*now))\n"
+LOGGING = "\nimport logging\nlogging.basicConfig()\n"
 
 BROKEN: dict[str, Callable[[], Package]] = {
     "the entry point loads as installed": lambda: Package(value="leaflet_memory:Missing"),
@@ -83,6 +85,8 @@ BROKEN: dict[str, Callable[[], Package]] = {
         files=("leaflet_memory/__init__.py", "leaflet_memory/py.typed", "utils/__init__.py")
     ),
     "its import starts nothing": lambda: Package(code=CODE + THREAD),
+    "its import starts nothing:signals": lambda: Package(code=CODE + SIGNAL),
+    "its import starts nothing:logging": lambda: Package(code=CODE + LOGGING),
 }
 
 

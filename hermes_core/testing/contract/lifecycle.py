@@ -150,7 +150,7 @@ class Lifecycle(Suite):
         if left.process:
             self.fault(
                 f"changed for the whole process: {_listed(left.process)}",
-                "keep it to yourself: environment, working folder and root logger belong to the host",
+                "keep it to yourself: environment, working folder, locale, umask and root logger belong to the host",
             )
 
     def test_nothing_is_printed(self, capfd: pytest.CaptureFixture[str]) -> None:

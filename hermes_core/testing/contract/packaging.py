@@ -22,10 +22,20 @@ _ANYBODYS = frozenset(
 """Names of top-level modules that two distributions are likely to share, so that one overwrites the other."""
 
 _WATCHED = """
-import sys, threading
+import logging, os, signal, sys, threading
 seen = []
+def shared():
+    root = logging.root
+    return {{
+        "the environment": dict(os.environ),
+        "the working folder": os.getcwd(),
+        "the root logger": (root.level, list(root.handlers), root.manager.disable),
+        "handlers of signals": {{number: signal.getsignal(number) for number in signal.valid_signals()}},
+    }}
+before = shared()
 sys.addaudithook(lambda event, _: seen.append(event) if event in {events!r} else None)
 import {module}
+seen += [what for what, now in shared().items() if now != before[what]]
 print(threading.active_count() - 1, sorted(set(seen)))
 """
 _EVENTS = (
@@ -106,8 +116,8 @@ class Packaging(Suite):
         last = done.stdout.strip().splitlines()[-1:]
         if last != ["0 []"]:
             self.fault(
-                f"importing {self._module()} starts threads or reaches out: {last[0]}",
-                "do it in initialize; every listing of commands may import the package",
+                f"importing {self._module()} starts threads, reaches out or changes the process: {last[0]}",
+                "do it in initialize, and import an SDK that does it there; every listing of commands may import the package",
             )
 
     # ------------------------------------------------------------------ private
