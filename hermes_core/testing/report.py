@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ GROUPS = (
 
 WIDTH = 200
 """Characters of one line of a finding; SDKs like to print whole requests."""
+
+_PORT = re.compile(r"(?<=127\.0\.0\.1):\d+")
+"""Of a stand-in: another one in each check, for the same reason."""
 
 _RESULTS: tuple[Result, ...] = ("passed", "to fix", "not claimed", "not run")
 
@@ -101,7 +105,7 @@ def _part(suite: str, lines: Sequence[Line]) -> Iterator[str]:
             if line.remedy:
                 yield f"      -> {line.remedy}"
     for result in ("not claimed", "not run"):
-        whys = Counter(line.why for line in lines if line.result == result)
+        whys = Counter(_PORT.sub("", line.why) for line in lines if line.result == result)
         for why, count in whys.items():
             yield f"  {result}: {why}" + (f" ({count} checks)" if count > 1 else "")
 

@@ -145,15 +145,18 @@ def test_the_table_counts_by_group_and_gathers_what_is_not_claimed() -> None:
         Line("notes", "recall", "b", "to fix", "too long", "cut it"),
         Line("notes", "tools", "c", "not claimed", "no tools"),
         Line("notes", "tools", "d", "not claimed", "no tools"),
+        Line("notes", "tools", "e", "not run", "Teas at 'http://127.0.0.1:4711' answered 429"),
+        Line("notes", "tools", "f", "not run", "Teas at 'http://127.0.0.1:4712' answered 429"),
     ]
     assert list(table(lines)) == [
-        "notes: 1 passed, 1 to fix, 2 not claimed",
+        "notes: 1 passed, 1 to fix, 2 not claimed, 2 not run",
         "  recall         1 passed, 1 to fix",
-        "  tools          2 not claimed",
+        "  tools          2 not claimed, 2 not run",
         "  FIX recall: b",
         "      too long",
         "      -> cut it",
         "  not claimed: no tools (2 checks)",
+        "  not run: Teas at 'http://127.0.0.1' answered 429 (2 checks)",
     ]
 
 
