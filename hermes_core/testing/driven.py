@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import CoroutineType
 from typing import Any, Generic, TypeVar
 
 from hermes_core.contract.values import MemoryWrite, Query, Session, ToolCall, Turn
 from hermes_core.home import HermesHome
+from hermes_core.manager.registry import Registry
+from hermes_core.manager.results import checked
 
 Provider = TypeVar("Provider", bound=Any)
 
@@ -21,6 +25,16 @@ class Driven(Generic[Provider]):
     provider: Provider
     home: HermesHome
 
+    def __post_init__(self) -> None:
+        self._hooks = Registry().enter_provider(self.provider)
+        self._loop = asyncio.Runner()
+
+    def call(self, hook: str, **arguments: Any) -> Any:
+        """What `hook` returns, given those of the arguments that it names. A coroutine is run to its end."""
+        named = self._hooks[hook]
+        value = named.function(*[arguments[name] for name in named.argnames])
+        return checked(hook, self._loop.run(value) if isinstance(value, CoroutineType) else value)
+
     def session(self, id: str = "s1", **identity: Any) -> Session:  # noqa: A002  the field's name
         """A session in the home."""
         return Session(id, **{"home": str(self.home.path), **identity})
@@ -28,12 +42,13 @@ class Driven(Generic[Provider]):
     def tool(self, name: str, session: Session | None = None, **arguments: Any) -> Any:
         """What the model gets of a tool, read from its JSON."""
         call = ToolCall(name, arguments)
-        return json.loads(self.provider.handle_tool_call(call, session or self.session()))
+        return json.loads(self.call("handle_tool_call", call=call, session=session or self.session()))
 
     def recalled(self, question: str, session: Session | None = None, budget: int = 1500) -> list[str]:
         """The texts that a turn with this message is given."""
-        found = self.provider.prefetch(Query(question, budget=budget), session or self.session())
-        return [item.text for item in found.items]
+        query = Query(question, budget=budget)
+        found = self.call("prefetch", query=query, session=session or self.session())
+        return [text for text in (*(item.text for item in found.items), found.text) if text]
 
     def say(
         self,
@@ -44,12 +59,13 @@ class Driven(Generic[Provider]):
         **fields: Any,
     ) -> None:
         """A completed turn of this text and this answer."""
-        self.provider.sync_turn(Turn(turn_id, 1, text, answer, **fields), session or self.session())
+        turn = Turn(turn_id, 1, text, answer, **fields)
+        self.call("sync_turn", turn=turn, session=session or self.session())
 
     def write(self, id: str, action: Any, content: str = "", **fields: Any) -> None:  # noqa: A002  as above
         """A write of an entry; into MEMORY.md unless `target` says otherwise."""
         write = MemoryWrite(id, action, fields.pop("target", "memory"), content, **fields)
-        self.provider.on_memory_write(write, self.session())
+        self.call("on_memory_write", write=write, session=self.session())
 
 
 @contextmanager
@@ -70,8 +86,11 @@ def driving(
         lines = "".join(f"{name}={value}\n" for name, value in secrets.items())
         home.env_file.write_text(lines, encoding="utf-8")
     driven = Driven(provider, home)
-    provider.initialize(driven.session())
-    try:
-        yield driven
-    finally:
-        provider.shutdown()
+    with driven._loop:
+        if "initialize" in driven._hooks:
+            driven.call("initialize", session=driven.session())
+        try:
+            yield driven
+        finally:
+            if "shutdown" in driven._hooks:
+                driven.call("shutdown")
