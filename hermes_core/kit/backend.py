@@ -144,16 +144,15 @@ class BackendProvider(ConfiguredProvider, Generic[Client]):
         self._client = self.connect(self.settle(home))
         return self._client
 
-    def close(self) -> None:
-        """Close the client, if there is one."""
+    def close(self) -> Any:
+        """Close the client, if there is one; a coroutine where its `close` is one."""
         client, self._client = self._client, None
-        if client is not None and hasattr(client, "close"):
-            client.close()
+        return client.close() if client is not None and hasattr(client, "close") else None
 
-    def initialize(self, session: Session) -> None:
-        """Open the home of the session."""
+    def initialize(self, session: Session) -> Any:
+        """Open the home of the session; `Any`, so that an `async def` around it may open it on the loop."""
         self.open(Path(session.home))
 
-    def shutdown(self) -> None:
-        """Close the client."""
-        self.close()
+    def shutdown(self) -> Any:
+        """Close the client; the host awaits a `close` that is a coroutine."""
+        return self.close()

@@ -13,6 +13,7 @@ import pytest
 from hermes_core import Availability, Field, HermesHome, Session, ToolCall
 from hermes_core.contract.provider import contract_faults
 from hermes_core.kit import RECALL_MODE, BackendProvider, BackendRefused, ProviderUnavailable, Settings, tool
+from hermes_core.testing import driving
 
 
 class Shop:
@@ -89,6 +90,29 @@ def test_a_home_is_opened_by_a_session_and_by_a_command(hermes_home: HermesHome)
     provider.shutdown()
     provider.shutdown()
     assert second.closed
+
+
+def test_a_client_of_an_async_sdk_is_closed_on_the_loop_of_its_calls(hermes_home: HermesHome) -> None:
+    class Line:
+        def __init__(self) -> None:
+            self.loop, self.closed = asyncio.get_running_loop(), False
+
+        async def close(self) -> None:
+            assert asyncio.get_running_loop() is self.loop
+            self.closed = True
+
+    class Calls(BackendProvider[Line]):
+        name = "calls"
+
+        def connect(self, options: Settings) -> Line:
+            return Line()
+
+        async def initialize(self, session: Session) -> None:
+            super().initialize(session)
+
+    with driving(Calls(), hermes_home) as driven:
+        line = driven.provider.client
+    assert line.closed
 
 
 def test_it_says_why_it_can_not_be_opened_or_used(hermes_home: HermesHome) -> None:
