@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from hermes_core import HermesHome, load_provider
+from hermes_core.loader.discover import discover, select
 from hermes_core.loader.load import Loaded
 from hermes_core.testing.contract import ProviderContract
 
 PROVIDER = "--hermes-provider"
+
+_PERSONS = HermesHome.resolve()
+"""The home of the person who runs the tests, which each of them has one in place of."""
 
 
 class TestInstalled(ProviderContract):
@@ -16,6 +24,13 @@ class TestInstalled(ProviderContract):
 
     def label(self) -> str:
         return self._name
+
+    def furnish(self, home: HermesHome, settings: Mapping[str, Any]) -> None:
+        """As for others; a provider that is a folder of the person's home gets there too."""
+        super().furnish(home, settings)
+        for source, folder in _folders(self._name):
+            unneeded = shutil.ignore_patterns(".git", "__pycache__")
+            shutil.copytree(folder, home.path / source / folder.name, ignore=unneeded)
 
     def make_provider(self) -> object:
         return self.make_in(self.home)
@@ -43,3 +58,9 @@ class TestInstalled(ProviderContract):
         if home not in known:
             known[home] = load_provider(self._name, home)
         return known[home]
+
+
+@functools.cache
+def _folders(name: str) -> list[tuple[str, Path]]:
+    places = select(discover(_PERSONS), name)
+    return [(place.source, place.path) for place in places if place.is_folder and place.path]

@@ -77,6 +77,26 @@ def test_an_installed_provider_is_run_by_its_name_and_nothing_else(pytester: pyt
     assert "test_mine" not in done.stdout.str()
 
 
+def test_a_provider_in_a_folder_of_the_persons_home_is_run_by_its_name(
+    pytester: pytest.Pytester, hermes_home: HermesHome
+) -> None:
+    folder = hermes_home.path / "plugins" / "leaflet"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(LEAFLET.partition("class TestLeaflet")[0])
+    options = (
+        "-q",
+        "--assert=plain",
+        "-p",
+        "no:xdist",
+        "--hermes-provider",
+        "leaflet",
+        "-k",
+        "prompt_block_is",
+    )
+    done = pytester.runpytest_inprocess(*options)
+    done.stdout.fnmatch_lines(["*system_prompt_block: returned a int; return a str"])
+
+
 def test_a_provider_that_is_not_there_is_said_to_be_missing(pytester: pytest.Pytester) -> None:
     options = ("-q", "--assert=plain", "-p", "no:xdist", "--hermes-provider", "nobody")
     done = pytester.runpytest_inprocess(*options, "-k", "forms_of_the_contract or can_run_here")
