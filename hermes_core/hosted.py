@@ -278,7 +278,7 @@ class HostedProvider:
     def _made(self) -> MemoryManager:
         loaded = self._load()
         manager = MemoryManager(self._home)
-        account = account_of(loaded, self._home)
+        account = account_of(loaded.settings, loaded.entry.name, self._home)
         if not manager.add_provider(loaded.factory, name=self._provider, fingerprint=account):
             reasons = "; ".join(health.reason for health in manager.health())
             manager.shutdown_all(SHUTDOWN)

@@ -21,6 +21,7 @@ from typing import Any, Self, TypeVar
 from hermes_core.config import Config, load_config
 from hermes_core.contract.values import (
     EndReason,
+    Field,
     MemoryWrite,
     Message,
     Query,
@@ -41,7 +42,7 @@ from hermes_core.kit.text import is_trivial
 from hermes_core.kit.times import epoch_seconds
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.entry import LoadControl, ProviderEntry, State
-from hermes_core.loader.load import Loaded, load_provider
+from hermes_core.loader.load import Loaded, fields_of, load_provider
 from hermes_core.loader.observers import load_observers
 from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
@@ -84,13 +85,13 @@ def open_memory(
     return Memory(where, load_config(where), provider=provider, deadlines=deadlines, clock=clock)
 
 
-def account_of(loaded: Loaded, home: HermesHome) -> Callable[[], str]:
+def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callable[[], str]:
     """Whose data the provider holds, told by those of its settings that say so; what `add_provider` takes."""
 
     def fingerprint() -> str:
-        if not any(field.identity for field in loaded.settings):
+        if not any(field.identity for field in settings):
             return ""
-        return load_settings(loaded.settings, home.path, loaded.entry.name).fingerprint
+        return load_settings(settings, home.path, name).fingerprint
 
     return fingerprint
 
@@ -147,7 +148,7 @@ class Memory:
         with ExitStack() as undo:
             undo.callback(self.manager.shutdown_all, 1.0)
             if not isinstance(chosen, str):
-                self._hold(chosen, self._selected)
+                self._hold(chosen, self._selected, fields_of(chosen))
             elif chosen:
                 self._load(chosen)
             undo.pop_all()
@@ -410,12 +411,12 @@ class Memory:
             self._load_error = exc
         else:
             self.loaded = loaded
-            self._hold(loaded.factory, loaded.entry.name, account_of(loaded, self.home))
+            self._hold(loaded.factory, loaded.entry.name, loaded.settings)
 
-    def _hold(self, source: object, name: str, fingerprint: Callable[[], str] | None = None) -> None:
+    def _hold(self, source: object, name: str, fields: Sequence[Field]) -> None:
         """Hand the provider to the manager, with the writes that a crash kept from it."""
-        self._external = name
-        self._taken = self.manager.add_provider(source, name=name, fingerprint=fingerprint)
+        self._external, account = name, account_of(fields, name, self.home)
+        self._taken = self.manager.add_provider(source, name=name, fingerprint=account)
         if self._taken:
             self._read("past sessions", partial(recover, self.sessions, self.manager, self._external), None)
             self._read("changes to hand on", self.curated.mirror_missing, 0)

@@ -13,6 +13,7 @@ import pytest
 from hermes_core import (
     Availability,
     Capabilities,
+    Field,
     MemoryProvider,
     MemoryWrite,
     Message,
@@ -623,3 +624,27 @@ def test_a_session_in_which_somebody_spoke_is_taken_by_nobody_else(hermes_home: 
                     with pytest.raises(SessionError, match="another user"):
                         memory.start_session(mine.id, platform="telegram", **other)
             assert memory.start_session(mine.id, platform="telegram", **person) == mine
+
+
+def test_writes_for_one_account_wait_when_an_own_provider_is_set_to_another(hermes_home: HermesHome) -> None:
+    class Herd(Elephant):
+        name = "herd"
+        settings = (Field("bank", identity=True),)
+        down = True
+
+        def sync_turn(self, turn: Turn) -> None:
+            if self.down:
+                raise BackendUnavailable("far away")
+            super().sync_turn(turn)
+
+    kept: list[Turn] = []
+    hermes_home.path.mkdir()
+    for source, bank, down in ((Herd(kept), "a", True), (Herd, "b", False), (Herd(kept), "b", False)):
+        hermes_home.provider_json("herd").write_text(json.dumps({"bank": bank}))
+        Herd.down = down
+        with open_memory(hermes_home, provider=source) as memory:
+            say(memory, memory.start_session(), f"said to {bank}")
+            memory.flush(2)
+            parked = [row.error for row in memory.manager.outbox.parked("herd")]
+            assert parked == ([] if down else ["recorded for another account"])
+    assert [turn.user for turn in kept] == ["said to b"]

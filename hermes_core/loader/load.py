@@ -145,10 +145,11 @@ def _made(place: Found, home: HermesHome, name: str) -> Loaded:
         attempt(asked)  # many import their SDK in it, which may take as long as any import
     reads = getattr(factory.first, "settings_of", None) if place.kind == "native" else None
     entry, notes = ProviderEntry.of(place), made.registrations.notes()
-    return Loaded(entry, factory, _settings(factory.first), notes, reads)
+    return Loaded(entry, factory, fields_of(factory.first), notes, reads)
 
 
-def _settings(provider: object) -> tuple[Field, ...]:
+def fields_of(provider: object) -> tuple[Field, ...]:
+    """The settings that a provider, or a class of them, declares."""
     declared = attempt(lambda: tuple(getattr(provider, "settings", ())))
     return () if isinstance(declared, Failure) else tuple(one for one in declared if isinstance(one, Field))
 

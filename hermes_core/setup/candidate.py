@@ -61,7 +61,9 @@ def require_available(home: HermesHome, name: str) -> None:
     loaded = load(home, name)
     manager = MemoryManager(home, on_event=LogFile(home).on_event)
     try:
-        if not manager.add_provider(loaded.factory, name=name, fingerprint=account_of(loaded, home)):
+        if not manager.add_provider(
+            loaded.factory, name=name, fingerprint=account_of(loaded.settings, name, home)
+        ):
             refused = manager.health()[-1]
             reason = f"{name!r} is {refused.state}: {refused.reason}"
             raise ProviderUnavailable(f"{reason}; config.yaml was not changed")
@@ -126,7 +128,9 @@ def try_out(home: HermesHome, loaded: Loaded) -> list[Finding]:
     manager = MemoryManager(home, on_event=LogFile(home).on_event)
     session = Session(f"setup-{name}", agent_context="review", identity=home.profile, home=str(home.path))
     try:
-        accepted = manager.add_provider(loaded.factory, name=name, fingerprint=account_of(loaded, home))
+        accepted = manager.add_provider(
+            loaded.factory, name=name, fingerprint=account_of(loaded.settings, name, home)
+        )
         if accepted:
             started(manager, session)
         return [*_condition(manager, name), *(check_provider(manager, name, session) if accepted else [])]
