@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from hermes_core import HermesHome, load_provider
 from hermes_core.loader.discover import discover, select
+from hermes_core.loader.entry import Found
 from hermes_core.loader.load import Loaded
 from hermes_core.testing.contract import ProviderContract
 
@@ -28,9 +28,11 @@ class TestInstalled(ProviderContract):
     def furnish(self, home: HermesHome, settings: Mapping[str, Any]) -> None:
         """As for others; a provider that is a folder of the person's home gets there too."""
         super().furnish(home, settings)
-        for source, folder in _folders(self._name):
-            unneeded = shutil.ignore_patterns(".git", "__pycache__")
-            shutil.copytree(folder, home.path / source / folder.name, ignore=unneeded)
+        for place in _places(self._name):
+            if place.is_folder and place.path:
+                to = home.path / place.source / place.path.name
+                unneeded = shutil.ignore_patterns(".git", "__pycache__")
+                shutil.copytree(place.path, to, ignore=unneeded, ignore_dangling_symlinks=True)
 
     def make_provider(self) -> object:
         return self.make_in(self.home)
@@ -61,6 +63,5 @@ class TestInstalled(ProviderContract):
 
 
 @functools.cache
-def _folders(name: str) -> list[tuple[str, Path]]:
-    places = select(discover(_PERSONS), name)
-    return [(place.source, place.path) for place in places if place.is_folder and place.path]
+def _places(name: str) -> list[Found]:
+    return select(discover(_PERSONS), name)

@@ -41,7 +41,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """With `--hermes-provider`, run the contract; also the files that are named, and else nothing."""
-    if config.getoption(PROVIDER):
+    if name := config.getoption(PROVIDER):
+        from hermes_core.home import HermesHome
+        from hermes_core.loader.discover import discover, select
+        from hermes_core.loader.reasons import not_found
+
+        found = discover(HermesHome.resolve())
+        if not select(found, name):
+            raise pytest.UsageError(str(not_found(name, found)))
         named = config.args if config.args_source is config.ArgsSource.ARGS else []
         config.args = [*named, str(Path(__file__).with_name("installed.py"))]
 

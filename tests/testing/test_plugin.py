@@ -98,9 +98,11 @@ def test_a_provider_in_a_folder_of_the_persons_home_is_run_by_its_name(
 
 
 def test_a_provider_that_is_not_there_is_said_to_be_missing(pytester: pytest.Pytester) -> None:
-    options = ("-q", "--assert=plain", "-p", "no:xdist", "--hermes-provider", "nobody")
-    done = pytester.runpytest_inprocess(*options, "-k", "forms_of_the_contract or can_run_here")
-    done.stdout.fnmatch_lines(["*no provider called 'nobody' is installed*"])
+    done = pytester.runpytest_subprocess("-q", "-p", "no:xdist", "--hermes-provider", "holographi")
+    done.stderr.fnmatch_lines(
+        ["ERROR: no provider called 'holographi' is installed; did you mean 'holographic'?*"]
+    )
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
 
 
 def test_deadlines_are_multiplied(pytester: pytest.Pytester) -> None:
