@@ -27,6 +27,7 @@ from hermes_core.config import set_value
 from hermes_core.contract.hooks import hookimpl
 from hermes_core.errors import BackendRefused, BackendUnavailable, SessionError, StorageError
 from hermes_core.home import HermesHome
+from hermes_core.manager.delivery import ANOTHER_ACCOUNT
 from hermes_core.memory import Memory
 from hermes_core.testing.fakes import RecordingProvider
 
@@ -646,5 +647,5 @@ def test_writes_for_one_account_wait_when_an_own_provider_is_set_to_another(herm
             say(memory, memory.start_session(), f"said to {bank}")
             memory.flush(2)
             parked = [row.error for row in memory.manager.outbox.parked("herd")]
-            assert parked == ([] if down else ["recorded for another account"])
+            assert parked == ([] if down else [ANOTHER_ACCOUNT])
     assert [turn.user for turn in kept] == ["said to b"]
