@@ -104,7 +104,9 @@ class Drainer:
         self._unready: frozenset[str] = frozenset()
         self._doubts: dict[int, Row] = {}
         self._returned: deque[tuple[Row, Outcome]] = deque()
-        self._last_failed = self._told = ""
+        self._last_failed = ""
+        self.trouble = ""
+        """What the last step failed with."""
         self._answered = False
 
     # ------------------------------------------------------------------ others
@@ -227,14 +229,12 @@ class Drainer:
         _LEFT.pop(self._lock.path, None)
 
     def _safe_step(self) -> float:
-        """One step; a full disk or a lost file is told once and waited for, not died of."""
-        try:
-            pause, self._told = self._step(), ""
-        except _DISK as exc:
-            if not self._stopping and self._told != str(exc):
-                log.error("%s: the outbox can't be read or written: %s", self._held.name, exc)
-            pause, self._told = IDLE_POLL, str(exc)
-        return pause
+        """One step; a full disk, a lost file or a fault of ours is told once and waited for, not died of."""
+        pause, error = attempt(self._step)
+        before, self.trouble = self.trouble, "" if error is None else describe(error, self._terms.redact)
+        if self.trouble not in ("", before) and not self._stopping:
+            log.error("%s: the outbox can't be worked off: %s", self._held.name, self.trouble)
+        return IDLE_POLL if pause is None else pause
 
     def _step(self) -> float:
         """Send at most one row. Returns how many seconds to wait for the next step."""

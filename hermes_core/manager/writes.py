@@ -154,7 +154,7 @@ class Writes:
         except HermesError as exc:
             return dataclasses.replace(health, state="failed", reason=f"its writes can't be stored: {exc}")
         drainer = self._drainers.get(held.name)
-        stuck = drainer.stuck() if drainer and backlog.depth else ""
+        stuck = (drainer.stuck() or drainer.trouble) if drainer and backlog.depth else ""
         parked = parked_reason(backlog.parked)
         tried = f"{backlog.depth} write(s) wait, because a try failed: {backlog.error}"
         if stuck or not backlog.error or backlog.error in health.reason:

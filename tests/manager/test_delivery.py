@@ -191,6 +191,21 @@ def test_a_write_that_was_taken_is_not_sent_again_while_the_disk_is_full(
     assert provider.tries == ["t0", "t1", "t2"]
 
 
+def test_a_fault_of_the_program_stops_no_delivery_for_ever_and_is_shown(
+    open_manager: OpenManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_core.manager.delivery.IDLE_POLL", 0.05)
+    provider = Backend()
+    manager = start(open_manager(provider))
+    with monkeypatch.context() as broken:
+        broken.setattr(manager.outbox, "next", lambda *_: {}["of another version"])
+        manager.sync_all(make_turn("t1"), A)
+        assert until(lambda: manager.health()[0].state == "degraded")
+        assert manager.health()[0].reason == "KeyError: 'of another version'"
+    assert manager.flush(5)
+    assert (provider.taken, manager.health()[0].state) == (["t1"], "active")
+
+
 def test_a_disk_that_stays_full_is_told_once(
     open_manager: OpenManager, hermes_home: HermesHome, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -202,7 +217,7 @@ def test_a_disk_that_stays_full_is_told_once(
         )
         manager.sync_all(make_turn("t1"), A)
         assert not manager.flush(0.3)
-        told = [record for record in caplog.records if "can't be read or written" in record.message]
+        told = [record for record in caplog.records if "can't be worked off" in record.message]
         assert len(told) == 1
         disk.execute("DROP TRIGGER full")
     assert manager.flush(5)
