@@ -190,8 +190,9 @@ class MemoryManager:
         began = time.monotonic()
         asked = self._roster.implementing("prefetch")
         parts = self._prefetch.ask(asked, self._clean_query(query), session) if asked else []
-        filtered = [self._filtered(part, session) if part.recall else part for part in parts]
-        return RecallResult(tuple(filtered), (time.monotonic() - began) * 1000)
+        if self._observers.filter("filter_recall"):
+            parts = [self._filtered(part, session) if part.recall else part for part in parts]
+        return RecallResult(tuple(parts), (time.monotonic() - began) * 1000)
 
     def queue_prefetch_all(self, query: Query, session: Session) -> None:
         """Let the providers prepare the next turn, in the background."""
@@ -231,7 +232,7 @@ class MemoryManager:
 
         One that was not made in the file has no other place: `OutboxError` says that no provider takes it.
         """
-        takers = self._roster.takers("on_memory_write") if session.primary else []
+        takers = self._roster.takers("on_memory_write") if session.primary else ()
         if not (write.performed or takers):
             raise OutboxError(
                 f"no memory provider stores what a session of kind {session.agent_context!r} writes",

@@ -91,6 +91,11 @@ class Observers:
         self._terms = terms
         self._all = [_Observer(plugin, registry.enter_observer(plugin), terms) for plugin in plugins]
         self._listeners = [observer for observer in self._all if "on_event" in observer.hooks]
+        self._filters = {hook for observer in self._all for hook in observer.hooks}
+
+    def filter(self, hook: str) -> bool:
+        """Whether any of them has this filter."""
+        return hook in self._filters
 
     def filter_write(self, write: MemoryWrite, session: Session) -> MemoryWrite | Refused:
         """What the observers make of a write of curated memory."""

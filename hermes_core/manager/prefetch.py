@@ -99,9 +99,14 @@ class Prefetch:
         One that failed the last time is asked as well but not waited for, so that an outage holds up one turn.
         """
         began = time.monotonic()
-        asked = [(held, self._begin(held, query, session)) for held in providers]
         until = began + self._deadline
-        return [self._land(held, flight, query, session, began, until) for held, flight in asked]
+        flights: list[tuple[Held, Flight | Landed]] = []
+        for held in providers:  # loops: a comprehension costs as much as a call until Python 3.12
+            flights.append((held, self._begin(held, query, session)))
+        parts: list[RecallPart] = []
+        for held, flight in flights:
+            parts.append(self._land(held, flight, query, session, began, until))
+        return parts
 
     def preparing(self, held: Held) -> bool:
         """Whether `held` has anything to do between two turns."""

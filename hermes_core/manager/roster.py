@@ -27,6 +27,7 @@ class Roster:
         self._terms = terms
         self._held: tuple[Held, ...] = ()
         self._by_hook: dict[str, tuple[Held, ...]] = {}
+        self._takers: dict[str, tuple[Held, ...]] = {}
         self._inactive: dict[str, ProviderHealth] = {}
         self._lock = threading.Lock()
 
@@ -51,9 +52,13 @@ class Roster:
             found = known[hook] = tuple(held for held in self._held if held.implements(hook))
         return found
 
-    def takers(self, hook: str) -> list[Held]:
+    def takers(self, hook: str) -> tuple[Held, ...]:
         """The external ones that have this hook: those that writes are for."""
-        return [held for held in self.implementing(hook) if not held.builtin]
+        known = self._takers
+        found = known.get(hook)
+        if found is None:
+            found = known[hook] = tuple(held for held in self.implementing(hook) if not held.builtin)
+        return found
 
     def add(self, source: object, name: str, *, builtin: bool, fingerprint: Callable[[], str] | None) -> bool:
         """Construct, validate and ask whether it can run; then hold it, or keep the reason why not."""
@@ -78,7 +83,7 @@ class Roster:
                 return self._refuse(held, state, reason)
             self._inactive.pop(held.name, None)
             self._held = (*self._held, held)
-            self._by_hook = {}
+            self._by_hook, self._takers = {}, {}
             self.tools.add(held)
         return True
 

@@ -62,7 +62,7 @@ class Writes:
 
     def store(self, hook: str, session: Session, write: Callable[[], Write]) -> None:
         """Put one call on disk for each provider that has the hook. Raises `OutboxFull` or `DatabaseUnavailable`."""
-        takers = self._roster.takers(hook) if session.primary else []
+        takers = self._roster.takers(hook) if session.primary else ()
         if not takers:
             return
         self._waited = 0.0
