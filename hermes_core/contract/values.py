@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 from urllib.parse import quote
 
+from hermes_core.errors import SessionError
+
 CONTRACT_VERSION = 1
 """Version of hooks and values. A provider with a higher `contract_version` is refused with the reason."""
 
@@ -72,6 +74,9 @@ class Session:
 
     def __post_init__(self) -> None:
         """What a chat's SDK gives as a number or an enumeration's member is the same person's as text; None is not given."""
+        given: Any = self.id
+        if given is None:
+            raise SessionError("a session was made without an id", "give it one, as uuid.uuid4().hex")
         for name in self.__slots__:
             value = getattr(self, name)
             if type(value) is not str:

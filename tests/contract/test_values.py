@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hermes_core.contract import values
 from hermes_core.contract.values import Availability, Capabilities, Recall, RecallItem, Session, Turn
+from hermes_core.errors import SessionError
 
 VALUES = [cls for _, cls in inspect.getmembers(values, dataclasses.is_dataclass)]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -49,6 +50,11 @@ class Chat(StrEnum):
 
 class Messenger(str, Enum):  # noqa: UP042  # as SDKs write it that are older than StrEnum
     TELEGRAM = "telegram"
+
+
+def test_a_session_without_an_id_is_refused_not_shared_by_all_that_have_none() -> None:
+    with pytest.raises(SessionError, match="without an id"):
+        Session(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("platform", ["telegram", Chat.TELEGRAM, Messenger.TELEGRAM])
