@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -16,7 +17,8 @@ from typing import Any
 import pytest
 
 from hermes_core.home import HermesHome
-from hermes_core.manager.outbox import Outbox
+from hermes_core.manager.delivery import PARK_AFTER
+from hermes_core.manager.outbox import Outbox, Row
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 
@@ -88,11 +90,10 @@ class Zygote:
         lines = path.read_text().splitlines() if path.exists() else []
         return [data for line in lines if "id" in (data := json.loads(line))]
 
-    def waiting(self) -> list[str]:
-        outbox = Outbox(HermesHome(self.home))
-        events = [row.event for row in [*outbox.pending(), *outbox.parked()]]
-        outbox.close()
-        return events
+    def waiting(self) -> tuple[list[Row], list[Row]]:
+        """The rows that wait, and those that are parked."""
+        with contextlib.closing(Outbox(HermesHome(self.home))) as outbox:
+            return outbox.pending(), outbox.parked()
 
 
 @pytest.fixture
@@ -135,8 +136,12 @@ def test_no_kill_loses_an_acknowledged_write(zygote: Zygote) -> None:
     zygote.finish()
     taken = zygote.taken
     assert len(zygote.acknowledged) > KILLS
-    assert {event for _, _, event in zygote.acknowledged} <= {call["id"] for call in taken}
-    assert zygote.waiting() == []
+    pending, parked = zygote.waiting()
+    assert pending == []
+    # A slow machine has one row under way at five kills: that one may be what kills, and a person decides.
+    assert all(row.attempts == PARK_AFTER for row in parked)
+    kept = {row.event for row in parked}
+    assert {event for _, _, event in zygote.acknowledged} <= {call["id"] for call in taken} | kept
     for session in "ab":
         order = first_of_each(taken, session)
         assert order == sorted(order, key=in_order)
