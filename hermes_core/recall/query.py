@@ -7,7 +7,6 @@ word; all other punctuation separates words.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
@@ -15,6 +14,7 @@ from typing import Literal
 
 from hermes_core.recall.dates import When, find_dates
 from hermes_core.recall.forms import near_words, plain_forms
+from hermes_core.recall.letters import hebrew_forms
 from hermes_core.recall.tokens import MARKS, bare, dense_runs, fold, grams, is_stop_word, words
 
 MAX_QUERY = 2_000
@@ -28,11 +28,6 @@ Operator = Literal["AND", "OR", "NOT"]
 
 _PIECE = re.compile(r'"([^"]+)"|“([^”]+)”|(\()|(\))|([^\s"“”()]+)')
 _SIGN = re.compile(rf"[^\w\s'’{MARKS}]")
-_PARTED = {
-    unicodedata.normalize("NFC", letter): letter
-    for letter in "\u0958\u0959\u095a\u095b\u095c\u095d\u095e\u095f\u09dc\u09dd\u09df\u0a33\u0a36\u0a59\u0a5a\u0a5b\u0a5e"
-}
-"""Letters of Hindi, Bengali and Panjabi that people write as one character or two, and that `fold` makes two."""
 
 _SHAPES: tuple[tuple[Shape, re.Pattern[str]], ...] = (
     (
@@ -153,20 +148,14 @@ def _terms(text: str, named: frozenset[str], every: bool = False) -> list[Term]:
     for word in words(_without_operators(text)):
         stem = bare(word)
         if every or not (is_stop_word(word) or stem in people):
-            terms.setdefault(stem, Term(stem, "word", _forms(stem), near_words(stem)))
+            terms.setdefault(
+                stem, Term(stem, "word", (*plain_forms(stem), *hebrew_forms(stem)), near_words(stem))
+            )
     for run in dense_runs(text):
         ones, pairs = grams(run)
         for gram in pairs or ones:
             terms.setdefault(gram, Term(gram, "gram"))
     return list(terms.values())[:MAX_TERMS]
-
-
-def _forms(word: str) -> tuple[str, ...]:
-    """Other spellings: irregular forms, plain letters for full-width ones and ligatures, and letters that `fold` parts."""
-    plain, joined = unicodedata.normalize("NFKC", word), word
-    for parts, letter in _PARTED.items():
-        joined = joined.replace(parts, letter)
-    return plain_forms(word) + tuple(form for form in (plain, joined) if form != word)
 
 
 def _without_operators(text: str) -> str:

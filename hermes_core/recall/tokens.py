@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
-CUT_VERSION = "1"
+from hermes_core.recall.letters import one_spelling, stemmed
+
+CUT_VERSION = "2"
 """Changes whenever text is cut differently here; a store whose index was cut by another version rebuilds it."""
 
 DENSE = (
@@ -55,11 +57,12 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
 def fold(text: str) -> str:
-    """Text as it is compared: accents composed, letters in lower case, one kind of apostrophe.
+    """Text as it is compared: accents composed, letters in lower case and in one spelling, one kind of apostrophe.
 
-    Not `casefold`, and no compatibility forms: `unicode61` knows neither, so that ß would be sought as ss in vain.
+    >>> fold("ΑΘΗΝΑ’s Straße")
+    "αθηνα's strasse"
     """
-    return unicodedata.normalize("NFC", text).lower().replace("’", "'")
+    return one_spelling(unicodedata.normalize("NFC", text).lower()).replace("’", "'")
 
 
 def words(text: str) -> list[str]:
@@ -80,13 +83,14 @@ def dense_runs(text: str) -> list[str]:
     return _RUN.findall(unicodedata.normalize("NFKC", text))
 
 
-def without_dense_runs(text: str) -> str:
-    """The text for a word index. `unicode61` would take a dense run for part of the word beside it.
+def for_words(text: str) -> str:
+    """The text for a word index, and for a look-up in it: folded, stemmed, without dense runs, which `unicode61` would take
+    for part of the word beside them.
 
-    >>> without_dense_runs("docker部署 done")
-    'docker  done'
+    >>> for_words("docker部署 Документы")
+    'docker  документ'
     """
-    return _RUN.sub(" ", text)
+    return text if text.isascii() else stemmed(fold(_RUN.sub(" ", text)))
 
 
 def grams(text: str) -> tuple[list[str], list[str]]:

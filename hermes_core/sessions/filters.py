@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hermes_core.recall.query import Expression, Leaf, Node, Term
-from hermes_core.recall.tokens import bare, dense_runs, grams, words
+from hermes_core.recall.tokens import bare, dense_runs, for_words, grams, words
 
 Order = Literal["newest", "oldest"]
 
@@ -78,7 +78,7 @@ def match_of(term: Term) -> str:
     """The FTS5 expression for a term and its other forms."""
     if term.kind == "gram":
         return f"{'pairs' if len(term.text) == 2 else 'ones'} : {quoted(term.text)}"
-    return " OR ".join(map(quoted, (term.text, *term.forms)))
+    return " OR ".join(quoted(for_words(word)) for word in (term.text, *term.forms))
 
 
 def condition_sql(condition: Expression) -> tuple[str, list[str]]:
@@ -155,7 +155,7 @@ def _look_ups(leaf: Leaf) -> list[tuple[str, str]]:
     """A leaf's words as a phrase among words, its dense runs as phrases of pairs (or single characters)."""
     looked_up = []
     if said := words(leaf.text):
-        looked_up.append(("messages_fts", quoted(" ".join(said)) + ("*" if leaf.prefix else "")))
+        looked_up.append(("messages_fts", quoted(for_words(" ".join(said))) + ("*" if leaf.prefix else "")))
     for run in dense_runs(leaf.text):
         ones, pairs = grams(run)
         column, run_grams = ("pairs", pairs) if pairs else ("ones", ones)

@@ -6,7 +6,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 
-from hermes_core.recall.tokens import grams, without_dense_runs
+from hermes_core.recall.tokens import for_words, grams
 from hermes_core.sessions.records import storable
 
 BATCH = 1_000
@@ -141,7 +141,7 @@ def _add(connection: sqlite3.Connection, rows: Sequence[IndexedRow]) -> None:
 
 def _word_row(row: IndexedRow) -> IndexedRow:
     message_id, content, calls = row
-    return message_id, without_dense_runs(content), without_dense_runs(calls)
+    return message_id, for_words(content), for_words(calls)
 
 
 def _gram_rows(rows: Iterable[IndexedRow]) -> list[tuple[int, str, str]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
-from hermes_core.recall.tokens import MARKS, dense_runs
+from hermes_core.recall.tokens import DENSE, MARKS, dense_runs, for_words
 from hermes_core.storage.sqlite import Database
 
 SNIPPET_TOKENS = 40
@@ -19,7 +19,10 @@ _BEFORE, _AROUND = 40, 240
 _LOOKED_AT = 500
 """Places of one word in one message that are looked at."""
 
-_LETTER = rf"(?:[^\W_]|[{MARKS}])"
+_READ = 20_000
+"""Characters of a message that are looked at word by word."""
+
+_LETTER = rf"(?:(?![{DENSE}])(?:[^\W_]|[{MARKS}]))"
 _WORD = re.compile(rf"{_LETTER}+(?:'{_LETTER}+)*")
 _FORMS = """
     's s es ed ing e d r er ers y ies ied ier ly ment ments ation ations ion ions ate ates ated ating ator al ive able
@@ -33,26 +36,36 @@ nothing in a text looks like what was found there.
 def snippet(database: Database, message_id: int, content: str, hits: Sequence[str]) -> str:
     """The part of a message that the FTS5 expressions `hits` matched; its beginning when only its neighbours did."""
     lowered = content.lower().replace("’", "'")
-    said = [hit for hit in hits if " : " not in hit and _may_stand(hit, lowered)]
-    if not said or dense_runs(content):
-        return _marked(content, lowered, hits)
-    asked = {word for hit in said for word in _asked(hit)}
-    spans = sorted({span for word in asked for span in islice(_standing(lowered, word), _LOOKED_AT)})
+    words = [hit for hit in hits if " : " not in hit]
+    said = [hit for hit in words if _may_stand(hit, lowered)] if not dense_runs(content) else []
+    spans = sorted({span for word in _asked(said) for span in islice(_standing(lowered, word), _LOOKED_AT)})
     if spans and len(lowered) == len(content):
         return _window(content, spans)
+    if not said and (marked := _marked(content, lowered, hits)):
+        return marked
+    if not content.isascii() and (spans := list(islice(_of_one_stem(content, _asked(words)), _LOOKED_AT))):
+        return _window(content, spans)
+    return (
+        (_found(database, message_id, said) if said else "")
+        or _marked(content, lowered, hits)
+        or _head(content)
+    )
+
+
+def _found(database: Database, message_id: int, said: Sequence[str]) -> str:
+    """What FTS5 itself shows; "" when that is nothing, or long."""
     found = database.execute(
         f"SELECT snippet(messages_fts, -1, '>>>', '<<<', '...', {SNIPPET_TOKENS}) FROM messages_fts"
         " WHERE messages_fts MATCH ? AND rowid = ?",
         (" OR ".join(said), message_id),
     ).fetchone()
-    if found and len(found[0]) < 20 * SNIPPET_TOKENS:
-        return str(found[0])
-    return _marked(content, lowered, hits)
+    return str(found[0]) if found and len(found[0]) < 20 * SNIPPET_TOKENS else ""
 
 
-def _asked(expression: str) -> list[str]:
-    """The words of an FTS5 expression."""
-    return [word for phrase in expression.split('"')[1::2] for word in _WORD.findall(phrase)]
+def _asked(expressions: Iterable[str]) -> set[str]:
+    """The words of FTS5 expressions."""
+    phrases = (phrase for expression in expressions for phrase in expression.split('"')[1::2])
+    return {word for phrase in phrases for word in _WORD.findall(phrase)}
 
 
 def _may_stand(expression: str, lowered: str) -> bool:
@@ -69,6 +82,13 @@ def _standing(lowered: str, word: str) -> Iterator[tuple[int, int]]:
         if not (at and _WORD.match(lowered, at - 1)) and _alike(lowered[at:end], word):
             yield at, end
         at = lowered.find(word[:3], end)
+
+
+def _of_one_stem(content: str, asked: Collection[str]) -> Iterator[tuple[int, int]]:
+    """Where the words stand that the index takes for those asked: in other letters, or cut by their script's stemmer."""
+    for match in _WORD.finditer(content, 0, _READ):
+        if not match[0].isascii() and for_words(match[0]) in asked:
+            yield match.span()
 
 
 def _alike(one: str, other: str) -> bool:
@@ -102,7 +122,7 @@ def _window(text: str, spans: Sequence[tuple[int, int]]) -> str:
 
 
 def _marked(text: str, lowered: str, hits: Sequence[str]) -> str:
-    """Around the first word or gram that stands in the text as it was asked, else the beginning."""
+    """Around the first word or gram that stands in the text as it was asked; "" when none does."""
     for hit in hits:
         asked = hit.partition(" : ")[2] or hit.partition(" OR ")[0]
         start = lowered.find(asked.strip('"')) if len(lowered) == len(text) else -1
@@ -111,5 +131,9 @@ def _marked(text: str, lowered: str, hits: Sequence[str]) -> str:
             before, after = text[max(start - 60, 0) : start], text[end : end + 100]
             marked = f"{before}>>>{text[start:end]}<<<{after}"
             return ("..." if start > 60 else "") + marked + ("..." if end + 100 < len(text) else "")
+    return ""
+
+
+def _head(text: str) -> str:
     head = " ".join(text[: 10 * SNIPPET_TOKENS].split()[:SNIPPET_TOKENS])
     return head + "..." if len(head) < len(text.strip()) else head

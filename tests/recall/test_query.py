@@ -53,7 +53,7 @@ def test_the_shape_of_a_question_is_read(text: str, shape: str) -> None:
 
 
 def test_full_width_letters_are_asked_in_plain_ones_too() -> None:
-    assert analyse("ＡＢＣ").terms[0].forms == ("abc",)
+    assert analyse("ＡＢＣ").terms[0].text == "abc"
 
 
 @pytest.mark.parametrize(

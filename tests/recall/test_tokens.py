@@ -13,10 +13,10 @@ from hermes_core.recall.tokens import dense_runs, grams, is_stop_word, words
         ("Why is the server down?", ["why", "is", "the", "server", "down"]),
         ("joe@example.com", ["joe", "example", "com"]),
         ("it’s `my_app.config`", ["it's", "my", "app", "config"]),
-        ("Straße RE\u0301SUME\u0301", ["straße", "résumé"]),
+        ("Straße RE\u0301SUME\u0301", ["strasse", "résumé"]),
         ("docker部署 done", ["docker", "done"]),
         ("दिल्ली। सेब", ["दिल्ली", "सेब"]),
-        ("סֵפֶר", ["סֵפֶר"]),
+        ("סֵפֶר", ["ספר"]),
         ("", []),
     ],
 )

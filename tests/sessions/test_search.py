@@ -122,6 +122,49 @@ def test_a_question_with_any_punctuation_in_any_script_finds_it(
 
 
 @pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("Η Αθήνα είναι όμορφη", "ΑΘΗΝΑ"),
+        ("Η Αθήνα είναι όμορφη", "όμορφος"),
+        ("Ο δρόμος προς τον οδό", "ΟΔΟΣ"),
+        ("Ёлка стоит в углу", "елка"),
+        ("Елка стоит в углу", "ёлки"),
+        ("Мы потеряли документы", "документ"),
+        ("Мы потеряли документ", "документов"),
+        ("كَتَبَ الوَلَدُ الدَّرسَ", "كتب"),
+        ("ذهب إلى المدرسة", "مدرسة"),
+        ("سافر أحمد بالسيارة", "احمد"),
+        ("سافر أحمد بالسيارة", "السيارة"),
+        ("کتاب روی میز است", "كتاب"),
+        ("الرقم ١٢٣٤", "1234"),
+        ("שָׁלוֹם עולם", "שלום"),
+        ("גרנו בירושלים", "ירושלים"),
+        ("ירושלים עיר יפה", "בירושלים"),
+        ("गाँव में हिन्दी", "हिंदी"),
+        ("लंबी सड़क", "सडकें"),
+        ("Der Weg zur Straße", "strasse"),
+        ("Đường Nguyễn Huệ", "duong nguyen"),
+        ("Pociąg do Łodzi", "lodzi"),
+        ("Rejse til København", "kobenhavn"),
+        ("Un cœur simple", "coeur"),
+        ("ISPARTA gülü", "ısparta"),
+        ("Ｐｙｔｈｏｎで書く", "python"),
+        ("The ﬁnal draft", "final"),
+    ],
+)
+def test_a_word_is_found_in_its_other_spellings_and_forms(db: SessionDB, said: str, asked: str) -> None:
+    message = db.append_message("s1", "user", said)
+    db.create_session("other")
+    db.append_message("other", "user", "Something else: другое, άλλο, آخر, אחר, अन्य, anders.")
+
+    assert [hit.message_id for hit in db.search(asked)] == [message]
+    assert ">>>" in db.search(asked)[0].snippet
+    assert [hit.message_id for hit in db.search(f'"{asked}"')] == (
+        [] if "ירושלים" in asked else [message]
+    )  # a phrase is taken as it is
+
+
+@pytest.mark.parametrize(
     "question", ["", "   ", "?", "...", "()", "AND", '"', '""', "*", "the zyzzyva", "不存在", "मूली"]
 )
 def test_what_asks_for_nothing_or_is_nowhere_finds_nothing(corpus: SessionDB, question: str) -> None:

@@ -17,6 +17,10 @@ LONG = "lorem ipsum dolor sit amet " * 30
         ("Caroline's dog", "caroline", ">>>Caroline's<<< dog"),
         ("Le café était fermé", "cafe", "Le >>>café<<< était fermé"),
         ("an aircraft universal joint", "university", "an aircraft >>>universal<<< joint"),
+        ("Ждём новые документы", "документов", "Ждём новые >>>документы<<<"),
+        ("Η Αθήνα είναι", "ΑΘΗΝΑ", "Η >>>Αθήνα<<< είναι"),
+        ("كَتَبَ الوَلَدُ الدَّرسَ", "درس", "كَتَبَ الوَلَدُ >>>الدَّرسَ<<<"),
+        ("נפגשנו בירושלים אתמול", "ירושלים", "נפגשנו >>>בירושלים<<< אתמול"),
         ("no word of it stands here", "kumquat", ""),
     ],
 )

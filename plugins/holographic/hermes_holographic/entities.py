@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hermes_core.kit import Database, fold_space
-from hermes_core.recall.tokens import dense_runs, fold
+from hermes_core.recall.tokens import dense_runs, fold, for_words, grams
 from hermes_holographic.language import name_key, named_entities, sentences
 from hermes_holographic.slots import slots
 
@@ -196,6 +196,12 @@ def put_slots(db: Database | sqlite3.Connection, fact_id: int, content: str) -> 
             "INSERT OR IGNORE INTO fact_slots VALUES (?, ?, ?, ?)",
             (own.get(slot.subject, slot.subject), slot.attribute, slot.value, fact_id),
         )
+
+
+def indexed(content: str) -> str:
+    """The text of a fact for the index of words: as it is cut, and what its dense runs are made of."""
+    ones, pairs = grams(content)
+    return " ".join([for_words(content), *ones, *pairs])
 
 
 def slips(key: str) -> set[int]:

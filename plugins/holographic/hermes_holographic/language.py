@@ -61,6 +61,11 @@ def name_key(name: str) -> str:
     return bare(text.removeprefix("the ")) or text
 
 
+def content_key(text: str) -> str:
+    """What makes two facts the same: letters folded, white space and closing marks aside."""
+    return fold_space(storable(fold(text))).rstrip(" .!;,")
+
+
 def sentences(text: str) -> list[str]:
     """The sentences of a text, each on one line; "Dr. Lee" ends none."""
     text = _TITLE.sub(r"\1", text)

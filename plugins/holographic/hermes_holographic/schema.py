@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 
 from hermes_core.kit import Migration
-from hermes_holographic.entities import index_slips, put_slots
+from hermes_holographic.entities import index_slips, indexed, put_slots
+from hermes_holographic.language import content_key, name_key
 
 _SCHEMA = (
     """CREATE TABLE facts (
@@ -73,9 +74,28 @@ def _kinds_of_values(connection: sqlite3.Connection) -> None:
         put_slots(connection, fact_id, content)
 
 
+def _one_spelling(connection: sqlite3.Connection) -> None:
+    """Index facts and names anew whose letters are written in two ways, ё and е; see `hermes_core.recall.letters`."""
+    for (key,) in connection.execute("SELECT key FROM entity_names").fetchall():
+        if (new := name_key(key)) != key:
+            connection.execute("UPDATE OR IGNORE entity_names SET key = ? WHERE key = ?", (new, key))
+            connection.execute("UPDATE OR IGNORE entities SET key = ? WHERE key = ?", (new, key))
+            connection.execute("DELETE FROM name_slips WHERE key = ?", (key,))
+            index_slips(connection, new)
+    for fact_id, content in connection.execute("SELECT fact_id, content FROM facts").fetchall():
+        if not content.isascii():
+            key = (content_key(content), fact_id)
+            connection.execute("UPDATE OR IGNORE facts SET content_key = ? WHERE fact_id = ?", key)
+            connection.execute("UPDATE facts_fts SET words = ? WHERE rowid = ?", (indexed(content), fact_id))
+            connection.execute("UPDATE fact_vectors SET encoder = '' WHERE fact_id = ?", (fact_id,))
+            connection.execute("DELETE FROM fact_slots WHERE fact_id = ?", (fact_id,))
+            put_slots(connection, fact_id, content)
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("facts", _facts),
     ("name_slips", _name_slips),
     ("prior", _prior),
     ("kinds_of_values", _kinds_of_values),
+    ("one_spelling", _one_spelling),
 )

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from hermes_core.kit import Database, fold_space, storable
-from hermes_core.recall.tokens import dense_runs, fold, grams, without_dense_runs, words
+from hermes_core.kit import Database, storable
+from hermes_core.recall.tokens import dense_runs, for_words, grams, words
 from hermes_holographic import hrr
-from hermes_holographic.entities import EntityIndex, in_parts, marks, put_slots
-from hermes_holographic.language import index_words, name_key, named_entities, sentences
+from hermes_holographic.entities import EntityIndex, in_parts, indexed, marks, put_slots
+from hermes_holographic.language import content_key, index_words, name_key, named_entities, sentences
 from hermes_holographic.schema import MIGRATIONS
 from hermes_holographic.values import exclude
 
@@ -45,11 +45,6 @@ _LATEST = """WITH wanted AS (SELECT DISTINCT subject, attribute FROM fact_slots 
 _FACT = f"""f.fact_id, content, category, tags, trust AS trust_score, retrieval_count, helpful_count, created_at,
     updated_at, confirmed_at,
     round(({PRIOR} * prior + helpful_count) / ({PRIOR} + helpful_count + unhelpful_count), 4) AS reliability"""
-
-
-def content_key(text: str) -> str:
-    """What makes two facts the same: letters folded, white space and closing marks aside."""
-    return fold_space(storable(fold(text))).rstrip(" .!;,")
 
 
 class FactStore:
@@ -372,11 +367,8 @@ class FactStore:
     # ------------------------------------------------------------ indexes
 
     def _index(self, fact_id: int, content: str, tags: str, given: Sequence[str]) -> None:
-        ones, pairs = grams(content)
-        self.db.execute(
-            "INSERT INTO facts_fts (rowid, words, tags) VALUES (?, ?, ?)",
-            (fact_id, " ".join([without_dense_runs(content), *ones, *pairs]), tags),
-        )
+        sql = "INSERT INTO facts_fts (rowid, words, tags) VALUES (?, ?, ?)"
+        self.db.execute(sql, (fact_id, indexed(content), for_words(tags)))
         named = named_entities(content)
         self.entities.link(fact_id, given, given=True)
         self.entities.link(fact_id, named.names, given=False)
@@ -438,5 +430,5 @@ def _blob(phases: hrr.Phases | None) -> bytes | None:
 
 
 def _quoted(term: str) -> str:
-    """One term as FTS5 reads it literally."""
-    return '"' + term.replace('"', '""') + '"'
+    """One term as FTS5 reads it literally, cut as the text of the facts is; a gram is a token as it stands."""
+    return '"' + (for_words(term) if words(term) else term).replace('"', '""') + '"'

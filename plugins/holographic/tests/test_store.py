@@ -225,6 +225,24 @@ def test_what_facts_of_an_older_file_state_is_read_anew(start: Callable[..., Any
     assert pair["fact_b"]["content"] == "Mel lives in Oslo"
 
 
+def test_a_fact_is_found_in_other_spellings_and_forms_also_one_of_an_older_file(
+    start: Callable[..., Any],
+) -> None:
+    agent = start()
+    agent.add("Алёна потеряла документы")
+    db = Database(agent.home / "memory_store.db")
+    db.execute("UPDATE facts_fts SET words = 'Алёна потеряла документы'")
+    db.execute("UPDATE entity_names SET key = 'алёна'")
+    db.execute("UPDATE entities SET key = 'алёна'")
+    db.execute("DELETE FROM schema_migrations WHERE name = 'one_spelling'")
+    agent = start()
+    for asked in ("документ", "документов"):
+        (fact,) = agent.fact("search", query=asked)["results"]
+        assert fact["content"] == "Алёна потеряла документы"
+    (fact,) = agent.fact("probe", entity="Алена")["results"]
+    assert fact["content"] == "Алёна потеряла документы"
+
+
 @settings(deadline=None)
 @given(st.lists(st.text(min_size=1, max_size=60).filter(str.strip), min_size=1, max_size=8))
 def test_any_text_is_stored_found_by_its_own_words_and_removed(

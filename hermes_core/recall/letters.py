@@ -1,0 +1,145 @@
+"""What people write in two ways, made one: ё and е, Ά and α, أ and ا, ß and ss; and the forms of a word, by its script.
+
+The letters follow Lucene's normalizers for Arabic, Persian and Indic text. The forms follow the Snowball stemmers, where
+a script tells the language; Latin words are left to the `porter` of SQLite, which reads English.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
+
+_ONE_OF_TWO = {
+    "ё": "е",
+    "ς": "σ",
+    "ß": "ss",
+    "æ": "ae",
+    "œ": "oe",
+    "ø": "o",
+    "đ": "d",
+    "ł": "l",
+    "ħ": "h",
+    "ı": "i",  # of Turkish
+    "آ": "ا",
+    "أ": "ا",
+    "إ": "ا",
+    "ٱ": "ا",
+    "ى": "ي",
+    "ة": "ه",
+    "ک": "ك",  # a Persian keyboard's, and so the next
+    "ی": "ي",
+    "ے": "ي",
+    "ۀ": "ه",
+    "ہ": "ه",
+    "ھ": "ه",
+    "ँ": "ं",
+}
+_SILENT = (
+    "\u0300-\u036f\u0483-\u0487"  # accents that make no letter of their own with the one before
+    "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"  # vowels of Hebrew
+    "\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed"  # vowels of Arabic, and its stretched line
+    "\u093c"  # the dot of Hindi, which is often left out
+)
+_ACCENTED = "\u0370-\u03ff\u1f00-\u1fff"  # Greek: capitals are written without accents
+_DIGITS = "\u0660-\u0669\u06f0-\u06f9\u0966-\u096f"  # of Arabic, Persian, Hindi
+_TYPESET = (
+    "\uff01-\uff5e\ufb00-\ufb06\ufb1d-\ufdff\ufe70-\ufefc"  # full-width Latin, ligatures, shapes of Arabic
+)
+_NASAL = re.compile("[ङञणनम]्(?=[क-ह])")  # हिन्दी and हिंदी
+_VARIANT = re.compile(f"[{''.join(_ONE_OF_TWO)}{_SILENT}{_ACCENTED}{_DIGITS}{_TYPESET}]")
+
+_STEMMERS = {
+    "[\u0400-\u04ff]{3,}": "Russian",
+    "[\u0370-\u03ff]{3,}": "Greek",
+    "[\u0621-\u06ff]{3,}": "Arabic",
+    "[\u0900-\u097f]{3,}": "Hindi",
+    "[\u0561-\u0587]{3,}": "Armenian",
+    "[\u0b80-\u0bff]{3,}": "Tamil",
+}
+"""The stemmer for words of a script. Bulgarian is no Russian, nor is Persian Arabic: their words are cut as well, what is
+stored and what is asked alike.
+"""
+_STEMMED = re.compile("|".join(f"(?P<{language}>{letters})" for letters, language in _STEMMERS.items()))
+
+_HEBREW = re.compile("[\u05d0-\u05ea]{2,}")
+_BEFORE_HEBREW = ("ה", "ו", "ב", "ל", "מ", "ש", "כ", "וה", "וב", "ול", "ומ", "שה", "כש")
+
+
+def one_spelling(text: str) -> str:
+    """`text` with one letter for those that stand for each other; in lower case before, and composed.
+
+    >>> one_spelling("ёлка"), one_spelling("αθήνα"), one_spelling("کتاب")
+    ('елка', 'αθηνα', 'كتاب')
+    """
+    if text.isascii():
+        return text
+    same = _same()
+    return _NASAL.sub("ं", _VARIANT.sub(lambda found: same.get(found[0], ""), text))
+
+
+def stemmed(text: str) -> str:
+    """`text` with its words cut to their stems, where their script tells of which language; folded before.
+
+    >>> stemmed("документы сервера"), stemmed("المدرسه")
+    ('документ сервер', 'مدرس')
+    """
+    return text if text.isascii() else _STEMMED.sub(_stem_of, text)
+
+
+def hebrew_forms(word: str) -> tuple[str, ...]:
+    """A Hebrew word with "the", "and", "in" and their like, which are written as one word with it, and without; else none.
+
+    >>> "בירושלים" in hebrew_forms("ירושלים"), "ירושלים" in hebrew_forms("בירושלים")
+    (True, True)
+    """
+    if not _HEBREW.fullmatch(word):
+        return ()
+    bare = [word.removeprefix(before) for before in _BEFORE_HEBREW if word.startswith(before)]
+    return (*(before + word for before in _BEFORE_HEBREW), *(form for form in bare if len(form) > 2))
+
+
+def _stem_of(found: re.Match[str]) -> str:
+    assert found.lastgroup is not None
+    return _stem(found.lastgroup, found[0])
+
+
+@lru_cache(maxsize=20_000)
+def _stem(language: str, word: str) -> str:
+    if language == "Arabic" and word.endswith(
+        "ه"
+    ):  # the ending that `one_spelling` writes so: its stemmer knows the other
+        word = f"{word[:-1]}ة"
+    return one_spelling(_stemmer(language)(word))
+
+
+@cache
+def _stemmer(language: str) -> Callable[[str], str]:
+    # By its module: the package takes PyStemmer where that is installed, whose stems may be of another version.
+    module = importlib.import_module(f"snowballstemmer.{language.lower()}_stemmer")
+    stem: Callable[[str], str] = getattr(module, f"{language}Stemmer")().stemWord
+    return stem
+
+
+@cache
+def _same() -> dict[str, str]:
+    """Each variant and the letter that stands for it; of what is silent, nothing."""
+    same = dict(_ONE_OF_TWO)
+    for letter in _within(_ACCENTED):
+        base = "".join(
+            part for part in unicodedata.normalize("NFD", letter) if not unicodedata.combining(part)
+        )
+        same[letter] = same.get(base, base)
+    same |= {digit: str(unicodedata.decimal(digit)) for digit in _within(_DIGITS)}
+    for letter in _within(_TYPESET):
+        plain = unicodedata.normalize("NFKC", letter).lower()
+        same[letter] = _VARIANT.sub(lambda found: same.get(found[0], ""), plain)
+    return same
+
+
+def _within(ranges: str) -> Iterator[str]:
+    """The characters of a class of a pattern."""
+    for first, last in re.findall("(.)-(.)", ranges):
+        yield from map(chr, range(ord(first), ord(last) + 1))

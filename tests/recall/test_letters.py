@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_core.recall.letters import hebrew_forms, stemmed
+from hermes_core.recall.tokens import fold, for_words, words
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("ёж", "еж"),
+        ("ΆΝΕΜΟΣ", "άνεμος"),
+        ("ΰ", "υ"),
+        ("أحمد إلى آخر", "احمد الى اخر"),
+        ("مـــدرسة", "مدرسه"),
+        ("ﻛﺘﺎﺏ", "كتاب"),
+        ("۱۲۳", "123"),
+        ("दिल्ली ४५", "दिल्ली 45"),
+        ("गाँव", "गांव"),
+        ("İstanbul", "istanbul"),
+        ("ＡＢＣ－１", "abc-1"),
+        ("ﬁle", "file"),
+    ],
+)
+def test_two_spellings_are_compared_as_one(one: str, other: str) -> None:
+    assert fold(one) == fold(other)
+
+
+@pytest.mark.parametrize("text", ["йод", "café", "naïve", "über", "ñandú", "东京", "서울"])
+def test_letters_that_are_not_each_other_stay(text: str) -> None:
+    assert fold(text) == text
+
+
+def test_a_stem_is_cut_only_where_the_script_tells_the_language() -> None:
+    assert stemmed("planned studies für häuser") == "planned studies für häuser"
+    assert stemmed("сервера данных") == "сервер дан"
+    assert stemmed("да") == "да"
+
+
+def test_only_hebrew_is_sought_with_its_prefixes() -> None:
+    assert "והבית" in hebrew_forms("בית")
+    assert hebrew_forms("house") == ()
+
+
+@given(st.text())
+def test_folding_twice_is_folding_once(text: str) -> None:
+    assert fold(fold(text)) == fold(text)
+
+
+@given(st.text(st.characters(categories=["L", "M", "N", "Zs"])))
+def test_what_is_composed_and_what_is_not_are_one(text: str) -> None:
+    assert for_words(unicodedata.normalize("NFD", text)) == for_words(unicodedata.normalize("NFC", text))
+
+
+@given(st.text())
+def test_a_look_up_of_a_text_s_own_words_is_cut_as_the_text(text: str) -> None:
+    """What is asked in the words of a text is what the index holds of it."""
+    held = words(for_words(text))
+    for word in words(text):
+        for piece in words(for_words(word)):
+            assert piece in held
