@@ -54,14 +54,17 @@ _VARIANT = re.compile(f"[{''.join(_ONE_OF_TWO)}{_SILENT}{_ACCENTED}{_DIGITS}{_TY
 _STEMMERS = {
     "[\u0400-\u04ff]{3,}": "Russian",
     "[\u0370-\u03ff]{3,}": "Greek",
-    "[\u0621-\u06ff]{3,}": "Arabic",
-    "[\u0900-\u097f]{3,}": "Hindi",
+    "[\u0621-\u064a\u066e-\u06d3\u06fa-\u06ff]{3,}": "Arabic",
+    "[\u0900-\u0963\u0970-\u097f]{3,}": "Hindi",
     "[\u0561-\u0587]{3,}": "Armenian",
     "[\u0b80-\u0bff]{3,}": "Tamil",
 }
 """The stemmer for words of a script. Bulgarian is no Russian, nor is Persian Arabic: their words are cut as well, what is
 stored and what is asked alike.
 """
+_LONGEST = 40
+"""Letters of the longest word that is cut: what has more is no word, and some stemmers take the square of its length."""
+
 _STEMMED = re.compile("|".join(f"(?P<{language}>{letters})" for letters, language in _STEMMERS.items()))
 
 _HEBREW = re.compile("[\u05d0-\u05ea]{2,}")
@@ -102,8 +105,8 @@ def hebrew_forms(word: str) -> tuple[str, ...]:
 
 
 def _stem_of(found: re.Match[str]) -> str:
-    assert found.lastgroup is not None
-    return _stem(found.lastgroup, found[0])
+    word, language = found[0], found.lastgroup
+    return _stem(language, word) if language and len(word) <= _LONGEST else word
 
 
 @lru_cache(maxsize=20_000)

@@ -40,6 +40,8 @@ def test_a_stem_is_cut_only_where_the_script_tells_the_language() -> None:
     assert stemmed("planned studies für häuser") == "planned studies für häuser"
     assert stemmed("сервера данных") == "сервер дан"
     assert stemmed("да") == "да"
+    assert stemmed("साइकिलें। كتابي۔") == "साइकिल। كتاب۔"
+    assert stemmed("сервера" * 6) == "сервера" * 6
 
 
 def test_only_hebrew_is_sought_with_its_prefixes() -> None:
