@@ -27,6 +27,8 @@ class Breaker:
         self._failures = 0
         self._opened_at: float | None = None
         self._probing = False
+        self.last_error = ""
+        """The last failure that was counted: hook and error."""
         self.closed = True
         """Whether calls go out freely; read without the lock, since nearly every call asks."""
         self.at_rest = True

@@ -139,6 +139,7 @@ class Vitals:
         self.last_error = ""
         self._recall_failed_at: float | None = None
         self._recall_refused = False
+        self._recall_error = ""
         self._terms = terms
         self._lock = threading.Lock()
         self._tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
@@ -175,8 +176,8 @@ class Vitals:
         if self._recall_failed_at is None or not self._failed_lately():
             return ""
         if self._recall_refused:  # the backend is there: a wrong address, a wrong type
-            return f"its last recall failed: {self.last_error}"
-        return f"no turn waits for its recall, because the last one failed: {self.last_error}"
+            return f"its last recall failed: {self._recall_error}"
+        return f"no turn waits for its recall, because the last one failed: {self._recall_error}"
 
     def _failed_lately(self) -> bool:
         failed_at = self._recall_failed_at
@@ -229,6 +230,7 @@ class Vitals:
 
     def _suspect(self, outcome: Outcome, well: bool) -> None:
         if outcome.counts or outcome.status == "failed":
+            self._recall_error = f"prefetch: {outcome.error}"
             self._recall_failed_at, self._recall_refused = self._terms.clock(), not outcome.counts
         elif well:
             self._recall_failed_at = None
@@ -243,6 +245,7 @@ class Vitals:
             if hook not in NO_PROBE:
                 breaker.withdrawn()
         elif outcome.counts:
+            breaker.last_error = f"{hook}: {outcome.error}"
             breaker.failure(at_once=hook == "prefetch" and outcome.elapsed >= LONG_WAIT)
         elif outcome.status == "skipped":
             breaker.withdrawn()

@@ -370,8 +370,7 @@ class Instance:
             return "degraded", late
         for kind, breaker in self.vitals.breakers.items():
             if not breaker.closed:
-                last = self.vitals.last_error or "no error recorded"
-                return "degraded", f"{kind} breaker {breaker.state}, last error: {last}"
+                return "degraded", f"{kind} breaker {breaker.state}, last error: {breaker.last_error}"
         if trouble := self.vitals.recall_trouble:
             return "degraded", trouble
         return "active", ""

@@ -236,6 +236,23 @@ def test_a_recall_that_failed_is_asked_for_but_not_waited_for_until_one_works(
     assert part(manager.prefetch_all(Query("coffee"), A)).origin == "fresh"
 
 
+def test_each_side_is_told_with_its_own_error(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    provider.results["prefetch"] = OSError("no route")
+    provider.results["handle_tool_call"] = OSError("disk full")
+    manager = start(open_manager(provider))
+    manager.prefetch_all(Query("tea"), A)
+    manager.handle_tool_call(ToolCall("fake_remember", {}), A)
+    health = manager.health()[0]
+    assert health.reason.endswith("the last one failed: prefetch: OSError: no route")
+    assert health.last_error == "handle_tool_call: OSError: disk full"
+    for _ in range(5):
+        manager.handle_tool_call(ToolCall("fake_remember", {}), A)
+    manager._roster.external[0].vitals.last_error = "sync_turn: OSError: of the other side"
+    reason = manager.health()[0].reason
+    assert reason == "read breaker open, last error: handle_tool_call: OSError: disk full"
+
+
 def test_after_a_turn_whose_recall_failed_it_is_asked_once_more(open_manager: OpenManager) -> None:
     provider = RecordingProvider()
     provider.results["prefetch"] = OSError("unreachable")
