@@ -16,7 +16,7 @@ from hermes_core.cli.output import moment, print_table, warn
 from hermes_core.cli.voice import Voice
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import SessionError
-from hermes_core.kit.text import printable
+from hermes_core.kit.text import counted, printable
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import hanging
 
@@ -213,7 +213,7 @@ def where(talk: Chat) -> None:
     """Say which session this is, and take hold of it."""
     session, said = talk.agent.session, len(talk.agent.history)
     stored = talk.agent.memory.sessions.get_session(session.id)
-    title = f" {printable(stored.title)!r}, {said} messages" if stored is not None and said else ""
+    title = f" {printable(stored.title)!r}, {counted(said, 'message')}" if stored is not None and said else ""
     click.secho(f"session {_short(session.id)}{title}", dim=True, err=True)
     hold(talk)
 

@@ -19,6 +19,7 @@ from hermes_core.config import set_value
 from hermes_core.home import HermesHome
 from hermes_core.importers import read_file
 from hermes_core.importers.sample import SampleQuestion, sample_path, sample_questions
+from hermes_core.kit.text import counted
 from hermes_core.memory import Memory, open_memory
 from hermes_core.recalled import Recalled
 from hermes_core.storage.files import ensure_folder
@@ -79,8 +80,8 @@ def _bring_in(memory: Memory) -> None:
     memory.flush(timeout=60)
     console().rule("[bold]1. A conversation comes in[/bold]", align="left")
     console().print(
-        f"{done.messages} messages of {done.sessions} sessions, stored and searchable"
-        + (f" ({done.known} turns were here already)" if done.known else "")
+        f"{counted(done.messages, 'message')} of {counted(done.sessions, 'session')}, stored and searchable"
+        + (f" ({counted(done.known, 'turn')} here already)" if done.known else "")
     )
     print_table("", ("session", "when", "begins with"), _listing(memory), "")
     console().rule("[bold]2. Facts are recalled, with their evidence[/bold]", align="left")

@@ -22,7 +22,7 @@ from hermes_core.importers import FORMATS, Skip, Skipped, stream_file
 from hermes_core.importers.detect import Format
 from hermes_core.importers.run import Imported, import_sessions
 from hermes_core.importers.values import StreamedSession
-from hermes_core.kit.text import printable
+from hermes_core.kit.text import counted, printable
 from hermes_core.memory import Memory, open_memory
 
 
@@ -59,10 +59,9 @@ def import_command(ctx: click.Context, file: Path, file_format: Format, as_json:
     if as_json:
         print_json(done)
     else:
-        known = f", {done.known} turns were known" if done.known else ""
-        click.echo(
-            f"{done.turns} turns ({done.messages} messages) of {done.sessions} sessions imported{known}"
-        )
+        turns, messages = counted(done.turns, "turn"), counted(done.messages, "message")
+        known = f", {done.known:,} known already" if done.known else ""
+        click.echo(f"{turns} ({messages}) of {counted(done.sessions, 'session')} imported{known}")
         for skip in done.skipped:
             if not skip.fault:
                 click.echo(printable(f"left out: {_told(skip)}"))

@@ -20,7 +20,7 @@ from hermes_core.curated.journal import Version
 from hermes_core.curated.store import TARGETS
 from hermes_core.health.provider import age
 from hermes_core.health.status import ProviderStatus, Status, StoreStatus, status_of
-from hermes_core.kit.text import printable
+from hermes_core.kit.text import counted, printable
 from hermes_core.manager.health import ProviderHealth
 from hermes_core.memory import open_memory
 from hermes_core.setup.candidate import load, require_available
@@ -201,8 +201,9 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
     refused = [_refusal(result) for result in done if not result.get("success")]
     if not refused:
         count = sum(counts.values())
-        gone = "1 entry removed" if count == 1 else f"{count} entries removed"
-        click.echo(f"{gone}; hermes memory undo brings back what was there")
+        click.echo(
+            f"{counted(count, 'entry', 'entries')} removed; hermes memory undo brings back what was there"
+        )
     finish(ctx, [*refused, *problems], failed=bool(refused))
 
 
@@ -242,7 +243,8 @@ def _show_status(report: Status) -> None:
     stored = report.sessions
     if "sessions" in stored:
         search = f"by meaning: {stored['by_meaning']}" if stored["search_enabled"] else "search is off"
-        rows.append(("sessions", f"{stored['sessions']} sessions, {stored['messages']} messages", search))
+        there = f"{counted(stored['sessions'], 'session')}, {counted(stored['messages'], 'message')}"
+        rows.append(("sessions", there, search))
     rows += [("", "warning", text) for text in (*report.config_warnings, *report.warnings)]
     print_table("", ("what", "state", "remark"), rows, "")
     chosen = report.selected.name if report.selected else ""

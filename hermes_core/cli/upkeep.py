@@ -14,7 +14,7 @@ from hermes_core.cli import home_of
 from hermes_core.cli.output import json_option, moment, print_json, print_table, seconds_of
 from hermes_core.config import load_config
 from hermes_core.errors import SessionError
-from hermes_core.kit.text import printable
+from hermes_core.kit.text import counted, printable
 from hermes_core.memory import Memory, open_memory
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import StoredSession
@@ -95,7 +95,10 @@ def rebuild(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json({"messages": done, "vectors": vectors})
     else:
-        click.echo(f"{done} messages indexed." + (f" {vectors} can be found by meaning." if vectors else ""))
+        click.echo(
+            f"{counted(done, 'message')} indexed."
+            + (f" {vectors} can be found by meaning." if vectors else "")
+        )
 
 
 @click.command()

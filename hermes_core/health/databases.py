@@ -13,6 +13,7 @@ from hermes_core.errors import DatabaseCorrupt, HermesError
 from hermes_core.health.files import holder, stopping
 from hermes_core.health.finding import Finding, failed
 from hermes_core.home import HermesHome
+from hermes_core.kit.text import counted
 from hermes_core.sessions.db import SessionDB
 from hermes_core.storage.faults import TranslatedErrors
 from hermes_core.storage.sqlite import Database
@@ -76,7 +77,7 @@ def _index(path: Path, damage: list[str]) -> Iterator[Finding]:
         yield from (failed("messages", line, "") for line in lost)
         faults = damage or [fault for fault in db.check() if fault not in lost]
         if not faults:
-            yield Finding("search index", "ok", f"{db.counts()['messages']:,} messages can be found")
+            yield Finding("search index", "ok", f"{counted(db.counts()['messages'], 'message')} can be found")
             return
         yield Finding(
             "search index",
@@ -98,7 +99,7 @@ def _count(path: Path) -> None:
 def _rebuild(path: Path) -> str:
     db = SessionDB(path)
     try:
-        return f"made anew from {db.rebuild_index():,} messages"
+        return f"made anew from {counted(db.rebuild_index(), 'message')}"
     finally:
         db.close()
 

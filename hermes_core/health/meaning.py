@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hermes_core.health.finding import Finding, failed
+from hermes_core.kit.text import counted
 from hermes_core.memory import Memory
 
 
@@ -14,7 +15,7 @@ def state(memory: Memory) -> str:
     if meaning is None:
         return "not installed"
     waiting = meaning.missing()
-    return f"on, {waiting:,} messages wait" if waiting else "on"
+    return f"on, {counted(waiting, 'message')} to read" if waiting else "on"
 
 
 def examine_meaning(memory: Memory) -> list[Finding]:

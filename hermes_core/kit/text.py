@@ -54,6 +54,15 @@ def utc_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """How many of what, for people. `many` is for words whose plural is not made with s.
+
+    >>> counted(1, "entry", "entries"), counted(2000, "message")
+    ('1 entry', '2,000 messages')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def clip(text: str, limit: int) -> str:
     """`text` in at most `limit` characters, cut between words where one is near, with "…" for what was cut.
 

@@ -32,7 +32,7 @@ LOCOMO = {
 def test_an_import_may_run_twice(hermes: Any, data: Any, chat: Path) -> None:
     assert hermes("import", chat).stdout == "3 turns (6 messages) of 2 sessions imported\n"
     again = hermes("import", chat).stdout
-    assert again == "0 turns (0 messages) of 2 sessions imported, 3 turns were known\n"
+    assert again == "0 turns (0 messages) of 2 sessions imported, 3 known already\n"
     assert data("import", chat) == {"sessions": 2, "turns": 0, "messages": 0, "known": 3, "skipped": []}
     assert len(data("sessions", "list")) == 2
 
@@ -145,7 +145,7 @@ def test_a_file_that_is_cut_off_gives_what_was_whole_and_says_so(hermes: Any, tm
     path = tmp_path / "chats.json"
     path.write_text(json.dumps([OPENAI, {"id": "other", **OPENAI}])[:-20])
     done = hermes("import", path, code=3)
-    assert done.stdout.startswith("1 turns (2 messages) of 1 sessions imported\n")
+    assert done.stdout.startswith("1 turn (2 messages) of 1 session imported\n")
     assert "read up to here: " in done.stderr
     assert "line 1: it is no JSON" in done.stderr
 

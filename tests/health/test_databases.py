@@ -41,7 +41,7 @@ def rows(home: HermesHome) -> Iterator[sqlite3.Connection]:
 def test_whole_databases_are_ok(stored: HermesHome) -> None:
     found = look(stored)
     assert {one.state for one in found.values()} == {"ok"}
-    assert "1 messages" in found["search index"].detail
+    assert "1 message" in found["search index"].detail
     assert unusable(stored) == []
 
 
@@ -94,7 +94,7 @@ def test_an_index_that_lost_a_message_is_made_anew(stored: HermesHome) -> None:
         connection.execute("INSERT INTO messages_fts (messages_fts) VALUES ('delete-all')")
     found = look(stored)["search index"]
     assert found.failed
-    assert found.repaired().detail == "made anew from 1 messages"
+    assert found.repaired().detail == "made anew from 1 message"
     assert look(stored)["search index"].state == "ok"
     db = SessionDB(stored.state_db)
     assert db.search("tent")

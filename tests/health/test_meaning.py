@@ -39,6 +39,6 @@ def test_messages_that_wait_for_their_vectors_are_counted(
         monkeypatch.setattr(meaning, "wake", lambda: None)
         memory.sessions.create_session("s1")
         memory.sessions.append_message("s1", "user", "We adopted a puppy.")
-        assert state(memory) == "on, 1 messages wait"
+        assert state(memory) == "on, 1 message to read"
         meaning.build()
         assert state(memory) == "on"
