@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_core.kit import ToolInputInvalid, command_home
+from hermes_core.kit import ToolInputInvalid, command_home, printable
 from hermes_core.kit.cli import json_option, limit_option, print_facts, print_json, print_rows
 from hermes_holographic.provider import database_path
 
@@ -92,6 +92,22 @@ def export(context: click.Context, user: str) -> None:
         print_json(fact, compact=True)
 
 
+@click.command()
+@click.argument("numbers", nargs=-1, required=True, type=click.IntRange(1, 2**63 - 1))
+@_USER
+@click.pass_context
+def forget(context: click.Context, numbers: tuple[int, ...], user: str) -> None:
+    """Delete facts by their NUMBERS, which `facts` shows."""
+    store = _open(context, user).store
+    known = {number: fact for number in numbers if (fact := store.get(number))}
+    for number in numbers:
+        if number in known and store.remove(number):
+            click.echo(printable(f"forgotten: {known[number]['content']}"))
+        else:
+            click.echo(f"there is no fact {number}", err=True)
+    context.exit(0 if known.keys() >= set(numbers) else 1)
+
+
 def _open(context: click.Context, user: str) -> FactMemory:
     """The facts of the home that the command line names, or of one user of it, closed when the command ends."""
     provider, home = context.obj, command_home(context).path
@@ -115,4 +131,4 @@ def _pair(pair: dict[str, Any]) -> str:
     return f"{about}\n{_fact(pair['fact_a'])}\n{_fact(pair['fact_b'])}"
 
 
-COMMANDS = (facts, probe, related, reason, contradictions, stats, export)
+COMMANDS = (facts, probe, related, reason, contradictions, stats, export, forget)

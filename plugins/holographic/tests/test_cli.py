@@ -66,6 +66,17 @@ def test_a_limit_that_no_database_holds_is_refused(run: Any) -> None:
     assert "is not in the range" in run("facts", "--limit", "9" * 20).stderr
 
 
+def test_facts_are_forgotten_by_their_numbers_and_one_that_is_not_there_is_told(run: Any, agent: Any) -> None:
+    tea, bob = (json.loads(run("facts", words, "--json").stdout)[0] for words in ("tea", "tokyo"))
+    done = run("forget", str(tea["fact_id"]), "4711", str(bob["fact_id"]))
+    assert done.exit_code == 1
+    assert done.stdout == f"forgotten: {tea['content']}\nforgotten: {bob['content']}\n"
+    assert done.stderr == "there is no fact 4711\n"
+    left = [fact["content"] for fact in json.loads(run("facts", "--json").stdout)]
+    assert sorted(left) == ["Bob lives in Berlin", "Mel typed \x1b[31mred"]
+    assert run("forget", "1").exit_code == 0
+
+
 def test_contradictions_show_both_facts(run: Any) -> None:
     (pair,) = json.loads(run("contradictions", "--json").stdout)
     assert pair["fact_a"]["content"] == "Bob moved to Tokyo with Eve"
