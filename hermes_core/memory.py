@@ -54,7 +54,7 @@ from hermes_core.recovery import owe, recover, tell
 from hermes_core.sessions import recipients
 from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.records import in_text
+from hermes_core.sessions.records import Content, in_text, text_of
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SessionSearchTool
 
@@ -258,11 +258,11 @@ class Memory:
         self.manager.initialize_all(session)
         return self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
 
-    def begin_turn(self, text: str, session: Session, *, recent: Sequence[Message] = ()) -> TurnRecall:
-        """Recall for the person's message, once a turn; waits for a provider no longer than its deadline."""
-        query = self._query(text, recent)
+    def begin_turn(self, text: Content, session: Session, *, recent: Sequence[Message] = ()) -> TurnRecall:
+        """Recall for the person's message, text or parts, once a turn; waits for a provider no longer than its deadline."""
+        query = self._query(text_of(text), recent)
         number = self._read("past sessions", lambda: self.sessions.turn_count(session.id), 0) + 1
-        self.manager.on_turn_start(number, text, session)
+        self.manager.on_turn_start(number, query.text, session)
         recall = self.manager.prefetch_all(query, session)
         told = Told(
             (self.manager.frozen_system_prompt(session), *(message["content"] for message in query.recent))
@@ -275,8 +275,8 @@ class Memory:
     def end_turn(
         self,
         session: Session,
-        user: str,
-        assistant: str,
+        user: Content,
+        assistant: Content,
         *,
         messages: Sequence[Message] = (),
         turn_id: str = "",
@@ -290,15 +290,14 @@ class Memory:
         `turn_id` again stores nothing twice. `warm` lets providers prepare the next turn's recall. `author` is who
         spoke, where several people do.
         """
-        stored = tuple(messages) or (
-            Message(role="user", content=user),
-            Message(role="assistant", content=assistant),
-        )
+        said, answer = text_of(user), text_of(assistant)
+        both = Message(role="user", content=said), Message(role="assistant", content=answer)
+        stored = tuple(messages) or both
         turn = Turn(
             id=turn_id or uuid.uuid4().hex,
             number=self.sessions.turn_count(session.id) + 1,
-            user=user,
-            assistant=assistant,
+            user=said,
+            assistant=answer,
             messages=in_text(stored),
             author=author,
             at=time.time() if (given := epoch_seconds(at)) is None else given,
@@ -307,7 +306,7 @@ class Memory:
         self.sessions.append_turn(session.id, stored, turn.id, turn.number, author=author, at=turn.at)
         self._hand_on(partial(self.manager.sync_all, turn, session))
         if warm:
-            self.manager.queue_prefetch_all(self._query(user, stored), session)
+            self.manager.queue_prefetch_all(self._query(said, stored), session)
         return turn
 
     def change_memory(

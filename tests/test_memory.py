@@ -53,6 +53,27 @@ def say(memory: Memory, session: Any, text: str) -> Turn:
     return memory.end_turn(session, text, "noted")
 
 
+def test_a_message_in_parts_is_recalled_for_and_stored_as_its_text(hermes_home: HermesHome) -> None:
+    provider = RecordingProvider()
+    parts = [
+        {"type": "text", "text": "Where was this?"},
+        {"type": "image_url", "image_url": {"url": "data:,"}},
+    ]
+    with open_memory(hermes_home, provider=provider) as memory:
+        session = memory.start_session("s")
+        assert not memory.begin_turn(parts, session).problems
+        memory.end_turn(session, parts, [{"type": "text", "text": "In Oslo."}])
+        memory.begin_turn(None, session)
+        assert memory.flush(5)
+        assert [message.content for message in memory.sessions.get_messages("s")] == [
+            "Where was this?\n[image]",
+            "In Oslo.",
+        ]
+    assert [call["query"].text for call in provider.of("prefetch")] == ["Where was this?\n[image]", ""]
+    (turn,) = (call["turn"] for call in provider.of("sync_turn"))
+    assert (turn.user, turn.assistant) == ("Where was this?\n[image]", "In Oslo.")
+
+
 def test_a_turn_is_stored_searchable_and_told_to_the_provider(hermes_home: HermesHome) -> None:
     provider = Elephant()
     with open_memory(hermes_home, provider=provider) as memory:

@@ -241,6 +241,10 @@ def as_json(value: object) -> str:
     )
 
 
+Content = str | Sequence[Mapping[str, Any]] | None
+"""What a chat API calls the content of a message: text, or parts, of which some may be pictures; None beside tool calls."""
+
+
 def text_of(content: object) -> str:
     """The text that a message's content says: parts that are text joined, pictures and files named as such."""
     if content is None:
