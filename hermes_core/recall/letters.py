@@ -22,6 +22,9 @@ _ONE_OF_TWO = {
     "đ": "d",
     "ł": "l",
     "ħ": "h",
+    "’": "'",
+    "ʼ": "'",  # of Ukrainian
+    "׳": "'",  # of Hebrew
     "ı": "i",  # of Turkish
     "آ": "ا",
     "أ": "ا",
@@ -38,6 +41,7 @@ _ONE_OF_TWO = {
     "ँ": "ं",
 }
 _SILENT = (
+    "\u00ad"  # the soft hyphen of pages and PDFs
     "\u0300-\u036f\u0483-\u0487"  # accents that make no letter of their own with the one before
     "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"  # vowels of Hebrew
     "\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed"  # vowels of Arabic, and its stretched line
@@ -62,6 +66,8 @@ _STEMMERS = {
 """The stemmer for words of a script. Bulgarian is no Russian, nor is Persian Arabic: their words are cut as well, what is
 stored and what is asked alike.
 """
+_AND_THE = re.compile("^[وف]ال")
+"""Arabic "and the", of which the stemmer knows the second half only."""
 _LONGEST = 40
 """Letters of the longest word that is cut: what has more is no word, and some stemmers take the square of its length."""
 
@@ -115,6 +121,8 @@ def _stem(language: str, word: str) -> str:
         "ه"
     ):  # the ending that `one_spelling` writes so: its stemmer knows the other
         word = f"{word[:-1]}ة"
+    if language == "Arabic" and len(word) > 5:
+        word = _AND_THE.sub("ال", word)
     return one_spelling(_stemmer(language)(word))
 
 

@@ -27,6 +27,7 @@ Shape = Literal["when", "who", "where", "how many", "other"]
 Operator = Literal["AND", "OR", "NOT"]
 
 _PIECE = re.compile(r'"([^"]+)"|“([^”]+)”|(\()|(\))|([^\s"“”()]+)')
+_HEBREW_ABBREVIATION = re.compile('(?<=[\u05d0-\u05ea])["”](?=[\u05d0-\u05ea])')
 _SIGN = re.compile(rf"[^\w\s'’{MARKS}]")
 
 _SHAPES: tuple[tuple[Shape, re.Pattern[str]], ...] = (
@@ -180,7 +181,7 @@ def parse_condition(text: str) -> Expression | None:
 
 def _pieces(text: str) -> list[Leaf | str]:
     pieces: list[Leaf | str] = []
-    for match in _PIECE.finditer(text):
+    for match in _PIECE.finditer(_HEBREW_ABBREVIATION.sub("״", text)):  # its sign is no quote
         phrase, word = match[1] or match[2], match[5]
         if phrase:
             pieces.append(Leaf(phrase, phrase=True))

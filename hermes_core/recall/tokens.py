@@ -13,7 +13,7 @@ import unicodedata
 
 from hermes_core.recall.letters import one_spelling, stemmed
 
-CUT_VERSION = "2"
+CUT_VERSION = "3"
 """Changes whenever text is cut differently here; a store whose index was cut by another version rebuilds it."""
 
 DENSE = (
@@ -24,12 +24,14 @@ DENSE = (
     "\u2600-\u27bf\U0001f000-\U0001faff"  # symbols and emoji
     "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff"  # Japanese
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Chinese characters
+    "\uff66-\uffdc"  # half-width Japanese and Korean
     "\U00020000-\U0003134f"
 )
 """As a class of a pattern: what dense runs are made of."""
 
 _RUN = re.compile(f"[{DENSE}]+")
 MARKS = (
+    "\u00ad"  # the soft hyphen, which is dropped
     "\u0300-\u036f\u0483-\u0487"  # accents that make no letter of their own with the one before
     "\u0591-\u05bd\u05c1\u05c2\u05c7\u0610-\u061a\u064b-\u065f\u0670"  # vowels of Hebrew and Arabic
     "\u0900-\u0963\u0966-\u0dff"  # vowels of Hindi, Bengali, Tamil and other scripts of India
@@ -62,7 +64,7 @@ def fold(text: str) -> str:
     >>> fold("ΑΘΗΝΑ’s Straße")
     "αθηνα's strasse"
     """
-    return one_spelling(unicodedata.normalize("NFC", text).lower()).replace("’", "'")
+    return one_spelling(unicodedata.normalize("NFC", text).lower())
 
 
 def words(text: str) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hermes_core.recall.letters import hebrew_forms
 from hermes_core.recall.query import Expression, Leaf, Node, Term
 from hermes_core.recall.tokens import bare, dense_runs, for_words, grams, words
 
@@ -78,7 +79,11 @@ def match_of(term: Term) -> str:
     """The FTS5 expression for a term and its other forms."""
     if term.kind == "gram":
         return f"{'pairs' if len(term.text) == 2 else 'ones'} : {quoted(term.text)}"
-    return " OR ".join(quoted(for_words(word)) for word in (term.text, *term.forms))
+    return _any_of((term.text, *term.forms))
+
+
+def _any_of(forms: Iterable[str]) -> str:
+    return " OR ".join(quoted(for_words(form)) for form in forms)
 
 
 def condition_sql(condition: Expression) -> tuple[str, list[str]]:
@@ -138,7 +143,7 @@ def leaves(condition: Expression) -> Iterator[Leaf]:
 def required_words(condition: Expression) -> set[str]:
     """Words and grams that every message holds which fulfils the condition."""
     if isinstance(condition, Leaf):
-        said = [] if condition.prefix else words(condition.text)
+        said = [] if condition.prefix or _forms(condition) else words(condition.text)
         return {bare(word) for word in said} | {
             gram for run in dense_runs(condition.text) for gram in (grams(run)[1] or grams(run)[0])
         }
@@ -151,11 +156,18 @@ def _negates(part: Expression) -> bool:
     return isinstance(part, Node) and part.operator == "NOT"
 
 
+def _forms(leaf: Leaf) -> tuple[str, ...]:
+    """What stands for a single word as well, where it was asked neither as a phrase nor as a beginning."""
+    said = words(leaf.text)
+    return hebrew_forms(said[0]) if len(said) == 1 and not (leaf.phrase or leaf.prefix) else ()
+
+
 def _look_ups(leaf: Leaf) -> list[tuple[str, str]]:
     """A leaf's words as a phrase among words, its dense runs as phrases of pairs (or single characters)."""
     looked_up = []
     if said := words(leaf.text):
-        looked_up.append(("messages_fts", quoted(for_words(" ".join(said))) + ("*" if leaf.prefix else "")))
+        phrase = quoted(for_words(" ".join(said))) + ("*" if leaf.prefix else "")
+        looked_up.append(("messages_fts", _any_of((*said, *forms)) if (forms := _forms(leaf)) else phrase))
     for run in dense_runs(leaf.text):
         ones, pairs = grams(run)
         column, run_grams = ("pairs", pairs) if pairs else ("ones", ones)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
@@ -24,6 +25,7 @@ _READ = 20_000
 
 _LETTER = rf"(?:(?![{DENSE}])(?:[^\W_]|[{MARKS}]))"
 _WORD = re.compile(rf"{_LETTER}+(?:'{_LETTER}+)*")
+_PIECE = re.compile(f"{_LETTER}+")
 _FORMS = """
     's s es ed ing e d r er ers y ies ied ier ly ment ments ation ations ion ions ate ates ated ating ator al ive able
 """
@@ -35,15 +37,18 @@ nothing in a text looks like what was found there.
 
 def snippet(database: Database, message_id: int, content: str, hits: Sequence[str]) -> str:
     """The part of a message that the FTS5 expressions `hits` matched; its beginning when only its neighbours did."""
+    content = unicodedata.normalize("NFC", content)
     lowered = content.lower().replace("’", "'")
     words = [hit for hit in hits if " : " not in hit]
     said = [hit for hit in words if _may_stand(hit, lowered)] if not dense_runs(content) else []
     spans = sorted({span for word in _asked(said) for span in islice(_standing(lowered, word), _LOOKED_AT)})
-    if spans and len(lowered) == len(content):
-        return _window(content, spans)
-    if not said and (marked := _marked(content, lowered, hits)):
+    if len(lowered) != len(content):
+        spans = []
+    if not spans and not said and (marked := _marked(content, lowered, hits)):
         return marked
-    if not content.isascii() and (spans := list(islice(_of_one_stem(content, _asked(words)), _LOOKED_AT))):
+    if not content.isascii():
+        spans = sorted({*spans, *islice(_of_one_stem(content, _asked(words)), _LOOKED_AT)})
+    if spans:
         return _window(content, spans)
     return (
         (_found(database, message_id, said) if said else "")
@@ -87,8 +92,18 @@ def _standing(lowered: str, word: str) -> Iterator[tuple[int, int]]:
 def _of_one_stem(content: str, asked: Collection[str]) -> Iterator[tuple[int, int]]:
     """Where the words stand that the index takes for those asked: in other letters, or cut by their script's stemmer."""
     for match in _WORD.finditer(content, 0, _READ):
-        if not match[0].isascii() and for_words(match[0]) in asked:
-            yield match.span()
+        if not match[0].isascii():
+            pieces = (match, *(_PIECE.finditer(content, *match.span()) if "'" in match[0] else ()))
+            yield from islice((piece.span() for piece in pieces if _is_one_of(asked, piece[0])), 1)
+
+
+def _is_one_of(asked: Collection[str], word: str) -> bool:
+    """Whether the index takes the word for one of those asked; of Latin letters it holds no accents."""
+    form = for_words(word)
+    if form in asked:
+        return True
+    letters = "".join(char for char in unicodedata.normalize("NFD", form) if not unicodedata.combining(char))
+    return letters.isascii() and any(_alike(letters, other) for other in asked)
 
 
 def _alike(one: str, other: str) -> bool:

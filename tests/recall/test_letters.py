@@ -25,6 +25,9 @@ from hermes_core.recall.tokens import fold, for_words, words
         ("İstanbul", "istanbul"),
         ("ＡＢＣ－１", "abc-1"),
         ("ﬁle", "file"),
+        ("обʼєкт", "об'єкт"),
+        ("ג׳ירפה", "ג'ירפה"),
+        ("Donau\u00addampf", "donaudampf"),
     ],
 )
 def test_two_spellings_are_compared_as_one(one: str, other: str) -> None:
@@ -41,6 +44,7 @@ def test_a_stem_is_cut_only_where_the_script_tells_the_language() -> None:
     assert stemmed("сервера данных") == "сервер дан"
     assert stemmed("да") == "да"
     assert stemmed("साइकिलें। كتابي۔") == "साइकिल। كتاب۔"
+    assert stemmed("والكتاب فالكتاب والد") == stemmed("كتاب كتاب والد")
     assert stemmed("сервера" * 6) == "сервера" * 6
 
 

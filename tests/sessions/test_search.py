@@ -150,6 +150,11 @@ def test_a_question_with_any_punctuation_in_any_script_finds_it(
         ("ISPARTA gülü", "ısparta"),
         ("Ｐｙｔｈｏｎで書く", "python"),
         ("The ﬁnal draft", "final"),
+        ("Обʼєкт здали вчора", "об'єкт"),
+        ("Об'єкт здали вчора", "обʼєкт"),
+        ("Die Donau\u00addampf\u00adschiffe", "donaudampfschiffe"),
+        ("قرأت والكتاب جميل", "كتاب"),
+        ("テスト環境", "ﾃｽﾄ"),
     ],
 )
 def test_a_word_is_found_in_its_other_spellings_and_forms(db: SessionDB, said: str, asked: str) -> None:
@@ -162,6 +167,21 @@ def test_a_word_is_found_in_its_other_spellings_and_forms(db: SessionDB, said: s
     assert [hit.message_id for hit in db.search(f'"{asked}"')] == (
         [] if "ירושלים" in asked else [message]
     )  # a phrase is taken as it is
+
+
+def test_hebrew_is_found_with_its_prefixes_also_where_it_is_demanded(db: SessionDB) -> None:
+    home = db.append_message("s1", "user", "גרנו בירושלים ליד הים")
+    other = db.append_message("s1", "user", "גרנו בחיפה ליד הים")
+
+    assert [hit.message_id for hit in db.search("ירושלים AND הים")] == [home]
+    assert [hit.message_id for hit in db.search("הים NOT ירושלים")] == [other]
+
+
+def test_the_sign_of_a_hebrew_abbreviation_is_no_quote(db: SessionDB) -> None:
+    message = db.append_message("s1", "user", "המנכ״ל טס אתמול לארה״ב")
+
+    assert [hit.message_id for hit in db.search('מתי המנכ"ל טס לארה"ב?')] == [message]
+    assert [hit.message_id for hit in db.search('"המנכ"ל טס" AND אתמול')] == [message]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,13 @@ LONG = "lorem ipsum dolor sit amet " * 30
         ("Η Αθήνα είναι", "ΑΘΗΝΑ", "Η >>>Αθήνα<<< είναι"),
         ("كَتَبَ الوَلَدُ الدَّرسَ", "درس", "كَتَبَ الوَلَدُ >>>الدَّرسَ<<<"),
         ("נפגשנו בירושלים אתמול", "ירושלים", "נפגשנו >>>בירושלים<<< אתמול"),
+        ("Les élèves étudient", "eleve", "Les >>>élèves<<< étudient"),
+        ("El niño va al colegio", "nino colegio", "El >>>niño<<< va al >>>colegio<<<"),
+        ("Tôi sống ở Đà Nẵng", "da nang", "Tôi sống ở >>>Đà<<< >>>Nẵng<<<"),
+        ("Pendant l’été à Łódź", "ete lodz", "Pendant l’>>>été<<< à >>>Łódź<<<"),
+        ("İstanbul'da yaşıyorum", "istanbul", ">>>İstanbul<<<'da yaşıyorum"),
+        ("Les e\u0301le\u0300ves", "élèves", "Les >>>élèves<<<"),
+        ("\u1112\u1161\u11ab\u1100\u116e\u11a8", "한국", ">>>한국<<<"),
         ("no word of it stands here", "kumquat", ""),
     ],
 )

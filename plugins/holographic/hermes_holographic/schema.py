@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from hermes_core.kit import Migration
+from hermes_core.recall.tokens import CUT_VERSION
 from hermes_holographic.entities import index_slips, indexed, put_slots
 from hermes_holographic.language import content_key, name_key
 
@@ -97,5 +98,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("name_slips", _name_slips),
     ("prior", _prior),
     ("kinds_of_values", _kinds_of_values),
-    ("one_spelling", _one_spelling),
+    (f"one_spelling_{CUT_VERSION}", _one_spelling),
 )
