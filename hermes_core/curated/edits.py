@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -116,7 +117,9 @@ def find(entries: Sequence[str], old_text: str) -> int | Refusal:
                 return index
     if old_text in entries:
         return entries.index(old_text)
-    found = [index for index, entry in enumerate(entries) if old_text in entry]
+    wanted = _composed(old_text)
+    found = [index for index, entry in enumerate(entries) if old_text in entry or wanted in _composed(entry)]
+    found = [index for index in found if _composed(entries[index]) == wanted][:1] or found
     if not found:
         return Refusal(_no_match(old_text, bool(entries)), show_entries=True)
     matches = tuple(dict.fromkeys(entries[index] for index in found))
@@ -149,7 +152,7 @@ def reverse(entries: Sequence[str], before: Sequence[str], after: Sequence[str])
 
 def _apply_one(current: list[str], index: int, operation: Operation) -> Change | Refusal | None:
     if operation.action == "add":
-        if operation.content in current:
+        if _stands_in(current, operation.content):
             return None
         current.append(operation.content)
         return Change(index, "add", operation.content)
@@ -160,11 +163,21 @@ def _apply_one(current: list[str], index: int, operation: Operation) -> Change |
     if operation.action == "replace" and operation.content == previous:
         return None
     # A replacement that another entry says already would be a duplicate: the old entry goes, that one stays.
-    if operation.action == "remove" or operation.content in current:
+    others = [*current[:at], *current[at + 1 :]]
+    if operation.action == "remove" or _stands_in(others, operation.content):
         del current[at]
         return Change(index, "remove", "", previous)
     current[at] = operation.content
     return Change(index, "replace", operation.content, previous)
+
+
+def _stands_in(entries: Sequence[str], content: str) -> bool:
+    return _composed(content) in map(_composed, entries)
+
+
+def _composed(text: str) -> str:
+    """Text as it is compared: some systems send é as e and its accent, which nobody can see."""
+    return unicodedata.normalize("NFC", text)
 
 
 def _swap(current: list[str], new: str, old: str, index: int) -> Change | None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 
 import pytest
@@ -27,6 +28,20 @@ def test_a_fragment_of_several_entries_is_refused_with_all_of_them() -> None:
 
 def test_equal_entries_are_taken_for_the_first() -> None:
     assert find(["rye", "green tea", "green tea"], "tea") == 1
+
+
+@pytest.mark.parametrize("entry", ["aime le café crème", "한국어를 공부한다"])
+def test_what_looks_the_same_is_the_same_entry_composed_or_not(entry: str) -> None:
+    apart = unicodedata.normalize("NFD", entry)
+
+    assert find(["rye", entry], apart) == find(["rye", apart], entry) == 1
+    assert (
+        find(["rye", entry], unicodedata.normalize("NFD", entry[:6])) == find(["rye", apart], entry[:6]) == 1
+    )
+    assert apply([apart], [Operation("add", entry)]) == Edit((apart,))
+    replaced = apply([apart], [Operation("replace", entry, entry)])
+    assert isinstance(replaced, Edit)
+    assert replaced.entries == (entry,)
 
 
 def test_a_handle_finds_an_entry_whose_text_is_not_known() -> None:
