@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from hermes_core.contract.values import Recall, RecallItem
 from hermes_core.recall.rank import count_tokens
+from hermes_core.recall.tokens import MARKS, fold
 from hermes_core.safety.terminal import printable as printable
 
 # Words of agreement, greeting and thanks in the languages our users write most. A message made of nothing else asks
@@ -19,10 +19,17 @@ night nice nah no nope ok okay oh perfect please proceed right sense sounds sure
 welcome well wow yeah yep yes you your continue much so done agreed exactly correct yup again ahead
 danke hallo ja nein tschüss bitte gracias hola sí adiós vale merci bonjour oui non salut obrigado olá sim grazie
 ciao 好 好的 谢谢 你好 是 不 嗯 はい いいえ ありがとう こんにちは 네 아니요 спасибо привет да нет
+dank vielen schön guten morgen genau beaucoup bonsoir d'accord muchas buenos días claro mille buongiorno obrigada bom dia
+谢谢你 多谢 早上好 再见 好的谢谢 明白了 ありがとうございます おはよう おはようございます 了解 了解です 감사합니다 고마워요
+안녕하세요 ขอบคุณ ขอบคุณครับ ขอบคุณค่ะ สวัสดี большое пожалуйста здравствуйте доброе утро хорошо ок дякую привіт так ні
+ευχαριστώ γεια σου καλημέρα ναι όχι εντάξει شكرا جزيلا مرحبا نعم لا السلام عليكم سلام ممنون بله תודה רבה שלום כן לא
+धन्यवाद नमस्ते शुक्रिया हाँ नहीं teşekkürler teşekkür ederim merhaba evet hayır tamam cảm ơn bạn xin chào vâng không
+dziękuję cześć tak nie
 """
-_TRIVIAL = frozenset(_TRIVIAL_WORDS.split())
+_TRIVIAL = frozenset(fold(_TRIVIAL_WORDS).split())
 _LONGEST_TRIVIAL = 6
-_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_LETTER = rf"(?:[^\W_]|[{MARKS}\u0e00-\u0eff])"  # with the vowels of Hindi and Thai
+_WORD = re.compile(rf"{_LETTER}+(?:'{_LETTER}+)*")
 
 
 def fold_space(text: str) -> str:
@@ -110,7 +117,7 @@ def is_trivial(text: str) -> bool:
     stripped = text.strip()
     if stripped.startswith("/") and " " not in stripped:
         return True
-    words = _WORD.findall(unicodedata.normalize("NFC", stripped).casefold())
+    words = _WORD.findall(fold(stripped))
     if not words:
         return True
     return len(words) <= _LONGEST_TRIVIAL and all(word in _TRIVIAL for word in words)

@@ -35,14 +35,53 @@ def test_white_space_of_any_kind_folds() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "  ", "ok", "Thanks!", "ok, sounds good", "👍", "...", "/new", "好的", "Danke!"]
+    "text",
+    [
+        "",
+        "  ",
+        "ok",
+        "Thanks!",
+        "ok, sounds good",
+        "👍",
+        "...",
+        "/new",
+        "好的",
+        "Danke!",
+        "Guten Morgen!",
+        "¡Muchas gracias!",
+        "D’accord, merci",
+        "Спасибо большое!",
+        "ΚΑΛΗΜΕΡΑ",
+        "شكرًا جزيلا",
+        "תודה רבה",
+        "धन्यवाद।",
+        "Teşekkür ederim",
+        "ありがとうございます。",
+        "안녕하세요",
+        "ขอบคุณครับ",
+        "谢谢你！",
+    ],
 )
 def test_small_talk_is_trivial(text: str) -> None:
     assert is_trivial(text)
 
 
 @pytest.mark.parametrize(
-    "text", ["Where is Mel?", "thanks, and which tea?", "/deploy to staging", "你住在哪里"]
+    "text",
+    [
+        "Where is Mel?",
+        "thanks, and which tea?",
+        "/deploy to staging",
+        "你住在哪里",
+        "谁?",
+        "药",
+        "नाम",
+        "नहाना?",
+        "ชื่อ",
+        "где?",
+        "أين؟",
+        "왜?",
+    ],
 )
 def test_a_question_is_not_trivial(text: str) -> None:
     assert not is_trivial(text)
