@@ -73,7 +73,9 @@ class HermesHome:
         if not name or name == "default":
             return cls(root)
         if not _PROFILE_NAME.fullmatch(name):
-            raise ConfigError(f"{name!r} can't be a profile's name", "use letters from a to z, digits, '-', '_' and '.'")
+            raise ConfigError(
+                f"{name!r} can't be a profile's name", "use letters from a to z, digits, '-', '_' and '.'"
+            )
         return cls(root / "profiles" / name, name)
 
     @contextmanager

@@ -52,6 +52,7 @@ _DIGITS = "\u0660-\u0669\u06f0-\u06f9\u0966-\u096f"  # of Arabic, Persian, Hindi
 _TYPESET = (
     "\uff01-\uff5e\ufb00-\ufb06\ufb1d-\ufdff\ufe70-\ufefc"  # full-width Latin, ligatures, shapes of Arabic
 )
+_ACCENT = re.compile("[\u0300-\u036f]")
 _NASAL = re.compile("[ङञणनम]्(?=[क-ह])")  # हिन्दी and हिंदी
 _VARIANT = re.compile(f"[{''.join(_ONE_OF_TWO)}{_SILENT}{_ACCENTED}{_DIGITS}{_TYPESET}]")
 
@@ -87,6 +88,17 @@ def one_spelling(text: str) -> str:
         return text
     same = _same()
     return _NASAL.sub("ं", _VARIANT.sub(lambda found: same.get(found[0], ""), text))
+
+
+def unaccented(text: str) -> str:
+    """`text` without its accents, as the index holds Latin words and many people write them; folded before.
+
+    >>> unaccented("josé"), unaccented("ガ")
+    ('jose', 'ガ')
+    """
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", text)))
 
 
 def stemmed(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from hermes_core.recall.dates import When, find_dates
 from hermes_core.recall.forms import near_words, plain_forms
-from hermes_core.recall.letters import hebrew_forms
+from hermes_core.recall.letters import hebrew_forms, stemmed, unaccented
 from hermes_core.recall.tokens import MARKS, bare, dense_runs, fold, grams, is_stop_word, words
 
 MAX_QUERY = 2_000
@@ -130,9 +130,14 @@ def named_in(text: str, names: Iterable[str]) -> frozenset[str]:
     >>> sorted(named_in("What did Caroline's sister say?", ["Caroline Smith", "Carol"]))
     ['Caroline Smith']
     """
-    asked = fold(text)
-    said = {bare(word) for word in words(text)}
-    return frozenset(name for name in names if _is_named(fold(name).strip(), asked, said))
+    asked = _as_name(text)
+    said = {_as_name(bare(word)) for word in words(text)}
+    return frozenset(name for name in names if _is_named(_as_name(name).strip(), asked, said))
+
+
+def _as_name(text: str) -> str:
+    """Text as names are compared: José is asked for as jose, Анна as Анне."""
+    return unaccented(stemmed(fold(text)))
 
 
 def _is_named(name: str, asked: str, said: Collection[str]) -> bool:
@@ -144,11 +149,11 @@ def _is_named(name: str, asked: str, said: Collection[str]) -> bool:
 
 def _terms(text: str, named: frozenset[str], every: bool = False) -> list[Term]:
     """Content words (or `every` word) and grams, each once, in order."""
-    people = {word for name in named for word in words(name)}
+    people = {_as_name(word) for name in named for word in words(name)}
     terms: dict[str, Term] = {}
     for word in words(_without_operators(text)):
         stem = bare(word)
-        if every or not (is_stop_word(word) or stem in people):
+        if every or not (is_stop_word(word) or _as_name(stem) in people):
             terms.setdefault(
                 stem, Term(stem, "word", (*plain_forms(stem), *hebrew_forms(stem)), near_words(stem))
             )

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
+from hermes_core.recall.letters import unaccented
 from hermes_core.recall.tokens import DENSE, MARKS, dense_runs, for_words
 from hermes_core.storage.sqlite import Database
 
@@ -102,7 +103,7 @@ def _is_one_of(asked: Collection[str], word: str) -> bool:
     form = for_words(word)
     if form in asked:
         return True
-    letters = "".join(char for char in unicodedata.normalize("NFD", form) if not unicodedata.combining(char))
+    letters = unaccented(form)
     return letters.isascii() and any(_alike(letters, other) for other in asked)
 
 

@@ -159,7 +159,8 @@ def test_a_profile_is_a_home_of_its_own(
 def test_a_profile_can_not_leave_its_folder(hermes: Any, name: str) -> None:
     result = hermes("--profile", name, "memory", "show", code=1)
     assert (
-        result.stderr == f"error: {name!r} can't be a profile's name; use letters from a to z, digits, '-', '_' and '.'\n"
+        result.stderr
+        == f"error: {name!r} can't be a profile's name; use letters from a to z, digits, '-', '_' and '.'\n"
     )
 
 

@@ -115,3 +115,20 @@ def test_no_text_raises(text: str) -> None:
 @given(st.lists(st.sampled_from(["a", "AND", "OR", "NOT", "(", ")", '"', "*", "x*", "部署"])).map(" ".join))
 def test_no_mix_of_operators_raises(text: str) -> None:
     parse_condition(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "question"),
+    [
+        ("José García", "what did jose say?"),
+        ("Zoe", "What did Zoë's sister say?"),
+        ("Đức", "Duc nói gì"),
+        ("Анна", "Что сказали Анне?"),
+        ("Γιώργος", "το αυτοκίνητο του ΓΙΩΡΓΟΥ"),
+        ("김철수", "김철수가 뭐라고 했어?"),
+    ],
+)
+def test_a_person_is_named_without_accents_and_in_any_case(name: str, question: str) -> None:
+    asked = analyse(question, names=[name, "Somebody"])
+    assert asked.names == {name}
+    assert not {"jose", "duc", "анне"} & {term.text for term in asked.terms}
