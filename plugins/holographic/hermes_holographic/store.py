@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hermes_core.kit import Database, storable
+from hermes_core.recall.letters import hebrew_forms
 from hermes_core.recall.tokens import dense_runs, for_words, grams, words
 from hermes_holographic import hrr
 from hermes_holographic.entities import EntityIndex, in_parts, indexed, marks, put_slots
@@ -430,5 +431,10 @@ def _blob(phases: hrr.Phases | None) -> bytes | None:
 
 
 def _quoted(term: str) -> str:
-    """One term as FTS5 reads it literally, cut as the text of the facts is; a gram is a token as it stands."""
-    return '"' + (for_words(term) if words(term) else term).replace('"', '""') + '"'
+    """One term as FTS5 reads it literally, cut as the text of the facts is; a gram is a token as it stands.
+
+    A Hebrew word stands for itself with "the", "in" and their like as well.
+    """
+    forms = (for_words(form) if words(form) else form for form in (term, *hebrew_forms(term)))
+    quoted = ('"' + form.replace('"', '""') + '"' for form in forms)
+    return f"({' OR '.join(quoted)})"

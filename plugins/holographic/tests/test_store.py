@@ -243,6 +243,13 @@ def test_a_fact_is_found_in_other_spellings_and_forms_also_one_of_an_older_file(
     assert fact["content"] == "Алёна потеряла документы"
 
 
+def test_a_hebrew_word_is_found_with_its_prefix(start: Callable[..., Any]) -> None:
+    agent = start()
+    agent.add("דוד גר בירושלים")
+    (fact,) = agent.fact("search", query="ירושלים")["results"]
+    assert fact["content"] == "דוד גר בירושלים"
+
+
 @settings(deadline=None)
 @given(st.lists(st.text(min_size=1, max_size=60).filter(str.strip), min_size=1, max_size=8))
 def test_any_text_is_stored_found_by_its_own_words_and_removed(
