@@ -92,10 +92,17 @@ def _standing(lowered: str, word: str) -> Iterator[tuple[int, int]]:
 
 def _of_one_stem(content: str, asked: Collection[str]) -> Iterator[tuple[int, int]]:
     """Where the words stand that the index takes for those asked: in other letters, or cut by their script's stemmer."""
+    looked_at: dict[str, bool] = {}
+
+    def is_asked(word: str) -> bool:
+        if word not in looked_at:
+            looked_at[word] = _is_one_of(asked, word)
+        return looked_at[word]
+
     for match in _WORD.finditer(content, 0, _READ):
         if not match[0].isascii():
             pieces = (match, *(_PIECE.finditer(content, *match.span()) if "'" in match[0] else ()))
-            yield from islice((piece.span() for piece in pieces if _is_one_of(asked, piece[0])), 1)
+            yield from islice((piece.span() for piece in pieces if is_asked(piece[0])), 1)
 
 
 def _is_one_of(asked: Collection[str], word: str) -> bool:
