@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hermes_core.kit import ToolInputInvalid
+from hermes_core.recall.tokens import grams
 from hermes_holographic import hrr
 from hermes_holographic.entities import in_parts
 from hermes_holographic.language import index_words, name_key
@@ -107,7 +108,8 @@ class FactMemory:
         unasked: bool = False,
     ) -> list[Row]:
         """Facts that answer a question in words, best first; with `unasked`, only those worth interrupting for."""
-        terms = list(dict.fromkeys(index_words(query)))[:MOST_TERMS]
+        asked = index_words(query) or grams(query)[0]  # one character, as in 猫?, makes no pair
+        terms = list(dict.fromkeys(asked))[:MOST_TERMS]
         matched = self.store.match(terms, CANDIDATES, min_trust, category)
         shared = self._named_in(query)
         facts = self._known({**matched, **shared}, min_trust, category)

@@ -243,6 +243,14 @@ def test_a_fact_is_found_in_other_spellings_and_forms_also_one_of_an_older_file(
     assert fact["content"] == "Алёна потеряла документы"
 
 
+@pytest.mark.parametrize("asked", ["猫", "猫?", "猫 🎂"])
+def test_a_single_character_finds_its_fact(start: Callable[..., Any], asked: str) -> None:
+    agent = start()
+    agent.add("我家的猫叫小黑")
+    (fact,) = agent.fact("search", query=asked)["results"]
+    assert fact["content"].startswith("我家的猫")
+
+
 def test_a_hebrew_word_is_found_with_its_prefix(start: Callable[..., Any]) -> None:
     agent = start()
     agent.add("דוד גר בירושלים")
