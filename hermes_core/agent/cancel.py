@@ -8,7 +8,6 @@ import logging
 import threading
 from collections.abc import Callable, Generator, Iterator
 from queue import SimpleQueue
-from types import TracebackType
 from typing import TypeVar
 
 log = logging.getLogger(__name__)
@@ -114,9 +113,7 @@ class _HandedOver:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if error is not None:
             self._events.put(("error", error))
             if self._abandoned.is_set() and not isinstance(error, Cancelled):
