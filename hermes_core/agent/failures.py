@@ -5,11 +5,7 @@ Pure: statuses and bodies in, errors out.
 
 from __future__ import annotations
 
-import contextlib
-import math
 import re
-import time
-from email.utils import parsedate_to_datetime
 
 from hermes_core.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable
 from hermes_core.safety.redact import redact
@@ -63,19 +59,6 @@ def code_of(body: object) -> int:
     """The status that stands in the body of an error, as of one in the midst of a stream; 0 for none."""
     code = str(body.get("code")) if isinstance(body, dict) else ""
     return int(code) if re.fullmatch("[45][0-9][0-9]", code) else 0
-
-
-def pause_of(header: str | None) -> float | None:
-    """Seconds that a Retry-After header asks for, a number or a date (RFC 9110, 10.2.3); None when it says nothing."""
-    if not header:
-        return None
-    try:
-        seconds = float(header)
-    except ValueError:
-        with contextlib.suppress(ValueError, TypeError):
-            return parsedate_to_datetime(header).timestamp() - time.time()
-        return None
-    return seconds if math.isfinite(seconds) else None
 
 
 def _remedy(status: int, said: str) -> str:

@@ -20,8 +20,9 @@ from urllib.parse import urlsplit
 
 from hermes_core.agent.answer import Answer, AnswerBuilder, Chat, behind_thoughts
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, relay
-from hermes_core.agent.failures import code_of, failure, pause_of, words
+from hermes_core.agent.failures import code_of, failure, words
 from hermes_core.errors import ConfigError, ContextOverflow, ModelRefused, ModelUnavailable
+from hermes_core.kit.http import seconds_of
 from hermes_core.manager.attempt import attempt
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import storable
@@ -359,7 +360,7 @@ def _not_taken(exc: ModelRefused, sent: Mapping[str, Any]) -> frozenset[str]:
 def _delay(retry_after: float | None, tried: int, pause: float) -> float:
     """The server's wish, else doubling pauses with up to a quarter taken off, so that clients don't march in step."""
     if retry_after is not None:
-        return max(retry_after, 0.0)
+        return retry_after
     return float(min(pause * 2**tried, MAX_DELAY)) * (1 - random.random() / 4)
 
 
@@ -372,7 +373,7 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
     try:
         yield
     except openai.APIStatusError as exc:
-        pause = pause_of(exc.response.headers.get("retry-after"))
+        pause = seconds_of(exc.response.headers.get("retry-after"))
         raise failure(server, exc.status_code, words(exc.body, settings.api_key), pause) from exc
     except openai.APITimeoutError as exc:
         if type(exc.__cause__).__name__ == "ConnectTimeout":

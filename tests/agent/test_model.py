@@ -149,6 +149,12 @@ def test_retry_after_is_obeyed_as_seconds_and_as_a_date(wish: Callable[[], str])
     assert time.monotonic() - began >= 0.2
 
 
+def test_a_date_that_no_calendar_has_is_no_wish() -> None:
+    busy = Reply(status=429, headers={"retry-after": "Mon, 01 Jan 99999999999 00:00:00 GMT"})
+    with serving(busy, Reply("Here.")) as (_, model):
+        assert ask(model).text == "Here."
+
+
 def test_a_server_that_wants_too_long_a_pause_is_reported_at_once() -> None:
     busy = Reply(status=429, headers={"retry-after": "3600"})
     with serving(busy) as (server, model), pytest.raises(ModelUnavailable) as caught:
