@@ -65,7 +65,7 @@ class Cancel:
 
 
 def relay(
-    produce: Callable[[Callable[[Item], None]], Result], cancel: Cancel, name: str = "agent-work"
+    produce: Callable[[Callable[[Item], None]], Result], cancel: Cancel, name: str
 ) -> Generator[Item, None, Result]:
     """Run `produce(emit)` on a daemon thread; yield on this thread what it emits and return what it returns.
 
@@ -121,7 +121,7 @@ class _HandedOver:
         return True
 
 
-def interruptible(work: Callable[[], Result], cancel: Cancel, name: str = "agent-work") -> Result:
+def interruptible(work: Callable[[], Result], cancel: Cancel, name: str) -> Result:
     """Run `work` on a daemon thread and return its result; raises `Cancelled` as soon as `cancel` is thrown."""
     waiting: Generator[None, None, Result] = relay(lambda _: work(), cancel, name)
     while True:

@@ -45,7 +45,8 @@ class Claim:
     def release(self) -> None:
         """Leave the session in order."""
         if self._session_id:
-            _lock_file(self._path(self._session_id)).unlink(missing_ok=True)
+            path = self._path(self._session_id)
+            path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
         self._held.close()
         self._session_id = ""
 
@@ -90,7 +91,3 @@ def locked_unless_stopped(path: Path, cancel: Cancel) -> Iterator[None]:
                     raise
             cancel.wait(0.05)
         yield
-
-
-def _lock_file(path: Path) -> Path:
-    return path.with_name(f"{path.name}.lock")

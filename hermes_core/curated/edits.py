@@ -82,7 +82,7 @@ def apply(entries: Sequence[str], operations: Sequence[Operation], *, batch: boo
 
 
 def over_budget(
-    before: Sequence[str], edit: Edit, operations: Sequence[Operation], limit: int, *, batch: bool = False
+    before: Sequence[str], edit: Edit, operations: Sequence[Operation], limit: int, *, batch: bool
 ) -> Refusal | None:
     """Growing past the limit is refused. Shrinking never is, so that a store that a hand edit overfilled gets out."""
     used, after = measure(before), measure(edit.entries)

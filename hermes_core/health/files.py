@@ -163,7 +163,7 @@ def _own_files(home: HermesHome) -> Iterator[Path]:
     }
     for folder, names in patterns.items():
         for name in names:
-            yield from (path for path in folder.glob(name) if path.is_file() and not _is_lock(path))
+            yield from (path for path in folder.glob(name) if path.is_file() and path.suffix != ".lock")
 
 
 def _locks(home: HermesHome) -> Iterator[Finding]:
@@ -254,10 +254,6 @@ def _stale(lock: Path) -> bool:
     if lock.name.startswith(_OUTBOX_LOCK) or lock.with_suffix("").exists():
         return False
     return time.time() - lock.stat().st_mtime > LEFT_BEHIND
-
-
-def _is_lock(path: Path) -> bool:
-    return path.suffix == ".lock"
 
 
 def _chmod(path: Path, mode: int) -> str:

@@ -168,7 +168,7 @@ def _condition(what: str, health: ProviderHealth, entry: ProviderEntry | None, m
     return failed(what, f"{health.state}: {health.reason}", "" if remedy in health.reason else remedy)
 
 
-def examine_settings(memory: Memory, name: str, *, published: bool = False) -> Iterator[Finding]:
+def examine_settings(memory: Memory, name: str, *, published: bool) -> Iterator[Finding]:
     """Settings that are missing, wrong, unknown, or in a place where they have no effect.
 
     The file of a `published` provider is in a form of its own, so what is strange in it is not told.

@@ -66,7 +66,7 @@ def unused(path: Path) -> Iterator[None]:
         yield
 
 
-def graft_header(path: Path, donor: Path, *, schema: bool = False) -> None:
+def graft_header(path: Path, donor: Path, *, schema: bool) -> None:
     """Put the first page of `donor`, a new database of the same schema, in place of this file's; and with `schema`
     those that it leads to, which tell the tables.
 

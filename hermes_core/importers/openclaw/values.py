@@ -194,13 +194,8 @@ class Plan:
     @property
     def summary(self) -> dict[str, int]:
         """How many items have each status."""
-        return summary(self.items)
-
-
-def summary(items: tuple[Item, ...]) -> dict[str, int]:
-    """How many items have each status."""
-    counts = Counter(item.status for item in items)
-    return {status: counts[status] for status in STATUSES}
+        counts = Counter(item.status for item in self.items)
+        return {status: counts[status] for status in STATUSES}
 
 
 def digest(data: bytes) -> str:

@@ -303,11 +303,11 @@ class Client:
             time.sleep(0.25)
         return task
 
-    def extractions(self, space: Space, limit: int = 20) -> list[dict[str, Any]]:
-        """The last tasks that learned from a session of this space, newest first, as long as the server knows them."""
+    def extractions(self, space: Space) -> list[dict[str, Any]]:
+        """The last 20 tasks that learned from a session of this space, newest first, as long as the server knows them."""
         found = self._call(space.peer, "GET", "/tasks", params={"task_type": "session_commit", "limit": 100})
         own = [task for task in found if str(task.get("resource_id", "")).startswith(f"{space.peer}.")]
-        return sorted(own, key=lambda task: -float(task.get("created_at") or 0))[:limit]
+        return sorted(own, key=lambda task: -float(task.get("created_at") or 0))[:20]
 
     def close(self) -> None:
         """Close the connections."""
