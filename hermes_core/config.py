@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 from collections.abc import Container, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -35,7 +34,7 @@ from hermes_core.config_keys import (
 )
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
-from hermes_core.storage.files import PRIVATE_FILE, locked, write_atomic
+from hermes_core.storage.files import PRIVATE_FILE, locked, read_text, write_atomic
 
 __all__ = [
     "BLOCKS",
@@ -70,7 +69,7 @@ def load_config(home: HermesHome, environ: Mapping[str, str] | None = None) -> C
     Unknown keys are never fatal: they are in `Config.warnings`.
     """
     env = os.environ if environ is None else environ
-    config = parse_config(_read(home.config_yaml))
+    config = parse_config(read_text(home.config_yaml, ConfigError))
     if env.get(SEMANTIC):
         config = dataclasses.replace(config, recall=_semantic(config.recall, env[SEMANTIC]))
     if LOAD_PROVIDERS not in env:
@@ -135,7 +134,7 @@ def _mapping(block: Any) -> Any:
 def stored_keys(home: HermesHome) -> frozenset[str]:
     """The keys of ours that config.yaml holds; all others have their defaults. Raises `ConfigError`."""
     with _yaml_errors():
-        data = yaml.load(_read(home.config_yaml), _Loader) or {}
+        data = yaml.load(read_text(home.config_yaml, ConfigError), _Loader) or {}
     named = {
         f"{block}.{name}" for block, values in data.items() if isinstance(values, dict) for name in values
     }
@@ -259,7 +258,7 @@ def _edited(home: HermesHome) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Hold the file: its ruamel tree to change, and its plain data to make the same change in; written when they agree."""
     path = home.config_yaml
     with locked(path):
-        found = _read(path)
+        found = read_text(path, ConfigError)
         parse_config(found)
         old = found.replace("\r\n", "\n")
         editor, tree = _round_trip(old)
@@ -349,19 +348,6 @@ def known_key(key: str) -> Key:
         f"{key!r} is no key of config.yaml",
         f"did you mean {close[0]!r}?" if close else "hermes config list shows all keys",
     )
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        return ""
-    except UnicodeDecodeError as exc:
-        raise ConfigError(f"{str(path)!r} is not UTF-8 text ({exc.reason})", "save it as UTF-8") from exc
-    except OSError as exc:
-        raise ConfigError(
-            f"can't read {str(path)!r}: {exc.strerror or exc}", "check its owner and mode"
-        ) from exc
 
 
 @contextlib.contextmanager

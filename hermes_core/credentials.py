@@ -16,7 +16,7 @@ from dotenv.parser import Binding, parse_stream
 
 from hermes_core.errors import CredentialError
 from hermes_core.home import HermesHome
-from hermes_core.storage.files import locked, write_atomic
+from hermes_core.storage.files import locked, read_text, write_atomic
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BARE = re.compile(r"[A-Za-z0-9_./:@%+,=-]*")
@@ -129,16 +129,7 @@ class Credentials:
         return "" if self._environ is os.environ and LENT.get(name) == value else value
 
     def _read(self) -> str:
-        try:
-            return self.path.read_bytes().decode("utf-8-sig")
-        except FileNotFoundError:
-            return ""
-        except UnicodeDecodeError as exc:
-            raise CredentialError(f"{str(self.path)!r} is not UTF-8 text", "save it as UTF-8") from exc
-        except OSError as exc:
-            raise CredentialError(
-                f"can't read {str(self.path)!r}: {exc.strerror or exc}", "check its owner and mode"
-            ) from exc
+        return read_text(self.path, CredentialError)
 
     def _write(self, text: str) -> None:
         write_atomic(self.path, text.encode())

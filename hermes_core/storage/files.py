@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from hermes_core.errors import LockTimeout, StorageError
+from hermes_core.errors import HermesError, LockTimeout, StorageError
 from hermes_core.stopping import stopped, waited
 
 LOCK_TIMEOUT = 10.0
@@ -142,6 +142,18 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(handle)
+
+
+def read_text(path: Path, error: type[HermesError]) -> str:
+    """The text of a UTF-8 file, "" when there is none; raises `error` for one that can't be read or is no text."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError as exc:
+        raise error(f"{str(path)!r} is not UTF-8 text ({exc.reason})", "save it as UTF-8") from exc
+    except OSError as exc:
+        raise error(f"can't read {str(path)!r}: {exc.strerror or exc}", "check its owner and mode") from exc
 
 
 def ensure_folder(folder: Path, mode: int = PRIVATE_FOLDER) -> None:
