@@ -32,9 +32,7 @@ def check(database: Database, mark: Mark) -> list[str]:
         faults = database.integrity()
         if faults:
             return [f"{fault}; {REPAIR}" for fault in faults]
-        with database.transaction() as connection:
-            faults = index.faults(connection)
-        return faults + behind(database, database.path, mark)
+        return index.faults(database.transaction) + behind(database, database.path, mark)
     except DatabaseCorrupt as exc:
         return [str(exc)]
 

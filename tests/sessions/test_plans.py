@@ -135,3 +135,15 @@ def test_finding_out_whom_a_question_names_does_not_walk_through_what_all_said(d
     few = steps(db, lambda: db.search("What did Ann07 eat?"))
     said(20)
     assert steps(db, lambda: db.search("What did Ann07 eat?")) < 1.5 * few
+
+
+def test_a_check_lets_others_write_between_its_looks(filled: SessionDB) -> None:
+    connection = filled._database.connection
+    statements: list[str] = []
+    connection.set_trace_callback(statements.append)
+    assert filled.check() == []
+    connection.set_trace_callback(None)
+
+    held = "\n".join(statements).split("BEGIN IMMEDIATE")[1:]
+    long = ("'integrity-check'", "SELECT count(*) FROM (SELECT id FROM ")
+    assert [sum(one.count(sign) for sign in long) for one in held] == [1, 1, 1, 1]
