@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,13 +84,13 @@ class LogFile:
         Raises `StorageError` for a file that can't be read.
         """
         wanted = LEVELS[LEVELS.index(level) :]
-        found: list[dict[str, Any]] = []
-        for path in (self.path, *self._older()):
-            lines = [_parsed(line) for line in _lines(path)]
-            found = [one for one in lines if one["level"] in wanted] + found
-            if len(found) >= limit:
-                break
-        return found[max(0, len(found) - limit) :]
+        newest_first = (
+            one
+            for path in (self.path, *self._older())
+            for line in reversed(_lines(path))
+            if (one := _parsed(line))["level"] in wanted
+        )
+        return list(islice(newest_first, max(limit, 0)))[::-1]
 
     def _append(self, line: bytes) -> None:
         ensure_folder(self.path.parent)

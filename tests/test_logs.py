@@ -7,9 +7,11 @@ import logging
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hermes_core import logs
 from hermes_core.contract.values import Event
 from hermes_core.home import HermesHome
 from hermes_core.logs import KEPT, LogFile, LogHandler, logging_to
@@ -187,3 +189,19 @@ def test_a_failed_call_of_a_provider_is_in_the_log(hermes_home: HermesHome) -> N
     assert len(failed) == 1
     assert "RuntimeError" in failed[0]["error"]
     assert KEY not in Path(hermes_home.log_file).read_text()
+
+
+def test_of_a_long_log_no_more_is_parsed_than_is_asked_for(
+    log: LogFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(100):
+        log.write("info", str(number), {})
+    parsed, parse = [], logs._parsed
+
+    def counted(line: str) -> dict[str, Any]:
+        parsed.append(line)
+        return parse(line)
+
+    monkeypatch.setattr(logs, "_parsed", counted)
+    assert [one["kind"] for one in log.read(limit=3)] == ["97", "98", "99"]
+    assert len(parsed) == 3
