@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -71,7 +73,8 @@ def checked_name(name: object, what: str = "name") -> str:
     return name
 
 
-def _fields(front: str) -> dict[str, Any]:
+@lru_cache(maxsize=1000)  # all skills of a home are read for each look at one of them
+def _fields(front: str) -> Mapping[str, Any]:
     try:
         # Texts alone: a date that is none, a tag or a number of another notation raise all sorts of errors.
         fields = yaml.load(front, Loader=yaml.BaseLoader)

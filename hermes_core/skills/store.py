@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -88,6 +89,7 @@ class SkillStore:
         self._root = root
         self._external = tuple(root.parent / expanded(folder) for folder in external)
         self._scan = scan
+        self._scan_line = lru_cache(maxsize=1000)(scan)
         self._platform = platform or OPERATING_SYSTEMS.get(sys.platform, sys.platform)
         self._journal = Journal(root / ".journal.db")
 
@@ -127,23 +129,15 @@ class SkillStore:
 
     def view(self, name: str, file: str = "") -> str:
         """The whole text of a skill, or of a file beside it. Raises `SkillError`."""
-        skill = self.get(name)
-        path = skill.folder / (file or FILE)
-        if file and not _within(path, skill.folder):
-            raise SkillError(f"{file!r} lies outside the skill", "name a file inside its folder")
-        text = _read_text(path)
-        if text is None:
-            raise SkillError(
-                f"skill {skill.name!r} has no file {file!r}", f"it has: {', '.join(_files(skill))}"
-            )
-        return text
+        return self._view(self.get(name), file)
 
     def view_safely(self, name: str, file: str = "") -> str:
         """As `view`, for a model: a SKILL.md, or a text beside it, that the scan finds a threat in is kept from it.
 
         Scripts are not scanned: code may well do what no note may ask for.
         """
-        text, folder = self.view(name, file), self.get(name).folder
+        skill = self.get(name)
+        text, folder = self._view(skill, file), skill.folder
         itself = not file or (folder / file).samefile(folder / FILE)  # by another name, or a link
         threat = self._scan(text) if itself or Path(file).suffix.lower() in PROSE else None
         if threat is not None:
@@ -219,6 +213,17 @@ class SkillStore:
             self._journal.finish(change)
             return change
 
+    def _view(self, skill: Skill, file: str) -> str:
+        path = skill.folder / (file or FILE)
+        if file and not _within(path, skill.folder):
+            raise SkillError(f"{file!r} lies outside the skill", "name a file inside its folder")
+        text = _read_text(path)
+        if text is None:
+            raise SkillError(
+                f"skill {skill.name!r} has no file {file!r}", f"it has: {', '.join(_files(skill))}"
+            )
+        return text
+
     def _new(self, before: str | None, name: str, content: str) -> str:
         if before is not None:
             reason = "can't be used on this platform, or at all"
@@ -277,7 +282,7 @@ class SkillStore:
         document = parse(_read_text(path) or "")
         above = path.parent.relative_to(root).parts[:-1]
         category = " ".join("/".join(above).split()) or "general"
-        threat = self._scan(f"{category}/{document.name}: {document.description}")
+        threat = self._scan_line(f"{category}/{document.name}: {document.description}")
         if threat is not None:
             raise SkillError(f"its line in the index was refused: {threat.message}", "rewrite it")
         return Skill(category, document, path.parent, root == self._root and _within(path, root))

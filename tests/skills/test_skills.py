@@ -347,3 +347,21 @@ def test_what_an_undo_took_back_can_be_brought_back_and_taken_back_again(store: 
     assert "Walk" in store.view("deploy")
     assert [store.undo().id, store.undo().id] == [4, 1]
     assert store.index() == ""
+
+
+def test_each_line_of_the_index_is_scanned_once_while_it_says_the_same(tmp_path: Path) -> None:
+    scanned: list[str] = []
+
+    def scan(text: str) -> None:
+        scanned.append(text)
+
+    with closing(SkillStore(tmp_path / "skills", scan=scan)) as store:
+        for name in ("deploy", "mail"):
+            write(tmp_path / "skills" / "ops" / name, skill(name))
+        store.index()
+        store.index()
+        assert len(scanned) == 2
+        path = tmp_path / "skills" / "ops" / "mail" / "SKILL.md"
+        path.write_text(skill("mail", "Read the mail."))
+        assert "Read the mail." in store.index()
+        assert len(scanned) == 3
