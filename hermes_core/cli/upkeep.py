@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 
 import click
 
@@ -91,13 +92,13 @@ def rebuild(ctx: click.Context, as_json: bool) -> None:
     with _store(ctx) as db:
         total = db.counts()["messages"]
         done = db.rebuild_index(lambda count: _told("search index", count, total))
-        vectors = db.rebuild_vectors(lambda count: _told("vectors", count, total))
+        vectors = db.rebuild_vectors(partial(_told, "vectors"))
     if as_json:
         print_json({"messages": done, "vectors": vectors})
     else:
         click.echo(
             f"{counted(done, 'message')} indexed."
-            + (f" {vectors} can be found by meaning." if vectors else "")
+            + (f" {vectors:,} can be found by meaning." if vectors else "")
         )
 
 

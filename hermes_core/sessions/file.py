@@ -97,12 +97,16 @@ class SessionFile:
         """
         return upkeep.rebuild(self._database, progress)
 
-    def rebuild_vectors(self, progress: Callable[[int], None] | None = None) -> int:
-        """Make all vectors anew; returns for how many messages, 0 without search by meaning."""
+    def rebuild_vectors(self, progress: Callable[[int, int], None] = lambda *_: None) -> int:
+        """Make all vectors anew; returns for how many messages, 0 without search by meaning.
+
+        `progress` is told how many were made so far, and of how many: what a tool answered gets none.
+        """
         if self.meaning is None:
             return 0
         self.meaning.forget()
-        return self.meaning.build(progress)
+        total = self.meaning.missing()
+        return self.meaning.build(lambda done: progress(done, total))
 
     def vacuum(self, *, dry_run: bool = False) -> upkeep.Vacuumed:
         """Give the space of deleted rows back; a `dry_run` only says how much there is."""

@@ -327,7 +327,10 @@ def test_a_repaired_store_makes_its_vectors_anew(opened: Callable[[], SessionDB]
 
 def test_a_rebuild_makes_all_vectors_anew(opened: Callable[[], SessionDB]) -> None:
     db = filled(opened())
-    assert db.rebuild_vectors() == 2 * len(TALK)
+    db.append_message(db.list_sessions()[0].session.id, "tool", "has no vector")
+    told: list[tuple[int, int]] = []
+    assert db.rebuild_vectors(lambda done, total: told.append((done, total))) == 2 * len(TALK)
+    assert told[-1] == (2 * len(TALK), 2 * len(TALK))
     assert rows(db) == 2 * len(TALK)
     assert db.search("new dog in the family?")[0].text == TALK[0]
 
