@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
+from typing import Any
 
 _ONE_OF_TWO = {
     "ё": "е",
@@ -67,8 +68,10 @@ _STEMMERS = {
 """The stemmer for words of a script. Bulgarian is no Russian, nor is Persian Arabic: their words are cut as well, what is
 stored and what is asked alike.
 """
-_AND_THE = re.compile("^[وف]ال")
-"""Arabic "and the", of which the stemmer knows the second half only."""
+_LAST, _AND_THE = re.compile("ه$"), re.compile("^[وف]ال(?=...)")
+"""The ending that `one_spelling` writes so, of which the stemmer knows the other spelling; and "and the", of which it knows
+the second half only.
+"""
 _LONGEST = 40
 """Letters of the longest word that is cut: what has more is no word, and some stemmers take the square of its length."""
 
@@ -129,21 +132,18 @@ def _stem_of(found: re.Match[str]) -> str:
 
 @lru_cache(maxsize=20_000)
 def _stem(language: str, word: str) -> str:
-    if language == "Arabic" and word.endswith(
-        "ه"
-    ):  # the ending that `one_spelling` writes so: its stemmer knows the other
-        word = f"{word[:-1]}ة"
-    if language == "Arabic" and len(word) > 5:
-        word = _AND_THE.sub("ال", word)
-    return one_spelling(_stemmer(language)(word))
+    if language == "Arabic":
+        word = _AND_THE.sub("ال", _LAST.sub("ة", word))
+    # One of its own for each word: it keeps what it cuts on itself, and threads cut at the same time.
+    return one_spelling(_stemmer(language)().stemWord(word))
 
 
 @cache
-def _stemmer(language: str) -> Callable[[str], str]:
+def _stemmer(language: str) -> Callable[[], Any]:
     # By its module: the package takes PyStemmer where that is installed, whose stems may be of another version.
     module = importlib.import_module(f"snowballstemmer.{language.lower()}_stemmer")
-    stem: Callable[[str], str] = getattr(module, f"{language}Stemmer")().stemWord
-    return stem
+    made: Callable[[], Any] = getattr(module, f"{language}Stemmer")
+    return made
 
 
 @cache

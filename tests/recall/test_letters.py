@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import sys
+import threading
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core.recall.letters import hebrew_forms, stemmed
+from hermes_core.recall.letters import _stem, hebrew_forms, stemmed
 from hermes_core.recall.tokens import fold, for_words, words
 
 
@@ -46,6 +48,35 @@ def test_a_stem_is_cut_only_where_the_script_tells_the_language() -> None:
     assert stemmed("साइकिलें। كتابي۔") == "साइकिल। كتاب۔"
     assert stemmed("والكتاب فالكتاب والد") == stemmed("كتاب كتاب والد")
     assert stemmed("сервера" * 6) == "сервера" * 6
+
+
+def test_words_are_cut_alike_on_many_threads_at_once() -> None:
+    """A stemmer keeps the word that it cuts on itself; a stem that is wrong once stands in the index for good."""
+    words = [
+        f"{word}{ending}" for word in ("документ", "сервер", "база", "таблиц") for ending in letters_of(200)
+    ]
+    alone = {word: _stem.__wrapped__("Russian", word) for word in words}
+    wrong: list[str] = []
+
+    def cut(order: list[str]) -> None:
+        wrong.extend(word for word in order if _stem.__wrapped__("Russian", word) != alone[word])
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=cut, args=(words[at:] + words[:at],)) for at in (0, 100, 300, 500)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert wrong == []
+
+
+def letters_of(count: int) -> list[str]:
+    alphabet = "абвгдежзиклмнопрстуф"
+    return [alphabet[at // 20 % 20] + alphabet[at % 20] + "ами" for at in range(count)]
 
 
 def test_only_hebrew_is_sought_with_its_prefixes() -> None:
