@@ -68,7 +68,7 @@ _STEMMERS = {
 """The stemmer for words of a script. Bulgarian is no Russian, nor is Persian Arabic: their words are cut as well, what is
 stored and what is asked alike.
 """
-_LAST, _AND_THE = re.compile("ه$"), re.compile("^[وف]ال(?=...)")
+_FINAL_HEH, _AND_THE = re.compile("ه$"), re.compile("^[وف]ال(?=...)")
 """The ending that `one_spelling` writes so, of which the stemmer knows the other spelling; and "and the", of which it knows
 the second half only.
 """
@@ -133,7 +133,7 @@ def _stem_of(found: re.Match[str]) -> str:
 @lru_cache(maxsize=20_000)
 def _stem(language: str, word: str) -> str:
     if language == "Arabic":
-        word = _AND_THE.sub("ال", _LAST.sub("ة", word))
+        word = _AND_THE.sub("ال", _FINAL_HEH.sub("ة", word))
     # One of its own for each word: it keeps what it cuts on itself, and threads cut at the same time.
     return one_spelling(_stemmer(language)().stemWord(word))
 
