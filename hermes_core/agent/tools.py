@@ -23,6 +23,9 @@ from hermes_core.safety.fence import sanitize_context
 MALFORMED = "malformed_arguments"
 """Key under which arguments that were no JSON object go back to the model."""
 
+MAX_LEVELS = 100
+"""How deep arguments may be nested; what each version of Python still reads differs by thousands."""
+
 Run = Callable[[Mapping[str, Any], Session], Any]
 
 
@@ -136,14 +139,16 @@ def arguments_of(request: ToolRequest) -> dict[str, Any] | str:
     return found
 
 
-def without_fence(value: Any) -> Any:
-    """JSON data whose texts carry no fence."""
+def without_fence(value: Any, levels: int = MAX_LEVELS) -> Any:
+    """JSON data whose texts carry no fence. Raises `ValueError` when it is nested in more than so many levels."""
     if isinstance(value, str):
         return sanitize_context(value)
+    if isinstance(value, list | dict) and not levels:
+        raise ValueError(f"nested in more than {MAX_LEVELS} levels")
     if isinstance(value, list):
-        return [without_fence(item) for item in value]
+        return [without_fence(item, levels - 1) for item in value]
     if isinstance(value, dict):
-        return {key: without_fence(item) for key, item in value.items()}
+        return {key: without_fence(item, levels - 1) for key, item in value.items()}
     return value
 
 

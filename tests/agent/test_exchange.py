@@ -76,7 +76,7 @@ def test_tools_are_run_until_the_model_answers() -> None:
         (("look", '{"at": '), "were no JSON object"),
         (("look", "[1]"), "were no JSON object"),
         (("look", "[" * 5000), "were no JSON object"),
-        (("look", '{"at": ' + "[" * 900 + "]" * 900 + "}"), "were no JSON object"),
+        (("look", '{"at": ' + "[" * 100 + "]" * 100 + "}"), "were no JSON object"),
         (("fly", {}), "there is no tool 'fly'"),
         (("explode", {}), "the lens broke"),
     ],
