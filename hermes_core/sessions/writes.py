@@ -162,10 +162,10 @@ def withdraw(connection: sqlite3.Connection, key: int, message_id: int) -> None:
 
 def remove_unused(connection: sqlite3.Connection, session_id: str) -> bool:
     """Delete a session that holds nothing, not even what was taken back; whether it was one."""
-    sql = """DELETE FROM sessions WHERE id = ?1 AND title = ''
+    sql = """DELETE FROM sessions WHERE id = :id AND title = ''
              AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_key = sessions.key)
-             AND NOT EXISTS (SELECT 1 FROM sessions c WHERE c.parent_id = ?1 AND c.parent_id <> '')"""
-    return connection.execute(sql, (storable(session_id),)).rowcount > 0
+             AND NOT EXISTS (SELECT 1 FROM sessions c WHERE c.parent_id = :id AND c.parent_id <> '')"""
+    return connection.execute(sql, {"id": storable(session_id)}).rowcount > 0
 
 
 def delete_session(connection: sqlite3.Connection, session_id: str) -> list[str]:
