@@ -39,7 +39,8 @@ def json_page() -> Iterator[str]:
     yield "# JSON of the command line\n"
     yield (
         "With `--json` a command prints one JSON document on standard output (`hermes logs` and `hermes recall --batch` one a "
-        "line); warnings, and what a provider prints, go to standard error, and the exit code says the same as without. `[]` is any item of a list, `.` a key of an object. Keys may be added; none "
+        "line); warnings, and what a provider prints, go to standard error, and the exit code says the same as without. A command that is refused prints nothing there: its one line "
+        "is on standard error, and the exit code is 1, or 2 for wrong use. `[]` is any item of a list, `.` a key of an object. Keys may be added; none "
         "is renamed or given another meaning. Times are seconds since the epoch. A key that is not always there says when.\n"
     )
     for path, hint in sorted(documents().items()):

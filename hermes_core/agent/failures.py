@@ -28,7 +28,8 @@ def failure(server: str, status: int, said: str, retry_after: float | None = Non
     told = f"{server!r} {f'answered {status}' if status else 'broke off'}: {said}"
     if status == 413 or (status not in _BUSY and _OVERFLOW.search(said)):
         return ContextOverflow(
-            told, "compress the conversation, or set model.context_length to what the model has"
+            told,
+            "say it shorter, compress the conversation, or set model.context_length to what the model has",
         )
     if not status or status in _BUSY or status >= 500:
         return ModelUnavailable(told, "try again later", retry_after)

@@ -244,6 +244,7 @@ COMMANDS: Mapping[str, tuple[str, Callable[[Chat, str], None]]] = {
     "recall": ("show or hide what is recalled", _recall),
     "status": ("session, model and provider", _status),
     "quit": ("leave", _quit),
+    "exit": ("the same as /quit", _quit),
 }
 """What each command does and runs, by its name."""
 

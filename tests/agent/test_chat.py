@@ -351,6 +351,12 @@ def test_commands_act_on_the_conversation(home: HermesHome) -> None:
     assert {session.end_reason for session in sessions(home)} == {"branch", "new"}
 
 
+@pytest.mark.parametrize("word", ["/quit", "/exit"])
+def test_either_word_leaves_the_chat(home: HermesHome, word: str) -> None:
+    result = chat(typed=f"{word}\nlost\n")
+    assert (result.exit_code, sessions(home)) == (0, [])
+
+
 def test_commands_say_what_they_did_not_do(home: HermesHome) -> None:
     result = chat(typed="/undo\n/undo-memory\nHello.\n/undo 2\n/undo one\n")
     assert "there is no turn to take back" in result.output
