@@ -166,6 +166,6 @@ def test_every_rule_has_a_known_category_and_its_own_id() -> None:
 )  # fmt: skip
 def test_a_hostile_text_of_64_kb_takes_no_longer_than_seconds(unit: str) -> None:
     text = unit * (65_536 // len(unit))
-    start = time.perf_counter()
+    start = time.thread_time()  # what else the machine does counts for nothing
     scan(text)
-    assert time.perf_counter() - start < 5
+    assert time.thread_time() - start < 5
