@@ -10,11 +10,14 @@ import contextlib
 import importlib.util
 import json
 import logging
+import os
 import random
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -247,7 +250,10 @@ class OpenAIModel:
         builder = AnswerBuilder()
         with (
             _our_errors(self.settings),
-            self._open().chat.completions.create(**request) as stream,
+            # Past the SDK's reading of each field by its type: a tenth of a second in a long conversation.
+            self._open().chat.completions.create(
+                model=request["model"], messages=(), stream=True, extra_body=request
+            ) as stream,
             cancel.calling(lambda: _cut(stream.response)),
         ):
             _check(stream.response, self.settings)
@@ -271,7 +277,9 @@ class OpenAIModel:
         with self._opening:
             if self._client is None:
                 hooks = {"response": [_read_error]}
-                connections, fault = attempt(lambda: openai.DefaultHttpxClient(event_hooks=hooks))
+                connections, fault = attempt(
+                    lambda: openai.DefaultHttpxClient(event_hooks=hooks, verify=_trusted())
+                )
                 if fault is not None:  # as for SOCKS, which the SDK speaks with another package only
                     raise ModelRefused(
                         f"the connection to {self.settings.base_url!r} can't be set up: {fault}",
@@ -286,6 +294,19 @@ class OpenAIModel:
                     http_client=connections,
                 )
             return self._client
+
+
+def _trusted() -> ssl.SSLContext:
+    """The certificates that this process trusts."""
+    return _trust_of(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+
+@cache
+def _trust_of(*_where: str | None) -> ssl.SSLContext:
+    """Those of the SDK, read once for all models: a gateway that makes one for each turn waits 30 ms for it otherwise."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
 
 
 @dataclass(frozen=True, slots=True)
