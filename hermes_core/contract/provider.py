@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 from hermes_core.contract.hooks import HOOK_NAMES, PROJECT, ProviderHooks, hookimpl
@@ -145,7 +146,7 @@ def _members(provider: object) -> Iterator[tuple[str, Any]]:
 def _signature_faults(attribute: str, function: Callable[..., Any]) -> Iterator[str]:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         yield f"{attribute}() yields, so that nothing of it runs: write return, or nothing"
-    given = [*inspect.signature(getattr(ProviderHooks, attribute)).parameters][1:]
+    given = _given(attribute)
     unknown = []
     for position, parameter in enumerate(inspect.signature(function).parameters.values()):
         if parameter.kind is parameter.KEYWORD_ONLY:
@@ -159,6 +160,12 @@ def _signature_faults(attribute: str, function: Callable[..., Any]) -> Iterator[
     if unknown:
         offer = f"gives {', '.join(given)}; name those that you want" if given else "gives nothing"
         yield f"{attribute}() takes {', '.join(unknown)}: the host {offer}"
+
+
+@cache
+def _given(hook: str) -> tuple[str, ...]:
+    """Names of what the host passes to a hook."""
+    return (*inspect.signature(getattr(ProviderHooks, hook)).parameters,)[1:]
 
 
 def _spelling_faults(attribute: str, marked: bool) -> Iterator[str]:

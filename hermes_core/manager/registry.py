@@ -19,11 +19,18 @@ from hermes_core.manager.call import Hook
 OBSERVER_NAMES = sorted(OBSERVER_HOOK_NAMES)
 
 
+class _Plugins(pluggy.PluginManager):
+    """pluggy's, but for names that Python gives to each object: to look for a mark on them takes as long as all else."""
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        return None if name.startswith("__") else super().parse_hookimpl_opts(plugin, name)
+
+
 class Registry:
     """One pluggy `PluginManager`. It validates and keeps the books; its own fan-out can't isolate one provider."""
 
     def __init__(self) -> None:
-        self._plugins = pluggy.PluginManager(PROJECT)
+        self._plugins = _Plugins(PROJECT)
         self._plugins.add_hookspecs(ProviderHooks)
         self._plugins.add_hookspecs(ObserverHooks)
         self._numbers = itertools.count(1)
