@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 from cookiecutter.main import cookiecutter
+from filelock import FileLock
 
 TEMPLATE = Path(__file__).resolve().parents[2] / "cookiecutter-provider"
 KINDS = ("local", "http", "sdk")
+INSTALL = ("install", "-q", "--no-index", "--no-deps", "--no-build-isolation")
 
 
 @dataclass(frozen=True)
@@ -72,16 +74,24 @@ def bake(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     return make
 
 
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this run that all its workers share."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "template"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture(scope="session", params=KINDS)
-def made(
-    request: pytest.FixtureRequest, bake: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
-) -> Made:
-    """A provider of each kind, installed as people install it."""
+def made(request: pytest.FixtureRequest, bake: Callable[..., Path], shared: Path) -> Made:
+    """A provider of each kind, installed as people install it: once, by the worker that needs it first."""
     kind = str(request.param)
-    folder = bake(name=f"{kind}-notes", kind=kind)
-    environment = new_environment(tmp_path_factory.mktemp(f"environment-{kind}"))
-    one = Made(kind, f"{kind}-notes", folder, environment)
-    one.run(
-        "python", "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-build-isolation", str(folder)
-    )
-    return one
+    environment, installed = shared / f"environment-{kind}", shared / f"installed-{kind}"
+    with FileLock(f"{installed}.lock"):
+        if not installed.exists():
+            folder = bake(name=f"{kind}-notes", kind=kind)
+            new_environment(environment)
+            Made(kind, f"{kind}-notes", folder, environment).run("python", "-m", "pip", *INSTALL, str(folder))
+            installed.write_text(str(folder))
+    return Made(kind, f"{kind}-notes", Path(installed.read_text()), environment)

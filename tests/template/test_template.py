@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from cookiecutter.exceptions import FailedHookException
+from filelock import FileLock
 
 from hermes_core.cli import COMMANDS
 from hermes_core.contract.values import BUILTIN_NAME
@@ -156,9 +157,10 @@ def test_a_refused_name_makes_nothing(
 # --------------------------------------------------------------------- it works
 
 
-def test_its_types_are_strict(made: Made, tmp_path_factory: pytest.TempPathFactory) -> None:
-    cache = tmp_path_factory.getbasetemp() / "mypy"
-    made.run("python", "-m", "mypy", f"--cache-dir={cache}", "--python-executable", sys.executable)
+def test_its_types_are_strict(made: Made, shared: Path) -> None:
+    with FileLock(shared / "mypy.lock"):  # the first reads the types of the core, for the others too
+        cache = f"--cache-dir={shared / 'mypy'}"
+        made.run("python", "-m", "mypy", cache, "--python-executable", sys.executable)
 
 
 def test_its_own_suite_passes_as_installed(made: Made) -> None:
