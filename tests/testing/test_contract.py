@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import re
@@ -26,13 +27,20 @@ BASIC = {"test_it_keeps_to_the_forms_of_the_contract", "test_it_can_run_here", "
 """Checks that are run beside each group."""
 
 
+class Frozen:
+    """The tests of a run within a run out of the sight of the collector, as those of this one are."""
+
+    def pytest_collection_finish(self) -> None:
+        gc.freeze()
+
+
 def run(pytester: pytest.Pytester, program: str, *options: str) -> list[Line]:
     """The lines of the contract in this program; no other test in it may be red."""
     pytester.syspathinsert(HERE)
     pytester.makepyfile(test_it=program)
     with tempfile.TemporaryDirectory(dir=FAST if FAST.is_dir() else None) as folder:
         quiet = ("-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={folder}/t")
-        done = pytester.inline_run(*quiet, *options)
+        done = pytester.inline_run(*quiet, *options, plugins=[Frozen()])
     return lines_of(done.getreports("pytest_runtest_logreport"))
 
 
