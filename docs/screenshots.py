@@ -95,7 +95,12 @@ def take(shots: list[Shot], folder: Path) -> Iterator[Path]:
 def run(command: str, home: Path, columns: int) -> str:
     """What the command prints, with its colours. It must work: exit code 3 is for what a reader should not see."""
     words = [sys.executable, "-m", "hermes_core", *shlex.split(command)[1:]]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HERMES_")}
+    # Whether to search by meaning is for the one who takes the pictures to say; none shows it, and its model takes long.
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("HERMES_") or name == "HERMES_SEMANTIC"
+    }
     variables = {
         **kept,
         "HERMES_HOME": str(home),
