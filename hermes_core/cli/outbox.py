@@ -6,6 +6,7 @@ import click
 
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, moment, print_json, print_table
+from hermes_core.manager.outbox import MAX_ROWS
 from hermes_core.memory import Memory, open_memory
 
 
@@ -15,12 +16,18 @@ def outbox() -> None:
 
 
 @outbox.command("list")
+@click.option(
+    "--limit", type=click.IntRange(1, MAX_ROWS), default=20, show_default=True, help="At most this many."
+)
 @json_option
 @click.pass_context
-def list_rows(ctx: click.Context, as_json: bool) -> None:
-    """Show what waits and what is parked, with the last error."""
+def list_rows(ctx: click.Context, limit: int, as_json: bool) -> None:
+    """Show what is parked, then what waits, the oldest first, with the last error."""
     with open_memory(home_of(ctx), provider="") as memory:
-        rows = [*memory.manager.outbox.pending(), *memory.manager.outbox.parked()]
+        stored = memory.manager.outbox
+        rows = stored.parked(limit=limit)
+        rows += stored.pending(limit=limit - len(rows))
+        more = sum(one.depth + one.parked for one in stored.backlogs().values()) - len(rows)
     if as_json:
         print_json(rows)
         return
@@ -39,6 +46,8 @@ def list_rows(ctx: click.Context, as_json: bool) -> None:
     ]
     columns = ("row", "provider", "hook", "session", "state", "tries", "since", "last error")
     print_table("", columns, table, "Nothing waits: every write was taken.")
+    if more > 0:
+        click.echo(f"{more:,} more; --limit shows them")
 
 
 @outbox.command()

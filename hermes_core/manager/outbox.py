@@ -301,13 +301,13 @@ class Outbox:
 
     # ------------------------------------------------------------------ people
 
-    def pending(self, provider: str | None = None) -> list[Row]:
-        """Rows that wait, oldest first."""
-        return self._rows("pending", provider)
+    def pending(self, provider: str | None = None, limit: int | None = None) -> list[Row]:
+        """Rows that wait, oldest first, at most `limit` of them."""
+        return self._rows("pending", provider, limit)
 
-    def parked(self, provider: str | None = None) -> list[Row]:
-        """Rows that were taken out of the line, oldest first; `error` says why."""
-        return self._rows("parked", provider)
+    def parked(self, provider: str | None = None, limit: int | None = None) -> list[Row]:
+        """Rows that were taken out of the line, oldest first, at most `limit` of them; `error` says why."""
+        return self._rows("parked", provider, limit)
 
     def retry(self, numbers: Sequence[int] | None = None) -> int:
         """Put parked rows (None: all) back in line, for whatever account is in use. Returns how many there were."""
@@ -443,9 +443,9 @@ class Outbox:
         connection.executemany("DELETE FROM rows WHERE number = ?", [(row.number,) for row in rows])
         return len(rows)
 
-    def _rows(self, state: RowState, provider: str | None) -> list[Row]:
-        query = f"{_ROW} WHERE state = ? AND provider = coalesce(?, provider) ORDER BY number"
-        return [Row(**row) for row in self._ask(query, (state, provider))]
+    def _rows(self, state: RowState, provider: str | None, limit: int | None) -> list[Row]:
+        query = f"{_ROW} WHERE state = ? AND provider = coalesce(?, provider) ORDER BY number LIMIT ?"
+        return [Row(**row) for row in self._ask(query, (state, provider, -1 if limit is None else limit))]
 
     def _chosen(self, rows: Sequence[Row], numbers: Sequence[int] | None) -> list[Row]:
         return [row for row in rows if numbers is None or row.number in numbers]

@@ -176,6 +176,18 @@ def test_parked_rows_are_shown_with_their_error_and_dropped_by_number(hermes: An
 
 
 @pytest.mark.usefixtures("parked")
+def test_a_long_outage_is_listed_in_part_what_waits_for_a_person_first(
+    hermes: Any, data: Any, hermes_home: HermesHome
+) -> None:
+    with contextlib.closing(Outbox(hermes_home)) as outbox:
+        outbox.append("notes", [Write("sync_turn", f"w{number}", "s1", "{}") for number in range(30)])
+    assert len(data("outbox", "list")) == 20
+    assert [row["event"] for row in data("outbox", "list", "--limit", 3)] == ["t1", "t2", "w0"]
+    assert hermes("outbox", "list", "--limit", 3).stdout.endswith("\n29 more; --limit shows them\n")
+    assert "more" not in hermes("outbox", "list", "--limit", 32).stdout
+
+
+@pytest.mark.usefixtures("parked")
 def test_a_row_that_waits_is_dropped_by_number_and_not_with_all(hermes: Any, data: Any) -> None:
     hermes("outbox", "retry", "1")  # no provider is chosen: it waits
     assert hermes("outbox", "drop", "--all", "--yes").stdout == "1 row(s) dropped\n"
