@@ -195,9 +195,10 @@ def _ask(db: SessionDB, doomed: list[str]) -> None:
 
 def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, as_json: bool) -> None:
     """Delete these sessions, and say so."""
-    for session_id in () if dry_run else doomed:
+    for done, session_id in enumerate(() if dry_run else doomed, 1):
         if memory.sessions.get_session(session_id) is not None:  # went with the one that delegated it
             memory.delete_session(session_id)
+        _told("sessions deleted", done, len(doomed))
     if as_json:
         print_json({"sessions": doomed, "deleted": 0 if dry_run else len(doomed), "dry_run": dry_run})
     elif dry_run:

@@ -123,6 +123,14 @@ def test_a_moment_before_the_epoch_is_one_like_any_other(hermes: Any, data: Any)
 
 
 @pytest.mark.usefixtures("imported")
+def test_who_watches_sees_how_far_a_prune_has_come(hermes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
+    assert hermes("sessions", "prune", "--older-than", 0, "--yes").stderr == (
+        "\rsessions deleted: 1 of 2  \rsessions deleted: 2 of 2  \n"
+    )
+
+
+@pytest.mark.usefixtures("imported")
 def test_a_conversation_that_goes_on_while_the_question_stands_is_not_pruned(
     hermes: Any, data: Any, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
