@@ -73,9 +73,8 @@ def _index(path: Path, damage: list[str]) -> Iterator[Finding]:
     """Whether search finds what the rows say, and whether they are all there."""
     db = SessionDB(path)
     try:
-        lost = db.lost()
-        yield from (failed("messages", line, "") for line in lost)
-        faults = damage or [fault for fault in db.check() if fault not in lost]
+        yield from (failed("messages", line, "") for line in db.lost())
+        faults = damage or db.check_index()
         if not faults:
             yield Finding("search index", "ok", f"{counted(db.counts()['messages'], 'message')} can be found")
             return

@@ -86,6 +86,10 @@ class SessionFile:
         """What is wrong with the file or its indexes, a line each; empty when all is well."""
         return upkeep.check(self._database, self._mark)
 
+    def check_index(self) -> list[str]:
+        """The lines of `check` about the search indexes, without reading each page of the file first."""
+        return upkeep.check_index(self._database)
+
     def lost(self) -> list[str]:
         """The line of `check` that says that acknowledged messages are not in the file, if that is so."""
         return upkeep.behind(self._database, self.path, self._mark)

@@ -32,7 +32,15 @@ def check(database: Database, mark: Mark) -> list[str]:
         faults = database.integrity()
         if faults:
             return [f"{fault}; {REPAIR}" for fault in faults]
-        return index.faults(database.transaction) + behind(database, database.path, mark)
+        return check_index(database) + behind(database, database.path, mark)
+    except DatabaseCorrupt as exc:
+        return [str(exc)]
+
+
+def check_index(database: Database) -> list[str]:
+    """What is wrong with the search indexes of a file that is whole, a line each."""
+    try:
+        return index.faults(database.transaction)
     except DatabaseCorrupt as exc:
         return [str(exc)]
 

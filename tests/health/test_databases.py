@@ -13,6 +13,7 @@ from hermes_core.health.databases import examine_databases, unusable
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
 from hermes_core.manager.outbox import Outbox
+from hermes_core.storage.sqlite import Database
 
 
 def look(home: HermesHome) -> dict[str, Finding]:
@@ -43,6 +44,14 @@ def test_whole_databases_are_ok(stored: HermesHome) -> None:
     assert {one.state for one in found.values()} == {"ok"}
     assert "1 message" in found["search index"].detail
     assert unusable(stored) == []
+
+
+def test_each_page_of_a_store_is_read_once(stored: HermesHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
+    integrity = Database.integrity
+    monkeypatch.setattr(Database, "integrity", lambda db: [checked.append(db.path.name), *integrity(db)][1:])
+    look(stored)
+    assert sorted(checked) == ["outbox.db", "state.db"]
 
 
 def test_databases_that_are_not_there_yet_are_ok(hermes_home: HermesHome) -> None:
