@@ -35,7 +35,7 @@ from hermes_core.errors import HermesError, ProviderUnavailable
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings, save_settings
 from hermes_core.loader.foreign import Failure, attempt
-from hermes_core.loader.load import Loaded, load_provider
+from hermes_core.loader.load import LoadControl, Loaded, load_provider
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import account_of
 from hermes_core.safety.redact import redact
@@ -265,7 +265,8 @@ class HostedProvider:
 
     def _load(self) -> Loaded:
         if self._loaded is None:
-            self._loaded = load_provider(self._provider, self._home)
+            # The host chose it; its config.yaml is written for the host.
+            self._loaded = load_provider(self._provider, self._home, LoadControl())
         return self._loaded
 
     def _held(self) -> MemoryManager:

@@ -31,11 +31,12 @@ def discover_providers(
     """Every provider that is here, shadowed ones too, and our own that are not, sorted by name.
 
     `active` is the configured name; it is listed also when nothing of that name is installed. Nothing is imported,
-    unless `probe` asks to load the active one and call its `is_available`.
+    unless `probe` asks to load the active one and call its `is_available`. Without `control` the lists of the home's
+    config.yaml say which are blocked; they may raise `ConfigError`.
     """
     points = list(entry_points) if entry_points is not None else None
     found = discover(home, points)
-    rules = control or LoadControl()
+    rules = control or LoadControl.of_home(home)
     chosen = select(found, active)[:1] if active else []
     entries = [_entry(place, rules, place in chosen) for place in _one_a_name(found)]
     entries += [

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hermes_core.config import ProvidersConfig
+from hermes_core.config import ProvidersConfig, load_config
 from hermes_core.contract.values import BUILTIN_NAME
 from hermes_core.errors import HermesError
+from hermes_core.home import HermesHome
 
 Kind = Literal["native", "hermes_agent"]
 State = Literal["active", "idle", "degraded", "failed", "blocked", "shadowed", "unavailable"]
@@ -109,6 +110,11 @@ class LoadControl:
     def of(cls, rules: ProvidersConfig) -> LoadControl:
         """What config.yaml lets load."""
         return cls(None if rules.allow is None else frozenset(rules.allow), frozenset(rules.block))
+
+    @classmethod
+    def of_home(cls, home: HermesHome) -> LoadControl:
+        """What config.yaml of this home, and the environment, let load. Raises `ConfigError`."""
+        return cls.of(load_config(home).providers)
 
     def refusal(self, found: Found) -> str:
         """Why this one may not be loaded, "" when it may."""

@@ -82,12 +82,16 @@ def load_provider(
 ) -> Loaded:
     """Load the provider called `name` by its entry point, its folder, its distribution, or itself.
 
+    Without `control` the lists of the home's config.yaml say what may be loaded; `LoadControl()` lets all be.
+
     Raises `ProviderNotFound`, `ProviderBlocked`, `ProviderUnavailable` (something it needs is missing, or it did not
-    load within `deadline` seconds), `ProviderInvalid` (it breaks the contract) or `ProviderError` (its code raised).
+    load within `deadline` seconds), `ProviderInvalid` (it breaks the contract) or `ProviderError` (its code raised);
+    `ConfigError` where those lists can't be read.
 
     What hangs can't be stopped from outside. It is left behind on a daemon thread, which does not hold the process at
     its end; while it lasts, the same provider is refused at once.
     """
+    rules = control or LoadControl.of_home(home)
     found = discover(home, entry_points)
     places = select(found, name)
     if not places:
@@ -95,7 +99,7 @@ def load_provider(
     failures: list[ProviderError] = []
     for place in places:
         try:
-            return _load(place, home, name, control or LoadControl(), deadline)
+            return _load(place, home, name, rules, deadline)
         except _OtherName:
             continue
         except ProviderError as exc:

@@ -88,7 +88,7 @@ def needs_of_answers(loaded: Loaded, answers: Answers) -> tuple[str, ...]:
 
 def load(home: HermesHome, name: str) -> Loaded:
     """The provider itself, if config.yaml lets it load. Raises `ProviderError`."""
-    return load_provider(name, home, LoadControl.of(load_config(home).providers))
+    return load_provider(name, home)
 
 
 def questions(home: HermesHome, loaded: Loaded) -> Answers:

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from hermes_core.config import set_value
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.entry import BUNDLED, LoadControl, ProviderEntry
 from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site
@@ -109,3 +110,10 @@ def test_a_probe_loads_no_other_provider(site: Site) -> None:
 def test_an_entry_is_plain_json(site: Site) -> None:
     site.plugin("notes", NATIVE)
     assert json.loads(json.dumps(listed(site)["notes"].to_dict()))["name"] == "notes"
+
+
+def test_without_a_load_control_the_listing_goes_by_the_lists_of_the_home(site: Site) -> None:
+    site.plugin("notes", NATIVE)
+    set_value(site.home, "providers.block", ["notes"])
+    states = {one.name: one.state for one in discover_providers(site.home, entry_points=[])}
+    assert states["notes"] == "blocked"

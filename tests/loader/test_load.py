@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hermes_core.config import set_value
 from hermes_core.errors import (
     ProviderBlocked,
     ProviderError,
@@ -312,3 +313,20 @@ def test_load_control_goes_by_name_or_distribution(site: Site, control: LoadCont
     with pytest.raises(ProviderBlocked, match="list"):
         load_provider("notes", site.home, control)
     assert "provider_under_test" not in sys.modules
+
+
+def test_without_a_load_control_the_lists_of_the_home_hold(site: Site) -> None:
+    install(site, NATIVE, ":Notes")
+    set_value(site.home, "providers.block", ["notes"])
+    with pytest.raises(ProviderBlocked, match="'notes' is on the block list"):
+        load_provider("notes", site.home)
+    assert load_provider("notes", site.home, LoadControl()).factory()
+
+
+def test_without_a_load_control_the_list_of_the_environment_holds(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(site, NATIVE, ":Notes")
+    monkeypatch.setenv("HERMES_LOAD_PROVIDERS", "")
+    with pytest.raises(ProviderBlocked, match="allow list"):
+        load_provider("notes", site.home)
