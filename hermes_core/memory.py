@@ -369,7 +369,9 @@ class Memory:
         return self.manager.flush(timeout)
 
     def close(self, timeout: float = 15.0) -> None:
-        """Shut down and close all, at the latest when the program ends. What was not sent stays in the outbox."""
+        """Shut down and close all, at the latest when the program ends; nothing in a fork. What was not sent stays in the outbox."""
+        if self.manager.forked:
+            return
         at_exit.forget(self)
         self.sessions.hurry()
         self.manager.outbox.hurry()

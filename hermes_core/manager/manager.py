@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import json
 import logging
+import os
 import sqlite3
 import threading
 import time
@@ -92,6 +93,7 @@ class MemoryManager:
         self._prompts: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
         self._shut_down = False
+        self._process = os.getpid()
 
     # --------------------------------------------------------------- providers
 
@@ -342,11 +344,19 @@ class MemoryManager:
         """Whether `shutdown_all` was called."""
         return self._shut_down
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is a fork of the process that made it: the threads and the providers are the parent's."""
+        return self._process != os.getpid()
+
     def shutdown_all(self, timeout: float = 15.0) -> None:
         """Shut down in reverse order, in `timeout` seconds in all. What was not sent stays in the outbox.
 
-        What hangs is left behind on daemon threads, which don't hold the process. A second call does nothing.
+        What hangs is left behind on daemon threads, which don't hold the process. A second call does nothing, and
+        none in a fork.
         """
+        if self.forked:
+            return
         with self._lock:
             if self._shut_down:
                 return

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,7 @@ class Turns:
         self._paths = [path.with_name(f"{path.name}.{name}") for name in ("queue", "turn")]
         self._files: list[int] | None = None
         self._works = os.name != "nt"
+        _all.add(self)
 
     @contextlib.contextmanager
     def wait(self, timeout: float) -> Iterator[bool]:
@@ -80,6 +82,19 @@ class Turns:
             log.debug("no queue for writers beside %s: %s", self._paths[0], exc)
             self._works = False
             return False
+
+
+_all: weakref.WeakSet[Turns] = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """In a process just forked: what a parent that is killed had locked stays locked for as long as a fork has the file open."""
+    for turns in list(_all):
+        turns.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _watched(file: int, end: float, every: float = WATCH) -> bool:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from hermes_core.manager.process_lock import ProcessLock
+from hermes_core.storage.turns import Turns
+
 FORGETFUL = """
 import os, sys
 from hermes_core import open_memory
@@ -42,6 +45,75 @@ def test_a_memory_that_nobody_closed_is_closed_when_the_program_ends(tmp_path: P
     told = ["sync_turn", "waited", "shutdown"] if end == "fork" else ["sync_turn", "shutdown"]
     assert done.stdout.split() == told
     assert done.stderr == ""
+
+
+CLOSED_IN_A_FORK = """
+import os, sys, time
+from hermes_core import open_memory
+from hermes_core.testing.fakes import RecordingProvider
+
+class Told(RecordingProvider):
+    def answer(self, hook, **given):
+        if hook == "shutdown":
+            print("shutdown", flush=True)
+        return super().answer(hook, **given)
+
+with open_memory(sys.argv[1], provider=Told) as memory:
+    memory.end_turn(memory.start_session(), "Hello.", "Hello.")
+    assert memory.flush(10)
+    if os.fork() == 0:
+        began = time.monotonic()
+        memory.close()
+        print("at once" if time.monotonic() - began < 1 else "late", flush=True)
+        os._exit(0)
+    os.wait()
+    print("waited", flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_that_closes_its_parents_memory_leaves_it_alone_and_does_not_wait(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", CLOSED_IN_A_FORK, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.splitlines() == ["at once", "waited", "shutdown"]
+    assert done.stderr == ""
+
+
+HELD_AT_DEATH = """
+import os, sys
+from pathlib import Path
+from hermes_core.manager.process_lock import ProcessLock
+from hermes_core.storage.turns import Turns
+
+folder = Path(sys.argv[1])
+lock = ProcessLock(folder / "outbox.notes.lock")
+assert lock.acquire()
+with Turns(folder / "outbox.db").wait(1) as in_time:
+    assert in_time
+    if os.fork() == 0:
+        lock.release()
+        print("forked", flush=True)
+        sys.stdin.read()
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_neither_gives_up_the_locks_of_its_parent_nor_keeps_them_after_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", HELD_AT_DEATH, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"forked\n"
+        ours = ProcessLock(tmp_path / "outbox.notes.lock")
+        assert not ours.acquire()
+        parent.kill()
+        parent.wait()
+        assert ours.acquire()
+        ours.release()
+        with Turns(tmp_path / "outbox.db").wait(0.2) as in_time:
+            assert in_time
 
 
 LOCKED_OUT = """
