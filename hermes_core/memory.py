@@ -134,6 +134,7 @@ class Memory:
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
             on_write=self._mirror,
+            taker=lambda: self._external if self._taken else "",
         )
         self._search = SessionSearchTool(self.sessions if config.sessions.search_enabled else None)
         chosen = config.memory.provider if provider is None else provider

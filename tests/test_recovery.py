@@ -103,6 +103,35 @@ def test_what_was_taken_back_without_the_provider_is_forgotten_when_it_is_there_
     assert [told.rewound_turns for told in switches(provider)] == [(turn.id,)]
 
 
+def memory_writes(provider: RecordingProvider) -> list[tuple[str, str, str]]:
+    told = (call["write"] for call in provider.of("on_memory_write"))
+    return [(write.action, write.content, write.previous) for write in told]
+
+
+def change(home: HermesHome, provider: Any, *changes: tuple[str, str, str]) -> None:
+    with open_memory(home, provider=provider) as memory:
+        for action, content, old_text in changes:
+            assert memory.change_memory(action, "memory", content, old_text)["success"]
+        assert memory.flush()
+
+
+def test_a_provider_that_is_chosen_again_forgets_the_entries_that_went_meanwhile(
+    hermes_home: HermesHome,
+) -> None:
+    class Other(RecordingProvider):
+        name = "other"
+
+    provider, other = RecordingProvider(), Other()
+    change(hermes_home, provider, *(("add", text, "") for text in ("Likes tea", "Has a cat", "Plays go")))
+    change(hermes_home, other, ("remove", "", "Likes tea"), ("replace", "Has a dog", "Has a cat"))
+    change(hermes_home, "", ("remove", "", "Has a dog"), ("remove", "", "Plays go"), ("add", "Plays go", ""))
+    for _ in range(2):
+        change(hermes_home, provider)
+    assert memory_writes(provider)[3:] == [("remove", "", "Likes tea"), ("remove", "", "Has a cat")]
+    change(hermes_home, other)
+    assert memory_writes(other)[2:] == [("remove", "", "Has a dog")]
+
+
 def test_a_switch_that_one_provider_missed_is_not_told_to_another(hermes_home: HermesHome) -> None:
     class Other(RecordingProvider):
         name = "other"

@@ -103,7 +103,7 @@ class Journal:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._database = Database(
             path,
-            [("changes", _create), ("changes by file", _index)],
+            [("changes", _create), ("changes by file", _index), ("who took a change", _takers)],
             secure_delete=True,
         )
         self._clock = clock
@@ -135,11 +135,15 @@ class Journal:
         """Record what happened without us: a hand edit."""
         return self._insert(step, "done")
 
-    def finish(self, change: int, *, mirrored: bool) -> None:
-        """Mark a change done, and the one that it takes back as undone; drop what is older than the bound."""
+    def finish(self, change: int, *, mirrored: bool, taker: str = "") -> None:
+        """Mark a change done, taken by the provider `taker`, and the one that it takes back as undone.
+
+        What is older than the bound is dropped.
+        """
         with _remedied(), self._unhurried(), self._database.transaction() as connection:
             connection.execute(
-                "UPDATE changes SET state = 'done', mirrored = mirrored OR ? WHERE id = ?", (mirrored, change)
+                "UPDATE changes SET state = 'done', mirrored = mirrored OR ?, taker = ? WHERE id = ?",
+                (mirrored, taker, change),
             )
             row = connection.execute("SELECT file, undoes FROM changes WHERE id = ?", (change,)).fetchone()
             if row is None:  # another process was first, and a prune after it
@@ -168,14 +172,27 @@ class Journal:
 
     def writer_of(self, entry: str, change: int) -> Session | None:
         """Who had this entry written that a change took away; None when it came by hand, or that is forgotten."""
-        rows = self._execute(
-            "SELECT before, after, session FROM changes WHERE file = (SELECT file FROM changes WHERE id = ?)"
-            " AND id < ? AND action <> 'edit' AND instr(after, ?) > 0 ORDER BY id DESC",
-            (change, change, entry),
-        )
-        wrote = (row for row in rows if entry in split(row["after"]) and entry not in split(row["before"]))
-        row = next(wrote, None)
+        row = self._origin(entry, change)
         return Session.from_dict(json.loads(row["session"])) if row else None
+
+    def last_taken(self, taker: str) -> int:
+        """The newest change that the provider `taker` took; 0 when none is known."""
+        query = "SELECT coalesce(max(id), 0) FROM changes WHERE taker = ?"
+        return int(self._execute(query, (taker,)).fetchone()[0])
+
+    def gone(self, taker: str, since: int) -> Iterator[tuple[int, Session, MemoryWrite]]:
+        """What took entries away after the change `since` that `taker` was told of, and that are not back, oldest first."""
+        rows = self._execute(
+            "SELECT id, file, session, writes FROM changes"
+            " WHERE id > ? AND state = 'done' AND mirrored AND taker <> ? ORDER BY id",
+            (since, taker),
+        )
+        for row in rows.fetchall():
+            for write in map(_write, json.loads(row["writes"])):
+                origin = self._origin(write.previous, row["id"]) if write.previous else None
+                now = self.last_known(row["file"])
+                if origin and origin["taker"] == taker and now and write.previous not in now.entries:
+                    yield row["id"], Session.from_dict(json.loads(row["session"])), write
 
     def versions(self, files: Sequence[str]) -> Iterator[Version]:
         """The changes of these files that happened, newest first."""
@@ -207,6 +224,17 @@ class Journal:
     def close(self) -> None:
         """Close the database."""
         self._database.close()
+
+    def _origin(self, entry: str, change: int) -> sqlite3.Row | None:
+        """The change that brought this entry, which another took away; None when it came by hand, or that is forgotten."""
+        rows = self._execute(
+            "SELECT before, after, session, taker FROM changes"
+            " WHERE file = (SELECT file FROM changes WHERE id = ?)"
+            " AND id < ? AND action <> 'edit' AND instr(after, ?) > 0 ORDER BY id DESC",
+            (change, change, entry),
+        )
+        brought = (row for row in rows if entry in split(row["after"]) and entry not in split(row["before"]))
+        return next(brought, None)
 
     def _execute(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
         with _remedied():
@@ -259,6 +287,10 @@ def _create(connection: sqlite3.Connection) -> None:
 
 def _index(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX changes_by_file ON changes (file, id)")
+
+
+def _takers(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE changes ADD COLUMN taker TEXT NOT NULL DEFAULT ''")
 
 
 def _mark_undone(connection: sqlite3.Connection, change: int) -> None:

@@ -52,8 +52,9 @@ class MemoryStore:
     """Curated memory of one home. Safe for threads and processes: every call reads the file anew, under its lock.
 
     `filter_write` may veto or change a write before anything happens; `suppresses(target)` leaves the local file as it
-    is; with `per_user` each user of a gateway has a USER.md of their own, see `of`; `on_write` is told every accepted write, in order and under the file's lock; an `OutboxError` or
-    `StorageError` that it raises is shown in the result, and the write stands.
+    is; with `per_user` each user of a gateway has a USER.md of their own, see `of`; `on_write` is told every accepted
+    write, in order and under the file's lock; an `OutboxError` or `StorageError` that it raises is shown in the result,
+    and the write stands; `taker` names the provider that it tells now.
 
     Changes are answered with a dict as the `memory` tool gives it: `success`, then `message` and `usage`, or `error`
     and what to do. A file that can't be locked or written raises `StorageError`, and nothing was changed.
@@ -71,6 +72,7 @@ class MemoryStore:
         filter_write: FilterWrite | None = None,
         suppresses: Callable[[str], bool] | None = None,
         on_write: OnWrite | None = None,
+        taker: Callable[[], str] = str,
         per_user: bool = False,
         lock_timeout: float = LOCK_TIMEOUT,
         clock: Callable[[], float] = time.time,
@@ -93,7 +95,7 @@ class MemoryStore:
         self._suppresses = suppresses
         self._vetting = Vetting(self._scan, filter_write)
         self._journal = Journal(home.journal_db, clock)
-        self._writer = Writer(self._journal, lock_timeout, on_write)
+        self._writer = Writer(self._journal, lock_timeout, on_write, taker)
         self._answers = Answers(self._limits, self._scan, self.entries)
         self._snapshot = Snapshot()
 
@@ -235,6 +237,7 @@ class MemoryStore:
     def mirror_missing(self) -> int:
         """Tell `on_write` again of accepted writes that it refused or never saw; gives how many changes it took.
 
+        And of the entries of the provider of now that went while it was not the chosen one.
         For a host to call at its start. Writes keep their ids, so that what was seen already is known again.
         """
         self._settle(None)

@@ -36,8 +36,11 @@ class Opened:
 class Writer:
     """Opens files under their locks and commits changes: intent, file, mirror, done, in this order."""
 
-    def __init__(self, journal: Journal, lock_timeout: float, on_write: OnWrite | None) -> None:
+    def __init__(
+        self, journal: Journal, lock_timeout: float, on_write: OnWrite | None, taker: Callable[[], str]
+    ) -> None:
         self._journal = journal
+        self._taker = taker
         self._lock_timeout = lock_timeout
         self._on_write = on_write
 
@@ -75,7 +78,7 @@ class Writer:
         opened.file.replace(render(after), opened.mark)
         warning = self._tell_overdue(told) or self._mirror(change, told, opened.session)
         try:
-            self._journal.finish(change, mirrored=not warning)
+            self._journal.finish(change, mirrored=not warning, taker="" if warning else self._taker())
         except StorageError as exc:
             # The file holds the change and the journal its intent: whoever opens the file next marks it done.
             log.warning("change %d of %s is written, not marked done: %s", change, opened.file.name, exc)
@@ -96,13 +99,19 @@ class Writer:
             return self._journal.prune(file.key, mark) + file.drop_backups()
 
     def mirror_missing(self) -> int:
-        """Tell `on_write` of the writes that it refused or never saw; gives the number of changes it took."""
-        told = 0
+        """Tell `on_write` of the writes that it refused or never saw; gives the number of changes it took.
+
+        A provider that took changes before, and was not the chosen one since, is told which of its entries went meanwhile.
+        """
+        told, taker = 0, self._taker()
+        since = self._journal.last_taken(taker) if taker else 0
         for change, session, writes in self._journal.unmirrored():
             if self._on_write is None or self._mirror(change, writes, session):
                 break
-            self._journal.finish(change, mirrored=True)
+            self._journal.finish(change, mirrored=True, taker=taker)
             told += 1
+        for change, session, write in self._journal.gone(taker, since) if since else ():
+            self._hand_on_to_all(change, replace(write, action="remove", content=""), session)
         return told
 
     def hand_on(self, write: MemoryWrite, session: Session) -> bool:
@@ -120,7 +129,7 @@ class Writer:
             for change, session, writes in self._journal.unmirrored() if told else ():
                 if not all(self._hand_on_to_all(change, write, session) for write in writes):
                     break
-                self._journal.finish(change, mirrored=True)
+                self._journal.finish(change, mirrored=True, taker=self._taker())
         except (OutboxError, StorageError) as exc:
             log.warning("earlier memory writes are not mirrored: %s", exc)
             return f"{_NOT_TOLD}: {exc}"
