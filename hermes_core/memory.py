@@ -420,10 +420,10 @@ class Memory:
             self._read("past sessions", partial(recover, self.sessions, self.manager, self._external), None)
             self._read("changes to hand on", self.curated.mirror_missing, 0)
 
-    def _mirror(self, write: MemoryWrite, session: Session) -> None:
+    def _mirror(self, write: MemoryWrite, session: Session) -> bool:
         if self._selected and not self._taken:
             raise OutboxError(f"memory provider {self._selected!r} is not in use", "`hermes doctor` says why")
-        self.manager.on_memory_write(write, session)
+        return self.manager.on_memory_write(write, session)
 
     def _read(self, what: str, read: Callable[[], Read], without: Read) -> Read:
         """What a database of ours holds, or `without` it where that can't be read, and `problems` says so."""

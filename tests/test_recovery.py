@@ -132,6 +132,16 @@ def test_a_provider_that_is_chosen_again_forgets_the_entries_that_went_meanwhile
     assert memory_writes(other)[2:] == [("remove", "", "Has a dog")]
 
 
+def test_a_note_that_a_provider_refused_waits_for_it_while_none_is_chosen(hermes_home: HermesHome) -> None:
+    provider = RecordingProvider()
+    with open_memory(hermes_home, provider=provider) as memory:
+        fill_outbox(memory)
+        assert "not told yet" in memory.change_memory("add", content="Likes tea")["warning"]
+    change(hermes_home, "", ("add", "Has a cat", ""))
+    change(hermes_home, provider)
+    assert memory_writes(provider) == [("add", "Likes tea", "")]
+
+
 def test_a_switch_that_one_provider_missed_is_not_told_to_another(hermes_home: HermesHome) -> None:
     class Other(RecordingProvider):
         name = "other"
