@@ -26,7 +26,10 @@ MAX_TERMS = 32
 Shape = Literal["when", "who", "where", "how many", "other"]
 Operator = Literal["AND", "OR", "NOT"]
 
-_PIECE = re.compile(r'"([^"]+)"|“([^”]+)”|(\()|(\))|([^\s"“”()]+)')
+_QUOTED = r'"[^"]+"|“[^”]+”|„[^“”"]+[“”"]|«[^»]+»|»[^«]+«|「[^」]+」|『[^』]+』'
+_QUOTES = '"“”„«»「」『』'
+_PIECE = re.compile(rf"({_QUOTED})|([()])|([^\s{_QUOTES}()]+)")
+_NEGATED = re.compile(rf"(?:^|\s)NOT\s+(?:{_QUOTED}|\S+)|\b(?:AND|OR)\b")
 _HEBREW_ABBREVIATION = re.compile('(?<=[\u05d0-\u05ea])["”](?=[\u05d0-\u05ea])')
 _SIGN = re.compile(rf"[^\w\s'’{MARKS}]")
 
@@ -119,7 +122,7 @@ def analyse(
 def _exact(folded: str) -> Iterator[str]:
     """Pieces between spaces that hold signs as well as words, without the signs of a sentence around them."""
     for piece in folded.split():
-        bared = piece.strip('"“”()[]{}<>,;:!?*').rstrip(".'").lstrip("'")
+        bared = piece.strip(f"{_QUOTES}()[]{{}}<>,;:!?*").rstrip(".'").lstrip("'")
         if _SIGN.search(bared) and words(bared):
             yield bared
 
@@ -165,7 +168,7 @@ def _terms(text: str, named: frozenset[str], every: bool = False) -> list[Term]:
 
 
 def _without_operators(text: str) -> str:
-    return re.sub(r"(?:^|\s)NOT\s+(?:\"[^\"]*\"|\S+)|\b(?:AND|OR)\b", " ", text)
+    return _NEGATED.sub(" ", text)
 
 
 # ---------------------------------------------------------------------- operators
@@ -187,11 +190,11 @@ def parse_condition(text: str) -> Expression | None:
 def _pieces(text: str) -> list[Leaf | str]:
     pieces: list[Leaf | str] = []
     for match in _PIECE.finditer(_HEBREW_ABBREVIATION.sub("״", text)):  # its sign is no quote
-        phrase, word = match[1] or match[2], match[5]
+        phrase, bracket, word = match.groups()
         if phrase:
-            pieces.append(Leaf(phrase, phrase=True))
-        elif match[3] or match[4]:
-            pieces.append(match[0])
+            pieces.append(Leaf(phrase[1:-1], phrase=True))
+        elif bracket:
+            pieces.append(bracket)
         elif word in ("AND", "OR", "NOT"):
             pieces.append(word)
         else:
