@@ -43,6 +43,7 @@ _ONE_OF_TWO = {
 }
 _SILENT = (
     "\u00ad"  # the soft hyphen of pages and PDFs
+    "\u200c"  # what joins the parts of a Persian word without joining their letters
     "\u0300-\u036f\u0483-\u0487"  # accents that make no letter of their own with the one before
     "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"  # vowels of Hebrew
     "\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed"  # vowels of Arabic, and its stretched line
@@ -76,6 +77,9 @@ _LONGEST = 40
 """Letters of the longest word that is cut: what has more is no word, and some stemmers take the square of its length."""
 
 _STEMMED = re.compile("|".join(f"(?P<{language}>{letters})" for letters, language in _STEMMERS.items()))
+
+_PARTS = re.compile("[\u0621-\u06ff]+(?:\u200c[\u0621-\u06ff]+)+")
+_PAIR = re.compile("(?<![\u0621-\u06ff])([\u0621-\u06ff]+)(?= ([\u0621-\u06ff]+))")
 
 _HEBREW = re.compile("[\u05d0-\u05ea]{2,}")
 _BEFORE_HEBREW = ("ה", "ו", "ב", "ל", "מ", "ש", "כ", "וה", "וב", "ול", "ומ", "שה", "כש")
@@ -123,6 +127,16 @@ def hebrew_forms(word: str) -> tuple[str, ...]:
         return ()
     bare = [word.removeprefix(before) for before in _BEFORE_HEBREW if word.startswith(before)]
     return (*(before + word for before in _BEFORE_HEBREW), *(form for form in bare if len(form) > 2))
+
+
+def persian_forms(text: str) -> dict[str, str]:
+    """Words that Persian writes as one, with or without the sign between their parts, or as two: one of them to the other.
+
+    >>> persian_forms("می\u200cروم"), persian_forms("می روم")
+    ({'میروم': 'می روم'}, {'می': 'میروم'})
+    """
+    apart = {found.replace("\u200c", ""): found.replace("\u200c", " ") for found in _PARTS.findall(text)}
+    return {one: one + other for one, other in _PAIR.findall(text)} | apart
 
 
 def _stem_of(found: re.Match[str]) -> str:

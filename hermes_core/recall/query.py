@@ -14,7 +14,7 @@ from typing import Literal
 
 from hermes_core.recall.dates import When, find_dates
 from hermes_core.recall.forms import near_words, plain_forms
-from hermes_core.recall.letters import hebrew_forms, stemmed, unaccented
+from hermes_core.recall.letters import hebrew_forms, persian_forms, stemmed, unaccented
 from hermes_core.recall.tokens import MARKS, bare, dense_runs, fold, grams, is_stop_word, words
 
 MAX_QUERY = 2_000
@@ -154,12 +154,12 @@ def _terms(text: str, named: frozenset[str], every: bool = False) -> list[Term]:
     """Content words (or `every` word) and grams, each once, in order."""
     people = {_as_name(word) for name in named for word in words(name)}
     terms: dict[str, Term] = {}
+    written_else = {fold(word): other for word, other in persian_forms(text).items()}
     for word in words(_without_operators(text)):
         stem = bare(word)
         if every or not (is_stop_word(word) or _as_name(stem) in people):
-            terms.setdefault(
-                stem, Term(stem, "word", (*plain_forms(stem), *hebrew_forms(stem)), near_words(stem))
-            )
+            forms = (*plain_forms(stem), *hebrew_forms(stem), *filter(None, [written_else.get(word)]))
+            terms.setdefault(stem, Term(stem, "word", forms, near_words(stem)))
     for run in dense_runs(text):
         ones, pairs = grams(run)
         for gram in pairs or ones:

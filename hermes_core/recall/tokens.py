@@ -13,7 +13,7 @@ import unicodedata
 
 from hermes_core.recall.letters import one_spelling, stemmed
 
-CUT_VERSION = "3"
+CUT_VERSION = "4"
 """Changes whenever text is cut differently here; a store whose index was cut by another version rebuilds it."""
 
 DENSE = (
@@ -31,7 +31,7 @@ DENSE = (
 
 _RUN = re.compile(f"[{DENSE}]+")
 MARKS = (
-    "\u00ad"  # the soft hyphen, which is dropped
+    "\u00ad\u200c"  # the soft hyphen and the sign within Persian words, which are dropped
     "\u0300-\u036f\u0483-\u0487"  # accents that make no letter of their own with the one before
     "\u0591-\u05bd\u05c1\u05c2\u05c7\u0610-\u061a\u064b-\u065f\u0670"  # vowels of Hebrew and Arabic
     "\u0900-\u0963\u0966-\u0dff"  # vowels of Hindi, Bengali, Tamil and other scripts of India

@@ -30,6 +30,7 @@ from hermes_core.recall.tokens import fold, for_words, words
         ("обʼєкт", "об'єкт"),
         ("ג׳ירפה", "ג'ירפה"),
         ("Donau\u00addampf", "donaudampf"),
+        ("می\u200cروم", "میروم"),
     ],
 )
 def test_two_spellings_are_compared_as_one(one: str, other: str) -> None:
