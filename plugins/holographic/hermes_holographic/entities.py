@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -201,7 +202,16 @@ def put_slots(db: Database | sqlite3.Connection, fact_id: int, content: str) -> 
 def indexed(content: str) -> str:
     """The text of a fact for the index of words: as it is cut, and what its dense runs are made of."""
     ones, pairs = grams(content)
-    return " ".join([for_words(content), *ones, *pairs])
+    return " ".join([for_words(content), *map(gram_token, [*ones, *pairs])])
+
+
+def gram_token(gram: str) -> str:
+    """A gram as the index keeps it, which drops signs that are no letters, as emoji and the vowels of Thai: by their numbers.
+
+    >>> gram_token("部署"), gram_token("🎂")
+    ('部署', 'u127874')
+    """
+    return "".join(sign if unicodedata.category(sign)[0] in "LN" else f"u{ord(sign)}" for sign in gram)
 
 
 def slips(key: str) -> set[int]:

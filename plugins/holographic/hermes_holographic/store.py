@@ -17,7 +17,7 @@ from hermes_core.kit import Database, storable
 from hermes_core.recall.letters import hebrew_forms
 from hermes_core.recall.tokens import dense_runs, for_words, grams, words
 from hermes_holographic import hrr
-from hermes_holographic.entities import EntityIndex, in_parts, indexed, marks, put_slots
+from hermes_holographic.entities import EntityIndex, gram_token, in_parts, indexed, marks, put_slots
 from hermes_holographic.language import content_key, index_words, name_key, named_entities, sentences
 from hermes_holographic.schema import MIGRATIONS
 from hermes_holographic.values import exclude
@@ -431,10 +431,10 @@ def _blob(phases: hrr.Phases | None) -> bytes | None:
 
 
 def _quoted(term: str) -> str:
-    """One term as FTS5 reads it literally, cut as the text of the facts is; a gram is a token as it stands.
+    """One term as FTS5 reads it literally, cut as the text of the facts is.
 
     A Hebrew word stands for itself with "the", "in" and their like as well.
     """
-    forms = (for_words(form) if words(form) else form for form in (term, *hebrew_forms(term)))
+    forms = (for_words(form) if words(form) else gram_token(form) for form in (term, *hebrew_forms(term)))
     quoted = ('"' + form.replace('"', '""') + '"' for form in forms)
     return f"({' OR '.join(quoted)})"

@@ -243,6 +243,15 @@ def test_a_fact_is_found_in_other_spellings_and_forms_also_one_of_an_older_file(
     assert fact["content"] == "Алёна потеряла документы"
 
 
+@pytest.mark.parametrize("asked", ["🎂", "🎂?", "when is the 🎂🎉", "ที่นี่"])
+def test_signs_that_are_no_letters_are_found(start: Callable[..., Any], asked: str) -> None:
+    agent = start()
+    agent.add("Ana's day 🎂🎉 is in May ที่นี่")
+    agent.add("It rains ☔ in June")
+    (fact,) = agent.fact("search", query=asked)["results"]
+    assert fact["content"].startswith("Ana")
+
+
 @pytest.mark.parametrize("asked", ["猫", "猫?", "猫 🎂"])
 def test_a_single_character_finds_its_fact(start: Callable[..., Any], asked: str) -> None:
     agent = start()
