@@ -13,7 +13,7 @@ from hermes_core.safety.fence import build_memory_context_block, inject_memory_c
 from hermes_core.sessions.records import SearchHit
 
 Source = Literal["memory", "provider", "sessions"]
-Content = TypeVar("Content")
+Given = TypeVar("Given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class TurnRecall:
         """The fenced block, "" when nothing is remembered."""
         return build_memory_context_block(self.contexts)
 
-    def inject(self, content: Content) -> Content:
+    def inject(self, content: Given) -> Given:
         """This request's copy of the user message, text or parts, with the fence behind it; the original stays.
 
         A fence that the person wrote is taken out of the copy: only memory speaks as memory.
         """
         own: Any = content
         own = sanitize_context(own) if isinstance(own, str) else [_unfenced(part) for part in own]
-        copy: Content = inject_memory_context(own, self.contexts)
+        copy: Given = inject_memory_context(own, self.contexts)
         return copy
 
 
