@@ -39,7 +39,8 @@ from hermes_core.kit.tools import Range, ToolBox, tool
 from hermes_core.kit.waiting import polled
 from hermes_core.safety.redact import redact
 from hermes_core.storage.files import write_atomic
-from hermes_core.storage.sqlite import Database, Migration
+from hermes_core.storage.migrations import Migration
+from hermes_core.storage.sqlite import Database
 
 __all__ = [
     "RECALL_MODE",

@@ -13,7 +13,7 @@ import sqlite3
 from hermes_core.contract.values import Session
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.index import recut
-from hermes_core.storage.sqlite import Migration
+from hermes_core.storage.migrations import Migration
 
 _TABLES = (
     """

@@ -19,6 +19,7 @@ from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageErro
 from hermes_core.storage.faults import RESTORE, TranslatedErrors, file_errors, refuse_others
 from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, locked, sync_folder
 from hermes_core.storage.files import file_system as file_system_of
+from hermes_core.storage.migrations import Migration, migrate, roll_back
 from hermes_core.storage.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -37,14 +38,6 @@ AT_THE_END = 1.0
 
 JournalMode = Literal["auto", "wal", "delete"]
 Synchronous = Literal["NORMAL", "FULL"]
-Migration = tuple[str, Callable[[sqlite3.Connection], None]]
-
-_MIGRATIONS_TABLE = """
-CREATE TABLE IF NOT EXISTS schema_migrations (
-    name TEXT PRIMARY KEY,
-    applied_at REAL NOT NULL
-) STRICT
-"""
 
 _warned_about: set[str] = set()
 _open: dict[sqlite3.Connection, Path] = {}
@@ -209,7 +202,7 @@ class Database:
                     self._in_vain(exc)
                     raise
                 finally:
-                    _roll_back(connection)
+                    roll_back(connection)
 
     def write(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Run one statement that changes rows, as a transaction of its own or in the one under way; how many rows.
@@ -440,44 +433,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[str]:
-    """Run the migrations that this file has not had, each in a transaction of its own with its record.
-
-    Returns the names of those that ran.
-    """
-    if not migrations:
-        return []
-    connection.execute(_MIGRATIONS_TABLE)
-    ran = []
-    for name, step in pending(connection, migrations):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            # Asked again under the write lock: another process may have been first.
-            if not connection.execute("SELECT 1 FROM schema_migrations WHERE name = ?", (name,)).fetchone():
-                step(connection)
-                connection.execute("INSERT INTO schema_migrations VALUES (?, ?)", (name, time.time()))
-                ran.append(name)
-            connection.execute("COMMIT")
-        finally:
-            _roll_back(connection)
-    return ran
-
-
-def _roll_back(connection: sqlite3.Connection) -> None:
-    """End a transaction that was not committed, unless SQLite already did (as it does when the disk is full)."""
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
-
-
-def pending(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[Migration]:
-    """The migrations that have no record in this file, in order. Reads only."""
-    try:
-        done = {row[0] for row in connection.execute("SELECT name FROM schema_migrations")}
-    except sqlite3.OperationalError:
-        done = set()
-    return [migration for migration in migrations if migration[0] not in done]
 
 
 def _wal_refused(exc: sqlite3.OperationalError) -> bool:

@@ -27,7 +27,7 @@ from hermes_core.manager.payload import (
     plain,
     unpack,
 )
-from hermes_core.storage.sqlite import migrate
+from hermes_core.storage.migrations import migrate
 from hermes_core.testing.fakes import Clock, make_session, make_turn
 
 

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from hermes_core.storage.sqlite import Database, Migration
+from hermes_core.storage.migrations import Migration
+from hermes_core.storage.sqlite import Database
 
 posix = pytest.mark.skipif(os.name == "nt", reason="modes, limits and signals are POSIX")
 

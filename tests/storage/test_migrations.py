@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from hermes_core.errors import DatabaseUnavailable, StorageError
-from hermes_core.storage.sqlite import Database, Migration, pending
+from hermes_core.storage.migrations import Migration, pending
+from hermes_core.storage.sqlite import Database
 from tests.storage.notes import MIGRATIONS, notes, posix, run
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from hermes_core.errors import DatabaseCorrupt
+from hermes_core.storage.migrations import Migration
 from hermes_core.storage.salvage import copy_parts, open_damaged, parts_of, readable_columns, readable_rows
-from hermes_core.storage.sqlite import Database, Migration
+from hermes_core.storage.sqlite import Database
 
 
 def make_notes(connection: sqlite3.Connection) -> None:
