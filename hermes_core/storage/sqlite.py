@@ -36,6 +36,9 @@ IN_VAIN = 1 / 30
 AT_THE_END = 1.0
 """Seconds that a writer waits in line when its program ends."""
 
+MUCH_FREE = 8 * 1024 * 1024
+"""Bytes of free pages that are worth giving back when nobody asked."""
+
 JournalMode = Literal["auto", "wal", "delete"]
 Synchronous = Literal["NORMAL", "FULL"]
 
@@ -227,6 +230,21 @@ class Database:
         """Wait for other processes only shortly from now on: the program ends."""
         self._busy_timeout = min(self._busy_timeout, AT_THE_END)
         self._patience = min(self._patience, self._busy_timeout)
+
+    def give_back(self) -> None:
+        """Make the file small where most of it is free, which is quick then: for an end. Not while others write to it."""
+        if not self._ready or self._closed or self._forked:
+            return
+        with contextlib.suppress(sqlite3.Error, StorageError):
+            connection = self.connection
+            size, pages, free = (
+                connection.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("page_size", "page_count", "freelist_count")
+            )
+            if size * free > MUCH_FREE and free > pages * 3 / 4:
+                self._wait_at_most(0)
+                connection.execute("VACUUM")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
         """Let nobody use the file any more; the write-ahead log is folded in by SQLite at the last connection.

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -499,3 +500,35 @@ def test_a_program_that_runs_beside_a_newer_one_reads_rows_that_have_a_column_mo
     assert outbox.drop_session("s2") == 1
     outbox.drop_turns("fake", ["a"])
     assert outbox.pending() == []
+
+
+def test_the_file_is_made_small_again_after_an_outage_while_others_use_it(
+    hermes_home: HermesHome, clock: Clock
+) -> None:
+    with (
+        contextlib.closing(Outbox(hermes_home, wall=clock)) as other,
+        contextlib.closing(Outbox(hermes_home, wall=clock)) as ours,
+    ):
+        ours.append("fake", [write(f"t{number}", body="x" * 10_000) for number in range(2_000)])
+        ours.put("fake", write("last"))
+        assert len(other.pending()) == 2_001
+        ours.drop(range(1_999))
+        full = hermes_home.outbox_db.stat().st_size
+        ours.close()
+        assert hermes_home.outbox_db.stat().st_size < full / 10
+        assert [row.event for row in other.pending()] == ["t1998", "t1999", "last"]
+        other.put("fake", write("later"))
+        assert other.depth == 4
+
+
+def test_a_file_that_another_writes_to_is_left_as_it_is_at_the_end(
+    hermes_home: HermesHome, clock: Clock
+) -> None:
+    outbox = Outbox(hermes_home, wall=clock)
+    outbox.append("fake", [write(f"t{number}", body="x" * 10_000) for number in range(2_000)])
+    outbox.drop(range(1, 2_001))
+    with contextlib.closing(sqlite3.connect(hermes_home.outbox_db, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        outbox.close()
+        assert time.monotonic() - began < 1
