@@ -332,7 +332,7 @@ class Memory:
         began = time.perf_counter()
         here = session or self.local_session
         self.manager.initialize_all(here)
-        query, entries = self._query(text), self._prompt_entries(here)
+        query, entries = self._query(text), self.curated.of(here).shown_entries()
         told = Told(entries)
         results = [Recalled("memory", True, entry) for entry in entries]
         results += self._provider_results(query, here, limit, told)
@@ -466,19 +466,6 @@ class Memory:
                 query.text, exclude_sessions=here, user=user, limit=MOST_TOLD, unasked=True
             )
         return within(Recall(told.new(map(found_item, hits))), query.budget).items
-
-    def _prompt_entries(self, session: Session) -> list[str]:
-        """The curated entries that a new session's prompt shows."""
-        curated = self.curated.of(session)
-        hidden = {flagged.entry for flagged in curated.flagged()}
-        broken = curated.problems()
-        return [
-            entry
-            for target in curated.enabled_targets
-            if target not in broken
-            for entry in curated.entries(target)
-            if entry not in hidden
-        ]
 
     def _session_results(self, query: Query, session: Session, limit: int, told: Told) -> list[Recalled]:
         hits = self.sessions.search(query.text, limit=limit, user=session.owner or None)

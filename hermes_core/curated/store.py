@@ -155,6 +155,14 @@ class MemoryStore:
         """Characters in use on disk now, and the limit. Raises `MemoryConflict`."""
         return Usage(measure(self.entries(target)), self._limits[target])
 
+    def shown_entries(self) -> list[str]:
+        """Entries on disk that the prompt of a new session shows."""
+        shown: list[str] = []
+        for target in self.enabled_targets:
+            with contextlib.suppress(MemoryConflict):
+                shown += [entry for entry in self.entries(target) if not self._flag(target, entry)]
+        return shown
+
     def flagged(self, target: MemoryTarget | None = None) -> list[Flagged]:
         """Entries on disk that no prompt and no result shows, with the reason; `problems` tells of whole files."""
         found = []
