@@ -43,6 +43,10 @@ def test_a_memory_that_nobody_closed_is_closed_when_the_program_ends(tmp_path: P
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORGETFUL, str(tmp_path), end]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     told = ["sync_turn", "waited", "shutdown"] if end == "fork" else ["sync_turn", "shutdown"]
+    if end == "open" and (3, 12) <= sys.version_info < (3, 12, 3):
+        told = [
+            "shutdown"
+        ]  # these start no thread at their end: what is not under way waits for the next start
     assert done.stdout.split() == told
     assert done.stderr == ""
 
