@@ -17,16 +17,14 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from hermes_core.safety.letters import fold
-from hermes_core.safety.tags import CANDIDATE, IDLE, STARTERS, State, step, unescape
+from hermes_core.safety.tags import CANDIDATE, IDLE, State, step, unescape
 
 MAX_HELD = 160
 """Characters held back at most: room for a tag with every letter written as a numeric entity."""
 
 _MAX_ATTRIBUTES = 200
 _MAX_PENDING = 32
-_SHORT = 24  # below this length looking at each character is quicker than a regular expression
 _QUOTES = frozenset("`\"'")
-_nothing_starts_in = STARTERS.isdisjoint
 _candidate_in = CANDIDATE.search
 _Mode = Literal["text", "span", "quoted", "attributes"]
 
@@ -77,14 +75,13 @@ class StreamingContextScrubber:
 
     def feed(self, text: str) -> str:
         """Take the next piece of the answer; returns what may be shown now."""
-        if not self._calm:
-            unseen = self._mode == "span" and len(text) < _SHORT and _nothing_starts_in(text)
-            return "" if unseen and self._state == IDLE else self._read(text)
-        if self._pending:
-            text, self._pending = self._pending + text, ""
-        elif not text or (len(text) < _SHORT and _nothing_starts_in(text)):
+        if self._calm and not self._pending and _candidate_in(text) is None:
             self._last = text or self._last
             return text
+        if not self._calm:
+            unseen = self._mode == "span" and self._state == IDLE and _candidate_in(text) is None
+            return "" if unseen else self._read(text)
+        text, self._pending = self._pending + text, ""
         found = _candidate_in(text)
         if found is None:
             self._last = text

@@ -19,15 +19,29 @@ STARTERS = frozenset("<&\\%＆﹠％﹪＼﹨") | {form for form, sign in LOOKAL
 
 STARTER = re.compile("[" + "".join(map(re.escape, sorted(STARTERS))) + "]")
 
-_ODD = r"\x00-\x08\x0e-\x1b\x7f-\U0010ffff"  # nothing to be seen, or a letter in disguise
-_CLEAR = "<&\\\\%"  # the starters that must be followed by something; the others are reason enough
+_SPACES = r"\t-\r\x1c- "
+
+
+def _candidate(starter: str, fillers: str, goes_on: str) -> str:
+    """Pattern of `starter` and any of `fillers`, where none of the visible ASCII characters that can't go on follows.
+
+    What can is said by what can't, all of it ASCII: such a class is looked up at once, whatever character it is asked for.
+    """
+    visible = map(chr, [*range(ord("\t"), ord("\r") + 1), *range(0x1C, 0x7F)])
+    rules_out = "".join(re.escape(char) for char in visible if char not in goes_on)
+    return rf"{re.escape(starter)}[{fillers}]*+(?:\Z()|[^{rules_out}])"
+
+
 CANDIDATE = re.compile(
-    rf"{STARTER.pattern}(?:"
-    rf"(?<=<)[\s/<]*+(?:\Z()|[mM&\\%{_ODD}])"
-    rf"|(?<=&)&*+(?:\Z()|[lLaA#<\\%{_ODD}])"
-    rf"|(?<=\\)\\*+(?:\Z()|[uUxX<&%{_ODD}])"
-    rf"|(?<=%)%*+(?:\Z()|[0-9a-fA-F<&\\{_ODD}])"
-    rf"|(?<=[^{_CLEAR}]))"
+    "|".join(
+        [
+            _candidate("<", rf"{_SPACES}/<", "mM&\\%"),
+            _candidate("&", "&", "lLaA#<\\%"),
+            _candidate("\\", r"\\", "uUxX<&%"),
+            _candidate("%", "%", "0123456789abcdefABCDEF<&\\"),
+            *sorted(STARTERS - set("<&\\%")),  # reason enough, whatever follows
+        ]
+    )
 )
 """Starters that what follows does not rule out: in `a < b && c` none begins a tag. With a group, the text ended before
 that could be told.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -121,10 +123,11 @@ def test_a_tag_too_long_to_hold_is_still_a_tag() -> None:
     assert ">" not in scrub("</memory-" * 50 + "</memory-context>" + "context>" * 50)
 
 
-class EveryStarter(StreamingContextScrubber):
-    """Reads on at each character with which a tag can begin, and rules nothing out beforehand."""
-
-    _candidates = STARTER
+def scrubbed_thoroughly(text: str) -> str:
+    """Read on at each character with which a tag can begin, so that nothing is ruled out beforehand."""
+    thorough = StreamingContextScrubber()
+    with patch("hermes_core.safety.scrubber._candidate_in", STARTER.search):
+        return thorough.feed(text) + thorough.flush()
 
 
 HARDLY = st.lists(
@@ -154,9 +157,9 @@ HARDLY = st.lists(
 @given(HARDLY, st.data())
 @settings(max_examples=400)
 def test_what_is_ruled_out_beforehand_could_not_have_begun_a_tag(text: str, data: st.DataObject) -> None:
-    quick, thorough = StreamingContextScrubber(), EveryStarter()
+    quick = StreamingContextScrubber()
     shown = "".join(quick.feed(part) for part in cut(text, data)) + quick.flush()
-    assert shown == thorough.feed(text) + thorough.flush()
+    assert shown == scrubbed_thoroughly(text)
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
@@ -212,5 +215,4 @@ FORMS += [
 def test_a_tag_is_found_in_every_spelling_of_its_beginning(form: str, size: int) -> None:
     for text in (f"a{form}memory-context>secret</memory-context>b", f"a {form}/memory-context> b {form} c"):
         pieces = [text[at : at + size] for at in range(0, len(text), size)]
-        thorough = EveryStarter()
-        assert scrub(*pieces) == thorough.feed(text) + thorough.flush()
+        assert scrub(*pieces) == scrubbed_thoroughly(text)
