@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from hermes_core.errors import ImportFailed
+from hermes_core.importers.claude_ai import MESSAGES as CLAUDE_AI_MESSAGES
+from hermes_core.importers.claude_ai import stream_claude_ai
 from hermes_core.importers.claude_code import is_claude_code, read_claude_code
 from hermes_core.importers.codex import is_codex, read_codex
 from hermes_core.importers.hermes_agent import SQLITE, read_hermes_agent
@@ -18,18 +20,21 @@ from hermes_core.importers.skipped import Skipped
 from hermes_core.importers.stream import Line, first_sign, read_lines, read_values
 from hermes_core.importers.values import ImportedSession, StreamedSession
 
-Format = Literal["auto", "claude-code", "codex", "hermes-agent", "jsonl", "locomo", "openai"]
+Format = Literal["auto", "claude-ai", "claude-code", "codex", "hermes-agent", "jsonl", "locomo", "openai"]
 
-FORMATS: tuple[Format, ...] = ("auto", "claude-code", "codex", "hermes-agent", "jsonl", "locomo", "openai")
+FORMATS: tuple[Format, ...] = get_args(Format)
 """What `read_file` takes as `format`."""
 
 _SHAPES = (
-    "known are session files of Claude Code and Codex, state.db of Hermes Agent, OpenAI (messages, or ChatGPT's "
-    "conversations.json), LoCoMo (sessions with dia_id) and JSON Lines with session, role and content"
+    "known are session files of Claude Code and Codex, conversations.json of claude.ai and of ChatGPT, state.db of "
+    "Hermes Agent, OpenAI (messages), LoCoMo (sessions with dia_id) and JSON Lines with session, role and content"
 )
 
 _ZIP = b"PK\x03\x04"
 """How the exports of ChatGPT and others begin, as they come."""
+
+_STREAMS = {"claude-ai": stream_claude_ai, "openai": stream_openai}
+"""Formats of whole conversations, in one document or one a line."""
 
 _LOOKED_AT = 20
 """Lines among which one must tell the format: tools begin their files with notes of their own."""
@@ -85,8 +90,8 @@ def _read(file: Path, wanted: Format, skipped: Skipped) -> Iterator[StreamedSess
         return read_claude_code(file, skipped)
     if found == "codex":
         return read_codex(file, skipped)
-    if found == "openai":
-        return stream_openai((line.value for line in read_lines(file, skipped)), skipped)
+    if stream := _STREAMS.get(found):
+        return stream((line.value for line in read_lines(file, skipped)), skipped)
     if found == "locomo":
         return _locomo([line.value for line in read_lines(file, Skipped(strict=True))])
     return read_jsonl(file)
@@ -105,8 +110,8 @@ def _document(file: Path, wanted: Format, skipped: Skipped) -> Iterator[Streamed
     whole = chain([first] if first is not None else [], values)
     if found == "locomo":
         return _locomo(list(whole))
-    if found == "openai":
-        return stream_openai(whole, skipped)
+    if stream := _STREAMS.get(found):
+        return stream(whole, skipped)
     raise ImportFailed(f"the format {found!r} has one object a line", "name another format")
 
 
@@ -131,6 +136,8 @@ def _format_of(value: Any) -> Format | None:
         return None
     if "conversation" in value:
         return "locomo"
+    if CLAUDE_AI_MESSAGES in value:
+        return "claude-ai"
     if "session" in value and "role" in value:
         return "jsonl"
     if {"messages", "mapping", "role"} & value.keys():
