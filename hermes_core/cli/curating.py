@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from hermes_core.agent.configured import ConfiguredModels
-from hermes_core.agent.curator import accept, propose
-from hermes_core.agent.model import ChatModel
 from hermes_core.cli import home_of
 from hermes_core.cli.output import finish, json_option, print_json, warn
 from hermes_core.cli.speaker import deliver, speaker, user_option
@@ -20,6 +17,9 @@ from hermes_core.errors import HermesError
 from hermes_core.kit.text import printable
 from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import hanging
+
+if TYPE_CHECKING:
+    from hermes_core.agent.model import ChatModel
 
 
 @dataclass(slots=True)
@@ -44,6 +44,8 @@ def curate(ctx: click.Context, target: str, apply_now: bool, user: str, as_json:
 
     Nothing is written before you agree, give --apply, or set curator.auto. What was applied can be undone.
     """
+    from hermes_core.agent.configured import ConfiguredModels  # no other command of this group needs an agent
+
     with open_memory(home_of(ctx)) as memory, ConfiguredModels(memory, Voice().aside) as models:
         who = speaker(memory, user)
         enabled = memory.curated.enabled_targets
@@ -65,6 +67,8 @@ def _curate(
     report: Report, model: ChatModel, store: MemoryStore, who: Session, *, agreed: bool, quiet: bool
 ) -> None:
     """Propose, show, ask where nobody has agreed yet, and apply."""
+    from hermes_core.agent.curator import accept, propose
+
     try:
         found = propose(model, store, report.target)
         report.entries, report.diff = list(found.after), found.diff()

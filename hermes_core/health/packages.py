@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import re
 from collections.abc import Iterable, Iterator
@@ -27,20 +28,13 @@ class Installed:
 def examine_packages(requires: Iterable[str] = ()) -> Iterator[Finding]:
     """Providers, this package, and what `requires` names (requirements), found in two versions or more."""
     wanted = {CORE, *(normalised(match[0]) for need in requires if (match := _NAME.match(need)))}
-    places: dict[str, list[Installed]] = {}
     for distribution in importlib.metadata.distributions():
-        try:
-            name = normalised(distribution.metadata.get_all("Name", [""])[0])
-            found = Installed(distribution.version, str(distribution.locate_file("")))
+        with contextlib.suppress(*_BROKEN):  # the loader names damaged metadata
             if any(point.group in GROUPS for point in distribution.entry_points):
-                wanted.add(name)  # also a version of it that was no provider yet counts
-        except _BROKEN:
-            continue  # the loader names damaged metadata
-        if found not in places.setdefault(name, []):
-            places[name].append(found)
-    for name, installed in sorted(places.items()):
-        versions = {one.version for one in installed}
-        if name in wanted and len(versions) > 1:
+                wanted.add(normalised(distribution.metadata["Name"]))
+    for name in sorted(wanted):
+        installed = list(dict.fromkeys(_places(name)))
+        if len({one.version for one in installed}) > 1:
             yield Finding(
                 f"package {name}",
                 "warning",
@@ -48,3 +42,10 @@ def examine_packages(requires: Iterable[str] = ()) -> Iterator[Finding]:
                 + ", ".join(f"{one.version} in {one.path}" for one in installed),
                 f"python -m pip uninstall {name} until it says that nothing is installed, then install it once",
             )
+
+
+def _places(name: str) -> Iterator[Installed]:
+    """Where it is installed, also in a version that was no provider yet."""
+    for distribution in importlib.metadata.distributions(name=name):
+        with contextlib.suppress(*_BROKEN):
+            yield Installed(distribution.version, str(distribution.locate_file("")))

@@ -177,14 +177,10 @@ def _distribution(point: importlib.metadata.EntryPoint) -> tuple[str, str, str, 
     if dist is None:
         return "", "", "", ()
     try:
-        summary = dist.metadata.get_all("Summary", [""])[0]
+        told = dist.metadata  # parsed anew each time it is asked for
+        name, version, summary = (told.get_all(key, [""])[0] for key in ("Name", "Version", "Summary"))
         requires = tuple(need for need in dist.requires or () if "extra ==" not in need)
-        return (
-            dist.metadata.get_all("Name", [""])[0],
-            dist.version or "",
-            summary.replace("UNKNOWN", ""),
-            requires,
-        )
+        return name, version, summary.replace("UNKNOWN", ""), requires
     except _BROKEN_METADATA as exc:
         logger.warning("entry point %r has damaged metadata: %s", point.name, exc)
         return "", "", "", ()
