@@ -195,6 +195,18 @@ def tokens_of(messages: Sequence[Chat], count: Count) -> int:
     )
 
 
+def last_that_fit(messages: Sequence[Chat], room: float, count: Count) -> Sequence[Chat]:
+    """All of them where they take at most `room` tokens, else the last that do, from a word of the person on."""
+    kept = len(messages)
+    for start, end in reversed(list(_blocks(messages))):
+        room -= tokens_of(messages[start:end], count)
+        if room < 0:
+            return messages[kept:]
+        if messages[start]["role"] == "user":
+            kept = start
+    return messages
+
+
 def plan(messages: Sequence[Chat], limits: Limits, count: Count) -> Plan | None:
     """What to take out: None when nothing but the protected ends, or an old summary, is there."""
     blocks = list(_blocks(messages))

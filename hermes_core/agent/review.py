@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from hermes_core.agent.answer import Chat, ToolRequest
 from hermes_core.agent.cancel import Cancel, Cancelled
-from hermes_core.agent.compression import is_summary
+from hermes_core.agent.compression import is_summary, last_that_fit
 from hermes_core.agent.exchange import Exchange
 from hermes_core.agent.model import ChatModel
 from hermes_core.agent.prompt import mended
@@ -25,10 +25,14 @@ from hermes_core.contract.values import Session
 from hermes_core.errors import ModelError
 from hermes_core.kit.text import clip, fold_space
 from hermes_core.memory import Memory
+from hermes_core.recall.rank import count_tokens
 
 log = logging.getLogger(__name__)
 
 MAX_REQUESTS = 16
+
+FULL = 0.9
+"""Share of the model's context that a look back reads at most; the rest is for its answers."""
 
 STOPPED = "stopped"
 """The failure of a look back that the person's leaving cut short."""
@@ -198,6 +202,7 @@ class Reviewer:
                 changes.append(line)
 
         ask, tools = _PASSES[kind]
+        room = self._model.context_length * FULL - count_tokens(f"{prompt}{self._belt.schemas}{ask}")
         exchange = Exchange(
             self._model,
             self._belt.only(tools, self._refusal),
@@ -208,7 +213,7 @@ class Reviewer:
         )
         request = [
             {"role": "system", "content": prompt},
-            *mended([*history, {"role": "user", "content": ask}]),
+            *mended([*last_that_fit(history, room, count_tokens), {"role": "user", "content": ask}]),
         ]
         try:
             exchange.run(request)

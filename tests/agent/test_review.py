@@ -8,6 +8,7 @@ import pytest
 
 from hermes_core.agent.review import Background, Review, turns_since_memory
 from hermes_core.contract.values import Capabilities
+from hermes_core.recall.rank import count_tokens
 from hermes_core.testing.fakes import REMEMBER_TOOL
 from hermes_core.testing.model_server import Reply
 
@@ -149,6 +150,28 @@ def test_a_flush_saves_before_the_conversation_leaves(stage: Stage) -> None:
     assert stage.memory.curated.entries("user") == ("Prefers short answers.",)
     assert "Prefers short answers." in agent.prompt
     assert "on_memory_write" not in stage.told(durable=True)
+
+
+def test_a_flush_reads_the_last_messages_that_fit_into_the_model(stage: Stage) -> None:
+    """As when a long conversation goes on with a smaller model, whose server would refuse the whole of it."""
+    stage.config("memory: {nudge_interval: 0}")
+    long = stage.agent(context_length=100_000)
+    for number in range(20):
+        assert long.run_turn(f"Message {number}: {'the parser of the report ' * 150}").outcome == "answered"
+    stage.script(reviewing(ADD))
+    stage.server.requests.clear()
+
+    small = stage.agent(context_length=12_000)
+    small.resume(long.session.id)
+    small.run_turn("And now?")
+
+    (flush, *_) = [request["messages"] for request in stage.server.requests if is_look_back(request)]
+    said = [str(message["content"]) for message in flush if message["role"] == "user"]
+    assert sum(count_tokens(text) for text in said) < 12_000
+    assert said[0].startswith("Message 1")
+    assert said[-2].startswith("Message 19")
+    assert flush[0]["content"] == long.prompt
+    assert stage.memory.curated.entries("user") == ("Prefers short answers.",)
 
 
 @pytest.mark.parametrize(("least", "turns"), [(0, 3), (3, 2)])
