@@ -85,7 +85,6 @@ class Breaker:
         """The call never went out: it says nothing, and a probe is free again."""
         with self._lock:
             self._probing = False
-            self._tell()
 
     def _state(self) -> BreakerState:
         if self._opened_at is None:
@@ -100,4 +99,4 @@ class Breaker:
 
     def _tell(self) -> None:
         self.closed = self._opened_at is None
-        self.at_rest = self.closed and not self._failures and not self._probing
+        self.at_rest = self.closed and not self._failures

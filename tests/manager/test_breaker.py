@@ -3,6 +3,8 @@ from __future__ import annotations
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hermes_core.manager.breaker import COOLDOWN, THRESHOLD, Breaker
 from hermes_core.testing.fakes import Clock
@@ -102,3 +104,29 @@ def test_a_probe_that_never_went_out_leaves_the_place_to_another(breaker: Breake
     assert breaker.admit()
     breaker.withdrawn()
     assert breaker.admit()
+
+
+MOVES = {
+    "succeeds": Breaker.success,
+    "fails": Breaker.failure,
+    "is refused": Breaker.answered,
+    "never goes out": Breaker.withdrawn,
+}
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(MOVES)), st.sampled_from([0.0, 1.0, COOLDOWN]))))
+def test_what_is_read_without_the_lock_agrees_with_what_is_counted(moves: list[tuple[str, float]]) -> None:
+    clock = Clock()
+    breaker, in_a_row = Breaker(clock), 0
+    for move, seconds in moves:
+        clock.advance(seconds)
+        probe = breaker.state == "half-open"
+        if not breaker.admit():
+            assert breaker.state == "open"
+            continue
+        MOVES[move](breaker)
+        if move == "succeeds" or (move == "is refused" and probe):
+            in_a_row = 0
+        in_a_row += move == "fails"
+        assert breaker.closed == (breaker.state == "closed") == (in_a_row < THRESHOLD)
+        assert breaker.at_rest == (in_a_row == 0)
