@@ -10,6 +10,7 @@ import pytest
 from hermes_core.manager.call import Outcome
 from hermes_core.manager.lanes import Bell, Job, Lane, Task
 from hermes_core.testing.fakes import Clock
+from tests.manager.conftest import until
 
 who = contextvars.ContextVar("who", default="nobody")
 
@@ -122,6 +123,28 @@ def test_a_hung_job_is_left_behind_once_then_calls_are_refused_with_the_reason(
     assert lane.submit(again) == ""
     assert lane.wait(again, 5.0).ok
     first_gate.set()
+
+
+def test_a_lane_tells_which_job_is_overdue_and_only_while_it_is(
+    lane: Lane, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow, began, gate = gated()
+    assert lane.overdue == ""
+    lane.submit(slow)
+    assert began.wait(5)
+    clock.advance(5)
+    assert lane.overdue == ""
+    clock.advance(1)
+    assert lane.overdue == "prefetch has not returned for 6.0 s (deadline 5 s)"
+    beside = job()
+    lane.submit(beside)  # on a new thread
+    assert lane.wait(beside, 5.0).ok
+    assert lane.overdue == "a call that was left behind has not returned"
+    assert [record.getMessage() for record in caplog.records] == [
+        "test: prefetch has not returned for 6.0 s (deadline 5 s); a new thread takes its place"
+    ]
+    gate.set()
+    assert until(lambda: lane.overdue == "")
 
 
 def test_a_hung_job_that_comes_back_makes_room_for_a_replacement(lane: Lane, clock: Clock) -> None:

@@ -45,6 +45,7 @@ def test_the_current_question_is_asked_first(open_manager: OpenManager) -> None:
     assert text(result) == "- a: tea?"
     assert (part(result).origin, part(result).state, part(result).reason) == ("fresh", "active", "")
     assert result.contexts == [("fake", "- a: tea?")]
+    assert 0 <= part(result).elapsed_ms <= result.elapsed_ms
 
 
 def test_a_fresh_answer_wins_over_the_warmed_one(open_manager: OpenManager) -> None:
@@ -81,6 +82,22 @@ def test_a_late_answer_becomes_the_warmed_one_of_its_session(open_manager: OpenM
     assert part(manager.prefetch_all(Query("now"), B)).origin == "none"
     result = manager.prefetch_all(Query("now"), A)
     assert (text(result), part(result).origin) == ("- a: late", "warmed")
+
+
+@pytest.mark.parametrize("second", [RuntimeError("down"), Recall()])
+def test_a_preparation_that_brings_nothing_takes_nothing_from_the_one_before(
+    open_manager: OpenManager, second: object
+) -> None:
+    provider = RecordingProvider()
+    manager = start(open_manager(provider))
+    manager.queue_prefetch_all(Query("warm"), A)
+    assert warmed(manager, A)
+    provider.results["queue_prefetch"] = second
+    manager.queue_prefetch_all(Query("colder"), A)
+    provider.results["prefetch"] = RuntimeError("down")
+    result = manager.prefetch_all(Query("now"), A)  # behind it, on the same thread
+    assert provider.hooks[-2:] == ["queue_prefetch", "prefetch"]
+    assert (text(result), part(result).origin) == ("- a: warm", "warmed")
 
 
 def test_a_warmed_answer_that_is_too_old_is_none(open_manager: OpenManager, clock: Clock) -> None:
@@ -295,7 +312,12 @@ def test_a_recall_that_was_refused_is_no_outage(open_manager: OpenManager) -> No
     provider = RecordingProvider()
     provider.results["prefetch"] = BackendRefused("too long")
     manager = start(open_manager(provider))
-    manager.prefetch_all(Query("tea"), A)
+    refused = part(manager.prefetch_all(Query("tea"), A))
+    assert (refused.origin, refused.state, refused.reason) == (
+        "none",
+        "degraded",
+        "prefetch failed: too long",
+    )
     provider.results.clear()
     assert part(manager.prefetch_all(Query("tea"), A)).origin == "fresh"
 
