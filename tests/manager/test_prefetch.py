@@ -150,6 +150,19 @@ def test_a_preparation_that_has_not_begun_gives_way_to_a_newer_one(open_manager:
     assert [call["query"].text for call in provider.of("queue_prefetch")] == ["three"]
 
 
+def test_a_recall_that_could_not_begin_says_behind_what_it_waited(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    manager = start(open_manager(provider, deadlines={"prefetch": 0.05}))
+    gate = provider.gates["queue_prefetch"] = threading.Event()
+    manager.queue_prefetch_all(Query("next"), A)
+    assert provider.wait_for("queue_prefetch")
+    waited = part(manager.prefetch_all(Query("now"), B))
+    gate.set()
+    assert (waited.origin, waited.state) == ("none", "degraded")
+    assert waited.reason.startswith("prefetch skipped: waited 0.0")
+    assert waited.reason.endswith(" s in line behind queue_prefetch")
+
+
 def test_turn_start_comes_before_prefetch_of_the_same_turn(open_manager: OpenManager) -> None:
     provider = RecordingProvider()
     manager = start(open_manager(provider))
