@@ -125,6 +125,8 @@ class Reviewer:
         self._belt = belt
         self._reviewed = reviewed
         self._since_memory = 0
+        self._flushed: Chat | None = None
+        """The last message that a flush came to its end with."""
 
     @property
     def _interval(self) -> int:
@@ -163,7 +165,7 @@ class Reviewer:
     def flush(self, session: Session, prompt: str, history: Sequence[Chat], stopped: Cancel) -> None:
         """Let the model save what matters before these messages leave; bounded, and never in the way of the exit.
 
-        Who throws `stopped`, or presses Ctrl-C, waits no longer.
+        Who throws `stopped`, or presses Ctrl-C, waits no longer. What was flushed is not read again while nothing is said.
         """
         least = self._memory.config.memory.flush_min_turns
         if any(map(is_summary, history)):
@@ -171,11 +173,14 @@ class Reviewer:
         asked = sum(message["role"] == "user" and not is_summary(message) for message in history)
         if not least or asked < least or not session.primary or not self._keeps_notes():
             return
+        if history[-1] is self._flushed:
+            return
         seconds, flusher = self._memory.config.agent.flush_seconds, Background()
         messages = list(history)
 
         def work(cancel: Cancel) -> None:
-            self._look_back(session, prompt, messages, "flush", cancel)
+            if not self._look_back(session, prompt, messages, "flush", cancel).failure:
+                self._flushed = messages[-1]
 
         flusher.start(work, "agent-flush")
         try:

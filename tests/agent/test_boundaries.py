@@ -155,6 +155,22 @@ def test_what_is_said_after_a_compression_is_flushed_at_the_end(stage: Stage) ->
     assert sum("not from the person" in json.dumps(request) for request in stage.asked()) == 1
 
 
+@pytest.mark.parametrize(("down", "flushes"), [(False, 1), (True, 2)])
+def test_what_was_flushed_is_not_read_again_where_nothing_was_said_since(
+    stage: Stage, down: bool, flushes: int
+) -> None:
+    stage.config("memory: {flush_min_turns: 2}")
+    agent = stage.agent(compressor=Engine())
+    agent.run_turn("One.")
+    agent.run_turn("Two.")
+    stage.server.requests.clear()
+    stage.script(Reply(status=500) if down else Reply("done"))
+    agent.compress()
+    stage.script(Reply("done"))
+    agent.close()
+    assert sum("not from the person" in json.dumps(request) for request in stage.asked()) == flushes
+
+
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("quick", [True, False])
 def test_a_sigterm_within_a_tool_ends_the_turn_in_order(stage: Stage, quick: bool) -> None:
