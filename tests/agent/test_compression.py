@@ -228,9 +228,11 @@ def test_a_provider_adds_data_that_can_not_leave_its_element() -> None:
 
 
 def test_a_transcript_is_cut_to_what_the_model_can_read() -> None:
-    request = summary_request([user("x" * 50_000), assistant("y" * 50_000)], "", 4000, 300)[1]["content"]
+    long = [user(f"First {'x' * 50_000} last."), assistant(f"Then {'y' * 50_000} done.")]
+    request = summary_request(long, "", 4000, 300)[1]["content"]
     assert len(request) < 5000
     assert "[...]" in request
+    assert all(word in request for word in ("First x", "x last.", "Then y", "y done."))
 
 
 def test_tool_calls_are_part_of_the_transcript() -> None:

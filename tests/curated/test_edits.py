@@ -26,6 +26,12 @@ def test_a_fragment_of_several_entries_is_refused_with_all_of_them() -> None:
     assert found.matches == ("green tea", "black tea")
 
 
+def test_of_equal_entries_one_is_taken_back() -> None:
+    back = reverse(["rye"], ["tea", "rye", "tea"], ["tea", "rye"])
+    assert isinstance(back, Edit)
+    assert sorted(back.entries) == ["rye", "tea"]
+
+
 def test_equal_entries_are_taken_for_the_first() -> None:
     assert find(["rye", "green tea", "green tea"], "tea") == 1
 
@@ -62,12 +68,16 @@ def edited(entries: tuple[str, ...], asked: list[Operation], limit: int = 10_000
     return over_budget(entries, edit, asked, limit, batch=len(asked) > 1) or edit
 
 
-def test_an_add_up_to_the_limit_fits_and_one_more_character_does_not() -> None:
+@pytest.mark.parametrize(
+    ("more", "advice"),
+    [("h", "Replace or remove existing"), ("hijklm", "Replace"), ("hijklmn", "It is larger than the whole")],
+)
+def test_an_add_up_to_the_limit_fits_and_one_more_character_does_not(more: str, advice: str) -> None:
     assert isinstance(edited(("abc",), [Operation("add", "defg")], 10), Edit)
-    refused = edited(("abc",), [Operation("add", "defgh")], 10)
+    refused = edited(("abc",), [Operation("add", f"defg{more}")], 10)
     assert isinstance(refused, Refusal)
     assert refused.reason.startswith(
-        "Memory at 3/10 chars. Adding this entry (5 chars) would exceed the limit."
+        f"Memory at 3/10 chars. Adding this entry ({4 + len(more)} chars) would exceed the limit. {advice}"
     )
 
 
