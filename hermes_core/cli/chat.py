@@ -109,7 +109,7 @@ def chat(
             ctx.exit(1)
         if talk.interactive:
             stack.callback(leaving.start)
-        _converse(talk)
+        ctx.exit(_converse(talk, told=not no_memory))
 
 
 def _opened(stack: ExitStack, home: HermesHome, resume: str | None, *, no_memory: bool, once: bool) -> Chat:
@@ -170,24 +170,36 @@ def _untaken(agent: Agent) -> tuple[str, ...]:
     return () if agent.memory.flush(DELIVERY_WAIT) else tuple(agent.memory.problems(agent.session))
 
 
-def _converse(talk: Chat) -> None:
-    memory = talk.agent.memory
+def _converse(talk: Chat, *, told: bool) -> int:
+    """Message after message, until nobody says more; the exit code, 0 where a person has seen what went wrong."""
+    memory, failed, degraded = talk.agent.memory, False, False
     warn([*memory.problems(), *(one.problem for one in memory.curated.flagged())])
     where(talk)
     talk.voice.aside("/help lists commands, Ctrl-D leaves")
     with _CtrlC(talk.agent.interrupt, leaves=not talk.interactive) as ctrl_c:
         for line in _lines(talk):
             try:
-                ctrl_c.stops(partial(run_command if is_command(line) else _turn, talk, _heard(line)))
+                result = ctrl_c.stops(partial(run_command if is_command(line) else _turn, talk, _heard(line)))
+                if result is not None:
+                    failed |= result.outcome == "failed"
+                    degraded |= bool(result.problems)
             except Quit:
-                return
+                break
             except HermesError as exc:
+                failed = True
                 click.secho(f"error: {hanging(str(exc))}", fg="red", err=True)
             except KeyboardInterrupt:
                 talk.voice.aside("stopped")
             if ctrl_c.pressed and not talk.interactive:
                 raise KeyboardInterrupt
             talk.claim.move(talk.agent.session.id)
+    if talk.interactive:
+        return 0
+    if told and not degraded:
+        untaken = _untaken(talk.agent)
+        warn(untaken)
+        degraded = bool(untaken)
+    return 1 if failed else DEGRADED if degraded else 0
 
 
 class _CtrlC:
