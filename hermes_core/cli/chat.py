@@ -6,8 +6,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -176,8 +176,11 @@ def _converse(talk: Chat, *, told: bool) -> int:
     warn([*memory.problems(), *(one.problem for one in memory.curated.flagged())])
     where(talk)
     talk.voice.aside("/help lists commands, Ctrl-D leaves")
-    with _CtrlC(talk.agent.interrupt, leaves=not talk.interactive) as ctrl_c:
-        for line in _lines(talk):
+    with (
+        _CtrlC(talk.agent.interrupt, leaves=not talk.interactive) as ctrl_c,
+        closing(_lines(talk)) as lines,
+    ):
+        for line in lines:
             try:
                 result = ctrl_c.stops(partial(run_command if is_command(line) else _turn, talk, _heard(line)))
                 if result is not None:
@@ -270,7 +273,7 @@ def _heard(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _lines(talk: Chat) -> Iterator[str]:
+def _lines(talk: Chat) -> Generator[str, None, None]:
     """What the person types, a message at a time; lines of a pipe when nobody sits there."""
     if sys.stdin.isatty():
         from hermes_core.cli.typed import typed

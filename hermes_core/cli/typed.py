@@ -30,7 +30,14 @@ def typed(history: Path, words: Sequence[str], tell: Callable[[str], None]) -> I
         except EOFError:
             return
         if line:
-            yield line
+            # What is pasted while the answer comes is then one message, not one a line.
+            session.output.enable_bracketed_paste()
+            session.output.flush()
+            try:
+                yield line
+            finally:
+                session.output.disable_bracketed_paste()
+                session.output.flush()
 
 
 class History(FileHistory):

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -496,6 +496,51 @@ def test_a_history_that_can_not_be_kept_is_told_of_once_and_what_is_typed_is_sai
         keys.send_text("Hello.\rAgain.\r\x04")
         assert list(typed(tmp_path / place, ["/help"], told.append)) == ["Hello.", "Again."]
     assert [problem.partition(":")[0] for problem in told] == ["what you type is not kept"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a terminal of POSIX")
+def test_what_is_pasted_while_an_answer_comes_is_one_message(home: HermesHome, server: ModelServer) -> None:
+    import pty
+
+    going_on = threading.Event()
+    server._script = [Reply("Good morning.", hold=going_on), Reply("Thanks.")]
+    terminal, tty = pty.openpty()
+    command = [sys.executable, "-c", "from hermes_core.cli import main; main()", "chat"]
+    env = os.environ | {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    prompt, seen = "\x1b[?7h", ""  # what ends its drawing
+
+    def wait_for(text: str) -> None:
+        nonlocal seen
+        before = len(seen)
+        while text not in seen[before:]:
+            seen += os.read(terminal, 4096).decode(errors="replace")
+
+    child = subprocess.Popen(command, stdin=tty, stdout=tty, stderr=tty, env=env, start_new_session=True)
+    os.close(tty)
+    try:
+        wait_for(prompt)
+        os.write(terminal, b"Hello.\r")
+        wait_for("morning")
+        assert seen.rfind("\x1b[?2004h") > seen.rfind("\x1b[?2004l")  # the terminal marks what is pasted
+        os.write(terminal, b"\x1b[200~One line\rand another.\x1b[201~")
+        wait_for("another")
+        going_on.set()
+        wait_for(prompt)
+        os.write(terminal, b"\r")
+        wait_for("Thanks.")
+        os.write(terminal, b"/quit\r")
+        with suppress(OSError):  # the terminal has no program any more
+            wait_for("nothing more")
+    finally:
+        going_on.set()
+        child.kill()
+        child.wait()
+        os.close(terminal)
+    assert [request["messages"][-1]["content"] for request in server.requests] == [
+        "Hello.",
+        "One line\nand another.",
+    ]
+    assert seen.rfind("\x1b[?2004l") > seen.rfind("\x1b[?2004h")
 
 
 def test_importing_the_command_line_imports_no_model_client() -> None:
