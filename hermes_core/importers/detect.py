@@ -30,8 +30,8 @@ _SHAPES = (
     "Hermes Agent, OpenAI (messages), LoCoMo (sessions with dia_id) and JSON Lines with session, role and content"
 )
 
-_ZIP = b"PK\x03\x04"
-"""How the exports of ChatGPT and others begin, as they come."""
+_PACKED = {b"PK\x03\x04": "a ZIP archive", b"\x1f\x8b": "packed with gzip"}
+"""How the exports of ChatGPT and others begin, as they come, and what people keep them in."""
 
 _STREAMS = {"claude-ai": stream_claude_ai, "openai": stream_openai}
 """Formats of whole conversations, in one document or one a line."""
@@ -78,8 +78,9 @@ def _read(file: Path, wanted: Format, skipped: Skipped) -> Iterator[StreamedSess
     begins = first_sign(file)
     if not begins:
         raise ImportFailed("the file is empty", _SHAPES)
-    if begins.startswith(_ZIP):
-        raise ImportFailed("it is a ZIP archive", "unpack it, and import a file that it holds")
+    for sign, packed in _PACKED.items():
+        if begins.startswith(sign):
+            raise ImportFailed(f"it is {packed}", "unpack it, and import a file that it holds")
     if wanted == "hermes-agent" or begins == SQLITE:
         return read_hermes_agent(file, skipped)
     lines = _first_lines(file) if begins.startswith(b"{") else []

@@ -80,6 +80,7 @@ def test_each_turn_reaches_the_provider_once(
         (b"", "the file is empty"),
         (b"hello", "line 1: it is no JSON"),
         (b"\xff\xfe\x00", "is not UTF-8 text"),
+        (b"\x1f\x8b\x08", "it is packed with gzip; unpack it"),
         (b'{"a": 1}', "no known format: it begins with ['a']"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"session": "s", "role": "user", "content": "x"}\n{"session": "s"}', "line 2"),
