@@ -276,10 +276,15 @@ def _heard(text: str) -> str:
 def _lines(talk: Chat) -> Generator[str, None, None]:
     """What the person types, a message at a time; lines of a pipe when nobody sits there."""
     if sys.stdin.isatty():
+        from prompt_toolkit.application import create_app_session
+        from prompt_toolkit.output import create_output
+
         from hermes_core.cli.typed import typed
 
         history = talk.agent.memory.home.path / "chat_history"
-        yield from typed(history, [f"/{name}" for name in COMMANDS], lambda problem: warn([problem]))
+        # On standard error where standard output leads to a file or to `tee`.
+        with create_app_session(output=create_output(always_prefer_tty=True)):
+            yield from typed(history, [f"/{name}" for name in COMMANDS], lambda problem: warn([problem]))
         return
     for line in sys.stdin:
         if line.strip():

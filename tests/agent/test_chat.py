@@ -498,49 +498,87 @@ def test_a_history_that_can_not_be_kept_is_told_of_once_and_what_is_typed_is_sai
     assert [problem.partition(":")[0] for problem in told] == ["what you type is not kept"]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a terminal of POSIX")
-def test_what_is_pasted_while_an_answer_comes_is_one_message(home: HermesHome, server: ModelServer) -> None:
-    import pty
+class Terminal:
+    """A chat on a terminal of its own, and what is seen there; its standard output may be elsewhere."""
 
+    PROMPT = "\x1b[?7h"  # what ends its drawing
+
+    def __init__(self, stdout: int | None = None) -> None:
+        import pty
+
+        self._here, tty = pty.openpty()
+        self.seen = ""
+        self.child = subprocess.Popen(
+            [sys.executable, "-c", "from hermes_core.cli import main; main()", "chat"],
+            stdin=tty,
+            stdout=tty if stdout is None else stdout,
+            stderr=tty,
+            env=os.environ | {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"},
+            start_new_session=True,
+        )
+        os.close(tty)
+
+    def type(self, keys: str) -> None:
+        os.write(self._here, keys.encode())
+
+    def wait_for(self, text: str) -> None:
+        before = len(self.seen)
+        while text not in self.seen[before:]:
+            piece = os.read(self._here, 4096)
+            if not piece:
+                raise OSError("the chat has ended")
+            self.seen += piece.decode(errors="replace")
+
+    def read_to_the_end(self) -> None:
+        with suppress(OSError):
+            self.wait_for("nothing that is ever said")
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.kill()
+        self.child.wait()
+        os.close(self._here)
+
+
+on_a_terminal = pytest.mark.skipif(os.name == "nt", reason="a terminal of POSIX")
+
+
+@on_a_terminal
+def test_what_is_pasted_while_an_answer_comes_is_one_message(home: HermesHome, server: ModelServer) -> None:
     going_on = threading.Event()
     server._script = [Reply("Good morning.", hold=going_on), Reply("Thanks.")]
-    terminal, tty = pty.openpty()
-    command = [sys.executable, "-c", "from hermes_core.cli import main; main()", "chat"]
-    env = os.environ | {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
-    prompt, seen = "\x1b[?7h", ""  # what ends its drawing
-
-    def wait_for(text: str) -> None:
-        nonlocal seen
-        before = len(seen)
-        while text not in seen[before:]:
-            seen += os.read(terminal, 4096).decode(errors="replace")
-
-    child = subprocess.Popen(command, stdin=tty, stdout=tty, stderr=tty, env=env, start_new_session=True)
-    os.close(tty)
-    try:
-        wait_for(prompt)
-        os.write(terminal, b"Hello.\r")
-        wait_for("morning")
-        assert seen.rfind("\x1b[?2004h") > seen.rfind("\x1b[?2004l")  # the terminal marks what is pasted
-        os.write(terminal, b"\x1b[200~One line\rand another.\x1b[201~")
-        wait_for("another")
+    with Terminal() as chat:
+        chat.wait_for(Terminal.PROMPT)
+        chat.type("Hello.\r")
+        chat.wait_for("morning")
+        assert chat.seen.rfind("\x1b[?2004h") > chat.seen.rfind("\x1b[?2004l")  # it marks what is pasted
+        chat.type("\x1b[200~One line\rand another.\x1b[201~")
+        chat.wait_for("another")
         going_on.set()
-        wait_for(prompt)
-        os.write(terminal, b"\r")
-        wait_for("Thanks.")
-        os.write(terminal, b"/quit\r")
-        with suppress(OSError):  # the terminal has no program any more
-            wait_for("nothing more")
-    finally:
-        going_on.set()
-        child.kill()
-        child.wait()
-        os.close(terminal)
-    assert [request["messages"][-1]["content"] for request in server.requests] == [
-        "Hello.",
-        "One line\nand another.",
-    ]
-    assert seen.rfind("\x1b[?2004l") > seen.rfind("\x1b[?2004h")
+        chat.wait_for(Terminal.PROMPT)
+        chat.type("\r")
+        chat.wait_for("Thanks.")
+        chat.type("/quit\r")
+        chat.read_to_the_end()
+    asked = [request["messages"][-1]["content"] for request in server.requests]
+    assert asked == ["Hello.", "One line\nand another."]
+    assert chat.seen.rfind("\x1b[?2004l") > chat.seen.rfind("\x1b[?2004h")
+
+
+@on_a_terminal
+def test_what_goes_to_a_file_is_without_the_prompt_which_stays_on_the_terminal(
+    home: HermesHome, tmp_path: Path
+) -> None:
+    with (tmp_path / "said").open("w+") as said, Terminal(stdout=said.fileno()) as chat:
+        chat.wait_for(Terminal.PROMPT)
+        chat.type("Hello.\r")
+        chat.wait_for(Terminal.PROMPT)
+        chat.type("/quit\r")
+        chat.read_to_the_end()
+    assert "> " in chat.seen
+    assert (tmp_path / "said").read_text() == "Good morning.\n"
 
 
 def test_importing_the_command_line_imports_no_model_client() -> None:
