@@ -119,6 +119,7 @@ def _opened(stack: ExitStack, home: HermesHome, resume: str | None, *, no_memory
         stack.enter_context(redirect_stdout(sys.stderr))
     memory = stack.enter_context(open_memory(home))
     stack.callback(memory.close, CLOSE_SECONDS)
+    warn(memory.config.warnings)
     log = LogFile(home)
     stack.enter_context(
         ProcessMonitor(

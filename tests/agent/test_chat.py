@@ -142,6 +142,20 @@ def test_an_entry_that_is_kept_from_the_model_is_told_of(home: HermesHome) -> No
     assert "hermes memory remove --target memory entry:" in told
 
 
+@pytest.mark.parametrize("given", [(), ("-m", "Hello.")])
+def test_a_slip_in_the_configuration_is_told_of(home: HermesHome, given: tuple[str, ...]) -> None:
+    with home.config_yaml.open("a") as config:
+        config.write("memmory: {provider: lockbox}\n")
+    result = chat(*given)
+    assert (result.exit_code, "did you mean 'memory'?" in result.stderr) == (0, True)
+
+
+def test_a_slip_that_leaves_no_model_is_told_of(home: HermesHome) -> None:
+    home.config_yaml.write_text("modle: {name: scripted}\n")
+    told = chat("-m", "Hello.").stderr
+    assert told.index("did you mean 'model'?") < told.index("error: no model is set")
+
+
 def test_what_a_provider_prints_is_no_part_of_the_one_answer(home: HermesHome) -> None:
     folder = home.plugins / "lockbox"
     folder.mkdir(parents=True)
