@@ -75,7 +75,8 @@ def _regular(ctx: click.Context, file: Path) -> Path:
     dash = str(file) == "-"
     if not dash and file.is_file():
         return file
-    copy = Path(ctx.with_resource(tempfile.TemporaryDirectory(prefix="hermes-import-")), file.name)
+    folder = ctx.with_resource(tempfile.TemporaryDirectory(prefix="hermes-import-"))
+    copy = Path(folder, "standard input" if dash else file.name)
     with copy.open("wb") as whole, contextlib.ExitStack() as opened:
         shutil.copyfileobj(sys.stdin.buffer if dash else opened.enter_context(file.open("rb")), whole)
     return copy

@@ -79,7 +79,8 @@ def _refuse_other(connection: sqlite3.Connection) -> None:
     columns = {table: _columns(connection, table) for table in ("sessions", "messages", "schema_version")}
     if "version" not in columns["schema_version"] or "compacted" not in columns["messages"]:
         raise ImportFailed(
-            "this database is no state.db of Hermes Agent", "name the file that its home holds"
+            "this database is no state.db of Hermes Agent",
+            "name the file that its home holds; a home of this program moves as a whole, as a copy of its folder",
         )
     version = connection.execute("SELECT max(version) FROM schema_version").fetchone()[0]
     if not isinstance(version, int) or version < OLDEST:

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,29 @@ def _add_and_raise(connection: sqlite3.Connection) -> None:
 def test_nothing_is_opened_before_it_is_used(tmp_path: Path) -> None:
     Database(tmp_path / "new" / "notes.db", MIGRATIONS)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "synchronous", "secure_delete"),
+    [({}, 2, 0), ({"synchronous": "NORMAL", "secure_delete": True}, 1, 1)],
+)
+def test_every_connection_has_the_settings_and_the_first_one_is_shown(
+    tmp_path: Path, given: dict[str, Any], synchronous: int, secure_delete: int
+) -> None:
+    shown: list[sqlite3.Connection] = []
+    settings: list[tuple[int, int]] = []
+
+    def look() -> None:
+        asked = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "secure_delete"))
+        settings.append(tuple(asked))
+
+    with contextlib.closing(Database(tmp_path / "notes.db", MIGRATIONS, on_open=shown.append, **given)) as db:
+        look()
+        another = threading.Thread(target=look)
+        another.start()
+        another.join()
+        assert shown == [db.connection]
+    assert settings == [(synchronous, secure_delete)] * 2
 
 
 def test_a_transaction_commits_when_its_block_ends(db: Database) -> None:
