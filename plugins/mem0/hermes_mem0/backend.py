@@ -26,6 +26,9 @@ from hermes_core.kit.http import LONGEST_DETAIL, backend_error, detail_of, stran
 ID = "hermes_id"
 """Metadata key of the turn, delegation or entry that a memory comes from: what a second delivery is known by."""
 
+SAID = "said_at"
+"""Metadata key of when a turn was said, which may be long before Mem0 is told."""
+
 MOST = 1000
 """Memories that one listing asks for at most; the cloud gives them in pages of 100."""
 
@@ -54,7 +57,8 @@ logging.getLogger("mem0").addHandler(logging.NullHandler())
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One memory. `key` is what `ID` holds, `when` an ISO time; `score` is None where nothing was asked for."""
+    """One memory. `key` is what `ID` holds, `when` an ISO time, as is `said` for a turn that nobody has corrected since;
+    `score` is None where nothing was asked for."""
 
     id: str
     text: str
@@ -63,6 +67,12 @@ class Note:
     key: str = ""
     session: str = ""
     when: str = ""
+    said: str = ""
+
+    @property
+    def day(self) -> str:
+        """The date for people and models."""
+        return (self.said or self.when)[:10]
 
 
 class Backend(Protocol):
@@ -127,6 +137,7 @@ def note(item: Any) -> Note:
     about = item.get("metadata")
     about = about if isinstance(about, Mapping) else {}
     score = item.get("score")
+    made, changed = str(item.get("created_at") or ""), str(item.get("updated_at") or "")
     return Note(
         str(item["id"]),
         str(item.get("memory") or ""),
@@ -134,7 +145,8 @@ def note(item: Any) -> Note:
         float(score) if isinstance(score, int | float) else None,
         str(about.get(ID) or ""),
         str(about.get("session") or ""),
-        str(item.get("updated_at") or item.get("created_at") or ""),
+        changed or made,
+        str(about.get(SAID) or "") if changed[:10] in ("", made[:10]) else "",
     )
 
 

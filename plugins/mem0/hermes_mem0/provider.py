@@ -35,8 +35,9 @@ from hermes_core.kit import (
     polled,
     storable,
     tool,
+    utc_time,
 )
-from hermes_mem0.backend import ID, MOST, Backend, Note
+from hermes_mem0.backend import ID, MOST, SAID, Backend, Note
 from hermes_mem0.client import connect
 from hermes_mem0.settings import NAME, SETTINGS, availability, mode_of, user_of
 
@@ -144,9 +145,7 @@ class Mem0Provider(BackendProvider[Backend]):
         )
         return fitting(
             (
-                RecallItem(
-                    fold_space(note.text), note.score, note.id, session_id=note.session, when=note.when[:10]
-                )
+                RecallItem(fold_space(note.text), note.score, note.id, session_id=note.session, when=note.day)
                 for note in found
             ),
             query.budget,
@@ -158,7 +157,7 @@ class Mem0Provider(BackendProvider[Backend]):
         if not self._infers:
             said = said[:1] if not is_trivial(turn.user) else []
         messages = [{"role": role, "content": _clean(text)} for role, text in said if text.strip()]
-        self._once(messages, turn.id, "turn", session, infer=self._infers)
+        self._once(messages, turn.id, "turn", session, infer=self._infers, at=turn.at)
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Mirror MEMORY.md and USER.md, a memory for each entry, word for word."""
@@ -265,12 +264,20 @@ class Mem0Provider(BackendProvider[Backend]):
         return wanted
 
     def _once(
-        self, messages: Sequence[Mapping[str, str]], key: str, source: str, session: Session, *, infer: bool
+        self,
+        messages: Sequence[Mapping[str, str]],
+        key: str,
+        source: str,
+        session: Session,
+        *,
+        infer: bool,
+        at: float = 0.0,
     ) -> None:
         """Store, unless an earlier try has done so."""
         user = user_of(self.options, session)
         if messages and not self.client.stored(user, key, messages[0]["content"]):
-            self.client.add(messages, user, _about(key, source, session), infer=infer)
+            about = _about(key, source, session) | ({SAID: utc_time(at)} if at else {})
+            self.client.add(messages, user, about, infer=infer)
 
     def _keep(self, text: str, user: str, key: str, source: str, session: Session) -> list[str]:
         return self.client.add(_said(text), user, _about(key, source, session), infer=False)
@@ -338,7 +345,5 @@ def _about(key: str, source: str, session: Session) -> dict[str, str]:
 
 
 def _results(found: Sequence[Note]) -> dict[str, Any]:
-    rows = [
-        {"id": note.id, "memory": note.text, "score": note.score, "when": note.when[:10]} for note in found
-    ]
+    rows = [{"id": note.id, "memory": note.text, "score": note.score, "when": note.day} for note in found]
     return {"results": rows, "count": len(rows)}

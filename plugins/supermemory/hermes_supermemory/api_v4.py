@@ -91,12 +91,13 @@ class V4:
 def _found(row: Any) -> Found:
     known: dict[str, Any] = row if isinstance(row, dict) else {}
     metadata, score = known.get("metadata"), known.get("similarity")
+    labels = metadata if isinstance(metadata, dict) else {}
     return Found(
         id=str(known.get("id") or ""),
         text=str(known.get("memory") or known.get("chunk") or ""),
         score=float(score) if isinstance(score, int | float) else 0.0,
-        when=str(known.get("updatedAt") or "")[:10],
-        session=str((metadata if isinstance(metadata, dict) else {}).get("session_id") or ""),
+        when=str(labels.get("date") or known.get("updatedAt") or "")[:10],
+        session=str(labels.get("session_id") or ""),
     )
 
 

@@ -46,8 +46,9 @@ class V5:
             more["supporting_context"] = context
         if date:
             more["date"] = date
+        labels = {**metadata, **({"date": date} if date else {})}  # a search gives back these alone
         with _edge():
-            _taken(self._sdk.add(ns, content=text, id=doc, metadata=dict(metadata), **more))
+            _taken(self._sdk.add(ns, content=text, id=doc, metadata=labels, **more))
 
     def search(
         self, ns: str, query: str, limit: int, mode: str, floor: float, timeout: float | None
@@ -140,13 +141,14 @@ def _meaning(error: Exception) -> Exception:
 
 def _found(row: Any) -> Found:
     metadata = getattr(row, "metadata", None)
+    labels = metadata if isinstance(metadata, dict) else {}
     score = getattr(row, "similarity", None)
     return Found(
         id=_field(row, "id"),
         text=_field(row, "memory") or _field(row, "chunk"),
         score=float(score) if isinstance(score, int | float) else 0.0,
-        when=_field(getattr(row, "system", None), "updated_at")[:10],
-        session=str((metadata if isinstance(metadata, dict) else {}).get("session_id") or ""),
+        when=str(labels.get("date") or _field(getattr(row, "system", None), "updated_at"))[:10],
+        session=str(labels.get("session_id") or ""),
     )
 
 
