@@ -45,6 +45,16 @@ def test_the_run_ends_with_a_table_that_says_what_to_fix_and_how(pytester: pytes
     )
 
 
+def test_a_check_that_is_overridden_stays_in_its_group(pytester: pytest.Pytester) -> None:
+    override = """
+    def test_homes_do_not_see_each_other(self):
+        self.not_claimed("two homes share it")
+"""
+    pytester.makepyfile(LEAFLET + override)
+    done = pytester.runpytest_inprocess("-q", "--assert=plain", "-p", "no:xdist", "-k", "homes")
+    done.stdout.fnmatch_lines(["TestLeaflet: 1 not claimed", "  isolation * 1 not claimed"])
+
+
 def test_where_plugins_are_not_loaded_the_contract_runs_without_its_table(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(LEAFLET)
     quiet = (

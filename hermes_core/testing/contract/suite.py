@@ -208,7 +208,8 @@ class Suite:
 
 
 def _described(request: pytest.FixtureRequest) -> tuple[str, str]:
-    """Group and title of a check: the class that defines it, and its name as words."""
-    function = request.function
+    """Group and title of a check: the class that defines it first, and its name as words."""
+    check = request.node.originalname
+    group = next(base for base in reversed(request.cls.__mro__) if check in vars(base))
     title = str(request.node.name).removeprefix("test_").replace("_", " ")
-    return function.__qualname__.split(".")[0].lower(), title
+    return group.__name__.lower(), title
