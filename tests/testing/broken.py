@@ -214,6 +214,25 @@ class WritesAtTheEnd(Forgetful):
             self.path.write_text(json.dumps(self.held))
 
 
+@caught_by(
+    "test_what_was_taken_outlives_a_killed_process",
+    "last turn",
+    received=lambda self: None,
+    recalled_from=None,
+)
+class HoldsTheLastTurn(Notebook):
+    last: Any = None
+
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        self.shutdown()
+        self.last = turn, session
+
+    def shutdown(self) -> None:
+        last, self.last = self.last, None
+        if last is not None:
+            super().sync_turn(*last)
+
+
 @caught_by("test_no_thread_stays_behind")
 class Busy(Notebook):
     def initialize(self, session: Session) -> None:
@@ -385,6 +404,27 @@ class UnquotedSearch(Notebook):
         return super().prefetch(query, session)
 
 
+@caught_by("test_what_is_said_in_another_script_is_recalled", "damaged")
+class WritesInLatin(Notebook):
+    def add(self, key: str, text: str, session: Session) -> None:
+        super().add(
+            key, text if text.isascii() else f"{text} ".encode("cp1251", "ignore").decode("cp1251"), session
+        )
+
+
+@caught_by("test_what_is_said_in_another_script_is_recalled", "not found")
+class SearchesInLatin(Notebook):
+    def find(self, text: str, scope: str) -> list[list[str]]:
+        return super().find("".join(filter(str.isascii, text)), scope)
+
+
+@caught_by("test_a_turn_is_dated_when_it_was_said")
+class DatesAtDelivery(Notebook):
+    def prefetch(self, query: Query, session: Session) -> Any:
+        today = time.strftime("%d %B %Y")
+        return Recall(tuple(replace(item, when=today) for item in super().prefetch(query, session).items))
+
+
 @caught_by("test_the_prompt_block_is_text")
 class WrongPrompt(Notebook):
     def system_prompt_block(self) -> Any:
@@ -518,6 +558,14 @@ class RepeatsWrites(Notebook):
 @caught_by("test_a_memory_write_that_comes_twice_is_kept_once", "late", **PATIENT)
 class RepeatsWritesLate(Late, RepeatsWrites):
     pass
+
+
+@caught_by("test_a_turn_leaves_the_one_before")
+class OneTurnASession(Notebook):
+    """Its key is the session and the number of the turn, which is for display."""
+
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        self.add(f"{session.id}/{turn.number}", turn.user, session)
 
 
 @caught_by("test_a_turn_of_any_messages_is_taken", "tool")
@@ -801,6 +849,18 @@ class EntriesForAll(_Everybodys):
 class EndsForAll(_Everybodys):
     def on_session_end(self, reader: TranscriptReader, session: Session) -> None:
         super().on_session_end(reader, self.nobody(session))
+
+
+@caught_by("test_a_switch_of_one_user_shows_others_nothing")
+class GoesWhereTheLastOneWent(Notebook):
+    now = ""
+
+    def on_session_switch(self, switch: SessionSwitch) -> None:
+        self.now = switch.new.scope
+        super().on_session_switch(switch)
+
+    def find(self, text: str, scope: str) -> list[list[str]]:
+        return super().find(text, self.now or scope)
 
 
 @caught_by("test_tools_tell_users_nothing_of_each_other")

@@ -32,7 +32,7 @@ from hermes_core import (
     TranscriptReader,
     Turn,
 )
-from hermes_core.kit import BackendUnavailable, load_settings
+from hermes_core.kit import BackendUnavailable, load_settings, utc_time
 from hermes_core.recall.rank import count_tokens
 from hermes_core.testing import ProviderContract
 
@@ -67,6 +67,7 @@ class Notebook(MemoryProvider):
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.path = Path()
+        self.dates: dict[str, str] = {}
 
     # ---------------------------------------------------------------- setup
 
@@ -133,7 +134,7 @@ class Notebook(MemoryProvider):
         for key, said_in, _, text in self.find(query.text, session.scope):
             left -= count_tokens(text) + 4
             if left >= 0:
-                items.append(RecallItem(text, id=key, session_id=said_in))
+                items.append(RecallItem(text, id=key, session_id=said_in, when=self.dates.get(key, "")))
         return Recall(tuple(items))
 
     def queue_prefetch(self, query: Query, session: Session) -> Any:
@@ -146,6 +147,7 @@ class Notebook(MemoryProvider):
         return json.dumps({"found": [note[3] for note in self.find(asked, session.scope)]})
 
     def sync_turn(self, turn: Turn, session: Session) -> None:
+        self.dates[turn.id] = utc_time(turn.at)[:10]
         self.add(turn.id, turn.user, session)
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:

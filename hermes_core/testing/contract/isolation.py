@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Iterator
@@ -69,6 +70,22 @@ class Isolation(Suite):
         ):
             if self.run.recalled(fact, asks):
                 self.fault(whose, OWNER)
+
+    def test_a_switch_of_one_user_shows_others_nothing(self) -> None:
+        if not self.isolates_users:
+            self.not_claimed("isolates_users is not set: one memory a home")
+        ada = self.started("prefetch", "on_session_switch", platform="telegram", user_id="ada")
+        self.observable(TORTOISE, ada)
+        bob = self._strangers()[0]
+        if self.run.recalled(TORTOISE, bob):
+            self.not_run(SHOWN)
+        self.run.switch(ada, dataclasses.replace(ada, id="next"), "new", reset=True)
+        self.need_delivered()
+        if self.run.recalled(TORTOISE, bob):
+            self.fault(
+                "once a user's session was switched, what that user said is recalled for another",
+                "keep nothing of switch.new on self: the session that counts comes with each call",
+            )
 
     def test_tools_tell_users_nothing_of_each_other(self) -> None:
         if not self.isolates_users:

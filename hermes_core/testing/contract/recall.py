@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
 from hermes_core import Query
 from hermes_core.testing.contract.hostile import BAD, HOSTILE
-from hermes_core.testing.contract.run import BOATHOUSE, REHEARSAL, TORTOISE, WAYS, Fact
+from hermes_core.testing.contract.run import BOATHOUSE, REHEARSAL, TORTOISE, WAYS, Fact, turn_of
 from hermes_core.testing.contract.suite import Suite
 
 BUDGET = 60
 CHARS_PER_TOKEN = 4
+LONG_AGO = 1e9
+OF_MANY_SCRIPTS = Fact("Мою черепаху зовут Çağrı-雪.", "Как зовут мою черепаху?", "Çağrı-雪")
 
 
 class Recall(Suite):
@@ -54,6 +57,32 @@ class Recall(Suite):
 
     def test_a_session_that_ended_is_recalled(self) -> None:
         self._is_recalled("on_session_end")
+
+    def test_what_is_said_in_another_script_is_recalled(self) -> None:
+        session = self.started("prefetch")
+        way = self.observable(TORTOISE, session)
+        if not self.learned(OF_MANY_SCRIPTS, session, way):
+            found = self.run.recall(OF_MANY_SCRIPTS.question, session).render()
+            self.fault(
+                f"after {way} with {OF_MANY_SCRIPTS.said!r}, {OF_MANY_SCRIPTS.question!r} recalls {found[:120]!r}",
+                "store and send text as UTF-8, and search for words of any script: [a-z] has none of most languages",
+            )
+
+    def test_a_turn_is_dated_when_it_was_said(self) -> None:
+        session = self.started("prefetch", "sync_turn")
+        turn = dataclasses.replace(turn_of(TORTOISE.said), at=LONG_AGO)
+        self.run.need("sync_turn", turn=turn, session=session)
+        if not self.eventually(lambda: self.run.recalled(TORTOISE, session) > 0):
+            self.not_claimed("nothing that sync_turn() was given is recalled word for word")
+        items = self.run.recall(TORTOISE.question, session).items
+        dates = [item.when for item in items if TORTOISE.marker in item.text and item.when]
+        if not dates:
+            self.not_claimed("recall says no dates")
+        if time.strftime("%Y") in dates[0]:
+            self.fault(
+                f"what was said in September 2001 is recalled as of {dates[0]!r}",
+                "store turn.at: a turn waits in the outbox while the backend is down, and may be imported years later",
+            )
 
     def test_recall_keeps_to_its_budget(self) -> None:
         if self.foreign:
