@@ -167,7 +167,7 @@ class Api:
             raise own or backend_error(
                 answer.status_code,
                 f"{self.name} at {self.url!r}",
-                detail=detail_of(answer.text),
+                detail=detail_of(answer.headers["Location"] if answer.has_redirect_location else answer.text),
                 key=self._key,
                 retry_after=answer.headers.get("Retry-After"),
             )

@@ -202,6 +202,13 @@ def test_a_file_is_downloaded_as_it_is(api: Api, server: StandIn) -> None:
     assert api.download("/file") == Download(b"\x00tea", "text/plain")
 
 
+def test_a_redirect_is_told_with_the_address_that_it_names(api: Api, server: StandIn) -> None:
+    moved = Raw(b"<h1>Moved</h1>", {"Location": "https://teas.example/v2"})
+    server.route("GET", "/v1/teas", lambda request: (301, moved))
+    with pytest.raises(BackendUnavailable, match="answered 301: 'https://teas.example/v2'"):
+        api.get("/teas")
+
+
 def test_a_download_follows_one_redirect_and_keeps_the_key_to_its_own_host(api: Api, server: StandIn) -> None:
     with StandIn() as store:
         store.route("GET", "/blob", lambda request: Raw(b"tea"))
