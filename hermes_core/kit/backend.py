@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, ClassVar, Generic, TypeVar
@@ -123,6 +123,8 @@ class BackendProvider(ConfiguredProvider, Generic[Client]):
     """
 
     _client: Client | None = None
+    _closing: Any = None
+    """Of the client before, on the loop that `initialize` runs on; held, or it might never end."""
 
     def connect(self, options: Settings) -> Client:
         """The client for these settings, which are those of `self.home`."""
@@ -140,7 +142,11 @@ class BackendProvider(ConfiguredProvider, Generic[Client]):
 
         Raises `ConfigError`, and `ProviderUnavailable` when the settings don't suffice.
         """
-        self.close()
+        closing = self.close()
+        if isinstance(closing, Awaitable):
+            from asyncio import ensure_future
+
+            self._closing = ensure_future(closing)
         self._client = self.connect(self.settle(home))
         return self._client
 

@@ -111,8 +111,12 @@ def test_a_client_of_an_async_sdk_is_closed_on_the_loop_of_its_calls(hermes_home
             super().initialize(session)
 
     with driving(Calls(), hermes_home) as driven:
-        line = driven.provider.client
-    assert line.closed
+        first = driven.provider.client
+        driven.call("initialize", session=driven.session())
+        second = driven.provider.client
+        assert first is not second
+    assert first.closed
+    assert second.closed
 
 
 def test_it_says_why_it_can_not_be_opened_or_used(hermes_home: HermesHome) -> None:
