@@ -85,6 +85,7 @@ BROKEN: dict[str, Callable[[], Package]] = {
         files=("leaflet_memory/__init__.py", "leaflet_memory/py.typed", "utils/__init__.py")
     ),
     "its import starts nothing": lambda: Package(code=CODE + THREAD),
+    "its import starts nothing:prints": lambda: Package(code="print('Leaflets!')\n" + CODE),
     "its import starts nothing:signals": lambda: Package(code=CODE + SIGNAL),
     "its import starts nothing:logging": lambda: Package(code=CODE + LOGGING),
 }

@@ -113,10 +113,15 @@ class Packaging(Suite):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
         if done.returncode:
             self.not_run(f"a new process can't import {self._module()}: {done.stderr.strip()[-200:]}")
-        last = done.stdout.strip().splitlines()[-1:]
-        if last != ["0 []"]:
+        *printed, last = done.stdout.strip().splitlines()
+        if printed:
             self.fault(
-                f"importing {self._module()} starts threads, reaches out or changes the process: {last[0]}",
+                f"importing {self._module()} prints {printed[0][:80]!r}",
+                "use logging: programs and MCP clients read what the host prints",
+            )
+        if last != "0 []":
+            self.fault(
+                f"importing {self._module()} starts threads, reaches out or changes the process: {last}",
                 "do it in initialize, and import an SDK that does it there; every listing of commands may import the package",
             )
 
