@@ -261,7 +261,7 @@ class Memory:
     def begin_turn(self, text: Content, session: Session, *, recent: Sequence[Message] = ()) -> TurnRecall:
         """Recall for the person's message, text or parts, once a turn; waits for a provider no longer than its deadline."""
         query = self._query(text_of(text), recent)
-        number = self._read("past sessions", lambda: self.sessions.turn_count(session.id), 0) + 1
+        number = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0) + 1
         self.manager.on_turn_start(number, query.text, session)
         recall = self.manager.prefetch_all(query, session)
         told = Told(
@@ -290,7 +290,7 @@ class Memory:
         `turn_id` again stores nothing twice. `warm` lets providers prepare the next turn's recall. `author` is who
         spoke, where several people do.
         """
-        said, answer = text_of(user), text_of(assistant)
+        said, answer, author = text_of(user), text_of(assistant), str(author or "")  # as Session takes them
         both = Message(role="user", content=said), Message(role="assistant", content=answer)
         stored = tuple(messages) or both
         turn = Turn(

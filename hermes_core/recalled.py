@@ -34,7 +34,7 @@ class TurnRecall:
 
         A fence that the person wrote is taken out of the copy: only memory speaks as memory.
         """
-        own: Any = content
+        own: Any = "" if content is None else content
         own = sanitize_context(own) if isinstance(own, str) else [_unfenced(part) for part in own]
         copy: Given = inject_memory_context(own, self.contexts)
         return copy

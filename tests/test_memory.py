@@ -74,6 +74,19 @@ def test_a_message_in_parts_is_recalled_for_and_stored_as_its_text(hermes_home: 
     assert (turn.user, turn.assistant) == ("Where was this?\n[image]", "In Oslo.")
 
 
+def test_a_picture_without_words_and_a_person_without_a_name_are_a_turn_as_any(
+    hermes_home: HermesHome,
+) -> None:
+    nothing: Any = None
+    with open_memory(hermes_home, provider=Elephant([Turn("t1", 1, "The pot is blue.", "ok")])) as memory:
+        session = memory.start_session()
+        recalled = memory.begin_turn(None, session)
+        assert recalled.inject(nothing) == recalled.context
+        turn = memory.end_turn(session, None, "A pot.", author=nothing)
+        assert (turn.user, turn.author) == ("", "")
+        assert memory.end_turn(session, None, "A pot.", author=42).author == "42"  # type: ignore[arg-type]
+
+
 def test_a_turn_is_stored_searchable_and_told_to_the_provider(hermes_home: HermesHome) -> None:
     provider = Elephant()
     with open_memory(hermes_home, provider=provider) as memory:
@@ -425,6 +438,16 @@ def test_a_damaged_database_costs_a_turn_only_what_lies_in_it(hermes_home: Herme
         assert "my dog is called Biscuit" in turn.context
         assert [problem for problem in turn.problems if str(damaged) in problem] == memory.problems()
         assert len(memory.problems()) == 1
+
+
+def test_a_turn_says_that_past_sessions_can_not_be_read_also_when_it_is_given_none_of_them(
+    hermes_home: HermesHome,
+) -> None:
+    with open_memory(hermes_home) as memory:
+        session = memory.start_session()
+    hermes_home.state_db.write_bytes(b"garbage" * 1000)
+    with open_memory(hermes_home) as memory:
+        assert str(hermes_home.state_db) in memory.begin_turn("what is my dog called?", session).problems[0]
 
 
 def test_a_store_that_can_be_read_again_is_no_problem_any_more(hermes_home: HermesHome) -> None:
