@@ -34,6 +34,7 @@ check: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy $(PACKAGES)
+	$(BIN)/mypy tests/typed_host.py
 	$(BIN)/python -m pytest -q tests/architecture
 
 test: check

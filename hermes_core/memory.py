@@ -258,7 +258,9 @@ class Memory:
         self.manager.initialize_all(session)
         return self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
 
-    def begin_turn(self, text: Content, session: Session, *, recent: Sequence[Message] = ()) -> TurnRecall:
+    def begin_turn(
+        self, text: Content, session: Session, *, recent: Sequence[Mapping[str, Any]] = ()
+    ) -> TurnRecall:
         """Recall for the person's message, text or parts, once a turn; waits for a provider no longer than its deadline."""
         query = self._query(text_of(text), recent)
         number = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0) + 1
@@ -278,7 +280,7 @@ class Memory:
         user: Content,
         assistant: Content,
         *,
-        messages: Sequence[Message] = (),
+        messages: Sequence[Mapping[str, Any]] = (),
         turn_id: str = "",
         at: float | None = None,
         warm: bool = True,
@@ -451,7 +453,7 @@ class Memory:
                 return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=notes)
         return entry
 
-    def _query(self, text: str, recent: Sequence[Message] = ()) -> Query:
+    def _query(self, text: str, recent: Sequence[Mapping[str, Any]] = ()) -> Query:
         return Query(text=text, budget=self.config.recall.budget, recent=in_text(recent), now=time.time())
 
     def _past(self, query: Query, session: Session, told: Told) -> tuple[RecallItem, ...]:

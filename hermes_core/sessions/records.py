@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from hermes_core.contract.values import Message, Turn
 from hermes_core.errors import SessionError
@@ -256,7 +256,7 @@ def text_of(content: object) -> str:
     return str(content)
 
 
-def in_text(messages: Iterable[Message]) -> tuple[Message, ...]:
+def in_text(messages: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
     """Messages of a chat API as providers see them: what has parts, or nothing beside its tool calls, as text.
 
     Raises `SessionError` for what is no message of one.
@@ -264,15 +264,15 @@ def in_text(messages: Iterable[Message]) -> tuple[Message, ...]:
     return tuple(map(_in_text, messages))
 
 
-def _in_text(message: Message) -> Message:
+def _in_text(message: Mapping[str, Any]) -> Message:
     if not (isinstance(message, Mapping) and message.get("role")):
         raise SessionError(
             f"a {type(message).__name__} was given that is no message with a role",
             "give each as {'role': 'user', 'content': 'text'}; an SDK's objects often have model_dump() for that",
         )
     if isinstance(message.get("content"), str):
-        return message
-    return Message(**{**message, "content": text_of(message.get("content"))})
+        return cast(Message, message)
+    return cast(Message, {**message, "content": text_of(message.get("content"))})
 
 
 def _part_text(part: object) -> str:
