@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
+import host_page
 import json_page
 import kit_page
 import provider_pages
@@ -214,6 +215,7 @@ PAGES: dict[str, Callable[[], Iterable[str]]] = {
     "reference/tools.md": tools_page,
     "reference/json.md": json_page.json_page,
     "reference/lifecycle.md": lifecycle_page,
+    **host_page.PAGES,
     **kit_page.PAGES,
     **provider_pages.PAGES,
 }

@@ -71,6 +71,8 @@ def call_of(function: Callable[..., Any]) -> str:
         return ""
     shown, starred = [], False
     for p in signature.parameters.values():
+        if p.name == "self":
+            continue
         if p.kind is p.KEYWORD_ONLY and not starred:
             shown.append("*")
         starred = starred or p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)

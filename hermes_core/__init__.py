@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from hermes_core.loader.load import load_provider
     from hermes_core.manager.manager import MemoryManager
     from hermes_core.memory import Memory, open_memory
+    from hermes_core.recalled import TurnRecall
     from hermes_core.sessions.db import SessionDB
 
 _HOMES = {
@@ -84,6 +85,7 @@ _HOMES = {
     "ToolCall": "contract.values",
     "TranscriptReader": "contract.hooks",
     "Turn": "contract.values",
+    "TurnRecall": "recalled",
     "TurnResult": "agent.turn",
     "discover_providers": "loader.catalog",
     "hookimpl": "contract.hooks",
@@ -126,6 +128,7 @@ __all__ = [
     "ToolCall",
     "TranscriptReader",
     "Turn",
+    "TurnRecall",
     "TurnResult",
     "discover_providers",
     "hookimpl",

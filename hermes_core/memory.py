@@ -96,7 +96,11 @@ def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callab
 
 
 class Memory:
-    """The memory of one home. Safe to share between threads, agents and sessions; lives as long as the process."""
+    """The memory of one home. Safe to share between threads, agents and sessions; lives as long as the process.
+
+    `sessions` is its `SessionDB`, `curated` its `MemoryStore`, `manager` its `MemoryManager`; `home` and `config` are what
+    it was opened with.
+    """
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+import hermes_core
 from hermes_core import errors, kit
 from hermes_core.config import KEYS, parse_config
 from hermes_core.contract.hooks import HOOK_NAMES, OBSERVER_HOOK_NAMES
@@ -90,6 +91,13 @@ def test_every_hook_has_a_heading(hook: str, headings: set[str]) -> None:
 @pytest.mark.parametrize("key", [*KEYS, *generate.ENVIRONMENT])
 def test_every_key_and_variable_has_a_heading(key: str, headings: set[str]) -> None:
     assert key in headings
+
+
+def test_every_public_name_has_a_heading(headings: set[str]) -> None:
+    assert set(hermes_core.__all__) - headings == {
+        "MemoryProvider",
+        "hookimpl",
+    }  # the page of hooks begins with these
 
 
 @pytest.mark.parametrize("name", kit.__all__)

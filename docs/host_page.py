@@ -1,0 +1,63 @@
+"""The page for hosts: the public names that a program calls, with every method of theirs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from kit_page import call_of
+from tables import cell, fenced
+
+import hermes_core
+
+NAMES = (
+    "open_memory",
+    "Memory",
+    "TurnRecall",
+    "Agent",
+    "TurnResult",
+    "Tool",
+    "OpenAIModel",
+    "ModelSettings",
+    "ConfiguredModels",
+    "SessionDB",
+    "MemoryStore",
+    "MemoryManager",
+    "HermesHome",
+    "discover_providers",
+    "load_provider",
+    "register_in_hermes_agent",
+)
+"""From what every host calls to what few need."""
+
+
+def host_page() -> Iterator[str]:
+    """Every name with its signature and docstring, and so each method of a class."""
+    yield "# The API for hosts\n"
+    yield (
+        "What a program that embeds memory calls, all of it from `hermes_core`. [Embed it](../how-to/embed.md) shows how it "
+        "goes together, [values](values.md) what is passed and [errors](errors.md) what is raised.\n"
+    )
+    for name in NAMES:
+        it = getattr(hermes_core, name)
+        yield from section(f"## {name}", name, it)
+        ours = [cls for cls in getattr(it, "__mro__", ()) if cls.__module__.startswith("hermes_core.")]
+        members = {member: what for cls in reversed(ours) for member, what in vars(cls).items()}
+        public = [(member, what) for member, what in members.items() if not member.startswith("_")]
+        facts = [(member, what) for member, what in public if isinstance(what, property)]
+        if facts:
+            yield "| | |\n|---|---|"
+            yield from (f"| `{member}` | {cell(inspect.getdoc(fact) or '')} |" for member, fact in facts)
+            yield ""
+        for member, what in public:
+            if isinstance(what, staticmethod | classmethod) or inspect.isfunction(what):
+                yield from section(f"### {name}.{member}", member, getattr(it, member))
+
+
+def section(heading: str, name: str, it: Callable[..., Any]) -> Iterator[str]:
+    """A heading, how it is called, and the docstring."""
+    yield f"{heading}\n\n`{name}{call_of(it)}`\n\n{fenced(inspect.getdoc(it) or '')}\n"
+
+
+PAGES: dict[str, Callable[[], Iterable[str]]] = {"reference/host.md": host_page}
