@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 import logging
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
@@ -22,13 +23,29 @@ log = logging.getLogger(__name__)
 JobState = Literal["waiting", "running", "done", "withdrawn"]
 
 
+IN_TIME = 0.8
+"""The part of a wait that a call must have run for to be late: less was left to one that stood in line behind others,
+and that is no fault of the backend."""
+
+
 class Job:
     """One call on its way through a lane: `run` makes it, on the lane's thread. A `patient` one is handed over together with
     the next, so that two calls cost one change of threads. A `watched` one is waited for; if it ends past its deadline it
     is watched no more.
     """
 
-    __slots__ = ("context", "deadline", "done", "hook", "outcome", "patient", "started", "state", "watched")
+    __slots__ = (
+        "began",
+        "context",
+        "deadline",
+        "done",
+        "hook",
+        "outcome",
+        "patient",
+        "started",
+        "state",
+        "watched",
+    )
 
     def __init__(self, hook: str, deadline: float, watched: bool, patient: bool = False) -> None:
         self.hook = hook
@@ -37,7 +54,7 @@ class Job:
         self.patient = patient
         self.context = contextvars.copy_context()
         self.state: JobState = "waiting"
-        self.started = 0.0
+        self.started = self.began = 0.0  # by the lane's clock, and in real time as it is waited for
         self.outcome: Outcome | None = None
         self.done: threading.Lock | None = None
         if watched:
@@ -176,12 +193,17 @@ class Lane:
             given_up = stopped()
             if job.state == "running" and given_up:
                 return Outcome("skipped", error="the turn was stopped")
+            if job.state == "running" and (left := time.monotonic() - job.began) < timeout * IN_TIME:
+                error = f"waited in line, and {left:.1f} s were left of {timeout:.3g}"
+                return Outcome("skipped", error=error, elapsed=timeout)
             if job.state == "running":
-                return Outcome("late", error=f"no answer within {timeout:g} s", elapsed=timeout, counts=True)
+                return Outcome(
+                    "late", error=f"no answer within {timeout:.3g} s", elapsed=timeout, counts=True
+                )
             job.state = "withdrawn"
             ahead = self._worker.job.hook if self._worker and self._worker.job else "another call"
             hung = bool(self._hung()) and not given_up
-        error = "the turn was stopped" if given_up else f"waited {timeout:g} s in line behind {ahead}"
+        error = "the turn was stopped" if given_up else f"waited {timeout:.3g} s in line behind {ahead}"
         return Outcome("skipped", error=error, elapsed=timeout, counts=hung)
 
     def withdraw(self, job: Job) -> bool:
@@ -241,7 +263,7 @@ class Lane:
             with self._lock:
                 if job.state == "withdrawn":
                     continue
-                job.state, job.started, me.job = "running", self._clock(), job
+                job.state, job.started, job.began, me.job = "running", self._clock(), time.monotonic(), job
             outcome = job.context.run(job.run)
             with self._lock:
                 me.job = None

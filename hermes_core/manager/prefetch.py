@@ -14,6 +14,7 @@ from hermes_core.manager.call import Outcome
 from hermes_core.manager.health import State, Terms
 from hermes_core.manager.held import Held
 from hermes_core.manager.instance import Flight, Landed
+from hermes_core.stopping import stopped
 
 WARM_FOR = 600.0
 """Seconds for which a warmed result may stand in for a fresh one: about as long as a talk keeps to its subject."""
@@ -162,7 +163,10 @@ class Prefetch:
             return RecallPart(held.name, recall, "fresh" if recall else "none", state, trouble, elapsed)
         reason = f"prefetch {outcome.status}: {outcome.error or trouble}"
         recall = within(self._of(held.name, session.id).take(self._terms.clock()), query.budget)
-        shown: State = "degraded" if state == "active" else state
+        told = (
+            outcome.status == "skipped" and not stopped()
+        )  # by the turn, since nothing is wrong with the provider
+        shown: State = "degraded" if state == "active" and not told else state
         return RecallPart(held.name, recall, "warmed" if recall else "none", shown, reason, elapsed)
 
     def _keep(self, warmed: Warmed, outcome: Outcome) -> None:

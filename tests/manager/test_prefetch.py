@@ -266,6 +266,33 @@ def test_a_recall_that_failed_is_asked_for_but_not_waited_for_until_one_works(
     assert part(manager.prefetch_all(Query("coffee"), A)).origin == "fresh"
 
 
+def test_a_recall_that_stood_in_line_behind_others_says_nothing_against_the_backend(
+    open_manager: OpenManager,
+) -> None:
+    class InTurn(RecordingProvider):
+        def prefetch(self, query: Query, session: Session) -> Recall:
+            answer: Recall = self.answer("prefetch", query=query, session=session)
+            gates[query.text].wait()
+            return answer
+
+    gates = {text: threading.Event() for text in ("tea", "mate", "coffee")}
+    gates["coffee"].set()
+    provider = InTurn()
+    manager = start(open_manager(provider, clock=time.monotonic, deadlines={"prefetch": 0.6}))
+    first = threading.Thread(target=manager.prefetch_all, args=(Query("tea"), A))
+    first.start()
+    assert provider.wait_for("prefetch")
+    threading.Timer(0.4, gates["tea"].set).start()  # so that 0.2 s are left to the second
+    result = manager.prefetch_all(Query("mate"), B)
+    first.join()
+    gates["mate"].set()
+    assert (part(result).origin, part(result).state) == ("none", "active")
+    assert "in line" in part(result).reason
+    assert manager.health()[0].breakers["read"] == "closed"
+    assert warmed(manager, B)
+    assert part(manager.prefetch_all(Query("coffee"), A)).origin == "fresh"
+
+
 def test_each_side_is_told_with_its_own_error(open_manager: OpenManager) -> None:
     provider = RecordingProvider()
     provider.results["prefetch"] = OSError("no route")
