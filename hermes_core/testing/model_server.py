@@ -53,7 +53,8 @@ class Reply:
 
     `chunk` is the number of characters a piece, or the pieces' ends; `cut_after` breaks the connection after so many
     pieces, `hold` keeps the stream open before its end until the event is set. Any `status` but 200 is an error.
-    `raw` is a body to be sent as it stands, whatever it is, with `headers` for its type.
+    `raw` is a body to be sent as it stands, whatever it is, with `headers` for its type. Who asks for no stream is
+    answered in one piece, of which `chunk`, `cut_after` and `hold` say nothing.
     """
 
     text: str = ""
@@ -233,6 +234,9 @@ class _Handler(BaseHTTPRequestHandler):
         if reply.status != 200:
             self._fail(reply)
             return
+        if not request.get("stream"):
+            self._json(200, _completion(request, reply), {})
+            return
         try:
             self._stream(request, reply)
         except (BrokenPipeError, ConnectionResetError):
@@ -273,7 +277,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if reply.hold is not None:
             reply.hold.wait(30)
-        self._event(_chunk(request, {}, finish=reply.finish or ("tool_calls" if reply.calls else "stop")))
+        self._event(_chunk(request, {}, finish=_finish(reply)))
         self._event({**_chunk(request, {}), "choices": [], "usage": _usage(request, reply)})
         self._write(b"data: [DONE]\n\n")
         self._write(b"")
@@ -289,13 +293,41 @@ class _Handler(BaseHTTPRequestHandler):
         """Quiet: what matters is in `requests`."""
 
 
+def _calls(reply: Reply) -> list[dict[str, Any]]:
+    calls = []
+    for index, (name, arguments) in enumerate(reply.calls):
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        function = {"name": name, "arguments": text}
+        calls.append({"id": f"call_{index}_{name}", "type": "function", "function": function})
+    return calls
+
+
+def _finish(reply: Reply) -> str:
+    return reply.finish or ("tool_calls" if reply.calls else "stop")
+
+
+def _completion(request: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
+    """The whole answer to who asked for no stream."""
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text or None}
+    if reply.calls:
+        message["tool_calls"] = _calls(reply)
+    return {
+        "id": "scripted",
+        "object": "chat.completion",
+        "created": 0,
+        "model": request["model"],
+        "choices": [{"index": 0, "message": message, "finish_reason": _finish(reply)}],
+        "usage": _usage(request, reply),
+    }
+
+
 def _deltas(reply: Reply) -> list[dict[str, Any]]:
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
     deltas += [{"content": piece} for piece in reply.pieces()]
-    for index, (name, arguments) in enumerate(reply.calls):
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-        head = {"index": index, "id": f"call_{index}_{name}", "type": "function"}
-        deltas.append({"tool_calls": [{**head, "function": {"name": name, "arguments": ""}}]})
+    for index, call in enumerate(_calls(reply)):
+        text = call["function"]["arguments"]
+        function = {**call["function"], "arguments": ""}
+        deltas.append({"tool_calls": [{"index": index, **call, "function": function}]})
         middle = len(text) // 2
         deltas += [
             {"tool_calls": [{"index": index, "function": {"arguments": part}}]}

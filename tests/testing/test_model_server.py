@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import httpx
 
-from hermes_core.testing.model_server import ModelServer
+from hermes_core.testing.model_server import ModelServer, Reply
 
 
 def test_a_client_that_asks_for_the_models_first_is_told_of_one() -> None:
@@ -11,3 +11,14 @@ def test_a_client_that_asks_for_the_models_first_is_told_of_one() -> None:
         missing = httpx.get(f"{server.base_url}/elsewhere")
     assert [model["id"] for model in listed["data"]] == ["scripted"]
     assert (missing.status_code, "no such path" in missing.text) == (404, True)
+
+
+def test_a_client_that_asks_for_no_stream_is_answered_in_one_piece() -> None:
+    asked = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}]}
+    with ModelServer([Reply(calls=[("memory", {"action": "add"})]), Reply("Noted.")]) as server:
+        calling, saying = (httpx.post(f"{server.base_url}/chat/completions", json=asked).json() for _ in "12")
+    (call,) = calling["choices"][0]["message"]["tool_calls"]
+    assert call["function"] == {"name": "memory", "arguments": '{"action": "add"}'}
+    assert calling["choices"][0]["finish_reason"] == "tool_calls"
+    assert saying["choices"][0]["message"] == {"role": "assistant", "content": "Noted."}
+    assert saying["usage"]["completion_tokens"] == 2
