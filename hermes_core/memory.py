@@ -234,7 +234,7 @@ class Memory:
     # -------------------------------------------------------------------- turn
 
     def system_prompt(self, session: Session) -> str:
-        """Curated memory and the provider's block: the same bytes for the whole session."""
+        """Curated memory and the provider's block: the same bytes for the whole session, while this memory is open."""
         return self.manager.build_system_prompt(session)
 
     def tool_schemas(self) -> list[dict[str, Any]]:
