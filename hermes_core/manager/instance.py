@@ -85,13 +85,12 @@ class Flight(Job):
 
     def wait(self, timeout: float | None = None) -> Outcome:
         """The outcome, at the latest after `timeout` seconds (default: the hook's deadline)."""
-        breaker = self._way.breaker
+        breaker, outcome = self._way.breaker, None
         try:
             outcome = self._way.lane.wait(self, self.deadline if timeout is None else timeout)
-        except KeyboardInterrupt:
-            if breaker is not None:
+        finally:
+            if outcome is None and breaker is not None:  # Ctrl-C, or a handler of the host for another signal
                 breaker.withdrawn()
-            raise
         self.instance.vitals.settle(self.hook, outcome, breaker)
         return outcome
 

@@ -9,7 +9,9 @@ import pytest
 from hermes_core.contract.values import Query, Recall, RecallItem, Session, SessionSwitch, ToolCall
 from hermes_core.errors import BackendRefused
 from hermes_core.home import HermesHome
+from hermes_core.manager.breaker import COOLDOWN, THRESHOLD
 from hermes_core.manager.health import STALE
+from hermes_core.manager.lanes import Lane
 from hermes_core.manager.manager import MemoryManager, RecallPart
 from hermes_core.manager.prefetch import WARM_FOR, RecallResult, within
 from hermes_core.testing.fakes import Clock, RaisingProvider, RecordingProvider, make_session
@@ -346,6 +348,31 @@ def test_a_tool_that_fails_or_works_says_nothing_about_recall(open_manager: Open
     manager.prefetch_all(Query("tea"), A)
     between_turns(manager)
     assert "not waited for" in part(manager.prefetch_all(Query("tea"), A)).reason
+
+
+def test_a_probe_whose_caller_was_called_away_leaves_the_place_to_another(
+    open_manager: OpenManager, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = RecordingProvider()
+    provider.results["handle_tool_call"] = OSError("unreachable")
+    manager = start(open_manager(provider))
+    call = ToolCall("fake_remember", {})
+    for _ in range(THRESHOLD):
+        manager.handle_tool_call(call, A)
+    provider.results.clear()
+    clock.advance(COOLDOWN)
+    with monkeypatch.context() as patched:
+        patched.setattr(Lane, "wait", raiser(TimeoutError("the alarm of a host")))
+        with pytest.raises(TimeoutError):
+            manager.handle_tool_call(call, A)
+    assert "left alone" not in manager.handle_tool_call(call, A)
+
+
+def raiser(error: Exception) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
 
 
 def test_a_recall_that_was_refused_is_no_outage(open_manager: OpenManager) -> None:
