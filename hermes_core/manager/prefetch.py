@@ -163,10 +163,8 @@ class Prefetch:
             return RecallPart(held.name, recall, "fresh" if recall else "none", state, trouble, elapsed)
         reason = f"prefetch {outcome.status}: {outcome.error or trouble}"
         recall = within(self._of(held.name, session.id).take(self._terms.clock()), query.budget)
-        told = (
-            outcome.status == "skipped" and not stopped()
-        )  # by the turn, since nothing is wrong with the provider
-        shown: State = "degraded" if state == "active" and not told else state
+        in_line = outcome.status == "skipped" and not stopped()  # nothing is wrong with the provider then
+        shown: State = "degraded" if state == "active" and not in_line else state
         return RecallPart(held.name, recall, "warmed" if recall else "none", shown, reason, elapsed)
 
     def _keep(self, warmed: Warmed, outcome: Outcome) -> None:

@@ -160,7 +160,7 @@ def test_a_recall_that_could_not_begin_says_behind_what_it_waited(open_manager: 
     assert provider.wait_for("queue_prefetch")
     waited = part(manager.prefetch_all(Query("now"), B))
     gate.set()
-    assert (waited.origin, waited.state) == ("none", "degraded")
+    assert (waited.origin, waited.state) == ("none", "active")
     assert waited.reason.startswith("prefetch skipped: waited 0.0")
     assert waited.reason.endswith(" s in line behind queue_prefetch")
 
