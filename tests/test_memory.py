@@ -658,6 +658,18 @@ def test_a_tool_is_called_with_the_json_that_a_model_sent(hermes_home: HermesHom
             assert "must be an object" in memory.call_tool("memory", wrong, session)
 
 
+def test_a_person_whose_id_is_half_a_character_finds_what_they_said(hermes_home: HermesHome) -> None:
+    set_value(hermes_home, "recall.sessions", "auto")
+    with open_memory(hermes_home) as memory:
+        before = memory.start_session(user_id="\ud83d", title="Dogs")  # as JSON may hold it
+        say(memory, before, "my dog is called Biscuit")
+        session = memory.start_session(user_id="\ud83d")
+        assert "Biscuit" in memory.begin_turn("what is my dog called?", session).context
+        for asked in ({"query": "dog"}, {"query": "Dogs"}, {"session_id": before.id}, {}):
+            assert "Biscuit" in memory.call_tool("session_search", asked, session)
+        assert memory.recall("dog", session=session).results
+
+
 def test_a_session_in_which_somebody_spoke_is_taken_by_nobody_else(hermes_home: HermesHome) -> None:
     people: list[dict[str, str]] = [{}, {"user_id": "1"}, {"user_id": "2"}, {"chat_id": "1"}]
     with open_memory(hermes_home) as memory:

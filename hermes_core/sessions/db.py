@@ -275,7 +275,7 @@ class SessionDB(SessionRows):
             exclude_sessions=tuple(exclude_sessions),
             since=since,
             until=until,
-            user=user,
+            user=user and records.storable(user),
         )
         now, zone = self._clock(), self._zone
         assert zone is not None
@@ -299,7 +299,7 @@ class SessionDB(SessionRows):
         self, size: int, *, user: str | None = None, exclude_sessions: Sequence[str] = ()
     ) -> list[SearchHit] | None:
         """All messages with text, oldest first; None when together they have more than `size` characters."""
-        filters = Filters(user=user, exclude_sessions=tuple(exclude_sessions))
+        filters = Filters(user=user and records.storable(user), exclude_sessions=tuple(exclude_sessions))
         return everything(self._database, filters, size)
 
     @reading

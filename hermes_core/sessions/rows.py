@@ -79,12 +79,12 @@ class SessionRows(SessionFile):
 
     def find_session(self, text: str, *, user: str | None = None) -> StoredSession | None:
         """The session that `text` names, for `user` among their own: its id, the only one that begins so, or its title."""
-        found = lineage.resolve(self._database, records.storable(text), user)
+        found = lineage.resolve(self._database, records.storable(text), user and records.storable(user))
         return self.get_session(found) if found else None
 
     def find_titled(self, title: str, *, user: str | None = None) -> StoredSession | None:
         """The session of this title (the newest "#N"), for `user` among their own; None when there is no such."""
-        found = lineage.titled(self._database, title, user)
+        found = lineage.titled(self._database, title, user and records.storable(user))
         return self.get_session(found) if found else None
 
     def end_session(self, session_id: str, reason: str, *, at: float | None = None) -> None:
@@ -154,7 +154,7 @@ class SessionRows(SessionFile):
             sources=(source,) if source is not None else (),
             exclude_sources=exclude_sources,
             exclude_sessions=exclude_sessions,
-            user=user,
+            user=user and records.storable(user),
             limit=limit,
             offset=offset,
         )
