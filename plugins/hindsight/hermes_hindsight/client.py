@@ -192,6 +192,7 @@ class Client:
         import aiohttp
         from hindsight_client_api.exceptions import OpenApiException
 
+        self._stay()
         limit = min(within or self.timeout, self.timeout)
         try:
             async with asyncio.timeout(limit):
@@ -209,6 +210,22 @@ class Client:
         if answered is None:
             raise strange_answer(self._name, None)
         return answered
+
+    def _stay(self) -> None:
+        """Let no redirect carry what is said to another server, nor make a question of a write, as the SDK would."""
+        import aiohttp
+
+        session = self._sdk.documents.api_client.rest_client.pool_manager
+        if not session.trace_configs:
+            watch = aiohttp.TraceConfig()
+            watch.on_request_redirect.append(self._moved)
+            watch.freeze()
+            session.trace_configs.append(watch)
+
+    async def _moved(self, session: object, context: object, request: Any) -> None:  # noqa: ARG002  aiohttp's form
+        answer = request.response
+        answer.close()
+        raise backend_error(answer.status, self._name, detail=detail_of(answer.headers.get("Location", "")))
 
 
 def translated(error: Exception, url: str) -> HermesError:

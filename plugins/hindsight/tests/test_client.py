@@ -18,13 +18,15 @@ from hindsight_client_api import exceptions as sdk
 
 from hermes_core import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable
 from hermes_core.kit import ConfigError
+from hermes_core.testing import StandIn
+from hermes_core.testing.http_server import Raw
 from plugins.hindsight.tests.stand_in import KEY, HindsightServer
 
 ITEM = {"content": "Mel likes tea.", "tags": ["a"], "metadata": {"session_id": "s1"}, "context": "talk"}
 OPERATION = "a319cc63-5f52-4f8c-b7ba-36aeee63e44e"
 
 
-def run(server: HindsightServer, *asks: Callable[[Client], Awaitable[Any]], **options: Any) -> list[Any]:
+def run(server: StandIn, *asks: Callable[[Client], Awaitable[Any]], **options: Any) -> list[Any]:
     """Ask these of one client, one after the other."""
 
     async def session() -> list[Any]:
@@ -54,6 +56,18 @@ def test_what_is_kept_is_recalled_read_listed_and_deleted(server: HindsightServe
     )
     assert [(m.text, m.metadata) for m in found] == [("Mel likes tea.", {"session_id": "s1"})]
     assert (text, listed, stats.total_documents, after) == ("Mel likes tea.", ["d"], 1, None)
+
+
+@pytest.mark.parametrize("status", [301, 307])
+def test_a_redirect_carries_nothing_elsewhere_and_is_told(server: HindsightServer, status: int) -> None:
+    with StandIn() as old:
+        for method in ("GET", "POST"):
+            moved = Raw(b"", {"Location": f"{server.url}/"})
+            old.route(method, "/*", lambda request, moved=moved: (status, moved))
+        for ask in (keep, lambda c: c.recall("b", "Who likes it?"), lambda c: c.version()):
+            with pytest.raises(BackendUnavailable, match=f"answered {status}: '{server.url}/'"):
+                run(old, ask)
+    assert server.requests == []
 
 
 def test_an_operation_is_taken_once_and_followed(server: HindsightServer) -> None:
