@@ -210,7 +210,7 @@ def examine_outbox(memory: Memory) -> Iterator[Finding]:
     backlogs = outbox.backlogs()
     active = health_of(memory)
     for name, backlog in backlogs.items():
-        yield _backlog(name, backlog, active is not None and active.name == name)
+        yield _backlog(name, backlog, name == memory.selected)
     if not backlogs:
         settled = outbox.last_settled(active.name) if active else None
         when = f", last write taken {age(max(0.0, time.time() - settled))} ago" if settled else ""

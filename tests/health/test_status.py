@@ -16,7 +16,7 @@ from hermes_core import MemoryProvider, MemoryWrite, open_memory
 from hermes_core.cli import main
 from hermes_core.config import set_value
 from hermes_core.credentials import Credentials
-from hermes_core.health.provider import setting_lines
+from hermes_core.health.provider import examine_outbox, setting_lines
 from hermes_core.health.record import hook_records
 from hermes_core.health.status import Status, status_of
 from hermes_core.home import HermesHome
@@ -216,6 +216,17 @@ def test_what_waits_and_what_is_parked_is_counted_for_every_provider(hermes_home
     status = status_of(hermes_home)
     assert (status.outbox.waiting, status.outbox.parked) == (1, 1)
     assert "1 write(s) are parked" in problems(status)
+
+
+@pytest.mark.parametrize(("chosen", "state"), [("gone", "ok"), ("", "note")])
+def test_what_waits_for_the_chosen_provider_is_its_own_also_while_it_is_uninstalled(
+    hermes_home: HermesHome, chosen: str, state: str
+) -> None:
+    with contextlib.closing(Outbox(hermes_home)) as outbox:
+        outbox.append("gone", [Write("sync_turn", "t1", "s1", "{}")])
+    with open_memory(hermes_home, provider=chosen) as memory:
+        (found,) = examine_outbox(memory)
+    assert (found.state, "hermes memory use gone" in found.remedy) == (state, state == "note")
 
 
 class Forgetful(MemoryProvider):
