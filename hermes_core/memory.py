@@ -15,10 +15,11 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, get_args
 
 from hermes_core.config import Config, load_config
 from hermes_core.contract.values import (
+    AgentContext,
     EndReason,
     Field,
     MemoryWrite,
@@ -34,7 +35,7 @@ from hermes_core.contract.values import (
 from hermes_core.curated.provider import CuratedProvider
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, MemoryTool
-from hermes_core.errors import OutboxError, ProviderError, ProviderUnavailable, StorageError
+from hermes_core.errors import OutboxError, ProviderError, ProviderUnavailable, SessionError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings
 from hermes_core.kit.text import is_trivial
@@ -181,12 +182,18 @@ class Memory:
     ) -> Session:
         """Begin a session, or go on with one that is stored, and make the providers ready for it.
 
-        `identity` are fields of `Session`: platform, user_id, parent_id, agent_context and the others.
+        `identity` are fields of `Session`: platform, user_id, parent_id, agent_context and the others. Raises
+        `SessionError` for an `agent_context` that there is not.
         """
         session = Session(
             id=session_id or uuid.uuid4().hex,
             **{"identity": self.home.profile, **identity, "home": str(self.home.path)},
         )
+        if session.agent_context not in (kinds := get_args(AgentContext)):
+            raise SessionError(
+                f"{session.agent_context!r} is no agent_context: nothing would reach a provider",
+                f"use one of {', '.join(kinds)}",
+            )
         self.sessions.create_session(
             session.id,
             source or session.platform,

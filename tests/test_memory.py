@@ -670,6 +670,16 @@ def test_a_person_whose_id_is_half_a_character_finds_what_they_said(hermes_home:
         assert memory.recall("dog", session=session).results
 
 
+def test_a_kind_of_session_that_there_is_not_is_refused_before_anything_is_stored(
+    hermes_home: HermesHome,
+) -> None:
+    with open_memory(hermes_home, provider=Elephant()) as memory:
+        with pytest.raises(SessionError, match=r"'Primary' is no agent_context.*use one of primary, subagent"):
+            memory.start_session(agent_context="Primary")
+        assert memory.sessions.list_sessions() == []
+        assert memory.start_session(agent_context=None).primary
+
+
 def test_a_session_in_which_somebody_spoke_is_taken_by_nobody_else(hermes_home: HermesHome) -> None:
     people: list[dict[str, str]] = [{}, {"user_id": "1"}, {"user_id": "2"}, {"chat_id": "1"}]
     with open_memory(hermes_home) as memory:
