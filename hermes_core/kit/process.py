@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -95,11 +96,13 @@ def run(
     """Run a program to its end. `env` is its whole environment, by default `environment()`.
 
     Raises `ProviderUnavailable` when it can't be started, and `BackendUnavailable` when it has not ended after
-    `timeout` seconds: it and all it started are killed then. What a program leaves running when it ends stays.
+    `timeout` seconds: it and all it started are killed then, or when our process ends. What a program leaves running when it ends stays.
     """
     # Files and not pipes: a grandchild that keeps a pipe open would keep us waiting for its end.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = _start(command, env, cwd, subprocess.PIPE if stdin else subprocess.DEVNULL, out, err)
+        end = partial(kill_group, process)
+        atexit.register(end)  # the thread that waits for it may be left behind
         try:
             process.communicate(stdin.encode() if stdin else None, timeout=timeout)
         except subprocess.TimeoutExpired as exc:
@@ -107,7 +110,8 @@ def run(
                 f"{command[0]!r} has not ended after {timeout:g} s" + _last_words(err)
             ) from exc
         finally:
-            kill_group(process)
+            end()
+            atexit.unregister(end)
         return Finished(process.returncode, _read(out), _read(err))
 
 

@@ -35,6 +35,18 @@ def soon(seen: Callable[[], bool]) -> bool:
     return seen()
 
 
+def test_a_program_ends_with_the_process_that_waits_for_it_on_a_thread(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    code = (
+        "import pathlib, sys, threading, time; from hermes_core.kit.process import run;"
+        "command = [sys.executable, '-c', sys.argv[1], sys.argv[2]];"
+        "threading.Thread(target=run, args=(command,), kwargs={'timeout': 60}, daemon=True).start();"
+        "file = pathlib.Path(sys.argv[2])\nwhile not file.exists() or not file.read_text(): time.sleep(0.01)"
+    )
+    run([PYTHON, "-c", code, SLEEPING_CHILD, str(told)], timeout=30, env=dict(os.environ))
+    assert soon(lambda: not alive(int(told.read_text())))
+
+
 def test_a_program_gives_its_code_and_both_outputs() -> None:
     code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
     done = run([PYTHON, "-c", code], timeout=10)
