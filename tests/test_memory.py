@@ -674,7 +674,9 @@ def test_a_kind_of_session_that_there_is_not_is_refused_before_anything_is_store
     hermes_home: HermesHome,
 ) -> None:
     with open_memory(hermes_home, provider=Elephant()) as memory:
-        with pytest.raises(SessionError, match=r"'Primary' is no agent_context.*use one of primary, subagent"):
+        with pytest.raises(
+            SessionError, match=r"'Primary' is no agent_context.*use one of primary, subagent"
+        ):
             memory.start_session(agent_context="Primary")
         assert memory.sessions.list_sessions() == []
         assert memory.start_session(agent_context=None).primary

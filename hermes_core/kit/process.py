@@ -96,7 +96,8 @@ def run(
     """Run a program to its end. `env` is its whole environment, by default `environment()`.
 
     Raises `ProviderUnavailable` when it can't be started, and `BackendUnavailable` when it has not ended after
-    `timeout` seconds: it and all it started are killed then, or when our process ends. What a program leaves running when it ends stays.
+    `timeout` seconds: it and all it started are killed then, or when our process ends.
+    What a program leaves running when it ends stays.
     """
     # Files and not pipes: a grandchild that keeps a pipe open would keep us waiting for its end.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
