@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import uuid
 
@@ -107,15 +106,17 @@ def _leave_at_signals(memory: Memory) -> None:
 
 
 def _serve_http(memory: Memory, surface: Surface, port: int) -> None:
-    from hermes_core.mcp_server.http import address_of, listen, serve_http, token_of
+    from hermes_core.mcp_server.http import address_of, http_server, listen, serve_http, token_of
 
     credentials = Credentials(memory.home)
     token = token_of(credentials)
     listener = listen(port)
-    # uvicorn stops at a signal and then raises it again: so the memory is closed, and the process ends well.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    server = http_server(surface, token)
+    # uvicorn takes the signal while it serves, and raises it again when it has ended. Before and after, the server keeps
+    # it in mind: an exception from a handler is lost where it falls into the finaliser of some object.
+    signal.signal(signal.SIGTERM, server.handle_exit)
     click.echo(f"{address_of(listener)} (token: MCP_TOKEN in {credentials.path})", err=True)
-    serve_http(surface, listener, token)
+    serve_http(server, listener)
 
 
 def _need_sdk() -> None:

@@ -56,8 +56,8 @@ def address_of(listener: socket.socket) -> str:
     return f"http://{HOST}:{listener.getsockname()[1]}{PATH}"
 
 
-def serve_http(surface: Surface, listener: socket.socket, token: str) -> None:
-    """Serve clients that send `Authorization: Bearer TOKEN`, until the process is interrupted."""
+def http_server(surface: Surface, token: str) -> uvicorn.Server:
+    """A server for clients that send `Authorization: Bearer TOKEN`."""
     app = build_server(surface).streamable_http_app(
         streamable_http_path=PATH, host=HOST, json_response=True, max_request_body_size=MAX_BODY
     )
@@ -68,7 +68,11 @@ def serve_http(surface: Surface, listener: socket.socket, token: str) -> None:
         ws="none",
         timeout_graceful_shutdown=PATIENCE,
     )
-    server = uvicorn.Server(config)
+    return uvicorn.Server(config)
+
+
+def serve_http(server: uvicorn.Server, listener: socket.socket) -> None:
+    """Serve until the process is interrupted, or the server is told to stop."""
 
     async def serve() -> None:
         await server.serve(sockets=[listener])

@@ -82,9 +82,19 @@ class Server:
         else:
             asyncio.run(_over_http(self.start_http(*options), self.token, talk))
 
-    def start_http(self, *options: str) -> str:
-        """A server on a free port; its address."""
-        arguments = [*HERMES, "--home", str(self.home.path), "mcp", "--http", "--port", "0", *options]
+    def start_http(self, *options: str, before: str = "") -> str:
+        """A server on a free port, in a process that runs the code of `before` first; its address."""
+        arguments = [
+            "-c",
+            f"{dedent(before)}\n{HERMES[1]}",
+            "--home",
+            str(self.home.path),
+            "mcp",
+            "--http",
+            "--port",
+            "0",
+            *options,
+        ]
         process = subprocess.Popen(
             [sys.executable, *arguments],
             stderr=subprocess.PIPE,

@@ -264,6 +264,34 @@ def test_a_server_that_is_told_to_stop_closes_its_memory(http_server: Server) ->
     assert (http_server.home.path / "shut.down").exists()
 
 
+def test_a_server_that_is_told_to_stop_at_its_start_closes_its_memory_wherever_it_is(
+    http_server: Server,
+) -> None:
+    http_server.use_gated_provider()
+    told_in_a_finaliser = """
+        import signal
+        from hermes_core.mcp_server import http
+
+        class Passing:
+            def __del__(self):
+                signal.raise_signal(signal.SIGTERM)  # what a handler raises here is lost
+
+        serve = http.serve_http
+
+        def told_and_serve(*given):
+            Passing()
+            serve(*given)
+
+        http.serve_http = told_and_serve
+    """
+    http_server.start_http(before=told_in_a_finaliser)
+    (process,) = http_server.processes
+    assert process.wait(timeout=10) == 0
+    assert process.stderr
+    assert process.stderr.read() == ""
+    assert (http_server.home.path / "shut.down").exists()
+
+
 def test_a_server_that_is_told_to_stop_does_not_wait_for_a_call_that_hangs(http_server: Server) -> None:
     http_server.use_gated_provider()
 
