@@ -92,7 +92,7 @@ def chat(
     if as_json and message is None:
         raise click.UsageError("--json answers one message: give it with -m")
     with ExitStack() as stack:
-        stack.enter_context(_ended_by_signals())
+        leave_if_told = stack.enter_context(_ended_by_signals())
         leaving = threading.Timer(LONG_CLOSE, _tell_leaving)
         leaving.daemon = True
         stack.callback(leaving.cancel)
@@ -109,7 +109,7 @@ def chat(
             ctx.exit(1)
         if talk.interactive:
             stack.callback(leaving.start)
-        ctx.exit(_converse(talk, told=not no_memory))
+        ctx.exit(_converse(talk, leave_if_told, told=not no_memory))
 
 
 def _opened(stack: ExitStack, home: HermesHome, resume: str | None, *, no_memory: bool, once: bool) -> Chat:
@@ -171,7 +171,7 @@ def _untaken(agent: Agent) -> tuple[str, ...]:
     return () if agent.memory.flush(DELIVERY_WAIT) else tuple(agent.memory.problems(agent.session))
 
 
-def _converse(talk: Chat, *, told: bool) -> int:
+def _converse(talk: Chat, leave_if_told: Callable[[], None], *, told: bool) -> int:
     """Message after message, until nobody says more; the exit code, 0 where a person has seen what went wrong."""
     memory, failed, degraded = talk.agent.memory, False, False
     warn([*memory.problems(), *(one.problem for one in memory.curated.flagged())])
@@ -181,6 +181,7 @@ def _converse(talk: Chat, *, told: bool) -> int:
         _CtrlC(talk.agent.interrupt, leaves=not talk.interactive) as ctrl_c,
         closing(_lines(talk)) as lines,
     ):
+        leave_if_told()
         for line in lines:
             try:
                 result = ctrl_c.stops(partial(run_command if is_command(line) else _turn, talk, _heard(line)))
@@ -197,6 +198,7 @@ def _converse(talk: Chat, *, told: bool) -> int:
             if ctrl_c.pressed and not talk.interactive:
                 raise KeyboardInterrupt
             talk.claim.move(talk.agent.session.id)
+            leave_if_told()
     if talk.interactive:
         return 0
     if told and not degraded:
@@ -348,14 +350,22 @@ def _as_data(result: TurnResult) -> dict[str, Any]:
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def _ended_by_signals() -> Iterator[Callable[[], None]]:
     """Let SIGTERM, and SIGHUP of a window that is closed, leave through every `with` block, so that the session is
     ended and providers are shut down. One that is ignored, as under `nohup`, stays so.
+
+    What is given leaves if one came: what a handler raises is lost where it falls into the finaliser of some object.
     """
+    told: list[int] = []
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         del frame
+        told.append(number)
         raise SystemExit(128 + number)
+
+    def leave_if_told() -> None:
+        if told:
+            raise SystemExit(128 + told[0])
 
     numbers = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
     before = {number: signal.getsignal(number) for number in numbers}
@@ -363,7 +373,7 @@ def _ended_by_signals() -> Iterator[None]:
         if handler is not signal.SIG_IGN:
             signal.signal(number, leave)
     try:
-        yield
+        yield leave_if_told
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -472,6 +472,40 @@ def test_sigterm_or_a_closed_window_ends_the_session_in_order(home: HermesHome, 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize("moment", ["where", "_tell"], ids=["at its start", "in a turn"])
+def test_sigterm_is_heard_where_what_its_handler_raises_is_lost(home: HermesHome, moment: str) -> None:
+    in_a_finaliser = f"""
+import importlib, signal
+
+class Passing:
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+
+chat = importlib.import_module("hermes_core.cli.chat")
+before = chat.{moment}
+
+def told(*given):
+    Passing()
+    before(*given)
+
+chat.{moment} = told
+importlib.import_module("hermes_core.cli").main()
+"""
+    child = subprocess.run(
+        [sys.executable, "-c", in_a_finaliser, "chat"],
+        input="Hello.\nAgain.\n",
+        capture_output=True,
+        text=True,
+        env=os.environ,
+        timeout=60,
+        check=False,
+    )
+    assert child.returncode == 128 + signal.SIGTERM
+    assert child.stdout.count("Good morning.") == (moment == "_tell")
+    assert [session.end_reason for session in sessions(home)] == ["close"] * (moment == "_tell")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_the_session_of_a_killed_chat_is_ended_by_the_next(home: HermesHome) -> None:
     assert end(started(home), signal.SIGKILL) == -signal.SIGKILL
     assert sessions(home)[0].end_reason == ""
