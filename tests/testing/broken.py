@@ -951,7 +951,7 @@ class FollowsPaths(Notebook):
 
 def _waits() -> None:
     """Far longer than the deadline, lest a busy machine look too late; the end of the test ends it."""
-    Notebook.released.wait(1.0)
+    Notebook.released.wait(5.0)
 
 
 @caught_by("test_it_is_looked_at_in_time", deadlines={"is_available": START})

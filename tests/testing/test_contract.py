@@ -14,6 +14,7 @@ from broken import SUITES
 
 import hermes_core.credentials
 import hermes_core.safety.redact  # noqa: F401  else each run within a run would compile them again
+from hermes_core.manager import lanes
 from hermes_core.testing import ProviderContract
 from hermes_core.testing.contract.packaging import Packaging
 from hermes_core.testing.report import GROUPS, Line, lines_of
@@ -89,6 +90,16 @@ def test_a_broken_provider_is_caught_by_one_check_only(pytester: pytest.Pytester
         proof: [proof.partition(":")[0].removeprefix("test_").replace("_", " ")] for proof in proofs
     }
     assert [line for line in lines if line.result == "to fix" and not line.remedy] == []
+
+
+def test_a_late_hook_is_caught_also_where_its_thread_began_late(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        lanes, "IN_TIME", 100.0
+    )  # as if each call had stood in line for a part of its deadline
+    program = 'from broken import SUITES\nclass TestSlow(SUITES["test_hooks_keep_their_deadlines[sync_turn]"]): pass'
+    assert red(run(pytester, program, "-k", "deadlines")) == ["hooks keep their deadlines[sync turn]"]
 
 
 def near(group: str) -> tuple[str, ...]:

@@ -61,7 +61,8 @@ class Failure(Suite):
     def test_hooks_keep_their_deadlines(self, hook: str) -> None:
         session = self.started(hook)
         outcome = self.run.ask(hook, **arguments_of(hook, self.run, session))
-        if outcome.status == "late":
+        # On a busy machine the thread may come to it after a good part of the deadline: then it is "skipped".
+        if outcome.status in ("late", "skipped") and outcome.elapsed:
             self.fault(
                 f"{hook} has not returned after {self.run.deadlines[hook]:g} s",
                 "give the client a timeout below the deadline, and raise BackendUnavailable when it passes",
