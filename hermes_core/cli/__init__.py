@@ -143,6 +143,11 @@ class LazyGroup(click.Group):
                     _leave(exc)
                 raise
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Read the words; help and the version are printed while that is done."""
+        with _errors_of_the_system():
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an expected failure becomes one line, and what is logged goes to the home's log.
 
@@ -153,7 +158,7 @@ class LazyGroup(click.Group):
         if ctx.params["debug"]:
             _show_log(ctx)
         try:
-            with logging_to(LogFile(home_of(ctx))):
+            with _errors_of_the_system(), logging_to(LogFile(home_of(ctx))):
                 return super().invoke(ctx)
         except HermesError as exc:
             raise Failure(str(exc)) from exc
@@ -166,12 +171,6 @@ class LazyGroup(click.Group):
                 click.echo(err=True)
                 ctx.exit(INTERRUPTED)
             raise
-        except OSError as exc:
-            # A reader who has seen enough, as `head` has, is no failure to speak of.
-            if exc.errno == errno.EPIPE:
-                raise
-            where = f"{exc.filename}: " if exc.filename else ""
-            raise Failure(f"{where}{exc.strerror or exc}; check the disk and the modes there") from exc
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -222,6 +221,19 @@ def _streams() -> Iterator[None]:
             yield
         finally:
             sys.stdin, sys.stdout, sys.stderr = before
+
+
+@contextlib.contextmanager
+def _errors_of_the_system() -> Iterator[None]:
+    """An error of the system is an expected failure: one line."""
+    try:
+        yield
+    except OSError as exc:
+        # A reader who has seen enough, as `head` has, is no failure to speak of.
+        if exc.errno == errno.EPIPE:
+            raise
+        where = f"{exc.filename}: " if exc.filename else ""
+        raise Failure(f"{where}{exc.strerror or exc}; check the disk and the modes there") from exc
 
 
 def _leave(end: SystemExit) -> None:

@@ -162,8 +162,10 @@ def test_what_the_output_cannot_spell_is_replaced(
     assert "cat called ?" in written.getvalue().decode("latin-1")
 
 
+@pytest.mark.usefixtures("hermes")
+@pytest.mark.parametrize("words", [["memory", "show"], ["memory", "--help"], ["--help"], ["--version"]])
 def test_output_that_can_not_be_written_is_one_clear_line(
-    hermes: Any, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     class Full(io.StringIO):
         def write(self, text: str) -> int:
@@ -171,7 +173,7 @@ def test_output_that_can_not_be_written_is_one_clear_line(
 
     monkeypatch.setattr("sys.stdout", Full())
     with pytest.raises(Failure, match="No space left on device; check the disk"):
-        main(["memory", "show"], standalone_mode=False)
+        main(words, standalone_mode=False)
 
 
 ROWS = [
