@@ -231,7 +231,6 @@ def test_in_any_order_neither_sees_what_is_the_others(
 
     @settings(
         max_examples=8,
-        deadline=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )

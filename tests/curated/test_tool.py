@@ -110,7 +110,7 @@ keys = st.sampled_from(["action", "target", "content", "old_text", "operations"]
 calls = st.dictionaries(keys, likely | st.lists(st.dictionaries(keys, likely), max_size=3))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(calls | anything)
 def test_any_json_gets_an_answer(store: MemoryStore, arguments: object) -> None:
     answer = MemoryTool(store).call(arguments, Session("s1"))

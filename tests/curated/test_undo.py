@@ -111,7 +111,7 @@ def test_history_outlives_the_process_that_wrote_it(make_store: MakeStore) -> No
     assert other.entries("memory") == ()
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(st.sampled_from(sorted(CHANGES)), st.sampled_from(["tea", "rye", "milk"])), max_size=4)
 )

@@ -185,7 +185,7 @@ NAMES = st.sampled_from(
 TEXTS = st.text(st.sampled_from("#- \n*|`§ab:_\0é") | st.characters(codec="utf-8"), max_size=300)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25)
 @given(files=st.dictionaries(NAMES, TEXTS | st.binary(max_size=50), min_size=1), number=st.uuids())
 def test_any_tree_migrates_as_planned_and_only_once(
     tmp_path: Path, files: dict[str, Any], number: Any

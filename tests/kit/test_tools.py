@@ -5,7 +5,7 @@ import json
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core import Session, ToolCall
@@ -153,7 +153,6 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from(["query", "kind", "limit", "tags", "weight", "strict", "x"]), json_values)
 )

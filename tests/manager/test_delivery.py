@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 import threading
 import time
@@ -145,27 +146,27 @@ def test_a_try_that_failed_in_another_process_is_told_as_well(
 
 
 @pytest.mark.parametrize(
-    ("waited", "error"),
-    [(0.1, "no answer within 0.1 s, and then the program ended; is the backend well?"), (0.0, "")],
+    ("unanswered", "error"),
+    [(0.1, r"no answer within [\d.]+ s, and then the program ended; is the backend well\?"), (60.0, "")],
 )
 def test_a_write_that_was_waited_for_in_vain_until_the_end_is_a_try_that_failed(
     open_manager: OpenManager,
     hermes_home: HermesHome,
     monkeypatch: pytest.MonkeyPatch,
-    waited: float,
+    unanswered: float,
     error: str,
 ) -> None:
-    monkeypatch.setattr("hermes_core.manager.writes.UNANSWERED", 0.1)
+    monkeypatch.setattr("hermes_core.manager.writes.UNANSWERED", unanswered)
     provider = Backend()
     gate = provider.gates["sync_turn"] = threading.Event()
     manager = start(open_manager(provider))
     manager.sync_all(make_turn("t1"), A)
     manager.sync_all(make_turn("t2"), B)
     assert until(lambda: provider.hooks[-1] == "sync_turn")
-    manager.flush(waited)
+    manager.flush(0.1)
     manager.shutdown_all(0.1)
     with contextlib.closing(Outbox(hermes_home)) as other:
-        assert other.backlog("fake").error == error
+        assert re.fullmatch(error, other.backlog("fake").error)
         assert [row.attempts for row in other.pending()] == [0, 0]
     gate.set()
 

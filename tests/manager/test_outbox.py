@@ -285,7 +285,7 @@ def test_two_threads_append_without_losing_any(hermes_home: HermesHome) -> None:
     outbox.close()
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from("aaadpr"), st.integers(1, 1000)), max_size=40))
 def test_a_write_is_refused_exactly_when_there_is_no_room(
     hermes_home: HermesHome, steps: list[tuple[str, int]]

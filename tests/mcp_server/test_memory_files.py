@@ -164,7 +164,7 @@ PARTS = st.sampled_from(
 PATHS = st.one_of(st.text(max_size=40), st.lists(PARTS, max_size=6).map(lambda parts: "/" + "/".join(parts)))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150)
 @given(path=PATHS, command=st.sampled_from(["view", "create", "str_replace", "insert", "delete", "rename"]))
 @example("/memories/../memories/MEMORY.md", "delete")
 @example("/memories//MEMORY.md", "delete")
@@ -187,7 +187,7 @@ def test_no_path_leads_anywhere_but_to_the_two_files(
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
 @given(first=st.lists(TEXT, max_size=5), second=st.lists(TEXT, max_size=5))
 def test_after_an_edit_the_store_holds_what_the_text_says(
     memory: Memory, first: list[str], second: list[str]

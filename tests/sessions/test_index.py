@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_core.sessions.db import SessionDB
@@ -52,7 +52,7 @@ def apply(db: SessionDB, step: tuple[str, str, str | int]) -> None:
         (db.rewind if action == "rewind" else db.compact)(session, chosen)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(steps=STEPS)
 def test_after_any_operations_the_indexes_equal_rebuilt_ones(steps: list[tuple[str, str, str | int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -182,7 +182,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30)
 @given(
     steps=STEPS, query=st.lists(st.sampled_from([*WORDS, "AND", "OR", "last year"]), max_size=4).map(" ".join)
 )
@@ -218,7 +218,7 @@ def test_a_search_shows_nothing_of_another_user_and_nothing_that_was_taken_back(
         db.close()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     query=st.one_of(
         st.text(),

@@ -341,7 +341,7 @@ def test_pieces_pasted_from_a_message_find_it(db: SessionDB) -> None:
     assert found >= 98
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(question=st.text(max_size=60), sort=st.sampled_from([None, "newest", "oldest"]))
 def test_no_question_raises(corpus: SessionDB, question: str, sort: None) -> None:
     corpus.search(question, sort=sort)
@@ -350,7 +350,7 @@ def test_no_question_raises(corpus: SessionDB, question: str, sort: None) -> Non
 _PIECES = ["server", "部署", "失", "🎂", '"', "(", ")", "AND", "OR", "NOT", "*", "^", ":", "-", "'", "NEAR", "{x}", "+", "\\", "\0", "last week", "May"]  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(question=st.lists(st.sampled_from(_PIECES), max_size=12).map(" ".join))
 def test_no_mix_of_operators_raises(corpus: SessionDB, question: str) -> None:
     corpus.search(question)

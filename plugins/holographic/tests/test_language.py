@@ -5,7 +5,7 @@ from hermes_holographic.capture import statements
 from hermes_holographic.language import index_words, name_key, named_entities
 from hermes_holographic.slots import slots
 from hermes_holographic.values import exclude
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 
@@ -200,7 +200,6 @@ def test_instructions_questions_and_pasted_text_are_not_kept(message: str) -> No
     assert statements(message) == []
 
 
-@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_any_text_is_read_without_failing(text: str) -> None:
     assert all(name.strip() for name in named_entities(text).names)

@@ -10,7 +10,7 @@ from hermes_holographic import hrr
 from hermes_holographic.entities import one_slip, slips
 from hermes_holographic.language import name_key
 from hermes_holographic.retrieval import MOST_ABOUT, Candidate, FactMemory, rank
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 PEOPLE = ["Alice Smith", "Bob", "Carol Jones", "David Lee", "Eve", "Frank Moore", "Grace", "Henry Ford"]
@@ -136,7 +136,6 @@ def test_a_digit_is_no_slip_and_a_name_that_is_known_is_no_other(agent: Any) -> 
     assert len(agent.texts("probe", entity="Mara")) == 2
 
 
-@settings(deadline=None)
 @given(
     st.text("abc d", min_size=3, max_size=9), st.integers(0, 9), st.sampled_from("abcd"), st.integers(0, 3)
 )

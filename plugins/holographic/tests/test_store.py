@@ -13,7 +13,7 @@ import pytest
 from hermes_holographic import hrr
 from hermes_holographic.entities import MOST_ENTITIES
 from hermes_holographic.store import FactStore
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core import MemoryWrite
@@ -267,7 +267,6 @@ def test_a_hebrew_word_is_found_with_its_prefix(start: Callable[..., Any]) -> No
     assert fact["content"] == "דוד גר בירושלים"
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(min_size=1, max_size=60).filter(str.strip), min_size=1, max_size=8))
 def test_any_text_is_stored_found_by_its_own_words_and_removed(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str]

@@ -325,12 +325,15 @@ def test_every_call_says_what_went_wrong_in_the_hosts_words(today: Viking, call:
 
 @pytest.mark.parametrize("call", CALLS)
 def test_every_call_ends_when_its_time_is_up(today: Viking, call: str) -> None:
-    client = connected(today, timeout=0.1)
+    known = connected(today)
+    hasty = Client(Server(today.url, "", "default", "default", ""), 0.1)
+    hasty.version, hasty.mode, hasty.user = known.version, known.mode, known.user
     today.fail(delay=0.2)
     with pytest.raises(BackendUnavailable, match="has not answered"):
-        CALLS[call](client)
+        CALLS[call](hasty)
     today.heal()
-    client.close()
+    hasty.close()
+    known.close()
 
 
 def test_a_call_that_is_given_its_own_time_keeps_to_it(today: Viking) -> None:
