@@ -348,7 +348,7 @@ def test_a_turn_that_the_provider_does_not_take_waits_on_disk(remember: Remember
     session = memory.start_session()
     began = time.monotonic()
     memory.end_turn(session, "hello", "hi", turn_id="t1")
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
     assert not memory.flush(0.3)
     (waiting,) = memory.manager.outbox.pending()
     assert (waiting.event, waiting.hook) == ("t1", "sync_turn")

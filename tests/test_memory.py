@@ -64,7 +64,7 @@ def test_a_message_in_parts_is_recalled_for_and_stored_as_its_text(hermes_home: 
         assert not memory.begin_turn(parts, session).problems
         memory.end_turn(session, parts, [{"type": "text", "text": "In Oslo."}])
         memory.begin_turn(None, session)
-        assert memory.flush(5)
+        assert memory.flush(30)
         assert [message.content for message in memory.sessions.get_messages("s")] == [
             "Where was this?\n[image]",
             "In Oslo.",

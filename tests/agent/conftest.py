@@ -66,7 +66,7 @@ class Stage:
 
     def told(self, *, durable: bool) -> list[str]:
         """The provider's hooks so far, of the write lane or of the read lane, once all writes arrived."""
-        assert "shutdown" in self.provider.hooks or self.memory.flush(10)
+        assert "shutdown" in self.provider.hooks or self.memory.flush(30)
         return [
             hook for hook in self.provider.hooks if hook in POLICIES and POLICIES[hook].durable is durable
         ]

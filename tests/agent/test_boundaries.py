@@ -79,7 +79,7 @@ def test_who_closes_stops_no_review_of_another(stage: Stage) -> None:
     background.start(look_back, "review of two")
     one.close()
     gate.set()
-    assert background.wait(10)
+    assert background.wait(60)
     assert stopped == [False]
 
 
@@ -107,7 +107,7 @@ def test_turns_of_a_crash_go_out_for_those_who_spoke(stage: Stage) -> None:
     stage.memory.sessions.append_turn("s1", said, "t1", 1)
     elsewhere = Agent(stage.memory, stage.model(), platform="telegram", user_id="7", chat_id="9")
     elsewhere.resume("s1")
-    assert stage.memory.flush(10)
+    assert stage.memory.flush(30)
     (call,) = stage.provider.of("sync_turn")
     assert call["session"].scope == ann.session.scope != elsewhere.session.scope
 
@@ -123,7 +123,7 @@ def test_a_crash_just_after_a_compression_ends_what_came_of_it(stage: Stage, ski
     row = stage.memory.sessions.get_session(crashed.session.id)
     assert row is not None
     assert row.end_reason == "crash"
-    assert stage.memory.flush(10)
+    assert stage.memory.flush(30)
     ends = [(call["session"].id, call["reason"]) for call in stage.provider.of("on_session_end")]
     assert ends == [(began, "compression"), (crashed.session.id, "crash")]
 

@@ -448,7 +448,7 @@ def started(home: HermesHome) -> subprocess.Popen[str]:
         piece = child.stdout.read(1)
         assert piece, f"the chat ended after {seen!r}"
         seen += piece
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not any(session.title for session in sessions(home)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return child
@@ -456,7 +456,7 @@ def started(home: HermesHome) -> subprocess.Popen[str]:
 
 def end(child: subprocess.Popen[str], number: int) -> int:
     child.send_signal(number)
-    code = child.wait(20)
+    code = child.wait(60)
     for stream in (child.stdin, child.stdout):
         if stream is not None:
             stream.close()
@@ -669,7 +669,7 @@ def test_ctrl_c_asks_a_turn_to_end_and_breaks_it_off_nowhere(monkeypatch: pytest
 
     def turn() -> None:
         press(2)
-        assert asked.wait(10)
+        assert asked.wait(60)
 
     with _CtrlC(asked.set, leaves=True) as ctrl_c:
         ctrl_c.stops(turn)

@@ -194,7 +194,7 @@ def test_a_write_that_does_not_return_holds_nobody_and_is_not_sent_again_while_i
     assert any(f"{hook} of session" in problem for problem in other.begin_turn("Well?", session).problems)
     assert ids(again.calls) == []
     provider.gates[hook].set()
-    assert until(lambda: other.flush(1))
+    assert until(lambda: other.flush(30))
     told = [*provider.calls, *again.calls]
     assert sorted(by_session(told).values()) == sorted([FIRST, UNSENT])
     assert len(ids(told)) == len(set(ids(told))), "none twice"

@@ -123,7 +123,7 @@ def test_in_the_flush_of_a_chat_that_never_ends(stage: Stage, never: threading.E
         return Reply("Let me", hold=never)
 
     stage.script(flush)
-    assert interrupted(agent, lambda: asked.wait(10)).outcome == "interrupted"
+    assert interrupted(agent, lambda: asked.wait(60)).outcome == "interrupted"
 
 
 @pytest.mark.parametrize("act", ["new", "reset", "evict", "close"])
@@ -188,7 +188,7 @@ def test_in_what_a_compressor_does_at_a_boundary(
         never.wait()
 
     monkeypatch.setattr(agent._life.compressor, "on_session_end", hang)
-    assert interrupted(agent, lambda: began.wait(10), agent.compress)
+    assert interrupted(agent, lambda: began.wait(60), agent.compress)
     assert agent.problems == ()
 
 

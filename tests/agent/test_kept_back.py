@@ -26,7 +26,7 @@ def test_what_was_said_without_memory_never_reaches_a_provider(stage: Stage) -> 
     memory = stage.open_memory(later)
     for session in (agent.session, secret.session):
         stage.agent(memory, session_id=session.id).close()
-    assert memory.flush(10)
+    assert memory.flush(30)
     assert [call["turn"].user for call in stage.provider.of("sync_turn")] == ["Of my cat."]
     assert later.of("sync_turn") == []
     ends += [call["reader"].messages() for call in later.of("on_session_end")]
@@ -44,7 +44,7 @@ def test_a_turn_that_was_stopped_is_in_no_transcript_for_a_provider(stage: Stage
     agent.run_turn("Whole again.")
     agent.compress()
     agent.close()
-    assert stage.memory.flush(10)
+    assert stage.memory.flush(30)
     (end,) = stage.provider.of("on_session_end")
     (before,) = stage.provider.of("on_pre_compress")
     for messages in (end["reader"].messages(), before["messages"]):
@@ -63,7 +63,7 @@ def test_what_was_said_while_the_provider_was_off_does_not_reach_it_when_it_is_o
         with open_memory(stage.home, provider=provider) as memory:
             agent = stage.agent(memory, session_id="s1")
             agent.run_turn(text)
-            assert memory.flush(10)
+            assert memory.flush(30)
             if isinstance(provider, RecordingProvider):
                 told += [call["turn"].user for call in provider.of("sync_turn")]
     assert told == ["With it.", "Again."]

@@ -75,7 +75,7 @@ def run(
 
 def settled(stage: Stage) -> list[str]:
     """What the provider has been told of turns, by all processes, as the outbox knows."""
-    assert stage.memory.flush(10)
+    assert stage.memory.flush(30)
     memory = stage.memory
     turns = [turn.turn.id for turn in memory.sessions.complete_turns()]
     assert all(memory.manager.outbox.knows("fake", "sync_turn", turn) for turn in turns)
@@ -84,7 +84,7 @@ def settled(stage: Stage) -> list[str]:
 
 def test_a_kill_within_a_turn_loses_no_message_and_sends_no_half_turn(stage: Stage) -> None:
     stage.script(*[Reply("Yes.")] * 5, Reply("Let me see.", calls=[("die", {}), ("die", {})]), Reply("Back."))
-    assert run(stage).wait(30) == -signal.SIGKILL
+    assert run(stage).wait(60) == -signal.SIGKILL
     agent = stage.agent(session_id="s1")
     assert [m["content"] for m in agent.history][-2:] == ["Question 6.", "Let me see."]
     assert agent.run_turn("Still there?").text == "Back."
@@ -95,7 +95,7 @@ def test_a_kill_within_a_turn_loses_no_message_and_sends_no_half_turn(stage: Sta
 def test_a_kill_within_a_compression_loses_nothing_and_resumes(stage: Stage, moment: str) -> None:
     stage.config("agent: {protect_last: 2}\nmemory: {flush_min_turns: 0, nudge_interval: 0}")
     stage.script(lambda request: Reply("Yes." if "tools" in request else "They spoke."))
-    assert run(stage, moment).wait(30) == -signal.SIGKILL
+    assert run(stage, moment).wait(60) == -signal.SIGKILL
     agent = stage.agent(session_id="s1")
     assert agent.run_turn("After the crash.").outcome == "answered"
     moved = moment in ("rotate", "switch")
@@ -114,13 +114,13 @@ BOUNDARIES = {"undo": "rewind", "branch": "rotate", "reset": "rotate", "compress
 def test_a_boundary_that_a_kill_kept_from_the_provider_is_told_once(stage: Stage, act: str) -> None:
     stage.config("agent: {protect_last: 2}\nmemory: {flush_min_turns: 0, nudge_interval: 0}")
     stage.script(lambda request: Reply("Yes." if "tools" in request else "They spoke."))
-    assert run(stage, BOUNDARIES[act], act).wait(30) == -signal.SIGKILL
-    assert stage.memory.flush(10)
+    assert run(stage, BOUNDARIES[act], act).wait(60) == -signal.SIGKILL
+    assert stage.memory.flush(30)
     with stage.open_memory() as other:  # another process, at the same time
         other.manager.initialize_all(other.local_session)
-        assert other.flush(10)
+        assert other.flush(30)
     assert stage.agent(session_id="s1").run_turn("After the crash.").outcome == "answered"
-    assert stage.memory.flush(10)
+    assert stage.memory.flush(30)
     [told] = [call["switch"] for call in stage.provider.of("on_session_switch")]
     assert told.old.id == "s1"
     assert told.reason == {"undo": "rewind", "compress": "compression"}.get(act, act)
@@ -129,9 +129,9 @@ def test_a_boundary_that_a_kill_kept_from_the_provider_is_told_once(stage: Stage
 
 
 def test_a_turn_taken_back_before_a_kill_is_never_sent(stage: Stage) -> None:
-    assert run(stage, "rewind", "undo", down=True).wait(30) == -signal.SIGKILL
+    assert run(stage, "rewind", "undo", down=True).wait(60) == -signal.SIGKILL
     stage.agent(session_id="s1")
-    assert stage.memory.flush(10)
+    assert stage.memory.flush(30)
     sent = [call["turn"].user for call in stage.provider.of("sync_turn")]
     assert sent == [f"Question {n}." for n in range(1, 6)]
 
@@ -151,7 +151,7 @@ def test_a_kill_within_a_review_leaves_the_conversation_as_it_was(stage: Stage) 
     stage.script(reply)
     child.append(run(stage))
     started.set()
-    assert child[0].wait(30) == -signal.SIGKILL
+    assert child[0].wait(60) == -signal.SIGKILL
     agent = stage.agent(session_id="s1")
     assert len(agent.history) == 12
     assert agent.run_turn("After the crash.").outcome == "answered"

@@ -226,7 +226,7 @@ def test_another_thread_stops_a_hung_request_at_once() -> None:
         began = time.monotonic()
         with pytest.raises(Cancelled):
             ask(model, hear=lambda _: threading.Timer(0.05, cancel.set).start(), cancel=cancel)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         hold.set()
 
 

@@ -129,12 +129,12 @@ def test_without_a_reason_to_look_back_nobody_does(stage: Stage, config: str) ->
 
 def test_one_review_at_a_time(stage: Stage) -> None:
     background, gate = Background(), threading.Event()
-    assert background.start(lambda _: void(gate.wait(10)), "one")
+    assert background.start(lambda _: void(gate.wait(60)), "one")
     assert not background.start(lambda _: None, "two")
     gate.set()
-    assert background.wait(10)
+    assert background.wait(60)
     assert background.start(lambda _: None, "three")
-    assert background.wait(10)
+    assert background.wait(60)
 
 
 def void(_: object) -> None:

@@ -68,10 +68,10 @@ def test_of_two_processes_one_compresses_and_the_other_goes_on_with_it(stage: St
         agent.run_turn(f"Question {number}.")
     one, two = start(stage, "Said by one."), start(stage, "Said by two.")
     speak(one)
-    assert summarising.wait(20)
+    assert summarising.wait(60)
     speak(two)
     threading.Timer(0.3, hold.set).start()
-    ends = [child.communicate(timeout=30)[0].split() for child in (one, two)]
+    ends = [child.communicate(timeout=60)[0].split() for child in (one, two)]
 
     assert [outcome for outcome, _ in ends] == ["answered", "answered"]
     (session,) = {session for _, session in ends}
@@ -102,7 +102,7 @@ def test_a_kill_while_a_turn_compresses_loses_not_even_the_message_that_began_it
         agent.run_turn(f"Question {number}.")
     child = start(stage, "The last straw.")
     speak(child)
-    assert summarising.wait(20)
+    assert summarising.wait(60)
     child.kill()
     child.communicate()
     hold.set()
@@ -145,7 +145,7 @@ class Apart:
         self.hold.clear()
         thread = threading.Thread(target=self.one.run_turn, args=("The last straw.",))
         thread.start()
-        assert self.summarising.wait(10)
+        assert self.summarising.wait(60)
         act()
         self.hold.set()
         thread.join(10)
@@ -188,7 +188,7 @@ def test_a_turn_under_way_while_another_process_compresses_goes_along_whole(stag
     turn = partial(apart.two.run_turn, "Answer slowly.", author="Ann")
     slow = threading.Thread(target=turn)
     slow.start()
-    assert apart.answering.wait(10)
+    assert apart.answering.wait(60)
     apart.while_one_compresses(list)
     assert apart.said()[-1] == "The last straw."
     apart.answer.set()

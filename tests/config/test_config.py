@@ -234,7 +234,7 @@ for n in range(1, 31):
 """
     keys = ("nudge_interval", "flush_min_turns")
     children = [subprocess.Popen([sys.executable, "-c", code, str(home.path), key]) for key in keys]
-    assert [child.wait(30) for child in children] == [0, 0]
+    assert [child.wait(60) for child in children] == [0, 0]
     assert yaml.safe_load(home.config_yaml.read_text()) == {"memory": dict.fromkeys(keys, 30)}
 
 

@@ -154,7 +154,7 @@ def test_two_processes_writing_lose_nothing(home: HermesHome) -> None:
         "for n in range(20): c.set(f'{sys.argv[2]}{n}', str(n))"
     )
     children = [subprocess.Popen([sys.executable, "-c", code, str(home.path), name]) for name in "AB"]
-    assert [child.wait(30) for child in children] == [0, 0]
+    assert [child.wait(60) for child in children] == [0, 0]
     assert len(Credentials(home, {}).names()) == 40
 
 

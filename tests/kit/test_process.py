@@ -29,7 +29,7 @@ def alive(pid: int) -> bool:
 
 
 def soon(seen: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while not seen() and time.monotonic() < end:
         time.sleep(0.01)
     return seen()
@@ -43,40 +43,40 @@ def test_a_program_ends_with_the_process_that_waits_for_it_on_a_thread(tmp_path:
         "threading.Thread(target=run, args=(command,), kwargs={'timeout': 60}, daemon=True).start();"
         "file = pathlib.Path(sys.argv[2])\nwhile not file.exists() or not file.read_text(): time.sleep(0.01)"
     )
-    run([PYTHON, "-c", code, SLEEPING_CHILD, str(told)], timeout=30, env=dict(os.environ))
+    run([PYTHON, "-c", code, SLEEPING_CHILD, str(told)], timeout=60, env=dict(os.environ))
     assert soon(lambda: not alive(int(told.read_text())))
 
 
 def test_a_program_gives_its_code_and_both_outputs() -> None:
     code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
-    done = run([PYTHON, "-c", code], timeout=10)
+    done = run([PYTHON, "-c", code], timeout=60)
     assert (done.code, done.out.strip(), done.err.strip()) == (3, "out", "err")
 
 
 def test_a_program_reads_what_it_is_given_and_else_nothing() -> None:
     echo = [PYTHON, "-c", "import sys; print(repr(sys.stdin.read()))"]
-    assert run(echo, timeout=10, stdin="héllo").out.strip() == "'héllo'"
-    assert run(echo, timeout=10).out.strip() == "''"
+    assert run(echo, timeout=60, stdin="héllo").out.strip() == "'héllo'"
+    assert run(echo, timeout=60).out.strip() == "''"
 
 
 def test_lines_are_its_json_values_and_noise_is_left_out() -> None:
     code = "print('{\"a\": 1}'); print('warning: old'); print('[2]')"
-    assert list(run([PYTHON, "-c", code], timeout=10).lines()) == [{"a": 1}, [2]]
+    assert list(run([PYTHON, "-c", code], timeout=60).lines()) == [{"a": 1}, [2]]
 
 
 def test_a_value_may_hold_signs_at_which_other_programs_end_a_line() -> None:
     code = r"print('[\"a\u2028b\x85c\"]')"
-    assert list(run([PYTHON, "-X", "utf8", "-c", code], timeout=10).lines()) == [["a\u2028b\x85c"]]
+    assert list(run([PYTHON, "-X", "utf8", "-c", code], timeout=60).lines()) == [["a\u2028b\x85c"]]
 
 
 def test_values_are_those_of_one_json_text_over_many_lines_too() -> None:
     code = "import json; print(json.dumps({'a': [1, {'b': 2}]}, indent=2))"
-    assert run([PYTHON, "-c", code], timeout=10).values() == [{"a": [1, {"b": 2}]}]
-    assert run([PYTHON, "-c", "print('[1]'); print('{\"cut\": '); print('[2]')"], timeout=10).values() == [
+    assert run([PYTHON, "-c", code], timeout=60).values() == [{"a": [1, {"b": 2}]}]
+    assert run([PYTHON, "-c", "print('[1]'); print('{\"cut\": '); print('[2]')"], timeout=60).values() == [
         [1],
         [2],
     ]
-    assert run([PYTHON, "-c", "print('Unexpected error')"], timeout=10).values() == []
+    assert run([PYTHON, "-c", "print('Unexpected error')"], timeout=60).values() == []
 
 
 def test_a_program_in_the_terminal_answers_there_and_its_code_is_told(
@@ -97,10 +97,10 @@ def test_a_program_past_its_deadline_is_killed_with_all_it_started(tmp_path: Pat
 
 
 def test_a_grandchild_that_holds_the_output_open_does_not_hold_us() -> None:
-    code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3)'])"
+    code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(30)'])"
     started = time.monotonic()
-    assert run([PYTHON, "-c", code], timeout=20).code == 0
-    assert time.monotonic() - started < 3
+    assert run([PYTHON, "-c", code], timeout=60).code == 0
+    assert time.monotonic() - started < 15
 
 
 def test_a_program_that_is_not_there_is_one_line_with_what_to_do() -> None:
@@ -124,7 +124,7 @@ def test_a_service_runs_until_it_is_stopped(tmp_path: Path) -> None:
     service = Service([PYTHON, "-c", SLEEPING_CHILD, str(told)], log=log)
     service.start()
     try:
-        service.wait_until(lambda: told.exists() and told.read_text() != "", timeout=20)
+        service.wait_until(lambda: told.exists() and told.read_text() != "", timeout=60)
         pid = service.pid
         service.start()
         assert service.running
@@ -139,7 +139,7 @@ def test_a_service_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None
     service = Service([PYTHON, "-c", "raise SystemExit('port is taken')"], log=tmp_path / "log")
     service.start()
     with pytest.raises(BackendUnavailable, match=r"ended by itself: port is taken"):
-        service.wait_until(lambda: False, timeout=20)
+        service.wait_until(lambda: False, timeout=60)
     service.stop()
 
 

@@ -40,7 +40,7 @@ def test_an_import_that_hangs_is_left_behind_with_its_name(site: Site, gates: li
         ProviderUnavailable, match=r"'slow' from .* has not ended after 0 s and is left behind"
     ):
         load_provider("slow", site.home, deadline=0.2)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 15
     (left,) = [thread for thread in threading.enumerate() if thread.name.startswith("hermes-load-slow")]
     assert left.daemon
 
@@ -95,7 +95,7 @@ def test_one_that_loads_itself_is_refused_at_once(site: Site) -> None:
     began = time.monotonic()
     with pytest.raises(ProviderError, match="has not ended"):
         load_provider("outer", site.home)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_it_does_not_hold_the_process_at_its_end(site: Site) -> None:
@@ -105,7 +105,7 @@ def test_it_does_not_hold_the_process_at_its_end(site: Site) -> None:
         f"try: load_provider('slow', HermesHome.resolve({str(site.home.path)!r}), deadline=0.3)\n"
         "except Exception as exc: print(exc)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert "left behind" in done.stdout
     assert done.returncode == 0
 

@@ -26,7 +26,7 @@ class Named(RecordingProvider):
         self.results["system_prompt_block"] = f"block of {name}"
 
 
-def until(condition: Callable[[], object], timeout: float = 10.0) -> bool:
+def until(condition: Callable[[], object], timeout: float = 30.0) -> bool:
     """Wait until the condition holds; whether it does."""
     end = time.monotonic() + timeout
     while not condition() and time.monotonic() < end:

@@ -25,7 +25,7 @@ memory = open_memory(sys.argv[1], provider=Told)
 session = memory.start_session()
 memory.end_turn(session, "Hello.", "Hello.")
 if sys.argv[2] == "fork":
-    assert memory.flush(10)
+    assert memory.flush(30)
     if os.fork() == 0:
         sys.exit(0)
     os.wait()
@@ -41,7 +41,7 @@ def test_a_memory_that_nobody_closed_is_closed_when_the_program_ends(tmp_path: P
         pytest.skip("needs fork")
     # From 3.12 on Python warns of every fork beside threads.
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORGETFUL, str(tmp_path), end]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     told = ["sync_turn", "waited", "shutdown"] if end == "fork" else ["sync_turn", "shutdown"]
     if end == "open" and (3, 12) <= sys.version_info < (3, 12, 3):
         told = [
@@ -64,7 +64,7 @@ class Told(RecordingProvider):
 
 with open_memory(sys.argv[1], provider=Told) as memory:
     memory.end_turn(memory.start_session(), "Hello.", "Hello.")
-    assert memory.flush(10)
+    assert memory.flush(30)
     if os.fork() == 0:
         began = time.monotonic()
         memory.close()
@@ -78,7 +78,7 @@ with open_memory(sys.argv[1], provider=Told) as memory:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_that_closes_its_parents_memory_leaves_it_alone_and_does_not_wait(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", CLOSED_IN_A_FORK, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines() == ["at once", "waited", "shutdown"]
     assert done.stderr == ""
 
@@ -128,7 +128,7 @@ from hermes_core.testing.fakes import RecordingProvider
 memory = open_memory(sys.argv[1], provider=RecordingProvider)
 session = memory.start_session()
 memory.end_turn(session, "Hello.", "Hello.")
-assert memory.flush(10)
+assert memory.flush(30)
 for name in ("state.db", "outbox.db"):
     other = sqlite3.connect(f"{sys.argv[1]}/{name}", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -138,5 +138,5 @@ for name in ("state.db", "outbox.db"):
 
 def test_databases_that_another_program_keeps_locked_do_not_hold_up_the_end(tmp_path: Path) -> None:
     command = [sys.executable, "-c", LOCKED_OUT, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert "database is locked" in done.stderr

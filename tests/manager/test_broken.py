@@ -111,14 +111,14 @@ def test_a_provider_that_hangs_in_every_hook_holds_no_turn(open_manager: OpenMan
     manager = open_manager(provider, deadlines=SHORT, clock=time.monotonic)
     began = time.monotonic()
     seen = whole_life(manager)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     assert (seen["prompt"], seen["compress"], seen["recall"].contexts) == ("", "", [])
     assert "error" in json.loads(seen["tool"])
     assert "prefetch" in seen["recall"].parts[0].reason
     assert only(manager).state == "degraded"
     assert only(manager).depth == 5
     provider.release()
-    assert manager.flush(5)
+    assert manager.flush(30)
 
 
 def test_a_provider_of_wrong_types_everywhere_breaks_nothing(open_manager: OpenManager) -> None:
@@ -126,7 +126,7 @@ def test_a_provider_of_wrong_types_everywhere_breaks_nothing(open_manager: OpenM
     seen = whole_life(manager)
     assert (seen["prompt"], seen["compress"], seen["recall"].contexts) == ("", "", [])
     assert "returned a object" in json.loads(seen["tool"])["error"]
-    assert manager.flush(5)
+    assert manager.flush(30)
     assert only(manager).breakers == {"read": "closed", "write": "closed"}
 
 
@@ -403,7 +403,7 @@ def test_a_coroutine_that_writes_at_the_end_is_cancelled_and_written_next_time(
     assert told == ["t1", "shut down"]
     after = open_manager(Slow(False))
     after.initialize_all(A)
-    assert after.flush(5)
+    assert after.flush(30)
     assert told == ["t1", "shut down", "t1"]
 
 
@@ -474,7 +474,7 @@ def test_a_database_of_the_kit_works_on_both_lanes(
     manager = open_manager(Local())
     manager.initialize_all(A)
     manager.sync_all(make_turn("t1", "likes tea"), A)
-    assert manager.flush(5)
+    assert manager.flush(30)
     assert manager.prefetch_all(Query("tea"), A).contexts == [("local", "likes tea")]
 
 
@@ -518,6 +518,6 @@ def test_a_process_with_a_provider_that_hangs_everywhere_ends(
 ) -> None:
     began = time.monotonic()
     command: Sequence[str] = [sys.executable, "-c", HANGS, str(hermes_home.path), well, end]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
     assert time.monotonic() - began < seconds

@@ -73,7 +73,7 @@ class Zygote:
     def stop(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(10)
+        self._process.wait(60)
         assert self._process.stdout is not None
         self._process.stdout.close()
 
@@ -124,7 +124,6 @@ def first_of_each(taken: list[dict[str, Any]], session: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_no_kill_loses_an_acknowledged_write(zygote: Zygote) -> None:
     chance = random.Random(2026)
     for _ in range(KILLS):

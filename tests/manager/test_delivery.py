@@ -85,7 +85,7 @@ def test_writes_arrive_in_order_with_their_ids(open_manager: OpenManager) -> Non
         manager.sync_all(make_turn(f"t{n}"), A)
     manager.on_memory_write(MemoryWrite("w1", "add", "memory", "tea"), A)
     manager.on_session_end(A, "close", messages=[Message(role="user", content="hi")])
-    assert manager.flush(10)
+    assert manager.flush(30)
     assert provider.taken == [f"t{n}" for n in range(20)]
     assert provider.hooks[-2:] == ["on_memory_write", "on_session_end"]
     assert provider.of("on_memory_write")[0]["write"].id == "w1"
@@ -141,7 +141,7 @@ def test_a_try_that_failed_in_another_process_is_told_as_well(
     manager = start(open_manager(provider))
     assert manager.health()[0].reason == "1 write(s) wait, because a try failed: nobody listens"
     gate.set()
-    assert manager.flush(5)
+    assert manager.flush(30)
     assert manager.health()[0].state == "active"
 
 
@@ -203,7 +203,7 @@ def test_a_fault_of_the_program_stops_no_delivery_for_ever_and_is_shown(
         manager.sync_all(make_turn("t1"), A)
         assert until(lambda: manager.health()[0].state == "degraded")
         assert manager.health()[0].reason == "KeyError: 'of another version'"
-    assert manager.flush(5)
+    assert manager.flush(30)
     assert (provider.taken, manager.health()[0].state) == (["t1"], "active")
 
 
@@ -221,7 +221,7 @@ def test_a_disk_that_stays_full_is_told_once(
         told = [record for record in caplog.records if "can't be worked off" in record.message]
         assert len(told) == 1
         disk.execute("DROP TRIGGER full")
-    assert manager.flush(5)
+    assert manager.flush(30)
 
 
 def test_a_flush_does_not_ask_all_the_time_for_a_row_that_has_to_wait(
@@ -277,7 +277,7 @@ def test_a_parked_row_can_be_tried_again(open_manager: OpenManager, clock: Clock
     assert later(manager, clock, manager.outbox.parked)
     provider.down = None
     assert manager.outbox.retry() == 1
-    assert manager.flush(5)
+    assert manager.flush(30)
     assert provider.taken == ["a1"]
 
 
@@ -299,7 +299,7 @@ def test_an_outage_opens_the_breaker_and_parks_nothing(open_manager: OpenManager
     assert manager.outbox.parked() == []
     provider.down = None
     clock.advance(COOLDOWN)
-    assert manager.flush(5)
+    assert manager.flush(30)
     assert provider.taken == ["a1"]
     assert manager.health()[0].state == "active"
 
@@ -310,7 +310,7 @@ def test_an_address_where_nothing_is_parks_nothing_and_all_arrives_when_it_is_ri
     provider = Backend()
     manager = start(open_manager(provider))
     manager.sync_all(make_turn("a1"), A)
-    assert manager.flush(5)
+    assert manager.flush(30)
     provider.down = BackendNotFound("404 page not found")  # a proxy, while the service behind it is away
     for turn, session in (("a2", A), ("b1", B), ("a3", A)):
         manager.sync_all(make_turn(turn), session)
@@ -350,7 +350,7 @@ def test_an_outage_over_many_short_processes_parks_nothing(open_manager: OpenMan
     provider.down = None
     manager = start(open_manager(provider))
     assert manager.outbox.parked() == []
-    assert manager.flush(5)
+    assert manager.flush(30)
     assert provider.taken == ["a1"]
 
 
@@ -379,7 +379,7 @@ def test_a_late_write_is_in_doubt_and_its_lane_sends_nothing_more(open_manager: 
     assert not manager.flush(0.2)
     assert provider.hooks.count("sync_turn") == 1
     gate.set()
-    assert manager.flush(5)
+    assert manager.flush(30)
     assert provider.taken == ["a1", "b1"]
 
 
@@ -433,7 +433,7 @@ def test_rows_of_an_earlier_process_are_sent_with_their_session(
     told = make_session("a", user_id="42", platform="telegram")
     left_behind("fake", "t1", told)
     provider = Backend()
-    assert start(open_manager(provider)).flush(5)
+    assert start(open_manager(provider)).flush(30)
     assert provider.of("sync_turn")[0]["session"] == told
 
 
@@ -441,7 +441,7 @@ def test_a_flush_starts_a_provider_that_nobody_started(open_manager: OpenManager
     provider = Backend()
     manager = open_manager(provider)
     manager.on_memory_write(MemoryWrite("w1", "add", "memory", "tea"), A)
-    assert manager.flush(5)
+    assert manager.flush(30)
     assert provider.of("initialize")[0]["session"] == A
     assert provider.hooks.count("on_memory_write") == 1
 
@@ -453,8 +453,8 @@ def test_the_end_does_not_wait_again_for_what_a_flush_waited_for(open_manager: O
     manager.on_memory_write(MemoryWrite("w1", "add", "memory", "tea"), A)
     assert not manager.flush(1.0)
     began = time.monotonic()
-    manager.shutdown_all(timeout=5.0)
-    assert time.monotonic() - began < 0.8
+    manager.shutdown_all(timeout=30.0)
+    assert time.monotonic() - began < 10
 
 
 def test_a_start_that_failed_is_tried_again_for_what_waits_though_nobody_speaks(
@@ -489,14 +489,14 @@ def test_only_one_process_drains(open_manager: OpenManager, hermes_home: HermesH
         manager.sync_all(make_turn("t1"), A)
         assert not manager.flush(0.2)
         assert provider.taken == []
-    assert manager.flush(5)
+    assert manager.flush(30)
     assert provider.taken == ["t1"]
 
 
 def test_the_lock_is_free_when_nothing_waits(open_manager: OpenManager, hermes_home: HermesHome) -> None:
     manager = start(open_manager(Backend()))
     manager.sync_all(make_turn("t1"), A)
-    assert manager.flush(5)
+    assert manager.flush(30)
 
     def free() -> bool:
         lock = FileLock(str(hermes_home.path / "outbox.fake.lock"), timeout=0)
@@ -516,7 +516,7 @@ def test_the_lock_is_kept_a_moment_for_what_follows_and_given_back_at_the_end(
     other = FileLock(str(hermes_home.path / "outbox.fake.lock"))
     for turn in ("t1", "t2"):
         manager.sync_all(make_turn(turn), A)
-        assert manager.flush(5)
+        assert manager.flush(30)
         with pytest.raises(Timeout), other.acquire(timeout=0.05):
             pass
     assert provider.taken == ["t1", "t2"]
@@ -533,11 +533,11 @@ def test_rows_of_another_account_are_parked_until_a_person_decides(
     manager = open_manager()
     manager.add_provider(provider, fingerprint=lambda: "url-2")
     manager.initialize_all(A)
-    assert manager.flush(5)
+    assert manager.flush(30)
     assert [row.error for row in manager.outbox.parked()] == [ANOTHER_ACCOUNT]
     assert provider.taken == []
     manager.outbox.retry()
-    assert manager.flush(5)
+    assert manager.flush(30)
     assert provider.taken == ["t1"]
 
 
@@ -550,7 +550,7 @@ def test_a_row_of_another_account_from_before_a_clock_was_set_back_is_parked_as_
     manager = open_manager()
     manager.add_provider(Backend(), fingerprint=lambda: "url-2")
     manager.initialize_all(A)
-    assert manager.flush(1)
+    assert manager.flush(30)
     assert manager.outbox.parked()
 
 
@@ -572,7 +572,7 @@ def test_the_account_is_the_one_of_the_settings_that_the_provider_was_started_wi
     assert later(manager, clock, manager.outbox.parked)
     assert manager.outbox.parked()[0].error == ANOTHER_ACCOUNT
     manager.sync_all(make_turn("t2"), A)
-    assert manager.flush(5)
+    assert manager.flush(30)
     assert provider.taken == ["t2"]
 
 
@@ -616,7 +616,7 @@ def test_a_row_of_a_hook_that_the_provider_has_no_more_is_parked(
 
     left_behind("fake", "t1", A)
     manager = start(open_manager(New()))
-    assert manager.flush(5)
+    assert manager.flush(30)
     assert [row.error for row in manager.outbox.parked()] == ["fake has no sync_turn()"]
 
 
@@ -631,7 +631,7 @@ def test_a_session_end_is_read_from_the_host_when_it_is_delivered(open_manager: 
     manager = start(open_manager(provider, transcripts=transcripts))
     manager.on_session_end(A, "close", last_message_id=9, messages=[Message(role="user", content="not this")])
     manager.on_session_end(A, "evict", last_message_id=9)
-    assert manager.flush(5)
+    assert manager.flush(30)
     assert asked == [("a", 9)]
     (call,) = provider.of("on_session_end")
     assert [message["content"] for message in call["reader"].messages()] == ["hi"]
@@ -658,7 +658,7 @@ def test_a_switch_comes_after_the_rows_of_the_old_session(open_manager: OpenMana
     manager.sync_all(make_turn("a1"), A)
     manager.on_session_end(A, "new", last_message_id=2)
     manager.on_session_switch(SessionSwitch("x1", A, B, "new", reset=True))
-    assert manager.flush(5)
+    assert manager.flush(30)
     order = [hook for hook in provider.hooks if hook not in ("is_available", "get_tool_schemas")]
     assert order == ["initialize", "sync_turn", "on_session_end", "on_session_switch"]
 
@@ -667,7 +667,7 @@ def test_a_rewind_drops_what_was_not_sent_and_names_what_was(open_manager: OpenM
     provider = Backend()
     manager = start(open_manager(provider))
     manager.sync_all(make_turn("sent"), A)
-    assert manager.flush(5)
+    assert manager.flush(30)
     provider.down = BackendRefused("hold this session")
     manager.sync_all(make_turn("tried"), A)
     assert until(lambda: "tried" in provider.tries)
@@ -726,12 +726,12 @@ def test_turns_that_the_outbox_does_not_know_are_recovered_once(open_manager: Op
     provider = Backend()
     manager = start(open_manager(provider))
     manager.sync_all(make_turn("t1"), A)
-    assert manager.flush(5)
+    assert manager.flush(30)
     stored = [(make_turn("t1"), A), (make_turn("t2"), A), (make_turn("t3"), B)]
     cron = (make_turn("t4"), make_session("c", agent_context="cron"))
     assert manager.recover([*stored, cron]) == 2
     assert manager.recover(stored) == 0
-    assert manager.flush(5)
+    assert manager.flush(30)
     assert sorted(provider.taken) == ["t1", "t2", "t3"]
 
 
@@ -753,7 +753,7 @@ def test_a_serial_provider_never_runs_two_hooks_at_once(open_manager: OpenManage
     for n in range(20):
         manager.sync_all(make_turn(f"t{n}"), A)
         manager.on_turn_start(n, "hi", A)
-    assert manager.flush(5)
+    assert manager.flush(30)
     threads = provider.threads
     assert threads["sync_turn"] == threads["on_turn_start"] == threads["initialize"]
     assert len(threads["sync_turn"]) == 1
@@ -763,7 +763,7 @@ def test_writes_have_a_thread_of_their_own(open_manager: OpenManager) -> None:
     provider = Backend()
     manager = start(open_manager(provider))
     manager.sync_all(make_turn("t1"), A)
-    assert manager.flush(5)
+    assert manager.flush(30)
     assert provider.threads["sync_turn"] == {"hermes-fake-write"}
     assert provider.threads["initialize"] == {"hermes-fake-read"}
 
@@ -797,7 +797,7 @@ def test_a_turn_is_copied_when_it_is_stored(open_manager: OpenManager) -> None:
     manager.sync_all(Turn("t1", 1, "u", "a", tuple(messages)), A)
     messages[0]["content"] = "after"
     manager.initialize_all(A)
-    assert manager.flush(5)
+    assert manager.flush(30)
     sent: Sequence[Message] = provider.of("sync_turn")[0]["turn"].messages
     assert sent[0]["content"] == "before"
 

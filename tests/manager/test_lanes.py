@@ -61,7 +61,7 @@ def test_a_job_sees_the_contextvars_of_its_caller(lane: Lane) -> None:
 def test_the_caller_waits_no_longer_than_it_said(lane: Lane) -> None:
     slow, began, gate = gated()
     lane.submit(slow)
-    assert began.wait(5)
+    assert began.wait(60)
     assert lane.wait(slow, 0.01).status == "late"
     gate.set()
 
@@ -70,10 +70,10 @@ def test_a_late_job_brings_its_outcome_afterwards(lane: Lane) -> None:
     came, arrived = [], threading.Event()
     slow, began, gate = gated(afterwards=lambda outcome: (came.append(outcome), arrived.set()))
     lane.submit(slow)
-    assert began.wait(5)
+    assert began.wait(60)
     lane.wait(slow, 0.01)
     gate.set()
-    assert arrived.wait(5)
+    assert arrived.wait(60)
     assert came[0].ok
 
 
@@ -94,7 +94,7 @@ def test_a_job_still_in_line_at_the_deadline_never_runs(lane: Lane) -> None:
     waiting = job(lambda: ran.append(1))
     lane.submit(slow)
     lane.submit(waiting)
-    assert began.wait(5)
+    assert began.wait(60)
     outcome = lane.wait(waiting, 0.01)
     assert (outcome.status, outcome.error) == ("skipped", "waited 0.01 s in line behind prefetch")
     gate.set()
@@ -110,10 +110,10 @@ def test_a_hung_job_is_left_behind_once_then_calls_are_refused_with_the_reason(
     first, first_began, first_gate = gated()
     second, second_began, second_gate = gated()
     lane.submit(first)
-    assert first_began.wait(5)
+    assert first_began.wait(60)
     clock.advance(6)
     assert lane.submit(second) == ""
-    assert second_began.wait(5)
+    assert second_began.wait(60)
     assert lane.abandoned == 1
     clock.advance(6)
     assert "prefetch has not returned for 6.0 s" in lane.submit(job())
@@ -131,7 +131,7 @@ def test_a_lane_tells_which_job_is_overdue_and_only_while_it_is(
     slow, began, gate = gated()
     assert lane.overdue == ""
     lane.submit(slow)
-    assert began.wait(5)
+    assert began.wait(60)
     clock.advance(5)
     assert lane.overdue == ""
     clock.advance(1)
@@ -151,10 +151,10 @@ def test_a_hung_job_that_comes_back_makes_room_for_a_replacement(lane: Lane, clo
     first, first_began, first_gate = gated()
     second, second_began, second_gate = gated()
     lane.submit(first)
-    assert first_began.wait(5)
+    assert first_began.wait(60)
     clock.advance(6)
     lane.submit(second)
-    assert second_began.wait(5)
+    assert second_began.wait(60)
     clock.advance(6)
     first_gate.set()
     assert lane.wait(first, 5.0).ok
@@ -168,7 +168,7 @@ def test_a_lane_that_may_not_be_replaced_waits_for_its_job(clock: Clock) -> None
     lane = Lane("write", clock, replaceable=False)
     hung, began, gate = gated()
     lane.submit(hung)
-    assert began.wait(5)
+    assert began.wait(60)
     clock.advance(6)
     assert "prefetch has not returned for 6.0 s" in lane.submit(job())
     gate.set()
@@ -212,8 +212,8 @@ def test_a_bell_that_was_rung_lets_one_wait_through_at_once() -> None:
     bell.ring()
     bell.ring()
     began = time.monotonic()
-    bell.wait(5.0)
-    assert time.monotonic() - began < 2.5
+    bell.wait(60.0)
+    assert time.monotonic() - began < 30
     bell.ring()
     bell.quiet()
     bell.wait(0.01)

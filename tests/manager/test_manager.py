@@ -140,11 +140,11 @@ def test_the_whole_life_comes_in_order(open_manager: OpenManager) -> None:
         manager.prefetch_all(Query("hi"), A)
         manager.handle_tool_call(ToolCall("fake_remember", {}), A)
         manager.sync_all(make_turn(f"t{number}"), A)
-        assert manager.flush(5)
+        assert manager.flush(30)
     manager.on_pre_compress([Message(role="user", content="hi")], 0, A)
     manager.on_session_end(A, "compression", messages=[])
     manager.on_session_switch(SessionSwitch("x", A, B, "compression"))
-    assert manager.flush(5)
+    assert manager.flush(30)
     manager.shutdown_all()
     turn = ["on_turn_start", "prefetch", "handle_tool_call", "sync_turn"]
     assert provider.hooks == [
@@ -188,7 +188,7 @@ def test_an_initialize_that_hangs_is_waited_for_once(open_manager: OpenManager) 
     began = time.monotonic()
     for _ in range(20):
         manager.initialize_all(A)
-    assert time.monotonic() - began < 0.2
+    assert time.monotonic() - began < 2  # 4, were each to wait
     gate.set()
 
 
@@ -372,7 +372,7 @@ def test_no_hook_is_given_a_secret(open_manager: OpenManager) -> None:
     manager.on_delegation(Delegation("d1", secret, secret), A)
     manager.on_pre_compress([message], 0, A)
     manager.on_session_end(A, "close", messages=[message])
-    assert manager.flush(5)
+    assert manager.flush(30)
     told = provider.calls + [
         ("", {"reader": call["reader"].messages()}) for call in provider.of("on_session_end")
     ]

@@ -148,7 +148,7 @@ def test_a_preparation_that_has_not_begun_gives_way_to_a_newer_one(open_manager:
         manager.queue_prefetch_all(Query(question), A)
     gate.set()
     assert provider.wait_for("queue_prefetch")
-    assert manager.flush(1)
+    assert manager.flush(30)
     assert [call["query"].text for call in provider.of("queue_prefetch")] == ["three"]
 
 
@@ -230,7 +230,7 @@ def test_a_provider_that_is_not_ready_is_not_waited_for(open_manager: OpenManage
     gate = provider.gates["initialize"] = threading.Event()
     manager = start(open_manager(provider, start_wait=0.01))
     result = manager.prefetch_all(Query("tea"), A)
-    assert result.elapsed_ms < 500
+    assert result.elapsed_ms < 3000
     assert part(result).state == "degraded"
     assert "initialize has run" in part(result).reason
     gate.set()

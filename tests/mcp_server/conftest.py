@@ -121,7 +121,7 @@ class Server:
         """Stop what was started."""
         for process in self.processes:
             process.terminate()
-            process.wait(timeout=10)
+            process.wait(timeout=60)
             if process.stderr:
                 process.stderr.close()
 
@@ -132,7 +132,7 @@ async def _over(target: Any, talk: Talk) -> None:
 
 
 async def _over_http(url: str, token: str, talk: Talk) -> None:
-    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=30) as http:
+    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60) as http:
         await _over(streamable_http_client(url, http_client=http), talk)
 
 

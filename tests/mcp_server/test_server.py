@@ -195,7 +195,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_call_takes_the_server_along(her
         process.stdin.flush()
         asyncio.run(exists(hermes_home.path / "one.waiting"))
         process.stdin.close()
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
 
 
 def test_the_two_files_are_resources_and_nothing_else_is(server: Server) -> None:
@@ -260,7 +260,7 @@ def test_a_server_that_is_told_to_stop_closes_its_memory(http_server: Server) ->
     http_server.start_http()
     (process,) = http_server.processes
     process.terminate()
-    assert process.wait(timeout=10) == 0
+    assert process.wait(timeout=60) == 0
     assert (http_server.home.path / "shut.down").exists()
 
 
@@ -286,7 +286,7 @@ def test_a_server_that_is_told_to_stop_at_its_start_closes_its_memory_wherever_i
     """
     http_server.start_http(before=told_in_a_finaliser)
     (process,) = http_server.processes
-    assert process.wait(timeout=10) == 0
+    assert process.wait(timeout=60) == 0
     assert process.stderr
     assert process.stderr.read() == ""
     assert (http_server.home.path / "shut.down").exists()
@@ -330,14 +330,14 @@ def test_a_server_on_standard_input_that_is_told_to_stop_closes_its_memory(
         process.stdin.flush()
         assert "serverInfo" in process.stdout.readline()
         process.send_signal(number)
-        assert process.wait(timeout=10) == 128 + number
+        assert process.wait(timeout=60) == 128 + number
     assert (http_server.home.path / "shut.down").exists()
 
 
 def test_a_second_server_on_the_port_says_so_in_one_line(http_server: Server) -> None:
     port = http_server.start_http().split(":")[2].split("/")[0]
     command = [sys.executable, *HERMES, "--home", str(http_server.home.path), "mcp", "--http", "--port", port]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: can't listen on 127.0.0.1:{port}")
     assert done.stderr.count("\n") == 1

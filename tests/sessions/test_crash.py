@@ -43,7 +43,6 @@ def writer(path: Path, name: str, count: int) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_killed_at_any_moment_no_acknowledged_turn_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     chance = random.Random(3)
@@ -72,7 +71,6 @@ def test_killed_at_any_moment_no_acknowledged_turn_is_lost(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 def test_two_processes_write_one_store_and_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     children = [writer(path, name, 120) for name in ("left", "right")]
@@ -90,7 +88,6 @@ def test_two_processes_write_one_store_and_lose_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 def test_killed_while_the_file_is_made_it_opens_again(tmp_path: Path) -> None:
     for life in range(10):
         path = tmp_path / f"{life}" / "state.db"
@@ -119,7 +116,6 @@ while True:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("work", ["rebuild_index", "vacuum"])
 def test_killed_while_it_is_kept_well_the_store_is_whole(tmp_path: Path, work: str) -> None:
     path, chance = tmp_path / "state.db", random.Random(5)
@@ -165,7 +161,6 @@ while True:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_killed_while_it_is_repaired_nothing_is_lost(tmp_path: Path) -> None:
     path, chance = tmp_path / "state.db", random.Random(6)
     db = SessionDB(path)
@@ -236,7 +231,6 @@ SessionDB(Path(sys.argv[1])).counts()
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_killed_while_the_index_is_cut_anew_at_the_start_the_next_start_does_it(tmp_path: Path) -> None:
     path, chance = tmp_path / "state.db", random.Random(8)
     db = SessionDB(path)

@@ -341,7 +341,7 @@ def test_numpy_is_not_loaded_by_two_threads_at_once(opened: Callable[[], Session
     with dense.LOADING:
         searching.start()
         assert not found.wait(0.1)
-    assert found.wait(10)
+    assert found.wait(60)
     searching.join()
 
 
@@ -368,7 +368,7 @@ while not begun.exists():
 
 
 def test_a_process_that_closes_nothing_ends_after_the_step_under_way(tmp_path: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", LEFT_OPEN, str(tmp_path)], timeout=50)
+    ended = subprocess.run([sys.executable, "-c", LEFT_OPEN, str(tmp_path)], timeout=60)
     assert (ended.returncode, (tmp_path / "ended").exists()) == (0, True)
 
 
@@ -377,7 +377,7 @@ def test_the_model_leaves_no_trace_of_its_makers_in_the_home_of_the_person(tmp_p
     environ |= {"HOME": str(tmp_path), "LOCALAPPDATA": str(tmp_path)}
     reading = "from hermes_core.recall import dense; dense.encoder().read(['a puppy'])"
 
-    subprocess.run([sys.executable, "-c", reading], env=environ, check=True, timeout=50)
+    subprocess.run([sys.executable, "-c", reading], env=environ, check=True, timeout=60)
 
     assert not list(tmp_path.iterdir())
 

@@ -304,7 +304,6 @@ def test_a_mistake_of_the_caller_is_no_damage(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_whatever_bytes_are_flipped_nothing_but_our_errors_is_seen(path: Path) -> None:
     original, chance = path.read_bytes(), random.Random(7)
     whole = texts(path)

@@ -67,7 +67,7 @@ def test_one_that_fails_or_hangs_costs_its_own_summary_only() -> None:
 
     began = time.monotonic()
     assert summaries(["hangs", "fails", "empty", "good"], "q", summarise, seconds=0.5) == ["", "", "", "sum"]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     release.set()
 
 

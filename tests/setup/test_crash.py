@@ -60,7 +60,7 @@ def test_killed_at_every_step_it_is_the_old_or_the_whole_new_one_and_a_second_ru
         set_value(hermes_home, "memory.provider", "holographic")
         environment = {**os.environ, "HERMES_HOME": str(hermes_home.path)}
         program = [sys.executable, "-c", KILLED, str(step), *WORDS]
-        code = subprocess.run(program, env=environment, capture_output=True, timeout=50).returncode
+        code = subprocess.run(program, env=environment, capture_output=True, timeout=60).returncode
         found = configuration(hermes_home)
         seen.add((found[0], found[1] is not None, bool(found[2])))
         assert found[0] == "holographic" or found == whole

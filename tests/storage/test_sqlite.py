@@ -413,7 +413,7 @@ db.close()
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_is_told_to_fork_first_and_may_use_other_files(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKED, str(tmp_path / "notes.db")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.stdout.split(), done.stderr) == (["True"] * 4 + ["1", "before", "meanwhile"], "")
 
 
@@ -450,5 +450,5 @@ print(*[row[0] for row in db.execute("SELECT * FROM note")])
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_in_the_midst_of_another_threads_statement_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKED_IN_A_STATEMENT, str(tmp_path / "notes.db")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.stdout.split(), done.stderr) == (["True", "1"], "")

@@ -232,13 +232,13 @@ def test_a_program_that_hangs_is_killed_with_what_it_started(
     began = time.monotonic()
     with pytest.raises(BackendUnavailable, match=r"has not ended after 0.5 s"):
         client.search(folder, "tortoise", 3, 0.5)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 15
     (child,) = brv.children
     assert gone(child)
 
 
 def gone(pid: int) -> bool:
-    until = time.monotonic() + 5
+    until = time.monotonic() + 30
     while time.monotonic() < until:
         try:
             os.kill(pid, 0)

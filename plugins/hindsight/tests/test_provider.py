@@ -336,10 +336,12 @@ def test_reflection_takes_the_place_of_recall_where_it_is_quick(
     server.model = False
     assert agent.recall(asked) == "- [2025-11-22] User: The boathouse key hangs behind Ostrander."
     server.model = True
-    server.route("POST", "/v1/default/banks/hermes/reflect", lambda _: time.sleep(0.7) or {"text": "late"})
+    server.route(
+        "POST", "/v1/default/banks/hermes/reflect", lambda _: server.closing.wait(30) or {"text": "late"}
+    )
     before = time.monotonic()
     assert agent.recall(asked).startswith("- [2025-11-22]")
-    assert time.monotonic() - before < 0.65
+    assert time.monotonic() - before < 10
 
 
 # ------------------------------------------------------------------------ tools

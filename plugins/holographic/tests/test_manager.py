@@ -16,7 +16,7 @@ def test_a_host_loads_it_by_name_and_remembers_through_it(tmp_path: Path) -> Non
     manager.on_memory_write(MemoryWrite("w1", "add", "memory", "The server stands in Oslo"), session)
     call = ToolCall("fact_store", {"action": "add", "content": "Bob lives in Tokyo"})
     assert json.loads(manager.handle_tool_call(call, session))["status"] == "added"
-    assert manager.flush(10)
+    assert manager.flush(30)
     questions = ("Where does Bob live?", "In which city is the server?", "ok, thanks!")
     recalled = [manager.prefetch_all(Query(text, budget=15), session).contexts for text in questions]
     manager.shutdown_all()

@@ -136,7 +136,7 @@ def test_facts_of_another_process_are_found_as_soon_as_they_are_written(agent: A
     process = child(agent.home / "memory_store.db", "Ann")
     try:
         ids = [int(line.split()[0]) for line in read(process, 20)]
-        found = agent.provider.open(agent.home).probe("Ann", limit=50)
+        found = agent.provider.open(agent.home).probe("Ann", limit=100_000)
         assert set(ids) <= {fact["fact_id"] for fact in found}
         # What is written while it looks is found by its name, and may not be in the matrix yet.
         assert all(fact["confidence"] > hrr.SIGMAS for fact in found if fact["fact_id"] in ids)

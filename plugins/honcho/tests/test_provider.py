@@ -462,7 +462,7 @@ def test_a_host_loads_it_by_name_and_remembers_through_it(home: HermesHome, serv
         memory.begin_turn(TORTOISE, first)
         memory.end_turn(first, TORTOISE, "A fine name.")
         memory.end_session(first)
-        assert memory.flush(10)
+        assert memory.flush(30)
         second = memory.start_session()
         recalled = memory.begin_turn(QUESTION, second)
         assert recalled.problems == ()

@@ -364,7 +364,7 @@ def test_nobody_there_is_unavailable_at_once() -> None:
     assert not client.answers()
     with pytest.raises(BackendUnavailable, match="is it running"):
         client.connect()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
     client.close()
 
 

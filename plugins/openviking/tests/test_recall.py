@@ -146,21 +146,21 @@ def test_a_slow_server_is_given_up_before_the_turn_waits_for_it(
     today: Viking, start: Callable[..., Agent]
 ) -> None:
     agent = start(today, recall_request_timeout_seconds=0.25, recall_timeout_seconds=0.5)
-    today.fail(delay=2.0)
+    today.fail(delay=30.0)
     began = time.monotonic()
     with pytest.raises(BackendUnavailable):
         agent.recall(ASKED)
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 10
 
 
 def test_so_is_one_that_has_no_embedder_and_is_slow(today: Viking, start: Callable[..., Agent]) -> None:
     agent = start(today, recall_request_timeout_seconds=0.25)
     today.fail(status=500, times=1)
-    today.fail(delay=2.0)
+    today.fail(delay=30.0)
     began = time.monotonic()
     with pytest.raises(BackendUnavailable):
         agent.recall(ASKED)
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 10
 
 
 def test_in_the_mode_of_tools_nothing_is_recalled_and_in_that_of_context_there_are_no_tools(

@@ -257,7 +257,7 @@ def test_two_profiles_and_two_people_of_a_gateway_share_nothing(today: Viking, t
             memory.call_tool("viking_remember", {"content": key}, session)
             memory.end_turn(session, key, "Noted.")
             memory.end_session(session)
-            assert memory.flush(10)
+            assert memory.flush(30)
         for task in today.tasks.values():
             today.finish(task)
         for other, (profile, person) in enumerate(people):
