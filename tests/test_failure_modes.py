@@ -412,7 +412,7 @@ def test_recall_of_a_session_that_went_on_is_dropped(remember: Remember) -> None
     """
     provider = RecordingProvider()
     provider.gates["prefetch"] = threading.Event()
-    memory = remember(provider, recall__deadline=0.1)
+    memory = remember(provider, recall__deadline=0.5)
     old, new = memory.start_session("old"), memory.start_session("new")
     assert memory.begin_turn("secret of the old", old).context == ""
     memory.switch_session(SessionSwitch("x1", old, new, "reset", reset=True))

@@ -263,7 +263,7 @@ def test_a_provider_that_raises_in_any_hook_never_fails_a_turn(stage: Stage, hoo
 
 
 def test_a_provider_that_hangs_holds_a_turn_for_its_deadline_and_no_longer(stage: Stage) -> None:
-    stage.config("recall: {deadline: 0.1}")
+    stage.config("recall: {deadline: 0.5}")
     provider = HangingProvider()
     memory = stage.open_memory(provider)
     result = stage.agent(memory).run_turn("Hello.")

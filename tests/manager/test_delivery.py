@@ -372,7 +372,7 @@ def test_a_poison_row_that_opened_the_breaker_does_not_hold_the_other_sessions(
 def test_a_late_write_is_in_doubt_and_its_lane_sends_nothing_more(open_manager: OpenManager) -> None:
     provider = Backend()
     gate = provider.gates["sync_turn"] = threading.Event()
-    manager = start(open_manager(provider, deadlines={"sync_turn": 0.05}, clock=time.monotonic))
+    manager = start(open_manager(provider, deadlines={"sync_turn": 0.3}, clock=time.monotonic))
     manager.sync_all(make_turn("a1"), A)
     manager.sync_all(make_turn("b1"), B)
     assert until(lambda: "in doubt" in manager.health()[0].reason)
@@ -387,7 +387,7 @@ def test_a_late_write_that_failed_in_the_end_is_tried_again(open_manager: OpenMa
     provider = Backend()
     gate = provider.gates["sync_turn"] = threading.Event()
     provider.down = BackendUnavailable("down")
-    manager = start(open_manager(provider, deadlines={"sync_turn": 0.05}))
+    manager = start(open_manager(provider, deadlines={"sync_turn": 0.3}))
     manager.sync_all(make_turn("a1"), A)
     assert until(lambda: "in doubt" in manager.health()[0].reason)
     gate.set()
@@ -401,7 +401,7 @@ def test_a_write_that_hangs_at_the_end_is_not_sent_again_by_the_same_process(
 ) -> None:
     hung, after = Backend(), Backend()
     gate = hung.gates["sync_turn"] = threading.Event()
-    first = start(open_manager(hung, clock=time.monotonic, deadlines={"sync_turn": 0.05}))
+    first = start(open_manager(hung, clock=time.monotonic, deadlines={"sync_turn": 0.3}))
     first.sync_all(make_turn("t1"), A)
     first.sync_all(make_turn("t2"), A)
     assert until(lambda: "in doubt" in first.health()[0].reason)
@@ -783,7 +783,7 @@ def test_an_async_write_that_is_late_is_cancelled_and_tried_again(
             if len(tries) == 1:
                 await asyncio.Event().wait()
 
-    manager = start(open_manager(Async(), deadlines={"sync_turn": 0.1}))
+    manager = start(open_manager(Async(), deadlines={"sync_turn": 0.3}))
     manager.sync_all(make_turn("t1"), A)
     assert until(lambda: len(tries) == 1)
     assert until(lambda: manager.health()[0].late == 1)

@@ -165,7 +165,7 @@ def test_a_provider_whose_write_hangs_at_the_end_is_shut_down_when_it_returns(
 ) -> None:
     provider = RecordingProvider()
     gate = provider.gates["sync_turn"] = threading.Event()
-    manager = open_manager(provider, deadlines={"sync_turn": 0.05})
+    manager = open_manager(provider, deadlines={"sync_turn": 0.3})
     manager.initialize_all(Session("s"))
     manager.sync_all(make_turn("t1"), Session("s"))
     assert until(lambda: "in doubt" in manager.health()[0].reason)

@@ -60,7 +60,7 @@ def test_a_fresh_answer_wins_over_the_warmed_one(open_manager: OpenManager) -> N
 
 def test_a_late_answer_gives_way_to_the_warmed_one_which_is_taken_once(open_manager: OpenManager) -> None:
     provider = RecordingProvider()
-    manager = start(open_manager(provider, deadlines={"prefetch": 0.05}))
+    manager = start(open_manager(provider, deadlines={"prefetch": 0.5}))
     manager.queue_prefetch_all(Query("warm"), A)
     assert warmed(manager, A)
     gate = provider.gates["prefetch"] = threading.Event()
@@ -75,7 +75,7 @@ def test_a_late_answer_gives_way_to_the_warmed_one_which_is_taken_once(open_mana
 def test_a_late_answer_becomes_the_warmed_one_of_its_session(open_manager: OpenManager) -> None:
     provider = RecordingProvider()
     gate = provider.gates["prefetch"] = threading.Event()
-    manager = start(open_manager(provider, deadlines={"prefetch": 0.05}))
+    manager = start(open_manager(provider, deadlines={"prefetch": 0.5}))
     assert part(manager.prefetch_all(Query("late"), A)).origin == "none"
     gate.set()
     del provider.gates["prefetch"]
@@ -154,14 +154,14 @@ def test_a_preparation_that_has_not_begun_gives_way_to_a_newer_one(open_manager:
 
 def test_a_recall_that_could_not_begin_says_behind_what_it_waited(open_manager: OpenManager) -> None:
     provider = RecordingProvider()
-    manager = start(open_manager(provider, deadlines={"prefetch": 0.05}))
+    manager = start(open_manager(provider, deadlines={"prefetch": 0.5}))
     gate = provider.gates["queue_prefetch"] = threading.Event()
     manager.queue_prefetch_all(Query("next"), A)
     assert provider.wait_for("queue_prefetch")
     waited = part(manager.prefetch_all(Query("now"), B))
     gate.set()
     assert (waited.origin, waited.state) == ("none", "active")
-    assert waited.reason.startswith("prefetch skipped: waited 0.0")
+    assert waited.reason.startswith("prefetch skipped: waited 0.")
     assert waited.reason.endswith(" s in line behind queue_prefetch")
 
 
@@ -280,11 +280,11 @@ def test_a_recall_that_stood_in_line_behind_others_says_nothing_against_the_back
     gates = {text: threading.Event() for text in ("tea", "mate", "coffee")}
     gates["coffee"].set()
     provider = InTurn()
-    manager = start(open_manager(provider, clock=time.monotonic, deadlines={"prefetch": 0.6}))
+    manager = start(open_manager(provider, clock=time.monotonic, deadlines={"prefetch": 2.0}))
     first = threading.Thread(target=manager.prefetch_all, args=(Query("tea"), A))
     first.start()
     assert provider.wait_for("prefetch")
-    threading.Timer(0.4, gates["tea"].set).start()  # so that 0.2 s are left to the second
+    threading.Timer(1.0, gates["tea"].set).start()  # so that half of its time is left to the second
     result = manager.prefetch_all(Query("mate"), B)
     first.join()
     gates["mate"].set()
@@ -425,14 +425,14 @@ def test_a_provider_that_hangs_costs_one_wait_and_then_none(open_manager: OpenMa
     provider = RecordingProvider()
     gate = provider.gates[hook] = threading.Event()
     manager = start(
-        open_manager(provider, clock=time.monotonic, deadlines={"prefetch": 0.6, "on_turn_start": 0.1})
+        open_manager(provider, clock=time.monotonic, deadlines={"prefetch": 2.0, "on_turn_start": 0.3})
     )
     waits = []
     for number in range(4):
         manager.on_turn_start(number, "hi", A)
         waits.append(manager.prefetch_all(Query("tea"), A).elapsed_ms)
     gate.set()
-    assert [wait > 500 for wait in waits] == [True, False, False, False]
+    assert [wait > 1000 for wait in waits] == [True, False, False, False]
 
 
 def test_nothing_relevant_is_no_failure(open_manager: OpenManager) -> None:
