@@ -138,17 +138,32 @@ def test_names_of_any_bytes_in_the_home_do_no_harm(source: Path, hermes_home: He
         assert archive.read("data/caf\\xe9.md") == b"mine"
 
 
+DIES = """
+import os, signal, sys
+from hermes_core.cli import main
+from hermes_core.importers.openclaw.apply import _Migration
+
+left, step = int(sys.argv[1]), _Migration._step
+
+def dying(self, *given):
+    global left
+    refused, left = step(self, *given), left - 1
+    return refused if left else os.kill(os.getpid(), signal.SIGKILL)
+
+_Migration._step = dying
+main(["claw", "migrate", "--yes"])
+"""
+
+
 @posix
+@pytest.mark.parametrize("steps", [1, 2, 3])
 def test_a_process_that_dies_in_the_middle_leaves_what_a_second_run_completes(
-    source: Path, hermes_home: HermesHome
+    source: Path, hermes_home: HermesHome, steps: int
 ) -> None:
     for day in range(1, 29):
         write(source, {f"workspace/memory/2025-01-{day:02}.md": f"- Day {day}\n"})
-    command = [sys.executable, "-c", "from hermes_core.cli import main; main()", "claw", "migrate", "--yes"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while not (hermes_home.memory_md.exists() and hermes_home.memory_md.stat().st_size > 400):
-            assert process.poll() is None, "it was done before it could be killed"
-        process.send_signal(signal.SIGKILL)
+    command = [sys.executable, "-c", DIES, str(steps)]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
     migrate()
     assert len(entries(hermes_home)) == len(set(entries(hermes_home))) == 34
     assert "nothing to migrate" in claw("migrate", "--yes").output

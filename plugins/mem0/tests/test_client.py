@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import time
 import uuid
@@ -59,6 +60,13 @@ def options(home: Path, **settings: Any) -> Settings:
 
 @pytest.fixture
 def platform(cloud: Cloud, tmp_path: Path) -> Iterator[Platform]:
+    opened = Platform(options(tmp_path, api_url=cloud.url, timeout=10.0), tmp_path)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def hasty_platform(cloud: Cloud, tmp_path: Path) -> Iterator[Platform]:
     opened = Platform(options(tmp_path, api_url=cloud.url, timeout=0.5), tmp_path)
     yield opened
     opened.close()
@@ -66,7 +74,7 @@ def platform(cloud: Cloud, tmp_path: Path) -> Iterator[Platform]:
 
 @pytest.fixture
 def own(server: OwnServer) -> Iterator[Server]:
-    opened = Server(server.url, KEY, 0.5, "hermes")
+    opened = Server(server.url, KEY, 10.0, "hermes")
     yield opened
     opened.close()
 
@@ -119,23 +127,26 @@ def test_a_server_may_ask_for_time(server: OwnServer, own: Server) -> None:
     assert told.value.retry_after == 7
 
 
-def test_recall_waits_for_the_cloud_only_so_long_and_a_write_longer(cloud: Cloud, platform: Platform) -> None:
+def test_recall_waits_for_the_cloud_only_so_long_and_a_write_longer(
+    cloud: Cloud, hasty_platform: Platform
+) -> None:
     cloud.fail(delay=0.8)
-    CALLS["add"](platform)
+    CALLS["add"](hasty_platform)
     with pytest.raises(BackendUnavailable, match="timed out"):
-        CALLS["search"](platform)
+        CALLS["search"](hasty_platform)
     assert PATIENCE < 60
     cloud.heal()
     cloud.fail(drip=True)
     with pytest.raises(BackendUnavailable, match="timed out"):
-        CALLS["search"](platform)
+        CALLS["search"](hasty_platform)
 
 
-def test_recall_waits_for_a_server_only_so_long_and_a_write_longer(server: OwnServer, own: Server) -> None:
-    server.fail(delay=0.8)
-    CALLS["add"](own)
-    with pytest.raises(BackendUnavailable, match=r"not answered after 0\.5 s"):
-        CALLS["search"](own)
+def test_recall_waits_for_a_server_only_so_long_and_a_write_longer(server: OwnServer) -> None:
+    with contextlib.closing(Server(server.url, KEY, 0.5, "hermes")) as hasty:
+        server.fail(delay=0.8)
+        CALLS["add"](hasty)
+        with pytest.raises(BackendUnavailable, match=r"not answered after 0\.5 s"):
+            CALLS["search"](hasty)
 
 
 def test_what_goes_wrong_with_the_greeting_is_told_too(cloud: Cloud, tmp_path: Path) -> None:
