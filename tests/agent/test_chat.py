@@ -89,8 +89,7 @@ class Lockbox(MemoryProvider):
 def test_a_provider_that_does_not_take_the_one_turn_shows_in_its_result(
     home: HermesHome, install_plugin: Any, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], code: int
 ) -> None:
-    for wait in ("DELIVERY_WAIT", "CLOSE_SECONDS"):
-        monkeypatch.setattr(f"hermes_core.cli.chat.{wait}", 0.1)
+    monkeypatch.setattr("hermes_core.cli.chat.CLOSE_SECONDS", 0.1)
     install_plugin("lockbox", DOWN)
     set_value(home, "memory.provider", "lockbox")
     result = chat("-m", "Hello.", *more)
@@ -120,8 +119,7 @@ def test_a_conversation_through_a_pipe_ends_with_what_came_of_it(
     more: tuple[str, ...],
     code: int,
 ) -> None:
-    for wait in ("DELIVERY_WAIT", "CLOSE_SECONDS"):
-        monkeypatch.setattr(f"hermes_core.cli.chat.{wait}", 0.1)
+    monkeypatch.setattr("hermes_core.cli.chat.CLOSE_SECONDS", 0.1)
     install_plugin("lockbox", DOWN)
     set_value(home, "memory.provider", provider)
     assert chat(*more, typed=typed).exit_code == code

@@ -134,7 +134,7 @@ def test_a_change_that_the_provider_has_not_answered_yet_says_so(
     hermes: Any, hermes_home: HermesHome, notes: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     hermes("memory", "add", "Likes tea")
-    slow = "\n    def on_memory_write(self, write):\n        import time\n\n        time.sleep(0.3)\n"
+    slow = "\n    def on_memory_write(self, write):\n        import time\n\n        time.sleep(1)\n"
     (notes / "__init__.py").write_text((notes / "__init__.py").read_text() + slow)
     set_value(hermes_home, "memory.provider", "notes")
     monkeypatch.setattr("hermes_core.cli.speaker.DELIVERY_WAIT", 0.1)
