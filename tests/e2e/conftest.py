@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -77,15 +78,14 @@ class Hosts:
         order = {"home": str(self.home.path), "run": f"{self._runs:03}", "rounds": rounds, **order}
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-        return int(self.wait("pid ").split()[1])
+        return int(self.wait("pid").split()[2])
 
-    def wait(self, beginning: str) -> str:
-        """Read on until a line begins so."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.heard.append(line.rstrip("\n"))
+    def wait(self, word: str, run: int = 0) -> str:
+        """Read on until a host has said it: the last that was started, or another by its number."""
+        beginning = f"{word} {run or self._runs:03}"
+        for line in itertools.chain(self.heard[:], self._lines()):
             if line.startswith(beginning):
-                return self.heard[-1]
+                return line
         raise AssertionError(f"no {beginning!r} in {self.heard[-5:]}")
 
     def finish(self) -> None:
@@ -99,6 +99,12 @@ class Hosts:
         self._process.wait(20)
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+    def _lines(self) -> Iterator[str]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.heard.append(line.rstrip("\n"))
+            yield self.heard[-1]
 
     def acks(self, kind: str) -> list[Ack]:
         """What was acknowledged, in order."""

@@ -74,7 +74,7 @@ def migrations(point: str) -> tuple[Migration, ...]:
 def talk(memory: Memory, run: str, rounds: int, names: str) -> None:
     """Remember a fact, append a message, end a turn, in sessions that take turns; say each that was taken."""
     sessions = [memory.start_session(name, source="test") for name in names]
-    say("ready")
+    say("ready", run)
     for n in range(rounds):
         session, text = sessions[n % len(sessions)], f"{run}-{n:04}"
         result = memory.change_memory("add", "memory", f"fact {text}", session=session)
@@ -93,16 +93,17 @@ def run(order: dict[str, Any]) -> None:
         arm(memory, point)
         talk(memory, order["run"], order["rounds"], order.get("sessions", "ab"))
         memory.flush(30)
-    say("done")
+    say("done", order["run"])
 
 
 def main() -> None:
     for line in sys.stdin:
+        order = json.loads(line)
         child = os.fork()
         if child == 0:
-            run(json.loads(line))
+            run(order)
             os._exit(0)
-        say(f"pid {child}")
+        say("pid", order["run"], str(child))
 
 
 if __name__ == "__main__":

@@ -126,8 +126,8 @@ def test_a_kill_in_a_later_migration_leaves_what_was_there(hosts: Any) -> None:
 def test_two_processes_on_one_session_share_no_id(hosts: Any) -> None:
     for _ in range(2):
         hosts.start(20, sessions="a")
-    hosts.wait("done")
-    hosts.wait("done")
+    for number in (1, 2):
+        hosts.wait("done", number)
     assert_nothing_is_lost(hosts)
     for kind in ("turn", "message"):
         ids = [ack.id for ack in hosts.acks(kind)]

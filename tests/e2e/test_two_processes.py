@@ -39,8 +39,8 @@ def test_two_processes_that_add_to_one_file_lose_no_entry(home: HermesHome) -> N
 def test_two_processes_that_drain_one_provider_deliver_each_turn_once_and_in_order(hosts: Any) -> None:
     hosts.start(24, sessions="ac")
     hosts.start(24, sessions="bc")
-    hosts.wait("done")
-    hosts.wait("done")
+    for number in (1, 2):
+        hosts.wait("done", number)
     hosts.finish()
     for kind in ("turn", "write"):
         taken = [(call["session"], call["text"]) for call in hosts.taken(kind)]

@@ -328,7 +328,7 @@ def test_a_preamble_stands_above_what_is_recalled_and_alone_never(start: Callabl
 def test_reflection_takes_the_place_of_recall_where_it_is_quick(
     start: Callable[..., Agent], server: HindsightServer
 ) -> None:
-    agent = start(prefetch_method="reflect", recall_timeout=0.5)
+    agent = start(prefetch_method="reflect", recall_timeout=2.0)
     agent.say("The boathouse key hangs behind Ostrander.", answer="")
     asked = "Where does the boathouse key hang?"
     assert agent.recall(asked).startswith("From 1 facts: ")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -367,32 +367,35 @@ def test_a_refusal_quotes_what_honcho_says() -> None:
         client.close()
 
 
-def test_a_server_that_is_not_there_costs_no_retry() -> None:
+def test_a_server_that_is_not_there_costs_no_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect_to, tried = socket.create_connection, []
+    monkeypatch.setattr(
+        socket, "create_connection", lambda *to, **how: tried.append(to) or connect_to(*to, **how)
+    )
     client = Client("http://127.0.0.1:9", KEY, "hermes", 5.0, 5.0)
-    began = time.monotonic()
     with pytest.raises(BackendUnavailable, match="can't be reached"):
         client.peers(1)
-    assert time.monotonic() - began < 0.5
+    assert len(tried) == 1
     client.close()
 
 
 def test_what_a_turn_waits_for_has_its_own_short_time(server: HonchoServer) -> None:
-    client = connect(server, timeout=5.0, hurry=0.1)
+    client = connect(server, timeout=5.0, hurry=0.5)
     client.ensure("talk", BOTH)
     client.ensure("other", BOTH, hurry=True)
-    server.fail(delay=0.4)
-    with pytest.raises(BackendUnavailable, match=r"timed out after 0\.1s"):
+    server.fail(delay=0.9)
+    with pytest.raises(BackendUnavailable, match=r"timed out after 0\.5s"):
         client.context("talk", AI, USER, hurry=True)
-    with pytest.raises(BackendUnavailable, match=r"timed out after 0\.1s"):
+    with pytest.raises(BackendUnavailable, match=r"timed out after 0\.5s"):
         client.view(AI, USER, hurry=True)
-    with pytest.raises(BackendUnavailable, match=r"timed out after 0\.1s"):
+    with pytest.raises(BackendUnavailable, match=r"timed out after 0\.5s"):
         client.ensure("third", BOTH, hurry=True)
     client.context("talk", AI, USER)
     with pytest.raises(BackendUnavailable, match=r"timed out after 0\.2s"):
         client.ask(AI, USER, "What tea?", "low", timeout=0.2)
     server.heal()
     server.fail(drip=True)
-    with pytest.raises(BackendUnavailable, match=r"timed out after 0\.1s"):
+    with pytest.raises(BackendUnavailable, match=r"timed out after 0\.5s"):
         client.view(AI, USER, hurry=True)
     client.close()
 

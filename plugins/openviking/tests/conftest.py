@@ -36,7 +36,7 @@ def today() -> Iterator[Viking]:
     assert running.complaints == []
 
 
-def connected(server: Viking, *, key: str = "", timeout: float = 5.0) -> Client:
+def connected(server: Viking, *, key: str = "", timeout: float = 20.0) -> Client:
     """A client that knows who it is."""
     client = Client(Server(server.url, key, "default", "default", ""), timeout)
     client.connect()

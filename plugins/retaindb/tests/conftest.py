@@ -54,7 +54,7 @@ def connect() -> Iterator[Callable[..., Client]]:
     """Make a client of a server."""
     made: list[Client] = []
 
-    def connect(server: RetainDB, *, key: str = KNOWN, timeout: float = 2.0) -> Client:
+    def connect(server: RetainDB, *, key: str = KNOWN, timeout: float = 10.0) -> Client:
         made.append(Client(server.url, key, "p1", timeout))
         return made[-1]
 

@@ -37,7 +37,7 @@ class TestRetainDB(ProviderContract):
 
     @pytest.fixture
     def settings(self, backend: RetainDB, request: pytest.FixtureRequest) -> Mapping[str, object]:
-        told = {"base_url": backend.url, "timeout": 2.0}
+        told = {"base_url": backend.url, "timeout": 10.0}
         # A copy of a home has a project of its own, by its folder's name, unless one is set.
         return {**told, "project": "p"} if "killed_process" in request.node.name else told
 

@@ -62,7 +62,7 @@ def connect() -> Iterator[Callable[..., Client]]:
     """Make a client of a server."""
     made: list[Client] = []
 
-    def connect(server: Supermemory, api: str = "auto", *, key: str = KNOWN, timeout: float = 2.0) -> Client:
+    def connect(server: Supermemory, api: str = "auto", *, key: str = KNOWN, timeout: float = 10.0) -> Client:
         made.append(Client(server.url, key, api, timeout))
         return made[-1]
 

@@ -36,7 +36,7 @@ class TestSupermemory(ProviderContract):
 
     @pytest.fixture
     def settings(self, backend: Supermemory) -> Mapping[str, object]:
-        return {"base_url": backend.url, "api_timeout": 2.0, "min_score": 0.3}
+        return {"base_url": backend.url, "api_timeout": 10.0, "min_score": 0.3}
 
     def outage(self) -> AbstractContextManager[None]:
         return self.server.outage()
