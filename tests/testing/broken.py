@@ -42,6 +42,9 @@ from hermes_core.kit import BackendUnavailable
 SUITES: dict[str, type[NotebookContract]] = {}
 """The suite of each broken provider, by the name of the check that must be the only one that is red."""
 
+ALSO: dict[str, set[str]] = {}
+"""Checks of other groups that such a fault can't be kept from, by the same name."""
+
 BRIEF = 0.02
 """Seconds of a deadline that is passed on purpose."""
 
@@ -52,11 +55,14 @@ _kept: list[Any] = []
 """What broken providers forget to close."""
 
 
-def caught_by(check: str, variant: str = "", **suite: Any) -> Callable[[type[Notebook]], type[Notebook]]:
+def caught_by(
+    check: str, variant: str = "", *, also: set[str] | None = None, **suite: Any
+) -> Callable[[type[Notebook]], type[Notebook]]:
     """Say which check must catch the provider below; `suite` are attributes of its suite."""
 
     def enter(provider: type[Notebook]) -> type[Notebook]:
         proof = f"{check}{variant and ':'}{variant}"
+        ALSO[proof] = also or set()
         if "deadlines" in suite:
             suite["deadlines"] = {**NotebookContract.deadlines, **suite["deadlines"]}
         members = {"provider": provider, "__module__": __name__, "label": lambda self: proof, **suite}
@@ -224,6 +230,7 @@ class HoldsTheLastTurn(Notebook):
     last: Any = None
 
     def sync_turn(self, turn: Turn, session: Session) -> None:
+        self.notes()
         self.shutdown()
         self.last = turn, session
 
@@ -560,7 +567,15 @@ class RepeatsWritesLate(Late, RepeatsWrites):
     pass
 
 
-@caught_by("test_a_turn_leaves_the_one_before")
+@caught_by(
+    "test_a_turn_leaves_the_one_before",
+    also={
+        "a turn that was taken back is forgotten",
+        "a turn whose answer was lost is kept once",
+        "an outage of ten minutes loses no turn",
+        "two processes keep what the other stored",
+    },
+)
 class OneTurnASession(Notebook):
     """Its key is the session and the number of the turn, which is for display."""
 
