@@ -10,18 +10,36 @@ from typing import Any, Literal
 Chat = dict[str, Any]
 """One message in the OpenAI chat form."""
 
+ECHO = "echo"
+"""Key of what a server wants back with a message of its own and with no other: never stored, sent to it alone."""
+
 _OPEN, _CLOSE = "<think>", "</think>"
 _ID_LENGTH = 9
 """Of an id that a server left out: Mistral takes ids of nine letters and digits and no others."""
 
+_PIECEMEAL = ("reasoning.text", "reasoning.summary")
+"""Details of thoughts that come as the text does; an encrypted one comes whole."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """A tool that the model wants to be called; `arguments` is the text that it wrote, JSON or not."""
+    """A tool that the model wants to be called; `arguments` is the text that it wrote, JSON or not.
+
+    `extra` comes back to the server with the call: Gemini 3 refuses one without the signature of its thoughts.
+    """
 
     id: str
     name: str
     arguments: str
+    extra: Any = None
+
+    def chat(self) -> Chat:
+        """The call as a message holds it."""
+        return {
+            "id": self.id,
+            "type": "function",
+            "function": {"name": self.name, "arguments": self.arguments},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,29 +58,41 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer: text, tool requests, or both. `finish` is the server's word: stop, length, tool_calls, ..."""
+    """One answer: text, tool requests, or both. `finish` is the server's word: stop, length, tool_calls, ...
+
+    `details` are OpenRouter's of the thoughts, which it wants back with calls of Gemini 3.
+    """
 
     text: str = ""
     calls: tuple[ToolRequest, ...] = ()
     finish: str = ""
     reasoning: str = ""
     usage: Usage = field(default_factory=Usage)
+    details: tuple[dict[str, Any], ...] = ()
 
     def message(self, text: str | None = None) -> Chat:
         """The assistant's message of this answer, with `text` in place of its own where given."""
         message: Chat = {"role": "assistant", "content": self.text if text is None else text}
         if self.calls:
-            message["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
-                for call in self.calls
-            ]
+            message["tool_calls"] = [call.chat() for call in self.calls]
         if self.reasoning:
             message["reasoning"] = self.reasoning
+        echo = self._echo()
+        if echo:
+            message[ECHO] = echo
         return message
+
+    def _echo(self) -> Chat:
+        """Fields of the message as its server wants them back, beside or in place of those that all servers take."""
+        echo: Chat = {}
+        if self.calls and self.details:
+            echo["reasoning_details"] = list(self.details)
+        if any(call.extra for call in self.calls):
+            echo["tool_calls"] = [
+                {**call.chat(), "extra_content": call.extra} if call.extra else call.chat()
+                for call in self.calls
+            ]
+        return echo
 
 
 def behind_thoughts(text: str) -> str:
@@ -83,6 +113,7 @@ class AnswerBuilder:
     def __init__(self) -> None:
         self._text: list[str] = []
         self._reasoning: list[str] = []
+        self._details: list[dict[str, Any]] = []
         self._calls: list[_Call] = []
         self._slots: dict[int, _Call] = {}
         self._usage = Usage()
@@ -109,6 +140,7 @@ class AnswerBuilder:
         reasoning = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
         if isinstance(reasoning, str):
             self._reasoning.append(reasoning)
+        _add_details(self._details, getattr(delta, "reasoning_details", None))
         for piece in delta.tool_calls or ():
             if piece is not None:
                 self._add_call(piece)
@@ -123,9 +155,14 @@ class AnswerBuilder:
         calls: dict[str, ToolRequest] = {}
         for call in self._calls:
             own = call.id if call.id and call.id not in calls else uuid.uuid4().hex[:_ID_LENGTH]
-            calls[own] = ToolRequest(own, call.name, "".join(call.arguments) or "{}")
+            calls[own] = ToolRequest(own, call.name, "".join(call.arguments) or "{}", call.extra)
         return Answer(
-            "".join(self._text), tuple(calls.values()), self.finish, "".join(self._reasoning), self._usage
+            "".join(self._text),
+            tuple(calls.values()),
+            self.finish,
+            "".join(self._reasoning),
+            self._usage,
+            tuple(self._details),
         )
 
     def _add_text(self, text: str, *, ended: bool = False) -> str:
@@ -144,6 +181,7 @@ class AnswerBuilder:
         if piece.index is not None:
             self._slots[piece.index] = call
         call.id = call.id or own
+        call.extra = call.extra or getattr(piece, "extra_content", None)
         if name != call.name:
             call.name += name
         if piece.function is not None:
@@ -167,6 +205,7 @@ class _Call:
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+    extra: Any = None
 
 
 class _Thoughts:
@@ -205,6 +244,22 @@ class _Thoughts:
         """What was held back."""
         state, self._state = self._state, "over"
         return ("", self._held) if state == "within" else (self._held if state == "before" else "", "")
+
+
+def _add_details(details: list[dict[str, Any]], pieces: Any) -> None:
+    """Take details of thoughts; a piece of a text goes on with the one before."""
+    for piece in pieces if isinstance(pieces, list) else ():
+        if not isinstance(piece, dict):
+            continue
+        last = details[-1] if details else {}
+        if piece.get("type") not in _PIECEMEAL or any(piece.get(k) != last.get(k) for k in ("type", "index")):
+            details.append(dict(piece))
+            continue
+        for key, value in piece.items():
+            if key in ("text", "summary"):
+                last[key] = f"{last.get(key) or ''}{value or ''}"
+            elif value is not None:
+                last[key] = value
 
 
 def _plain(content: Any) -> str:

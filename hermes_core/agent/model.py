@@ -21,7 +21,7 @@ from functools import cache
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from hermes_core.agent.answer import Answer, AnswerBuilder, Chat, behind_thoughts
+from hermes_core.agent.answer import ECHO, Answer, AnswerBuilder, Chat, behind_thoughts
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, relay
 from hermes_core.agent.failures import code_of, failure, words
 from hermes_core.errors import ConfigError, ContextOverflow, ModelRefused, ModelUnavailable
@@ -348,7 +348,9 @@ def _request(name: str, messages: Sequence[Chat], tools: Sequence[dict[str, Any]
     request: dict[str, Any] = {
         "model": name,
         "messages": [
-            {key: _sendable(message[key]) for key in _MESSAGE_FIELDS if key in message}
+            _sendable(
+                {key: message[key] for key in _MESSAGE_FIELDS if key in message} | message.get(ECHO, {})
+            )
             for message in messages
         ],
         "stream": True,

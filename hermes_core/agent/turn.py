@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from hermes_core.agent.answer import Chat, Usage
+from hermes_core.agent.answer import ECHO, Chat, Usage
 from hermes_core.contract.values import Message
 from hermes_core.manager.manager import RecallResult
 from hermes_core.recalled import TurnRecall
@@ -97,5 +97,5 @@ def title_of(text: str) -> str:
 
 
 def _plain(message: Chat) -> Message:
-    kept: dict[str, Any] = {key: value for key, value in message.items() if key != "reasoning"}
+    kept: dict[str, Any] = {key: value for key, value in message.items() if key not in ("reasoning", ECHO)}
     return cast(Message, {**kept, "content": text_of(message.get("content"))})

@@ -108,6 +108,44 @@ def test_whole_calls_without_an_index_are_told_apart() -> None:
     assert called(look, see, look) == [("look", SEA), ("see", SEA), ("look", SEA)]
 
 
+def signed(signature: str) -> dict[str, Any]:
+    return {"google": {"thought_signature": signature}}
+
+
+def test_what_a_server_signs_its_calls_with_goes_back_to_it_and_nowhere_else() -> None:
+    half = '{"at": "\ud83d"}'  # of a surrogate pair
+    look, see = ({"id": name, "function": {"name": name, "arguments": half}} for name in ("look", "see"))
+    message = asked(calling(look | {"extra_content": signed("s1")}, see)).message()
+    assert "s1" not in json.dumps(message["tool_calls"])
+    assert [call.get("extra_content") for call in sent(message)["tool_calls"]] == [signed("s1"), None]
+
+
+def test_the_details_of_thoughts_go_back_with_their_calls_as_one_list() -> None:
+    pieces = [
+        {"type": "reasoning.text", "index": 0, "text": "Tea ", "signature": None},
+        {"type": "reasoning.text", "index": 0, "text": "it is.", "signature": "s"},
+        {"type": "reasoning.encrypted", "index": 1, "data": "x1"},
+        {"type": "reasoning.encrypted", "index": 1, "data": "x2"},
+    ]
+    said = [chunk({"reasoning_details": [piece]}) for piece in pieces]
+    call = chunk({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "look", "arguments": SEA}}]})
+    assert sent(asked(events(*said, call, chunk({}, "tool_calls"))).message())["reasoning_details"] == [
+        {"type": "reasoning.text", "index": 0, "text": "Tea it is.", "signature": "s"},
+        *pieces[2:],
+    ]
+    assert "reasoning_details" not in sent(asked(events(*said, chunk({"content": "Tea."}, "stop"))).message())
+
+
+def sent(message: dict[str, Any]) -> dict[str, Any]:
+    """The message as the next request carries it."""
+    with ModelServer([Reply("Here.")], strict=False) as server:
+        model = OpenAIModel(ModelSettings(server.base_url, "scripted", retries=0))
+        model.complete([*HELLO, message], (), hear=lambda _: None, cancel=Cancel())
+        model.close()
+    carried: dict[str, Any] = server.requests[0]["messages"][1]
+    return carried
+
+
 def test_each_call_has_an_id_of_its_own_that_is_text() -> None:
     function = {"name": "look", "arguments": "{}"}
     pieces = [

@@ -320,6 +320,19 @@ def test_tools_of_the_provider_reach_it_with_the_session(stage: Stage) -> None:
     assert call["call"].arguments == {"fact": "x"}
 
 
+def test_a_signature_of_a_call_reaches_its_server_and_neither_the_store_nor_a_provider(stage: Stage) -> None:
+    call = {"id": "a", "function": {"name": "todo", "arguments": "{}"}, "extra_content": {"google": "s1"}}
+    event = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+    stage.script(Reply(raw=f"data: {json.dumps(event)}\n\ndata: [DONE]\n\n"), Reply("Nothing to do."))
+    agent = stage.agent()
+    agent.run_turn("What is to do?")
+    agent.run_turn("Thanks.")
+    assert [json.dumps(asked).count('"s1"') for asked in stage.asked()] == [0, 1, 1]
+    stage.told(durable=True)
+    assert '"s1"' not in stored(stage, agent.session.id)
+    assert "s1" not in str(stage.provider.of("sync_turn"))
+
+
 def test_a_delegated_task_has_no_memory_and_the_parent_tells_of_it(stage: Stage) -> None:
     agent = stage.agent()
     stage.script(
