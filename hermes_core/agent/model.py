@@ -15,20 +15,20 @@ import random
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from hermes_core.agent.answer import ECHO, Answer, AnswerBuilder, Chat, behind_thoughts
+from hermes_core.agent.answer import Answer, AnswerBuilder, Chat, behind_thoughts
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, relay
 from hermes_core.agent.failures import code_of, failure, words
-from hermes_core.errors import ConfigError, ContextOverflow, ModelRefused, ModelUnavailable
+from hermes_core.agent.request import Dialect
+from hermes_core.errors import ConfigError, ModelRefused, ModelUnavailable
 from hermes_core.kit.http import seconds_of
 from hermes_core.manager.attempt import attempt
 from hermes_core.safety.redact import redact
-from hermes_core.sessions.records import storable
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +36,7 @@ MAX_RETRY_AFTER = 120.0
 """Seconds; a server that wants a longer pause is reported instead of waited for."""
 
 MAX_DELAY = 30.0
-_UNKNOWN_FIELD = frozenset({400, 422})
-_OPTIONAL = ("temperature", "stream_options")
 _FRAMES = frozenset({"content-length", "transfer-encoding"})
-_MESSAGE_FIELDS = ("role", "content", "tool_calls", "tool_call_id")
 
 CONNECT_SECONDS = 10.0
 LIST_SECONDS = 10.0
@@ -128,7 +125,7 @@ class OpenAIModel:
         self._pausing = pausing
         self._client: Any = None
         self._opening = threading.Lock()
-        self._not_taken: frozenset[str] = frozenset()
+        self._dialect = Dialect()
 
     @property
     def name(self) -> str:
@@ -154,19 +151,19 @@ class OpenAIModel:
         temperature: float | None = None,
     ) -> Answer:
         """Answer a conversation; see `ChatModel`. `tools` are `{"name", "description", "parameters"}`."""
-        request = _request(self.settings.name, messages, tools)
-        if temperature is not None:
-            request["temperature"] = temperature
-        sent = {name: value for name, value in request.items() if name not in self._not_taken}
-        try:
-            return self._answer(sent, hear, cancel)
-        except ModelRefused as exc:
-            refused = _not_taken(exc, sent)
-            if not refused:
-                raise
-        answer = self._answer({k: v for k, v in sent.items() if k not in refused}, hear, cancel)
-        self._not_taken |= refused
-        return answer
+        dialect = self._dialect
+        while True:
+            request = dialect.request(self.settings.name, messages, tools, temperature)
+            try:
+                answer = self._answer(request, hear, cancel)
+            except ModelRefused as exc:
+                other = dialect.after(exc, request)
+                if other is None:
+                    raise
+                dialect = other
+            else:
+                self._dialect = dialect
+                return answer
 
     def listed(self) -> list[str]:
         """The names of the models that the server has, asked once and within seconds. Raises `ModelError`."""
@@ -342,42 +339,6 @@ def _is_address(url: str) -> bool:
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is no number, or half an IPv6 address
         return False
-
-
-def _request(name: str, messages: Sequence[Chat], tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    request: dict[str, Any] = {
-        "model": name,
-        "messages": [
-            _sendable(
-                {key: message[key] for key in _MESSAGE_FIELDS if key in message} | message.get(ECHO, {})
-            )
-            for message in messages
-        ],
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    if tools:
-        request["tools"] = [{"type": "function", "function": dict(tool)} for tool in tools]
-    return request
-
-
-def _sendable(value: Any) -> Any:
-    """JSON data with texts that UTF-8 can spell: half a surrogate pair, as in a file's name, would end each request."""
-    if isinstance(value, str):
-        return storable(value)
-    if isinstance(value, list | tuple):
-        return [_sendable(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _sendable(item) for key, item in value.items()}
-    return value
-
-
-def _not_taken(exc: ModelRefused, sent: Mapping[str, Any]) -> frozenset[str]:
-    """Fields of a refused request to leave out in another try: those that the refusal names, else the temperature."""
-    if getattr(exc.__cause__, "status_code", None) not in _UNKNOWN_FIELD or isinstance(exc, ContextOverflow):
-        return frozenset()
-    named = {name for name in _OPTIONAL if name in str(exc)} or {"temperature"}
-    return frozenset(named & sent.keys())
 
 
 def _delay(retry_after: float | None, tried: int, pause: float) -> float:

@@ -136,6 +136,35 @@ def test_the_details_of_thoughts_go_back_with_their_calls_as_one_list() -> None:
     assert "reasoning_details" not in sent(asked(events(*said, chunk({"content": "Tea."}, "stop"))).message())
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "Missing `reasoning_content` field in the assistant message at message index 1.",
+        "The `reasoning_content` in the thinking mode must be passed back to the API.",
+        "thinking is enabled but reasoning_content is missing in assistant tool call message at index 1",
+    ],
+)
+def test_thoughts_go_back_to_a_server_that_asks_for_them(refusal: str) -> None:
+    def asking(request: dict[str, Any]) -> Reply:
+        said = [m for m in request["messages"] if m["role"] == "assistant"]
+        given = all(m.get("reasoning_content") for m in said)  # Moonshot takes no empty one
+        return Reply("Here.") if given else failing({"error": {"message": refusal}}, 400)
+
+    said = [
+        {"role": "assistant", "content": "Hm?", "reasoning": "Tea?"},
+        {"role": "assistant", "content": "Hm."},
+    ]
+    with ModelServer([asking], strict=False) as server:
+        model = OpenAIModel(ModelSettings(server.base_url, "scripted", retries=0))
+        for _ in range(2):
+            at = model.at(0.1)
+            assert at.complete([*HELLO, *said], (), hear=lambda _: None, cancel=Cancel()).text == "Here."
+        model.close()
+    assert [m.get("reasoning_content") for m in server.requests[1]["messages"]] == [None, "Tea?", " "]
+    assert ["reasoning" in str(request) for request in server.requests] == [False, True, True]
+    assert all(request["temperature"] == 0.1 for request in server.requests)
+
+
 def sent(message: dict[str, Any]) -> dict[str, Any]:
     """The message as the next request carries it."""
     with ModelServer([Reply("Here.")], strict=False) as server:
