@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from hermes_core.agent.answer import Answer, Chat, ToolRequest, Usage, behind_thoughts
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.model import ChatModel, Hear, unheard
-from hermes_core.agent.prompt import UNANSWERED
+from hermes_core.agent.prompt import UNANSWERED, mended
 from hermes_core.agent.tools import MALFORMED, Toolbelt, arguments_of, clipped
 from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Session
 from hermes_core.errors import ContextOverflow
@@ -91,7 +91,7 @@ class Exchange:
             if not answer.calls:
                 return text
             self._run_tools(request, answer)
-        _, text = self._ask_in_room([*request, {"role": "user", "content": LAST_WORD}])
+        _, text = self._ask_in_room(mended([*request, {"role": "user", "content": LAST_WORD}]))
         if text.strip():
             self._add(request, {"role": "assistant", "content": text})
         else:

@@ -29,6 +29,9 @@ CONTEXT_FILE_LIMIT = 20_000
 UNANSWERED = error("the tool was interrupted; whether it did its work is not known")
 """Stands for the result of a tool call that has none."""
 
+NOT_SAID = "(no answer)"
+"""Stands for what the model would have said of results after which the person spoke again."""
+
 IDENTITY = (
     "You are Hermes, an assistant with a memory that lasts. You help the person who writes to you, say plainly what you "
     "know and what you don't, and use your tools rather than guess."
@@ -145,7 +148,8 @@ def mended(messages: Sequence[Chat]) -> list[Chat]:
     """The messages as servers demand them: an answer to every tool call, a call to every answer, one message a speaker.
 
     A process that died within a turn leaves calls without results, and a turn that failed a question without an answer:
-    chat templates of some models (Mistral, Gemma) refuse two messages of one role in a row.
+    chat templates of some models (Mistral, Gemma) refuse two messages of one role in a row, Mistral's also a question
+    that follows the result of a tool.
     """
     whole: list[Chat] = []
     waiting: list[str] = []
@@ -157,6 +161,8 @@ def mended(messages: Sequence[Chat]) -> list[Chat]:
         else:
             whole += _unanswered(waiting)
             waiting = [call["id"] for call in message.get("tool_calls", ())]
+        if whole and message["role"] == "user" and whole[-1]["role"] == "tool":
+            whole.append({"role": "assistant", "content": NOT_SAID})
         if whole and message["role"] == whole[-1]["role"] and message["role"] in _SPEAKERS:
             before = whole.pop().get("content") or ""
             message = {**message, "content": _joined(before, message.get("content") or "")}

@@ -91,7 +91,9 @@ def test_what_can_not_be_called_is_an_error_for_the_model_and_the_turn_goes_on(c
 def test_a_model_that_never_stops_calling_gets_a_last_word() -> None:
     with running(*[Reply(calls=[("look", {})])] * 5, Reply("Enough.")) as run:
         assert run.go() == "Enough."
-    assert run.server.requests[-1]["messages"][-1]["content"] == LAST_WORD
+    asked = run.server.requests[-1]["messages"]
+    assert asked[-1]["content"] == LAST_WORD
+    assert [m["role"] for m in asked[-3:]] == ["tool", "assistant", "user"]  # as Mistral wants it
     assert LAST_WORD not in [m["content"] for m in run.kept]
 
 
@@ -394,6 +396,7 @@ def test_whatever_a_crash_left_every_call_has_one_answer_and_each_speaker_one_me
         else:
             assert waiting == []
             assert message["role"] != before
+            assert (message["role"], before) != ("user", "tool")  # Mistral wants an answer in between
             waiting = [call["id"] for call in message.get("tool_calls", ())]
         before = message["role"]
     assert waiting == []
