@@ -15,9 +15,12 @@ _PAGE = 20_000  # characters of a page that are looked at
 _BUSY = frozenset({408, 429})
 _TAGS = re.compile(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>")
 _OVERFLOW = re.compile(
-    r"(?i)context[ _](length|size|window)|maximum (context|prompt length)|too many tokens|(prompt|input) is too long"
-    r"|exceeds? the maximum number of tokens|reduce the length of the (messages|prompt|input)"
+    r"(?i)context[ _](length|size|window|limit)|maximum (context|prompt length|model length)|too many tokens"
+    r"|(prompt|input) is too long|exceeds? the maximum number of tokens|model token limit|range of input length"
+    r"|prompt token count|reduce the length of the (messages|prompt|input)"
 )
+_TOO_LARGE = re.compile("(?i)request too large")
+"""Of OpenAI's limit of tokens a minute, which a later try meets again."""
 _NO_TOOLS = re.compile(
     r"(?i)support\w* (\w+ )?tool|tools? (param )?(require|not support)|tool choice requires"
 )
@@ -26,7 +29,8 @@ _NO_TOOLS = re.compile(
 def failure(server: str, status: int, said: str, retry_after: float | None = None) -> ModelError:
     """The error for what a server `said`; `status` is 0 where it broke off an answer without giving one."""
     told = f"{server!r} {f'answered {status}' if status else 'broke off'}: {said}"
-    if status == 413 or (status not in _BUSY and _OVERFLOW.search(said)):
+    overflow = status == 413 or (status not in _BUSY and _OVERFLOW.search(said))
+    if overflow or (status == 429 and _TOO_LARGE.search(said)):
         return ContextOverflow(
             told,
             "say it shorter, compress the conversation, or set model.context_length to what the model has",

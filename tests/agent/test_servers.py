@@ -254,6 +254,7 @@ FULL = "This model's maximum context length is 4096 tokens."
         failing("<html><title>Payload Too Large</title></html>", 413, "text/html"),
         failing({"error": {"message": "Context size has been exceeded.", "code": 500}}, 500),
         failing({"error": {"message": FULL, "code": 400}}),
+        failing({"error": {"message": "Request too large for gpt-4o: Limit 30000, Requested 43210."}}, 429),
         *(
             failing({"error": {"message": said}}, 400)
             for said in (
@@ -262,6 +263,11 @@ FULL = "This model's maximum context length is 4096 tokens."
                 "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
                 "Please reduce the length of the messages or completion.",
                 "Input is too long for requested model.",
+                "The decoder prompt (length 10127) is longer than the maximum model length of 8192.",
+                "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000",
+                "Invalid request: Your request exceeded model token limit: 8192",
+                "Range of input length should be [1, 129024]",
+                "prompt token count of 130000 exceeds the limit of 128000",
             )
         ),
     ],
