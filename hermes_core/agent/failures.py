@@ -13,6 +13,7 @@ from hermes_core.safety.redact import redact
 _LONGEST = 500  # characters of a server's words
 _PAGE = 20_000  # characters of a page that are looked at
 _BUSY = frozenset({408, 429})
+_NO_CREDIT = "the account of that key has no credit left"
 _TAGS = re.compile(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>")
 _OVERFLOW = re.compile(
     r"(?i)context[ _](length|size|window|limit)|maximum (context|prompt length|model length)|too many tokens"
@@ -24,10 +25,16 @@ _TOO_LARGE = re.compile("(?i)request too large")
 _NO_TOOLS = re.compile(
     r"(?i)support\w* (\w+ )?tool|tools? (param )?(require|not support)|tool choice requires"
 )
+_NO_KEY = re.compile("(?i)api key")
+_NO_PATH = re.compile("(?i)unexpected endpoint")
+"""LM Studio's, with status 200."""
 
 
-def failure(server: str, status: int, said: str, retry_after: float | None = None) -> ModelError:
-    """The error for what a server `said`; `status` is 0 where it broke off an answer without giving one."""
+def failure(
+    server: str, status: int, body: object, secret: str = "", retry_after: float | None = None
+) -> ModelError:
+    """The error for a `body`, told without `secret`; `status` is 0 where it broke off an answer without giving one."""
+    said, code = words(body, secret), _inner(body).get("code")
     told = f"{server!r} {f'answered {status}' if status else 'broke off'}: {said}"
     overflow = status == 413 or (status not in _BUSY and _OVERFLOW.search(said))
     if overflow or (status == 429 and _TOO_LARGE.search(said)):
@@ -35,9 +42,21 @@ def failure(server: str, status: int, said: str, retry_after: float | None = Non
             told,
             "say it shorter, compress the conversation, or set model.context_length to what the model has",
         )
+    if code == "insufficient_quota":  # OpenAI's, with the status of a server that is busy
+        return ModelRefused(told, _NO_CREDIT)
+    if _NO_PATH.search(said):
+        return ModelRefused(told, "check model.base_url: most servers want its /v1")
     if not status or status in _BUSY or status >= 500:
         return ModelUnavailable(told, "try again later", retry_after)
     return ModelRefused(told, _remedy(status, said))
+
+
+def _inner(body: object) -> dict[str, object]:
+    """The error in a body: Gemini's stands in a list."""
+    if isinstance(body, list) and len(body) == 1:
+        body = body[0]
+        body = body.get("error", body) if isinstance(body, dict) else body
+    return body if isinstance(body, dict) else {}
 
 
 def words(body: object, secret: str = "") -> str:
@@ -46,10 +65,11 @@ def words(body: object, secret: str = "") -> str:
     >>> words("<html><head><title>502 Bad Gateway</title></head></html>")
     '502 Bad Gateway'
     """
-    if isinstance(body, dict):
-        metadata = body.get("metadata")  # OpenRouter's: what the provider behind it said
+    inner = _inner(body)
+    if inner:
+        metadata = inner.get("metadata")  # OpenRouter's: what the provider behind it said
         raw = metadata.get("raw") if isinstance(metadata, dict) else None
-        found = body.get("message") or body.get("detail") or body.get("error") or body
+        found = inner.get("message") or inner.get("detail") or inner.get("error") or inner
         text = ": ".join(str(part) for part in (found, raw) if part)
     else:
         text = str(body or "no reason given")
@@ -67,10 +87,10 @@ def code_of(body: object) -> int:
 
 
 def _remedy(status: int, said: str) -> str:
-    if status in (401, 403):
+    if status in (401, 403) or (status == 400 and _NO_KEY.search(said)):
         return "check the key that model.api_key_env names"
     if status == 402:
-        return "the account of that key has no credit left"
+        return _NO_CREDIT
     if _NO_TOOLS.search(said):
         return "choose a model and a server that take tools, or switch tools off with enabled_toolsets"
     return "check model.name and model.base_url"

@@ -358,7 +358,7 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
         yield
     except openai.APIStatusError as exc:
         pause = seconds_of(exc.response.headers.get("retry-after"))
-        raise failure(server, exc.status_code, words(exc.body, settings.api_key), pause) from exc
+        raise failure(server, exc.status_code, exc.body, settings.api_key, pause) from exc
     except openai.APITimeoutError as exc:
         if type(exc.__cause__).__name__ == "ConnectTimeout":
             raise ModelUnavailable(
@@ -374,7 +374,7 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
             f"the connection to {server!r} failed: {said}", "is the server running?"
         ) from exc
     except openai.APIError as exc:
-        raise failure(server, code_of(exc.body), words(exc.body or exc.message, settings.api_key)) from exc
+        raise failure(server, code_of(exc.body), exc.body or exc.message, settings.api_key) from exc
     except (ValueError, RecursionError) as exc:
         raise ModelUnavailable(f"{server!r} sent what is no answer: {exc}", "try again") from exc
 
@@ -386,7 +386,7 @@ def _check(response: Any, settings: ModelSettings) -> None:
     body = json.loads(_beginning(response))
     error = body.get("error") if isinstance(body, dict) else None
     if error is not None:
-        raise failure(settings.base_url, code_of(error), words(error, settings.api_key))
+        raise failure(settings.base_url, code_of(error), error, settings.api_key)
     raise _no_stream(response, settings)
 
 

@@ -312,6 +312,11 @@ def test_an_error_within_a_stream_is_tried_again_when_its_code_says_so_and_nothi
             "enabled_toolsets",
         ),
         (failing({"error": {"message": "no such model"}}), "no such model"),
+        (failing([{"error": {"code": 404, "message": "no such model"}}], 404), "404: no such model; check"),
+        (failing([{"error": {"code": 400, "message": "API key not valid."}}], 400), "check the key that"),
+        (failing({"code": "no", "error": "Incorrect API key provided: xa***xx."}, 400), "check the key that"),
+        (failing({"error": {"message": "Over quota.", "code": "insufficient_quota"}}, 429), "no credit left"),
+        (failing({"error": "Unexpected endpoint or method. (POST /chat/completions)"}), "model.base_url"),
         (failing("<!DOCTYPE html><title>Web UI</title>", 200, "text/html; charset=utf-8"), "'text/html'"),
         (failing({"choices": []}), "not with a streamed answer"),
     ],
@@ -319,6 +324,17 @@ def test_an_error_within_a_stream_is_tried_again_when_its_code_says_so_and_nothi
 def test_an_error_says_what_the_server_said_and_what_to_do(reply: Reply, said: str) -> None:
     assert said in str(error_of(reply))
     assert "<" not in str(error_of(reply))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        failing({"error": {"message": "Over quota.", "code": "insufficient_quota"}}, 429),
+        failing({"error": "Unexpected endpoint or method. (POST /chat/completions)"}),
+    ],
+)
+def test_what_another_try_can_not_mend_is_not_tried_again(reply: Reply) -> None:
+    assert isinstance(error_of(reply, Reply("never asked again"), retries=1), ModelRefused)
 
 
 def test_a_key_that_the_server_repeats_is_not_printed() -> None:
