@@ -28,6 +28,8 @@ _NO_TOOLS = re.compile(
 _NO_KEY = re.compile("(?i)api key")
 _NO_PATH = re.compile("(?i)unexpected endpoint")
 """LM Studio's, with status 200."""
+_BADLY_WRITTEN = "tool_use_failed"
+"""Groq's code for a call of the model's that it can't read."""
 
 
 def failure(
@@ -42,6 +44,8 @@ def failure(
             told,
             "say it shorter, compress the conversation, or set model.context_length to what the model has",
         )
+    if code == _BADLY_WRITTEN:
+        return ModelUnavailable(told, "ask again, or choose another model: this one writes calls badly")
     if code == "insufficient_quota":  # OpenAI's, with the status of a server that is busy
         return ModelRefused(told, _NO_CREDIT)
     if _NO_PATH.search(said):

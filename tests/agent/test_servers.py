@@ -337,6 +337,12 @@ def test_what_another_try_can_not_mend_is_not_tried_again(reply: Reply) -> None:
     assert isinstance(error_of(reply, Reply("never asked again"), retries=1), ModelRefused)
 
 
+def test_a_call_that_the_model_wrote_badly_is_asked_for_again() -> None:
+    error = {"message": "Failed to call a function.", "code": "tool_use_failed"}
+    assert asked(failing({"error": error}, 400), Reply("Here."), retries=1).text == "Here."
+    assert "another model" in str(error_of(failing({"error": error}, 400)))
+
+
 def test_a_key_that_the_server_repeats_is_not_printed() -> None:
     error = error_of(
         failing({"error": {"message": "Incorrect API key: hunter2-4711"}}, 401), api_key="hunter2-4711"
