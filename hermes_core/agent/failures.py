@@ -31,11 +31,17 @@ _NO_PATH = re.compile("(?i)unexpected endpoint")
 _BADLY_WRITTEN = "tool_use_failed"
 """Groq's code for a call of the model's that it can't read."""
 
+_PAUSE = re.compile(r"(?i)\b(?:retry|try again) (?:in|after) (?:(\d+)h)?(?:(\d+)m)?(\d+(?:\.\d+)?) ?(ms|s)")
+"""Gemini names it in words alone, and Azure at times."""
+
 
 def failure(
     server: str, status: int, body: object, secret: str = "", retry_after: float | None = None
 ) -> ModelError:
-    """The error for a `body`, told without `secret`; `status` is 0 where it broke off an answer without giving one."""
+    """The error for a `body`, told without `secret`; `status` is 0 where it broke off an answer without giving one.
+
+    `retry_after` is what its headers say.
+    """
     said, code = words(body, secret), _inner(body).get("code")
     told = f"{server!r} {f'answered {status}' if status else 'broke off'}: {said}"
     overflow = status == 413 or (status not in _BUSY and _OVERFLOW.search(said))
@@ -48,10 +54,12 @@ def failure(
         return ModelUnavailable(told, "ask again, or choose another model: this one writes calls badly")
     if code == "insufficient_quota":  # OpenAI's, with the status of a server that is busy
         return ModelRefused(told, _NO_CREDIT)
+    if "PerDay" in str(_inner(body).get("details")):  # Gemini's, which names a pause of seconds all the same
+        return ModelRefused(told, "the day's requests of that key are used up")
     if _NO_PATH.search(said):
         return ModelRefused(told, "check model.base_url: most servers want its /v1")
     if not status or status in _BUSY or status >= 500:
-        return ModelUnavailable(told, "try again later", retry_after)
+        return ModelUnavailable(told, "try again later", _pause(body) if retry_after is None else retry_after)
     return ModelRefused(told, _remedy(status, said))
 
 
@@ -61,6 +69,16 @@ def _inner(body: object) -> dict[str, object]:
         body = body[0]
         body = body.get("error", body) if isinstance(body, dict) else body
     return body if isinstance(body, dict) else {}
+
+
+def _pause(body: object) -> float | None:
+    """Seconds after which a server that says so wants to be asked again."""
+    found = _PAUSE.search(str(_inner(body).get("message"))[:_PAGE])
+    if found is None:
+        return None
+    hours, minutes, number, unit = found.groups()
+    seconds = float(number) / (1000 if unit == "ms" else 1)
+    return int(hours or 0) * 3600 + int(minutes or 0) * 60 + seconds
 
 
 def words(body: object, secret: str = "") -> str:

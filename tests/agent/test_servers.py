@@ -331,10 +331,27 @@ def test_an_error_says_what_the_server_said_and_what_to_do(reply: Reply, said: s
     [
         failing({"error": {"message": "Over quota.", "code": "insufficient_quota"}}, 429),
         failing({"error": "Unexpected endpoint or method. (POST /chat/completions)"}),
+        failing([{"error": {"message": "Quota exceeded.", "details": [{"quotaId": "RequestsPerDay"}]}}], 429),
     ],
 )
 def test_what_another_try_can_not_mend_is_not_tried_again(reply: Reply) -> None:
     assert isinstance(error_of(reply, Reply("never asked again"), retries=1), ModelRefused)
+
+
+@pytest.mark.parametrize(
+    ("said", "wish"),
+    [
+        ("Quota exceeded. Please retry in 34.5s.", 34.5),
+        ("Rate limit reached. Please try again in 250ms.", 0.25),
+        ("Rate limit reached. Please try again in 7m12s.", 432.0),
+        ("Quota exceeded. Please retry in 5h49m5.5s.", 20945.5),
+        ("Rate limit reached.", None),
+    ],
+)
+def test_the_pause_that_a_busy_server_names_in_words_is_kept(said: str, wish: float | None) -> None:
+    error = error_of(failing([{"error": {"code": 429, "message": said}}], 429))
+    assert isinstance(error, ModelUnavailable)
+    assert error.retry_after == wish
 
 
 def test_a_call_that_the_model_wrote_badly_is_asked_for_again() -> None:
