@@ -180,6 +180,7 @@ class OpenAIModel:
             ) from None
         finally:
             timer.cancel()
+        _raise_error(told, self.settings)
         found = told.get("data") if isinstance(told, dict) else told  # some servers send the list bare
         if not isinstance(told, dict | list):
             raise ModelRefused(
@@ -383,11 +384,15 @@ def _check(response: Any, settings: ModelSettings) -> None:
     """Raise what a server says that answers 200 and streams nothing."""
     if _kind(response) != "application/json":
         return
-    body = json.loads(_beginning(response))
+    _raise_error(json.loads(_beginning(response)), settings)
+    raise _no_stream(response, settings)
+
+
+def _raise_error(body: Any, settings: ModelSettings) -> None:
+    """Raise the error that a server sent with status 200."""
     error = body.get("error") if isinstance(body, dict) else None
     if error is not None:
         raise failure(settings.base_url, code_of(error), error, settings.api_key)
-    raise _no_stream(response, settings)
 
 
 def _read_error(response: Any) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -352,6 +354,25 @@ def test_the_pause_that_a_busy_server_names_in_words_is_kept(said: str, wish: fl
     error = error_of(failing([{"error": {"code": 429, "message": said}}], 429))
     assert isinstance(error, ModelUnavailable)
     assert error.retry_after == wish
+
+
+def test_an_address_of_lm_studio_without_its_version_has_no_list_of_models() -> None:
+    class Wrong(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"error": "Unexpected endpoint or method. (GET /models)"}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    with HTTPServer(("127.0.0.1", 0), Wrong) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        model = OpenAIModel(ModelSettings(f"http://127.0.0.1:{server.server_port}", "m", retries=0))
+        with pytest.raises(ModelRefused, match="/v1"):
+            model.listed()
+        model.close()
+        thread.join()
 
 
 def test_a_call_that_the_model_wrote_badly_is_asked_for_again() -> None:
