@@ -106,7 +106,7 @@ class AnswerBuilder:
 
     Servers differ in how they send a tool call. Its pieces come under one `index` (OpenAI) or without any (Gemini); the
     id comes with the first piece, with none (some llama.cpp templates), or another one with each (older vLLM); the name
-    once or with each piece; the arguments as text or as an object. Whole calls may all have index 0, with ids of their
+    once or with each piece; the arguments as text or as an object, or behind an empty one (Bedrock). Whole calls may all have index 0, with ids of their
     own (older Ollama).
     """
 
@@ -155,7 +155,10 @@ class AnswerBuilder:
         calls: dict[str, ToolRequest] = {}
         for call in self._calls:
             own = call.id if call.id and call.id not in calls else uuid.uuid4().hex[:_ID_LENGTH]
-            calls[own] = ToolRequest(own, call.name, "".join(call.arguments) or "{}", call.extra)
+            arguments = "".join(call.arguments)
+            if arguments.startswith("{}{"):
+                arguments = arguments[2:]
+            calls[own] = ToolRequest(own, call.name, arguments or "{}", call.extra)
         return Answer(
             "".join(self._text),
             tuple(calls.values()),

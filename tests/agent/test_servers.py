@@ -98,6 +98,13 @@ SEA = '{"at": "sea"}'
         pytest.param(
             ({"index": 0, "id": "a", "function": {"name": "look", "arguments": {"at": "sea"}}},), id="object"
         ),
+        pytest.param(
+            (
+                {"index": 0, "id": "a", "function": {"name": "look", "arguments": "{}"}},
+                {"index": 0, "function": {"arguments": SEA}},
+            ),
+            id="an-empty-object-before-the-arguments",
+        ),
         pytest.param((None, {"index": 0, "function": {"name": "look", "arguments": SEA}}), id="null"),
     ],
 )
