@@ -104,6 +104,8 @@ class Exchange:
             cut = _CUT_SHORT.get(self.finish)
             return [f"the answer is not whole: {cut}"] if cut else []
         reason = _NO_ANSWER.get(self.finish)
+        if not reason and self.finish not in ("", "stop"):
+            reason = f"its server says {self.finish!r}"
         return [f"the model gave no answer: {reason}" if reason else "the model gave no answer"]
 
     def _ask_in_room(self, request: list[Chat]) -> tuple[Answer, str]:

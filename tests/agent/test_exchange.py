@@ -104,6 +104,8 @@ def test_an_answer_without_a_word_is_not_kept_and_the_reason_is_told() -> None:
     assert run.kept[-1]["role"] == "tool"
     with running(Reply(finish="tool_calls")) as run:
         assert "sent none" in run.exchange.faults(run.go())[0]
+    with running(Reply(finish="SAFETY")) as run:
+        assert "its server says 'SAFETY'" in run.exchange.faults(run.go())[0]
     with running(Reply(" ", finish="length")) as run:
         assert run.exchange.faults(run.go()) == [
             "the model gave no answer: its server's limit of tokens was reached"
