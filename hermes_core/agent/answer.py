@@ -106,8 +106,8 @@ class AnswerBuilder:
 
     Servers differ in how they send a tool call. Its pieces come under one `index` (OpenAI) or without any (Gemini); the
     id comes with the first piece, with none (some llama.cpp templates), or another one with each (older vLLM); the name
-    once or with each piece; the arguments as text or as an object, or behind an empty one (Bedrock). Whole calls may all have index 0, with ids of their
-    own (older Ollama).
+    once or with each piece; the arguments as text or as an object, or behind an empty one (Bedrock). Whole calls may all
+    have index 0, with ids of their own (older Ollama).
     """
 
     def __init__(self) -> None:
@@ -119,6 +119,8 @@ class AnswerBuilder:
         self._usage = Usage()
         self._thoughts = _Thoughts()
         self.finish = ""
+        self.over = False
+        """Whether the last chunk said that this is all; a server may say so of each piece of an answer (gcli2api)."""
 
     def feed(self, chunk: Any) -> str:
         """Take a chunk of the SDK's; returns the text that it adds. Raises `ValueError` for one of another shape."""
@@ -144,7 +146,10 @@ class AnswerBuilder:
         for piece in delta.tool_calls or ():
             if piece is not None:
                 self._add_call(piece)
-        return self._add_text(_plain(delta.content) or _plain(getattr(delta, "refusal", None)))
+        text = _plain(delta.content) or _plain(getattr(delta, "refusal", None))
+        more = text or reasoning or delta.tool_calls
+        self.over = bool(choices[0].finish_reason and (self._text or self._calls) and not more)
+        return self._add_text(text)
 
     def end(self) -> str:
         """The stream is at its end; returns the text that was held back until now."""

@@ -38,6 +38,9 @@ MAX_RETRY_AFTER = 120.0
 MAX_DELAY = 30.0
 _FRAMES = frozenset({"content-length", "transfer-encoding"})
 
+LINGER = 5.0
+"""Seconds in which a server may count its tokens and hang up when it has said that its answer is at its end."""
+
 CONNECT_SECONDS = 10.0
 LIST_SECONDS = 10.0
 """For the whole list of models, which a person who has asked what is wrong waits for."""
@@ -246,6 +249,24 @@ class OpenAIModel:
     def _send(self, request: dict[str, Any], emit: Hear, cancel: Cancel) -> Answer:
         """One try, on a thread of its own."""
         builder = AnswerBuilder()
+        try:
+            response = self._read(request, builder, emit, cancel)
+        except ModelUnavailable:
+            if not builder.over:
+                raise
+            response = None
+        rest = builder.end()
+        if rest:
+            emit(rest)
+        answer = builder.answer()
+        if answer.finish or ((answer.text or answer.calls) and _framed(response)):
+            return answer
+        if answer == Answer() and _kind(response) == "text/html":
+            raise _no_stream(response, self.settings)
+        raise ModelUnavailable(f"the answer of {self.settings.name!r} broke off", "ask again")
+
+    def _read(self, request: dict[str, Any], builder: AnswerBuilder, emit: Hear, cancel: Cancel) -> Any:
+        """Read what is streamed; returns the response that it came in."""
         with (
             _our_errors(self.settings),
             # Past the SDK's reading of each field by its type: a tenth of a second in a long conversation.
@@ -253,21 +274,15 @@ class OpenAIModel:
                 model=request["model"], messages=(), stream=True, extra_body=request
             ) as stream,
             cancel.calling(lambda: _cut(stream.response)),
+            _lingering(stream.response) as over,
         ):
             _check(stream.response, self.settings)
             for chunk in stream:
                 text = builder.feed(chunk)
+                over(builder.over)
                 if text:
                     emit(text)
-        rest = builder.end()
-        if rest:
-            emit(rest)
-        answer = builder.answer()
-        if answer.finish or ((answer.text or answer.calls) and _framed(stream.response)):
-            return answer
-        if answer == Answer() and _kind(stream.response) == "text/html":
-            raise _no_stream(stream.response, self.settings)
-        raise ModelUnavailable(f"the answer of {self.settings.name!r} broke off", "ask again")
+        return stream.response
 
     def _open(self) -> Any:
         import openai  # a third of a second, paid at the first request only
@@ -416,6 +431,26 @@ def _no_stream(response: Any, settings: ModelSettings) -> ModelRefused:
         f"{settings.base_url!r} answered with {_kind(response)!r}, not with a streamed answer",
         "is model.base_url the address of an OpenAI-compatible server, with its /v1?",
     )
+
+
+@contextlib.contextmanager
+def _lingering(response: Any) -> Iterator[Callable[[bool], None]]:
+    """A function to be told of each chunk whether it was the last one: soon after that the response is cut."""
+    timer: threading.Timer | None = None
+
+    def told(over: bool) -> None:
+        nonlocal timer
+        if timer is not None:
+            timer.cancel()
+        timer = threading.Timer(LINGER, _cut, (response,)) if over else None
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+
+    try:
+        yield told
+    finally:
+        told(False)
 
 
 def _kind(response: Any) -> str:

@@ -46,6 +46,38 @@ def endless(head: str) -> Iterator[tuple[OpenAIModel, list[int]]]:
 
 
 @contextmanager
+def unended(*events: str, alive: bool) -> Iterator[OpenAIModel]:
+    """A server that sends these events and no end: it stays and says that it is alive, or hangs up."""
+    over = threading.Event()
+
+    def answer() -> None:
+        connection, _ = listening.accept()
+        with connection, suppress(OSError):
+            while not connection.recv(65536).endswith(b"}"):  # what is left unread would break the connection
+                pass
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
+            connection.sendall(b"transfer-encoding: chunked\r\n\r\n")
+            for event in [*events, *[": alive"] * 1000 * alive]:
+                connection.sendall(f"{len(event) + 2:x}\r\n{event}\n\n\r\n".encode())
+                over.wait(0.02 if event[0] == ":" else 0)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        model = OpenAIModel(
+            ModelSettings(f"http://127.0.0.1:{listening.getsockname()[1]}/v1", "m", retries=0)
+        )
+        yield model
+        model.close()
+        over.set()
+        thread.join()
+
+
+def event(delta: str, finish: str = "null") -> str:
+    return f'data: {{"choices": [{{"index": 0, "delta": {delta}, "finish_reason": {finish}}}]}}'
+
+
+@contextmanager
 def serving(*script: Script, **settings: Any) -> Iterator[tuple[ModelServer, OpenAIModel]]:
     with ModelServer(script) as server:
         model = OpenAIModel(ModelSettings(server.base_url, "scripted", **{"pause": 0.001, **settings}))
@@ -187,6 +219,26 @@ def test_a_stream_that_breaks_after_text_was_heard_is_an_error_and_not_said_twic
         ask(model, hear=heard.append)
     assert heard == ["Hello th"]
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_an_answer_that_was_said_to_be_at_its_end_is_whole_whatever_becomes_of_the_connection(
+    monkeypatch: pytest.MonkeyPatch, alive: bool
+) -> None:
+    monkeypatch.setattr("hermes_core.agent.model.LINGER", 0.1)
+    with unended(event('{"content": "Here."}'), event("{}", '"stop"'), alive=alive) as model:
+        assert ask(model).text == "Here."
+
+
+def test_an_answer_whose_pieces_are_all_said_to_be_its_end_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hermes_core.agent.model.LINGER", 0.1)
+    pieces = ['{"content": ""}', '{"reasoning_content": "Hm"}', '{"content": "Once"}']
+    events = [event(piece, '"stop"') for piece in pieces]
+    with unended(*events, *[": alive"] * 20, event('{"content": " more."}', '"stop"'), alive=False) as model:
+        heard: list[str] = []
+        with pytest.raises(ModelUnavailable):
+            ask(model, hear=heard.append)
+    assert heard == ["Once", " more."]
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
