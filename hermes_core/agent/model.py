@@ -113,7 +113,7 @@ class OpenAIModel:
         if not _is_address(settings.base_url):
             raise ConfigError(
                 f"the model's base_url is {settings.base_url!r}",
-                "write a whole address, as http://localhost:11434/v1",
+                "write a whole address with nothing behind its path, as http://localhost:11434/v1",
             )
         if not settings.api_key.isascii() or not settings.api_key.isprintable():
             raise ConfigError(
@@ -352,7 +352,9 @@ def say(model: ChatModel, messages: Sequence[Chat], cancel: Cancel) -> Answer:
 def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        return (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.query
+        )
     except ValueError:  # a port that is no number, or half an IPv6 address
         return False
 

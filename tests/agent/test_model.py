@@ -319,7 +319,15 @@ def test_the_scripted_server_refuses_what_the_api_would(change: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
-    "address", ["localhost:11434", "http://", "http://localhost:port/v1", "http://[::1/v1", "ftp://models/v1"]
+    "address",
+    [
+        "localhost:11434",
+        "http://",
+        "http://localhost:port/v1",
+        "http://[::1/v1",
+        "ftp://models/v1",
+        "https://me.openai.azure.com/openai/deployments/m?api-version=2024-10-21",
+    ],
 )
 def test_an_address_that_is_none_is_refused_before_anything_is_asked(address: str) -> None:
     with pytest.raises(ConfigError, match="base_url is"):
