@@ -17,6 +17,7 @@ from typing import Any
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.model import ChatModel, say
+from hermes_core.agent.prompt import NOT_SAID
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.document import entry_fault, measure, tidy
 from hermes_core.curated.edits import Edit, Operation, apply, handle
@@ -33,7 +34,11 @@ Keep every fact that still holds, in as few words as it needs; invent nothing. T
 
 Answer with one JSON object and nothing else:
 {"entries": [{"text": "the entry", "from": [1, 2]}], "lost": [{"entry": 3, "reason": "why"}], "contradictions": ["..."]}
-`from` holds the numbers of the entries that it was made of. Every number stands in a `from` or in `lost`."""
+`from` holds the numbers of the entries that it was made of. Every number stands in a `from` or in `lost`. Where all \
+together become more than {shrink} shorter, each entry that does not stay word for word stands in `lost` too, also one \
+that was merged: its reason says what of it goes, as "said by 2 as well"."""
+
+_AGAIN = "That can't be used: {faults}. Answer once more, with one whole JSON object and nothing else."
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +136,7 @@ class Proposal:
 def propose(
     model: ChatModel, store: MemoryStore, target: MemoryTarget, cancel: Cancel | None = None
 ) -> Proposal:
-    """Ask for a tidier version of one file, of all that a model is shown of it.
+    """Ask for a tidier version of one file, of all that a model is shown of it; a second time where the first has faults.
 
     Raises `ModelError`, and `CuratedMemoryError` for an answer that is none.
     """
@@ -139,8 +144,18 @@ def propose(
     before = tuple(entry for entry in store.entries(target) if entry not in withheld)
     if not before:
         return Proposal(target, before, (), {})
-    answer = say(model, _request(target, before), cancel or Cancel())
-    return read_proposal(target, before, answer.text)
+    cancel, request = cancel or Cancel(), _request(target, before)
+    said = say(model, request, cancel).text
+    try:
+        found = read_proposal(target, before, said)
+        faults = "; ".join(found.faults())
+    except CuratedMemoryError as exc:
+        faults = str(exc)
+    if not faults:
+        return found
+    again = {"role": "user", "content": _AGAIN.format(faults=faults)}
+    answered = {"role": "assistant", "content": said or NOT_SAID}
+    return read_proposal(target, before, say(model, [*request, answered, again], cancel).text)
 
 
 def accept(store: MemoryStore, proposal: Proposal, session: Session) -> dict[str, Any]:
@@ -199,7 +214,7 @@ def _request(target: MemoryTarget, entries: Sequence[str]) -> list[Chat]:
         {str(number): text for number, text in enumerate(entries, 1)}, ensure_ascii=False, indent=1
     )
     return [
-        {"role": "system", "content": _INSTRUCTIONS},
+        {"role": "system", "content": _INSTRUCTIONS.replace("{shrink}", f"{MAX_SHRINK:.0%}")},
         {"role": "user", "content": f"The entries about {about}, by number:\n{numbered}"},
     ]
 

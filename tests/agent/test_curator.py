@@ -197,6 +197,25 @@ def test_the_configuration_may_accept(home: HermesHome) -> None:
     assert entries(home) == ("Drinks green tea.",)
 
 
+def test_a_proposal_with_faults_is_made_again_by_a_model_that_is_told_of_them(
+    home: HermesHome, server: ModelServer
+) -> None:
+    merged = answer([("Drinks green tea.", [1, 2])], {3: "true for a day"})
+    server._script = [Reply(merged), Reply(GOOD)]
+    assert curate("--apply").exit_code == 0
+    assert entries(home) == ("Drinks green tea.",)
+    first, second = ([m["content"] for m in request["messages"]] for request in server.requests)
+    assert "more than 30% shorter" in first[0]
+    assert second[:3] == [*first, merged]
+    assert "more than 30% would go, and 'Likes tea.' is not named as lost" in second[3]
+
+
+def test_a_model_that_answers_nothing_at_all_is_asked_again(home: HermesHome, server: ModelServer) -> None:
+    server._script = [Reply(""), Reply(GOOD)]
+    assert curate("--apply").exit_code == 0
+    assert entries(home) == ("Drinks green tea.",)
+
+
 def test_a_faulty_proposal_is_shown_and_never_applied(home: HermesHome, server: ModelServer) -> None:
     server._script = [Reply(answer([("Tea.", [1])]))]
     result = curate("--apply")
@@ -211,7 +230,7 @@ def test_what_became_of_one_file_is_told_whatever_becomes_of_the_other(
 ) -> None:
     with open_memory(home) as memory:
         memory.curated.add("memory", "Uses uv.")
-    server._script = [Reply("Done!"), Reply(GOOD)]
+    server._script = [Reply("Done!"), Reply("Done!"), Reply(GOOD)]
     result = CliRunner().invoke(main, ["memory", "curate", "--apply", "--json"])
     assert result.exit_code == 1
     told = {one["target"]: (one["applied"], one["refused"][:10]) for one in json.loads(result.stdout)}
@@ -293,12 +312,19 @@ def test_it_is_done_once_a_day_and_only_for_what_changed(stage: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["Done!", answer([("Tea.", [1, 2, 3])]), answer([], dict.fromkeys((1, 2, 3), "stale"))]
+    ("text", "asked"),
+    [
+        ("Done!", 2),
+        (answer([("Tea.", [1, 2, 3])]), 2),
+        (answer([], dict.fromkeys((1, 2, 3), "stale")), 1),
+    ],
 )
-def test_a_proposal_of_no_use_changes_nothing_and_waits_for_the_next_day(stage: Any, text: str) -> None:
+def test_a_proposal_of_no_use_changes_nothing_and_waits_for_the_next_day(
+    stage: Any, text: str, asked: int
+) -> None:
     chat = Untended(stage)
     chat.proposal = text
-    assert [chat.turn(), chat.turn()] == [1, 1]
+    assert [chat.turn(), chat.turn()] == [asked, asked]
     assert chat.entries == ENTRIES
 
 
