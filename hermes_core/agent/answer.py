@@ -13,6 +13,10 @@ Chat = dict[str, Any]
 ECHO = "echo"
 """Key of what a server wants back with a message of its own and with no other: never stored, sent to it alone."""
 
+KEPT_BACK = "kept_back"
+"""Key of a message that no provider is to be told, since its turn did not end or was kept from memory; its value is the
+message's `ref` in the store."""
+
 _OPEN, _CLOSE = "<think>", "</think>"
 _ID_LENGTH = 9
 """Of an id that a server left out: Mistral takes ids of nine letters and digits and no others."""

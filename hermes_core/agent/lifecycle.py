@@ -23,7 +23,9 @@ from hermes_core.agent.compression import Compressed, Compressor, is_summary
 from hermes_core.agent.sessions import (
     as_text,
     compressed,
+    conversation,
     find_session,
+    kept_back_too,
     said_elsewhere,
     store_message,
     take_back,
@@ -250,7 +252,7 @@ def _reopen(life: Life, passage: Passage) -> None:
         if stored is None or stored.ended_at is not None:
             sessions.reopen_session(passage.new.id)
         _owe(life, passage)
-    adopt(life, passage.new, sessions.get_messages_as_conversation(passage.new.id))
+    adopt(life, passage.new, conversation(life.memory, passage.new.id))
 
 
 def _rewind(life: Life, passage: Passage) -> None:
@@ -259,7 +261,7 @@ def _rewind(life: Life, passage: Passage) -> None:
     sessions = life.memory.sessions
     with sessions.transaction():
         _owe(life, passage, take_back(life.memory, passage.new.id, passage.rewind_to))
-    adopt(life, passage.new, sessions.get_messages_as_conversation(passage.new.id))
+    adopt(life, passage.new, conversation(life.memory, passage.new.id))
 
 
 def _owe(life: Life, passage: Passage, taken_back: Sequence[str] = ()) -> None:
@@ -313,11 +315,11 @@ def _summarise(life: Life, passage: Passage) -> None:
         _note(life, f"the compressor failed: {type(failure).__name__}: {failure}")
     elif isinstance(found, Compressed):
         passage.stopped = bool(found.failure)
+        passage.messages = kept_back_too(history, found.messages)
         if found.failure:
-            life.history = list(found.messages)
+            life.history = list(passage.messages)
             done = "shortened without a summary" if found.left_out else "not made shorter"
             _note(life, f"the conversation was {done}: {found.failure}")
-        passage.messages = list(found.messages)
     elif found is not None:
         _note(life, f"the compressor answered {type(found).__name__}, not Compressed")
 
@@ -394,9 +396,7 @@ class Step:
 STEPS: Mapping[str, Step] = {
     "flush": Step("agent", "the model saves what it should to MEMORY.md and USER.md", _flush),
     "pre_compress": Step("hook", "`on_pre_compress`", _pre_compress),
-    "summarise": Step(
-        "agent", "the compressor's `compress`; without a summary the passage stops here", _summarise
-    ),
+    "summarise": Step("agent", "the compressor's `compress`; without a summary it stops here", _summarise),
     "session_end": Step("hook", "`on_session_end` of the old session, if it has turns", _session_end),
     "engine_end": Step("agent", "the compressor's `on_session_end`", _engine_end),
     "create": Step("rows", "the session's row", _create),

@@ -23,7 +23,7 @@ from hermes_core.agent.answer import Chat
 from hermes_core.agent.cadence import cadence_due
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.claims import lock_path, locked_unless_stopped
-from hermes_core.agent.compression import Compressor, Fullness, Limits, SummaryCompressor, text_of
+from hermes_core.agent.compression import Compressor, Fullness, Limits, SummaryCompressor
 from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegate_tool
 from hermes_core.agent.exchange import Called, Exchange, untold
 from hermes_core.agent.lifecycle import Event, Life, Passage, cross, end_crashed, stand_again, write_prompt
@@ -35,6 +35,7 @@ from hermes_core.agent.sessions import (
     find_session,
     give_title,
     identify,
+    last_told,
     move_message,
     store_message,
     store_turn,
@@ -46,7 +47,7 @@ from hermes_core.agent.tidying import Tidier
 from hermes_core.agent.tools import Tool, Toolbelt
 from hermes_core.agent.toolsets import memory_tools, open_skills, skill_tools, todo_tool, unknown_toolsets
 from hermes_core.agent.turn import Said, Turn, TurnResult, title_of
-from hermes_core.contract.values import Delegation, Message, Session
+from hermes_core.contract.values import Delegation, Session
 from hermes_core.errors import ContextOverflow, LockTimeout, ModelError, SessionError
 from hermes_core.manager.manager import RecallResult
 from hermes_core.memory import Memory
@@ -354,7 +355,8 @@ class Agent:
             if isinstance(exc, ContextOverflow):  # whatever we counted: the next turn makes room first
                 exchange.prompt_tokens, self._fullness.left = self.model.context_length, None
         finally:  # also when the host's own `hear` or `called` raises
-            self._life.history += turn.chat()
+            told = turn.outcome == "answered" and not self._skip_memory
+            self._life.history += turn.chat() if told else turn.kept_back()
 
     def _make_room(self, turn: Turn, quiet: bool) -> None:
         """What is due before a turn: the session-end work of a chat that never ends, and compression, if it can be stored."""
@@ -374,7 +376,7 @@ class Agent:
         if self._skip_memory or not self._enabled("memory"):
             return None
         found: list[TurnRecall] = []
-        recent = [Message(role=m["role"], content=text_of(m["content"])) for m in self._life.history[-6:]]
+        recent = last_told(self._life.history)
         self._life.attempt(
             "recall", lambda: found.append(self.memory.begin_turn(text, self.session, recent=recent))
         )

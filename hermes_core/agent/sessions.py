@@ -6,17 +6,21 @@ import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
-from hermes_core.agent.answer import Chat, Usage
+from hermes_core.agent.answer import KEPT_BACK, Chat, Usage
 from hermes_core.agent.compression import SUMMARY_MARK, is_summary, text_of
 from hermes_core.agent.turn import Turn, title_of
 from hermes_core.contract.values import Message, Session
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
 from hermes_core.sessions.lineage import clean_title
-from hermes_core.sessions.records import StoredMessage, storable, turn_of_ref
+from hermes_core.sessions.records import StoredMessage, storable, turn_of_ref, turn_ref
 from hermes_core.sessions.records import text_of as stored_text
+
+RECENT = 6
+"""Messages before the person's that providers are told with a recall."""
 
 
 def identify(memory: Memory, session_id: str, identity: Mapping[str, Any]) -> Session:
@@ -87,7 +91,7 @@ def successor(session: Session, parent: bool) -> Session:
 def store_message(
     memory: Memory, session_id: str, message: Chat, ref: str = "", speaker: str = "", carried: bool = False
 ) -> int:
-    """Put one chat message into state.db."""
+    """Put one chat message into state.db; one that is kept back stays so where it is copied to."""
     return memory.sessions.append_message(
         session_id,
         message["role"],
@@ -97,7 +101,7 @@ def store_message(
         tool_call_id=message.get("tool_call_id", ""),
         reasoning=message.get("reasoning", ""),
         speaker=speaker,
-        ref=ref,
+        ref=ref or message.get(KEPT_BACK, ""),
         carried=carried,
     )
 
@@ -175,6 +179,36 @@ def carry_turn(memory: Memory, turn: Turn, session_id: str) -> None:
     tip = memory.sessions.compression_tip(session_id)
     for message, stored in zip(turn.chat(), turn.messages, strict=True) if tip != session_id else ():
         store_message(memory, tip, message, stored["ref"], turn.speaker_of(message), carried=True)
+
+
+def conversation(memory: Memory, session_id: str) -> list[Chat]:
+    """The live messages of a session as the model is given them; those that are kept back from providers say so."""
+    live = [message for message in memory.sessions.get_messages(session_id) if not message.compacted]
+    ended = memory.sessions.turns_among({turn_of_ref(message.ref) for message in live})
+    return [
+        message.as_chat()
+        if turn_of_ref(message.ref) in ended
+        else message.as_chat() | {KEPT_BACK: message.ref}
+        for message in live
+    ]
+
+
+def kept_back_too(before: Sequence[Chat], shorter: Sequence[Chat]) -> list[Chat]:
+    """A conversation after its compression: where messages are gone that were kept back, so is what stands for them."""
+    there = [message.get(KEPT_BACK) for message in shorter]
+    if all(message.get(KEPT_BACK) in there for message in before if KEPT_BACK in message):
+        return list(shorter)
+    made = uuid.uuid4().hex
+    return [
+        message if message in before else {**message, KEPT_BACK: turn_ref(made, number)}
+        for number, message in enumerate(shorter)
+    ]
+
+
+def last_told(history: Sequence[Chat]) -> list[Message]:
+    """The last messages of those that a provider may be told."""
+    found = islice((message for message in reversed(history) if KEPT_BACK not in message), RECENT)
+    return as_text([*found][::-1])
 
 
 def as_text(messages: Sequence[Mapping[str, Any]]) -> list[Message]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from hermes_core.agent.answer import ECHO, Chat, Usage
+from hermes_core.agent.answer import ECHO, KEPT_BACK, Chat, Usage
 from hermes_core.contract.values import Message
 from hermes_core.manager.manager import RecallResult
 from hermes_core.recalled import TurnRecall
@@ -74,6 +74,11 @@ class Turn:
     def chat(self) -> list[Chat]:
         """Its messages as the next request carries them."""
         return [{key: value for key, value in message.items() if key != "ref"} for message in self.messages]
+
+    def kept_back(self) -> list[Chat]:
+        """As `chat`, of a turn that no provider is to be told of."""
+        both = zip(self.chat(), self.messages, strict=True)
+        return [{**message, KEPT_BACK: stored["ref"]} for message, stored in both]
 
     def stored(self) -> list[Message]:
         """Its messages as they are stored and as providers get them: text, without the model's thoughts."""

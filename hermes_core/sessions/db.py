@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hermes_core.errors import SessionError
@@ -187,6 +188,11 @@ class SessionDB(SessionRows):
     def has_turn(self, turn_id: str) -> bool:
         """Whether this turn was stored, also if it was taken back since."""
         return self._database.execute("SELECT 1 FROM turns WHERE id = ?", (turn_id,)).fetchone() is not None
+
+    def turns_among(self, turn_ids: Iterable[str]) -> set[str]:
+        """Those of these turns that were stored, as `has_turn` says; and "", which names none."""
+        sql = "SELECT id FROM turns WHERE id IN (SELECT value FROM json_each(?))"
+        return {"", *(row[0] for row in self._database.execute(sql, (json.dumps([*turn_ids]),)))}
 
     def said_in_turn(self, turn_id: str) -> list[tuple[str, str]]:
         """Role and text of each message stored with a turn, also if it was taken back since; none when it is not here."""

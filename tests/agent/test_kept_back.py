@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from hermes_core.agent.loop import Agent
+from hermes_core.agent.tools import Tool
 from hermes_core.memory import open_memory
 from hermes_core.testing.fakes import RecordingProvider
 from hermes_core.testing.model_server import Reply
@@ -67,3 +73,77 @@ def test_what_was_said_while_the_provider_was_off_does_not_reach_it_when_it_is_o
             if isinstance(provider, RecordingProvider):
                 told += [call["turn"].user for call in provider.of("sync_turn")]
     assert told == ["With it.", "Again."]
+
+
+DOCTOR = f"Of my doctor{' and his house' * 20}."
+
+
+def kept_back(stage: Stage, kind: str) -> Agent:
+    """An agent in whose history, between others, stands a turn of which no provider is to be told."""
+    agent = stage.agent(tools=[Tool("stop", "", {}, lambda arguments, session: agent.interrupt())])
+    agent.run_turn("Of my cat.")
+    if kind == "skip_memory":
+        stage.agent(session_id=agent.session.id, skip_memory=True).run_turn(DOCTOR)
+        agent = stage.agent(session_id=agent.session.id)
+    else:
+        broken = Reply("Half of an answer", chunk=4, cut_after=1)
+        stage.script(Reply(calls=[("stop", {})]) if kind == "interrupted" else broken)
+        assert agent.run_turn(DOCTOR).outcome == kind
+    stage.script(says)
+    agent.run_turn("Of my dog.")
+    return agent
+
+
+def says(request: dict[str, Any]) -> Reply:
+    """What the model says; in a summary also what was kept back."""
+    summary = "You keep the minutes" in request["messages"][0]["content"]
+    return Reply("They spoke of a doctor." if summary else "Yes.")
+
+
+def left_and_back(stage: Stage, agent: Agent) -> Agent:
+    session_id = agent.session.id
+    agent.new()
+    agent.resume(session_id)
+    return agent
+
+
+def anew(stage: Stage, agent: Agent) -> Agent:
+    return stage.agent(session_id=agent.session.id)
+
+
+def branched(stage: Stage, agent: Agent) -> Agent:
+    agent.branch()
+    return agent
+
+
+def compressed(stage: Stage, agent: Agent) -> Agent:
+    assert agent.compress()
+    assert "doctor" in json.dumps(agent.history)
+    return agent
+
+
+def undone(stage: Stage, agent: Agent) -> Agent:
+    agent.run_turn("Of my fish.")
+    agent.undo()
+    return agent
+
+
+@pytest.mark.parametrize("kind", ["interrupted", "failed", "skip_memory"])
+@pytest.mark.parametrize(
+    "ways", [(), (left_and_back,), (anew,), (undone,), (branched, anew), (compressed, anew)]
+)
+def test_what_was_kept_back_reaches_no_provider_with_a_later_turn_or_end(
+    stage: Stage, kind: str, ways: tuple[Callable[[Stage, Agent], Agent], ...]
+) -> None:
+    stage.config("agent: {protect_first: 1, protect_last: 1}")
+    agent = kept_back(stage, kind)
+    for way in ways:
+        agent = way(stage, agent)
+        agent.run_turn("Of my horse.")
+    agent.close()
+    assert stage.memory.flush(30)
+    asked = [[m["content"] for m in call["query"].recent] for call in stage.provider.of("prefetch")]
+    ends = [[m["content"] for m in call["reader"].messages()] for call in stage.provider.of("on_session_end")]
+    assert not [told for told in (*asked, *ends) if "doctor" in str(told)]
+    assert "Of my cat." in asked[-1]
+    assert "Of my horse." in ends[-1] or not ways
