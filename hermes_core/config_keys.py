@@ -172,7 +172,11 @@ class AgentConfig:
     """The `agent:` block: how a turn goes, and when a conversation is made shorter."""
 
     max_iterations: int = _key(40, "Requests to the model in one turn.", minimum=1)
-    result_limit: int = _key(40_000, "Characters of one tool's result.", minimum=1000)
+    result_limit: int = _key(
+        40_000,
+        "Characters of one tool's result; at most as many as `model.context_length` says.",
+        minimum=1000,
+    )
     compress_at: float = _key(
         0.75, "Share of the context at which the conversation is summarised.", minimum=0.1, maximum=0.95
     )

@@ -18,11 +18,13 @@ from queue import SimpleQueue
 
 from hermes_core.agent.answer import Answer, Chat, ToolRequest, Usage, behind_thoughts
 from hermes_core.agent.cancel import Cancel, Cancelled
+from hermes_core.agent.compression import tokens_of
 from hermes_core.agent.model import ChatModel, Hear, unheard
 from hermes_core.agent.prompt import UNANSWERED, mended
 from hermes_core.agent.tools import MALFORMED, Toolbelt, arguments_of, clipped
 from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Session
 from hermes_core.errors import ContextOverflow
+from hermes_core.recall.rank import count_tokens
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.scrubber import StreamingContextScrubber
 
@@ -32,7 +34,12 @@ MAX_AT_ONCE = 8
 """Calls of one answer that run side by side."""
 
 SHORT_RESULT = 2000
-"""Characters of a tool's result in a conversation that its server found too long."""
+"""Characters of a tool's result in a conversation that fills the context, or that its server found too long."""
+
+FULLEST = 0.85
+"""Share of the context that a request may take; the rest is for the answer, and for what a count of ours misses."""
+
+_CUTS = ((1, SHORT_RESULT), (0, SHORT_RESULT), (1, SHORT_RESULT // 10))
 
 _NO_NAME = re.compile(f"[^{TOOL_NAME_LETTERS}]+")
 _CUT_SHORT = {
@@ -77,6 +84,7 @@ class Exchange:
     finish: str = ""
     calls: int = 0
     shown: list[str] = field(default_factory=list)
+    _counted: int = 0
 
     def run(self, request: list[Chat]) -> str:
         """Extend `request` by what is said and done until the model answers without a call; returns that answer.
@@ -109,21 +117,38 @@ class Exchange:
         return [f"the model gave no answer: {reason}" if reason else "the model gave no answer"]
 
     def _ask_in_room(self, request: list[Chat]) -> tuple[Answer, str]:
-        """Ask; where the server finds it too long, again with results of tools cut short: older ones, then all.
+        """Ask, where it fills the context with results of tools cut short: older ones, then all; and again so where the
+        server finds it too long.
 
         They are cut in `request` alone: what is kept stays whole.
         """
+        self._make_room(request)
         try:
             return self._ask(request)
         except ContextOverflow:
             for spared in (1, 0):
-                shorter = _cut_results(request, spared)
+                shorter = _cut_results(request, spared, SHORT_RESULT)
                 if self.shown or shorter == request:  # nor is anything said again that the person saw begin
                     continue
                 request[:] = shorter
                 with contextlib.suppress(ContextOverflow):
                     return self._ask(request)
             raise
+
+    def _make_room(self, request: list[Chat]) -> None:
+        """Some servers, as Ollama, cut what is too long without a word, and the system prompt first."""
+        if not any(message["role"] == "tool" for message in request):
+            return
+        size = tokens_of(request, count_tokens) + count_tokens(str(self.belt.schemas))
+        if self.prompt_tokens:
+            added = tokens_of(request[self._counted :], count_tokens)
+            size = max(size, self.prompt_tokens + added)
+        for spared, most in _CUTS:
+            if size <= self.model.context_length * FULLEST:
+                return
+            shorter = _cut_results(request, spared, most)
+            size -= tokens_of(request, count_tokens) - tokens_of(shorter, count_tokens)
+            request[:] = shorter
 
     def _ask(self, request: list[Chat]) -> tuple[Answer, str]:
         """The answer, and its text as the person saw it: without recalled text that the model repeats, and without
@@ -149,7 +174,7 @@ class Exchange:
             if shown and not whole:
                 self.keep({"role": "assistant", "content": "".join(shown)})
         self.usage += answer.usage
-        self.prompt_tokens = answer.usage.prompt
+        self.prompt_tokens, self._counted = answer.usage.prompt, len(request)
         self.finish = answer.finish
         return answer, behind_thoughts("".join(shown))
 
@@ -223,12 +248,12 @@ class Exchange:
         self.keep(message)
 
 
-def _cut_results(request: Sequence[Chat], spared: int) -> list[Chat]:
-    """The request with short results of tools, all but the last `spared`."""
+def _cut_results(request: Sequence[Chat], spared: int, most: int) -> list[Chat]:
+    """The request with results of tools of `most` characters, all but the last `spared`."""
     places = [at for at, message in enumerate(request) if message["role"] == "tool"]
     chosen = places[: len(places) - spared]
     return [
-        {**message, "content": clipped(message["content"], SHORT_RESULT)} if at in chosen else message
+        {**message, "content": clipped(message["content"], most)} if at in chosen else message
         for at, message in enumerate(request)
     ]
 

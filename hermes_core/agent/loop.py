@@ -106,7 +106,10 @@ class Agent:
         wanted = toolsets if toolsets is not None else memory.config.enabled_toolsets.of(session.platform)
         self._toolsets = None if wanted is None else frozenset(wanted)
         self._skip_memory = skip_memory
-        self.belt = Toolbelt(self._own_tools(), self._toolsets, self._settings.result_limit)
+        longest = min(
+            self._settings.result_limit, model.context_length
+        )  # a quarter of the context in most scripts
+        self.belt = Toolbelt(self._own_tools(), self._toolsets, longest)
         self._own_background = background is None
         behind = background or Background()
         self._reviewer = Reviewer(memory, auxiliary or model, self.belt, behind, reviewed)

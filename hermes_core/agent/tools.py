@@ -180,9 +180,12 @@ def _guarded(tool: Tool, names: Collection[str], refuse: Callable[[str, Mapping[
     return Tool(tool.name, tool.description, tool.parameters, run, tool.toolset, tool.quick)
 
 
+_NOTE_ROOM = 60
+
+
 def clipped(text: str, limit: int) -> str:
-    """A text of about `limit` characters at most, with a note where its middle is left out."""
-    if len(text) <= limit:
+    """A text of about `limit` characters at most, with a note where its middle is left out; such a one stays as it is."""
+    if len(text) <= limit + _NOTE_ROOM:
         return text
     head, tail = limit * 2 // 3, limit // 3
     return f"{text[:head]}\n[... {len(text) - head - tail} characters left out ...]\n{text[-tail:]}"

@@ -136,6 +136,36 @@ def test_a_turn_whose_results_are_too_long_goes_on_with_short_ones(room: int, ne
     assert [len(m["content"]) for m in run.kept if m["role"] == "tool"] == [9_000, 9_000]
 
 
+def counting(calls: int, told: int | None = None) -> Script:
+    """A model that calls so often and answers, behind a server that cuts what is too long without a word."""
+
+    def answer(request: dict[str, Any]) -> Reply:
+        done = sum(message["role"] == "tool" for message in request["messages"]) == calls
+        return Reply("Read.", prompt_tokens=told) if done else Reply(calls=[("read", {})], prompt_tokens=told)
+
+    return answer
+
+
+@pytest.mark.parametrize(("calls", "size"), [(3, 9_000), (2, 15_000), (12, 2_000)])
+def test_no_request_outgrows_the_context_within_a_turn(calls: int, size: int) -> None:
+    with running(counting(calls)) as run:
+        run.exchange.model = OpenAIModel(ModelSettings(run.server.base_url, "m", context_length=4096))
+        run.exchange.belt, run.exchange.limit = Toolbelt([Tool("read", "", {}, lambda a, s: "x" * size)]), 20
+        assert run.go() == "Read."
+    sizes = [len(json.dumps(request["messages"])) // 4 for request in run.server.requests]
+    assert max(sizes) < 4096
+    assert {len(m["content"]) for m in run.kept if m["role"] == "tool"} == {size}
+
+
+def test_room_is_made_by_the_servers_count_where_that_is_higher() -> None:
+    with running(counting(3, told=2_900)) as run:
+        run.exchange.model = OpenAIModel(ModelSettings(run.server.base_url, "m", context_length=4096))
+        run.exchange.belt = Toolbelt([Tool("read", "", {}, lambda a, s: "x" * 2_500)])
+        assert run.go() == "Read."
+    sent = [len(m["content"]) // 100 for m in run.server.requests[-1]["messages"] if m["role"] == "tool"]
+    assert sent == [20, 20, 20]
+
+
 def test_a_conversation_that_is_too_long_without_any_result_is_not_asked_twice() -> None:
     with running(reading(10)) as run, pytest.raises(ContextOverflow):
         run.go()

@@ -498,3 +498,11 @@ def test_what_was_seen_stays_whatever_broke_the_answer_off(stage: Stage, error: 
     assert [m.content for m in stored] == ["Hello.", "Good day,"]
     assert [m["content"] for m in agent.history] == ["Hello.", "Good day,"]
     assert stage.told(durable=True) == []
+
+
+def test_a_result_takes_at_most_a_share_of_the_context(stage: Stage) -> None:
+    agent = stage.agent(tools=[Tool("read", "", {}, lambda a, s: "x" * 50_000)], context_length=8_000)
+    stage.script(Reply(calls=[("read", {})]), Reply("Read."))
+    agent.run_turn("Read it.")
+    (kept,) = [m["content"] for m in agent.history if m["role"] == "tool"]
+    assert len(kept) < 8_100
