@@ -66,9 +66,10 @@ class Agent:
     `interrupt` may be called from any.
 
     `session_id` of a stored session goes on with that one. `toolsets` are those that the model gets (None: what
-    config.yaml says for the platform). `skip_memory` leaves curated memory and providers out. `reviewed` is told what
-    a background review changed. `background` is shared by agents of which only one may review at a time, `cancel` by
-    agents that stop together. `identity` are fields of `Session`: platform, user_id, chat_id and the others.
+    config.yaml says for the platform). `skip_memory` leaves curated memory and providers out, not the search in past
+    sessions. `reviewed` is told what a background review changed. `background` is shared by agents of which only one may
+    review at a time, `cancel` by agents that stop together. `identity` are fields of `Session`: platform, user_id, chat_id
+    and the others.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class Agent:
         longest = min(
             self._settings.result_limit, model.context_length
         )  # a quarter of the context in most scripts
-        self.belt = Toolbelt(self._own_tools(), self._toolsets, longest)
+        self.belt = Toolbelt(self._own_tools(session), self._toolsets, longest)
         self._own_background = background is None
         behind = background or Background()
         self._reviewer = Reviewer(memory, auxiliary or model, self.belt, behind, reviewed)
@@ -492,7 +493,8 @@ class Agent:
         )
         return system_prompt(parts, [schema["name"] for schema in self.belt.schemas])
 
-    def _own_tools(self) -> list[Tool]:
-        remembering = [] if self._skip_memory else [*memory_tools(self.memory), delegate_tool(self.delegate)]
+    def _own_tools(self, session: Session) -> list[Tool]:
+        remembering = memory_tools(self.memory, session, skip_memory=self._skip_memory)
+        delegating = [delegate_tool(self.delegate)] if session.agent_context != "subagent" else []
         skills = skill_tools(self._skills) if self._skills is not None else []
-        return [*remembering, *skills, todo_tool(lambda: self._life.history), *self._host_tools]
+        return [*remembering, *delegating, *skills, todo_tool(lambda: self._life.history), *self._host_tools]

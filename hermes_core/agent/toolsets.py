@@ -35,8 +35,11 @@ def unknown_toolsets(named: Collection[str] | None, host_tools: Iterable[Tool]) 
     return told
 
 
-def memory_tools(memory: Memory) -> list[Tool]:
-    """`memory`, `session_search`, and what the provider offers."""
+def memory_tools(memory: Memory, session: Session, *, skip_memory: bool = False) -> list[Tool]:
+    """`memory`, `session_search`, and what the provider offers; of them the search alone with `skip_memory`, and nothing
+    for a subagent then, whose parent tells it all that it needs.
+    """
+    kept = () if session.agent_context == "subagent" else (SEARCH,)
     return [
         Tool.of(
             schema,
@@ -45,6 +48,7 @@ def memory_tools(memory: Memory) -> list[Tool]:
             quick=schema["name"] in (SEARCH, CURATED),
         )
         for schema in memory.tool_schemas()
+        if not skip_memory or schema["name"] in kept
     ]
 
 

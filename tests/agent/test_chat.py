@@ -383,9 +383,13 @@ def test_a_pause_of_what_runs_behind_the_conversation_is_not_told(capsys: pytest
     assert capsys.readouterr().err == ""
 
 
-def test_without_memory_no_tool_of_it_is_offered(home: HermesHome, server: ModelServer) -> None:
+def test_without_memory_no_tool_of_it_is_offered_and_all_others_are(
+    home: HermesHome, server: ModelServer
+) -> None:
     chat("-m", "Hello.", "--no-memory")
-    assert "memory" not in [tool["function"]["name"] for tool in server.requests[0]["tools"]]
+    offered = {tool["function"]["name"] for tool in server.requests[0]["tools"]}
+    assert "memory" not in offered
+    assert {"session_search", "delegate_task", "skill_view", "todo"} <= offered
 
 
 def test_commands_act_on_the_conversation(home: HermesHome) -> None:

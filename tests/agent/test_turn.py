@@ -350,8 +350,18 @@ def test_a_delegated_task_has_no_memory_and_the_parent_tells_of_it(stage: Stage)
     assert (child.parent_id, child.relation, child.source) == (agent.session.id, "delegation", "subagent")
     assert len(stage.provider.of("sync_turn")) == 1
     names = {tool["function"]["name"] for tool in stage.server.requests[1]["tools"]}
-    assert not {"memory", "delegate_task", REMEMBER_TOOL["name"]} & names
+    assert not {"memory", "session_search", "delegate_task", REMEMBER_TOOL["name"]} & names
     assert stage.asked()[1][-1]["content"] == "Count the stars.\n\nAt night."
+
+
+def test_a_task_that_is_given_away_without_memory_is_told_to_no_provider(stage: Stage) -> None:
+    agent = stage.agent(skip_memory=True)
+    stage.script(Reply(calls=[("delegate_task", {"task": "Count the stars."})]), Reply("Nine."))
+    assert agent.run_turn("How many stars?").text == "Nine."
+    agent.close()
+    assert stage.provider.hooks == ["is_available", "get_tool_schemas"]
+    names = {tool["function"]["name"] for tool in stage.server.requests[1]["tools"]}
+    assert not {"memory", "session_search", "delegate_task"} & names
 
 
 def test_an_interrupt_stops_a_delegated_task_too(stage: Stage) -> None:
