@@ -45,11 +45,10 @@ from hermes_core.agent.sessions import (
 )
 from hermes_core.agent.tidying import Tidier
 from hermes_core.agent.tools import Tool, Toolbelt
-from hermes_core.agent.toolsets import memory_tools, open_skills, skill_tools, todo_tool, unknown_toolsets
+from hermes_core.agent.toolsets import house_tools, open_skills, unknown_toolsets, with_memory, without_memory
 from hermes_core.agent.turn import Said, Turn, TurnResult, title_of
 from hermes_core.contract.values import Delegation, Session
 from hermes_core.errors import ContextOverflow, LockTimeout, ModelError, SessionError
-from hermes_core.manager.manager import RecallResult
 from hermes_core.memory import Memory
 from hermes_core.recall.rank import count_tokens
 from hermes_core.recalled import TurnRecall
@@ -107,10 +106,11 @@ class Agent:
         wanted = toolsets if toolsets is not None else memory.config.enabled_toolsets.of(session.platform)
         self._toolsets = None if wanted is None else frozenset(wanted)
         self._skip_memory = skip_memory
+        problems = unknown_toolsets(wanted, self._host_tools)
         longest = min(
             self._settings.result_limit, model.context_length
         )  # a quarter of the context in most scripts
-        self.belt = Toolbelt(self._own_tools(session), self._toolsets, longest)
+        self.belt = Toolbelt(self._own_tools(session, problems), self._toolsets, longest)
         self._own_background = background is None
         behind = background or Background()
         self._reviewer = Reviewer(memory, auxiliary or model, self.belt, behind, reviewed)
@@ -128,7 +128,7 @@ class Agent:
             skip_memory,
             clock=clock,
         )
-        self._life.problems += unknown_toolsets(wanted, self._host_tools)
+        self._life.problems += problems
         stored = memory.sessions.get_session(session.id)
         cross(self._life, Passage("open" if stored else "start", None, session, cancel=self._cancel))
         self._reviewer.hydrate(self.session, self._life.history)
@@ -422,19 +422,9 @@ class Agent:
         give_title(self.memory, self.session.id, title_of(turn.text))
 
     def _result(self, turn: Turn, exchange: Exchange) -> TurnResult:
-        told = turn.recall.problems if turn.recall is not None else ()
-        problems = tuple(dict.fromkeys((*told, *self._life.problems)))
+        result = turn.result(self.session.id, self._life.problems, exchange.calls, exchange.usage)
         self._life.problems.clear()
-        return TurnResult(
-            turn.seen(),
-            turn.outcome,
-            self.session.id,
-            turn.id,
-            turn.recall.recall if turn.recall is not None else RecallResult(),
-            problems,
-            exchange.calls,
-            exchange.usage,
-        )
+        return result
 
     # ------------------------------------------------------------ looking back
 
@@ -493,8 +483,10 @@ class Agent:
         )
         return system_prompt(parts, [schema["name"] for schema in self.belt.schemas])
 
-    def _own_tools(self, session: Session) -> list[Tool]:
-        remembering = memory_tools(self.memory, session, skip_memory=self._skip_memory)
+    def _own_tools(self, session: Session, problems: list[str]) -> list[Tool]:
         delegating = [delegate_tool(self.delegate)] if session.agent_context != "subagent" else []
-        skills = skill_tools(self._skills) if self._skills is not None else []
-        return [*remembering, *delegating, *skills, todo_tool(lambda: self._life.history), *self._host_tools]
+        own = house_tools(self._skills, lambda: self._life.history)
+        others = [*delegating, *own, *self._host_tools]
+        if self._skip_memory:
+            return without_memory(self.memory, others, session)
+        return with_memory(self.memory, others, self._toolsets, problems)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,6 +17,8 @@ from hermes_core.contract.values import Session
 from hermes_core.memory import Memory
 from hermes_core.skills.store import SkillStore
 from hermes_core.skills.tool import SKILL_MANAGE_SCHEMA, SKILL_VIEW_SCHEMA, SkillTools
+
+log = logging.getLogger(__name__)
 
 SEARCH = "session_search"
 CURATED = "memory"
@@ -35,11 +38,31 @@ def unknown_toolsets(named: Collection[str] | None, host_tools: Iterable[Tool]) 
     return told
 
 
-def memory_tools(memory: Memory, session: Session, *, skip_memory: bool = False) -> list[Tool]:
-    """`memory`, `session_search`, and what the provider offers; of them the search alone with `skip_memory`, and nothing
-    for a subagent then, whose parent tells it all that it needs.
+def with_memory(
+    memory: Memory, others: Sequence[Tool], enabled: Collection[str] | None, problems: list[str]
+) -> list[Tool]:
+    """`memory`, `session_search`, and what the provider offers, before the `others`. What the provider names like one of
+    these is left out, and `problems` says so.
     """
-    kept = () if session.agent_context == "subagent" else (SEARCH,)
+
+    def offered(tools: Iterable[Tool]) -> list[Tool]:
+        return [tool for tool in tools if enabled is None or tool.toolset in enabled]
+
+    taken = {tool.name for tool in offered(others)} - {CURATED, SEARCH}
+    found = offered(_memory_tools(memory))
+    for name in sorted(taken & {tool.name for tool in found}):
+        problems.append(f"the memory provider's tool {name!r} is left out: the host has one of that name")
+        log.warning(problems[-1])
+    return [*(tool for tool in found if tool.name not in taken), *others]
+
+
+def without_memory(memory: Memory, others: Sequence[Tool], session: Session) -> list[Tool]:
+    """`session_search` before the `others`; not for a subagent, whose parent tells it all that it needs."""
+    found = [] if session.agent_context == "subagent" else _memory_tools(memory)
+    return [*(tool for tool in found if tool.name == SEARCH), *others]
+
+
+def _memory_tools(memory: Memory) -> list[Tool]:
     return [
         Tool.of(
             schema,
@@ -48,7 +71,6 @@ def memory_tools(memory: Memory, session: Session, *, skip_memory: bool = False)
             quick=schema["name"] in (SEARCH, CURATED),
         )
         for schema in memory.tool_schemas()
-        if not skip_memory or schema["name"] in kept
     ]
 
 
@@ -58,8 +80,12 @@ def open_skills(memory: Memory) -> SkillStore | None:
     return SkillStore(memory.home.skills, settings.external_dirs) if settings.enabled else None
 
 
-def skill_tools(store: SkillStore) -> list[Tool]:
-    """`skill_view` and `skill_manage`."""
+def house_tools(skills: SkillStore | None, history: Callable[[], Sequence[Chat]]) -> list[Tool]:
+    """`skill_view` and `skill_manage`, where skills are not switched off, and `todo`."""
+    return [*(_skill_tools(skills) if skills is not None else ()), todo_tool(history)]
+
+
+def _skill_tools(store: SkillStore) -> list[Tool]:
     tools = SkillTools(store)
     return [
         Tool.of(schema, partial(tools.call, schema["name"]), "skills", quick=True)

@@ -84,6 +84,14 @@ class Turn:
         """Its messages as they are stored and as providers get them: text, without the model's thoughts."""
         return [_plain(message) for message in self.messages]
 
+    def result(self, session_id: str, problems: Sequence[str], tool_calls: int, usage: Usage) -> TurnResult:
+        """What came of it, with what its recall and the agent say of `problems`."""
+        recall, told = RecallResult(), tuple(problems)
+        if self.recall is not None:
+            recall, told = self.recall.recall, (*self.recall.problems, *told)
+        told = tuple(dict.fromkeys(told))
+        return TurnResult(self.seen(), self.outcome, session_id, self.id, recall, told, tool_calls, usage)
+
     def seen(self) -> str:
         """What the person saw of it."""
         said = [text_of(m.get("content")) for m in self.messages if m["role"] == "assistant"]

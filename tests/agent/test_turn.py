@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from hermes_core.agent.prompt import context_file
 from hermes_core.agent.tools import Tool
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Recall, Session
-from hermes_core.errors import SessionError
+from hermes_core.errors import ConfigError, SessionError
 from hermes_core.safety.fence import build_memory_context_block
 from hermes_core.testing.fakes import (
     REMEMBER_TOOL,
@@ -516,3 +517,20 @@ def test_a_result_takes_at_most_a_share_of_the_context(stage: Stage) -> None:
     agent.run_turn("Read it.")
     (kept,) = [m["content"] for m in agent.history if m["role"] == "tool"]
     assert len(kept) < 8_100
+
+
+def test_a_tool_of_the_provider_that_is_named_like_the_hosts_is_left_out_and_told(stage: Stage) -> None:
+    own = Tool(REMEMBER_TOOL["name"], "The host's.", {}, lambda arguments, session: "the host did it")
+    stage.script(Reply(calls=[(own.name, {})]), Reply("Done."))
+    agent = stage.agent(tools=[own])
+    result = agent.run_turn("Remember this.")
+    assert result.outcome == "answered"
+    assert any(repr(own.name) in problem for problem in result.problems)
+    assert stage.asked()[1][-1]["content"] == "the host did it"
+    assert stage.provider.of("handle_tool_call") == []
+    off = stage.agent(tools=[own], toolsets=["memory"])
+    assert off.problems == ()
+    assert own.name in off.belt
+    for twice in ([own, own], [replace(own, name="memory")]):
+        with pytest.raises(ConfigError, match="two tools are named"):
+            stage.agent(tools=twice)
