@@ -171,7 +171,9 @@ class AuxiliaryConfig:
 class AgentConfig:
     """The `agent:` block: how a turn goes, and when a conversation is made shorter."""
 
-    max_iterations: int = _key(40, "Requests to the model in one turn.", minimum=1)
+    max_iterations: int = _key(
+        40, "Requests to the model in one turn, the last of which is for an answer without tools.", minimum=1
+    )
     result_limit: int = _key(
         40_000,
         "Characters of one tool's result; at most as many as `model.context_length` says.",

@@ -87,11 +87,12 @@ class Exchange:
     _counted: int = 0
 
     def run(self, request: list[Chat]) -> str:
-        """Extend `request` by what is said and done until the model answers without a call; returns that answer.
+        """Extend `request` by what is said and done until the model answers without a call; returns that answer. The last
+        request of the `limit` is for an answer: of that no call is run.
 
         Raises `ModelError` and `Cancelled`; what was seen until then has been kept, each call with a result.
         """
-        for _ in range(self.limit):
+        for _ in range(self.limit - 1):
             answer, text = self._ask_in_room(request)
             answer = self._sendable(answer)
             if text.strip() or answer.calls:  # some servers refuse a conversation that holds an empty message
@@ -99,10 +100,12 @@ class Exchange:
             if not answer.calls:
                 return text
             self._run_tools(request, answer)
-        _, text = self._ask_in_room(mended([*request, {"role": "user", "content": LAST_WORD}]))
+        if self.limit > 1:
+            request = mended([*request, {"role": "user", "content": LAST_WORD}])
+        answer, text = self._ask_in_room(request)
         if text.strip():
-            self._add(request, {"role": "assistant", "content": text})
-        else:
+            self._add(request, self._sendable(replace(answer, calls=())).message(text))
+        elif answer.calls:
             self.finish = "iterations"
         return text
 

@@ -89,12 +89,22 @@ def test_what_can_not_be_called_is_an_error_for_the_model_and_the_turn_goes_on(c
 
 
 def test_a_model_that_never_stops_calling_gets_a_last_word() -> None:
-    with running(*[Reply(calls=[("look", {})])] * 5, Reply("Enough.")) as run:
+    with running(*[Reply(calls=[("look", {})])] * 4, Reply("Enough.")) as run:
         assert run.go() == "Enough."
+    assert len(run.server.requests) == run.exchange.limit
     asked = run.server.requests[-1]["messages"]
     assert asked[-1]["content"] == LAST_WORD
     assert [m["role"] for m in asked[-3:]] == ["tool", "assistant", "user"]  # as Mistral wants it
     assert LAST_WORD not in [m["content"] for m in run.kept]
+
+
+def test_of_one_request_alone_no_tool_is_run() -> None:
+    with running(Reply("Let me see.", calls=[("look", {})]), Reply(calls=[("look", {})])) as run:
+        run.exchange.limit = 1
+        assert [run.go(), run.go()] == ["Let me see.", ""]
+        assert "agent.max_iterations" in run.exchange.faults("")[0]
+    assert [request["messages"][-1]["content"] for request in run.server.requests] == ["Go.", "Go."]
+    assert run.kept == [{"role": "assistant", "content": "Let me see."}]
 
 
 def test_an_answer_without_a_word_is_not_kept_and_the_reason_is_told() -> None:
