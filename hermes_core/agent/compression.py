@@ -135,7 +135,9 @@ class Compressor(Protocol):
         ...
 
     def on_session_start(self, session: Session, boundary_reason: str) -> None:
-        """A session began or goes on: start, new, reset, resume, branch, compression."""
+        """A session began or goes on: start, open (a stored one, in an agent made for it), new, reset, resume, branch,
+        compression.
+        """
         ...
 
     def on_session_end(self, session: Session) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -8,7 +9,7 @@ import pytest
 
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel
-from hermes_core.agent.compression import SUMMARY_MARK, Compressed
+from hermes_core.agent.compression import SUMMARY_MARK, Compressed, Compressor
 from hermes_core.agent.lifecycle import STEPS, TABLE, lifecycle_table
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Session
@@ -480,3 +481,9 @@ def test_what_could_not_be_stored_is_not_mistaken_for_the_turn_before_it(
     assert [m["content"] for m in agent.history] == ["One.", "Yes.", "Two.", "Yes."]
     agent.run_turn("Three.")
     assert agent.undo() == "Three."
+
+
+def test_every_reason_that_a_compressor_is_told_is_named_to_its_author() -> None:
+    told = [event for event, steps in TABLE.items() if "engine_start" in steps]
+    named = re.findall(r"\w+", Compressor.on_session_start.__doc__ or "")
+    assert [event for event in told if event.replace("compress", "compression") not in named] == []
