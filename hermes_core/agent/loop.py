@@ -41,6 +41,7 @@ from hermes_core.agent.sessions import (
     store_turn,
     store_usage,
     successor,
+    tell_of_turn,
     undoable,
 )
 from hermes_core.agent.tidying import Tidier
@@ -377,7 +378,10 @@ class Agent:
                 self._life.attempt("taking a message along", lambda: move_message(memory, turn, before, now))
 
     def _recall(self, text: str) -> TurnRecall | None:
-        if self._skip_memory or not self._enabled("memory"):
+        if self._skip_memory:
+            return None
+        if not self._enabled("memory"):  # no provider is asked; who counts turns hears of each all the same
+            self._life.attempt("telling of the turn", lambda: tell_of_turn(self.memory, self.session, text))
             return None
         found: list[TurnRecall] = []
         recent = last_told(self._life.history)

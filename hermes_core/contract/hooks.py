@@ -189,7 +189,7 @@ class ProviderHooks:
 
     @_policy("turn", lane="read", deadline=1.0, combining="nothing", on_failure="logged")
     def on_turn_start(self, turn_number: int, message: str, session: Session) -> None:
-        """Take note that the person spoke, before `prefetch` of the same turn."""
+        """Take note that the person spoke, before `prefetch` of the same turn, if that asks for recall."""
         raise NotImplementedError
 
     @_policy(

@@ -70,8 +70,9 @@ class Flight(Job):
         arguments: Mapping[str, Any],
         afterwards: Callable[[Outcome], None] | None,
         watched: bool,
+        patient: bool,
     ) -> None:
-        super().__init__(way.hook, way.deadline, watched, way.patient and not watched)
+        super().__init__(way.hook, way.deadline, watched, patient)
         self.instance = instance
         self._way = way
         self._arguments = arguments
@@ -191,9 +192,11 @@ class Instance:
         afterwards: Callable[[Outcome], None] | None = None,
         *,
         watched: bool = True,
+        alone: bool = False,
     ) -> Flight | Landed:
-        """Hand a call over. `afterwards` gets the outcome of one that ends after its waiter has left; of one that is not
-        `watched`, which nobody waits for, it gets the outcome in any case. It is called on the lane's thread.
+        """Hand a call over; one that stands `alone` waits for none to go with. `afterwards` gets the outcome of one that ends
+        after its waiter has left; of one that is not `watched`, which nobody waits for, it gets the outcome in any case. It
+        is called on the lane's thread.
         """
         way = self._ways.get(hook)
         if way is None:
@@ -202,7 +205,7 @@ class Instance:
             return Landed(self, Outcome("skipped", error=problem))
         if self._inline:
             return self._at_once(way, arguments, afterwards)
-        return self._hand_over(way, arguments, afterwards, watched=watched)
+        return self._hand_over(way, arguments, afterwards, watched=watched, alone=alone)
 
     def _hand_over(
         self,
@@ -211,11 +214,12 @@ class Instance:
         afterwards: Callable[[Outcome], None] | None,
         *,
         watched: bool,
+        alone: bool = False,
     ) -> Flight | Landed:
         breaker = way.breaker
         if breaker is not None and not breaker.closed and (way.hook in NO_PROBE or not breaker.admit()):
             return Landed(self, Outcome("open", error=f"left alone for {breaker.remaining:.0f} s more"))
-        flight = Flight(self, way, arguments, afterwards, watched)
+        flight = Flight(self, way, arguments, afterwards, watched, way.patient and not (watched or alone))
         if refused := way.lane.submit(flight):
             if breaker is not None:
                 breaker.withdrawn()

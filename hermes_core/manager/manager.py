@@ -177,15 +177,17 @@ class MemoryManager:
 
     # -------------------------------------------------------------------- turn
 
-    def on_turn_start(self, number: int, message: str, session: Session) -> None:
-        """Tell the providers that the person spoke. Not waited for: it is handed over together with `prefetch`."""
+    def on_turn_start(self, number: int, message: str, session: Session, *, alone: bool = False) -> None:
+        """Tell the providers that the person spoke. Not waited for: it is handed over together with `prefetch`, or at
+        once where it stands `alone`, since none follows.
+        """
         for held in self._roster.implementing("on_turn_start"):
             arguments = {
                 "turn_number": number,
                 "message": self._clean(held, message),
                 "session": session,
             }
-            held.instance(session).submit("on_turn_start", arguments, watched=False)
+            held.instance(session).submit("on_turn_start", arguments, watched=False, alone=alone)
 
     def prefetch_all(self, query: Query, session: Session) -> RecallResult:
         """What is remembered for this message; waits at most until the deadline of `prefetch`."""

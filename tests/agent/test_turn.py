@@ -290,7 +290,18 @@ def test_without_the_memory_toolset_there_are_no_schemas_no_recall_and_no_warmin
     names = [tool["function"]["name"] for tool in stage.server.requests[0]["tools"]]
     assert names == ["todo"]
     assert stage.told(durable=True) == ["sync_turn"]
-    assert not {"prefetch", "queue_prefetch", "on_turn_start"} & set(stage.provider.hooks)
+    assert not {"prefetch", "queue_prefetch"} & set(stage.provider.hooks)
+
+
+def test_without_the_memory_toolset_the_provider_hears_that_the_person_spoke(stage: Stage) -> None:
+    stage.config("enabled_toolsets: {telegram: [todo]}")
+    agent = stage.agent(platform="telegram")
+    agent.run_turn("Hello.")
+    agent.run_turn("Again.")
+    assert stage.told(durable=True) == ["sync_turn"] * 2
+    stage.memory.close()
+    started = [(call["turn_number"], call["message"]) for call in stage.provider.of("on_turn_start")]
+    assert started == [(1, "Hello."), (2, "Again.")]
 
 
 def test_with_skip_memory_neither_curated_memory_nor_a_provider_is_asked(stage: Stage) -> None:
