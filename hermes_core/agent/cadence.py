@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hermes_core.agent.lifecycle import Life
+from hermes_core.agent.life import Life
 from hermes_core.config_keys import AgentConfig
-from hermes_core.sessions.meta import read_meta
+from hermes_core.sessions.meta import key_of, read_meta
 
 
 def cadence_due(life: Life, settings: AgentConfig) -> bool:
@@ -12,7 +12,7 @@ def cadence_due(life: Life, settings: AgentConfig) -> bool:
     every, quiet = settings.cadence_turns, settings.cadence_minutes * 60
 
     def look() -> bool:
-        sessions, key = life.memory.sessions, f"cadence:{life.session.id}"
+        sessions, key = life.memory.sessions, key_of("cadence", life.session.id)
         turns, stored = sessions.turn_count(life.session.id), sessions.get_session(life.session.id)
         silent = life.clock() - stored.last_active if stored is not None else 0.0
         if turns - read_meta(key, sessions.get_meta(key), int, 0) < every or silent < quiet:

@@ -36,7 +36,6 @@ _HEAD_SHARE = 0.25
 _TAIL_SHARE = 0.25
 _SUMMARY_SHARE = 0.25
 _HUGE_SHARE = 0.5  # a message that takes more of the context than this is not kept for being the last
-_LEAST_GROWTH = 0.1  # of the context, after which messages that were made shorter are tried again
 _LEAST_GAIN = 0.9  # of what a summary replaces, it may take as much as this
 _INSTRUCTIONS = """\
 You keep the minutes of a conversation between a person and an assistant that has grown too long for its context. \
@@ -69,43 +68,6 @@ class Limits:
         return tokens > self.context_length * self.at
 
 
-@dataclass(slots=True)
-class Fullness:
-    """How full the context is before a turn. `told` is what the server counted of the last request and its answer, 0 where
-    it did not; `left` what the messages took when they were last made shorter, or could not be.
-    """
-
-    limits: Limits
-    count: Count
-    told: int = 0
-    left: int | None = None
-
-    def is_due(self, fixed: str, messages: Sequence[Chat], asked: Sequence[Chat]) -> bool:
-        """Whether to make room for what is asked; not again for what a try has left, which would cost each turn one."""
-        said, new = tokens_of(messages, self.count), tokens_of(asked, self.count)
-        if not messages or not self.limits.exceeded(max(self.count(fixed) + said, self.told) + new):
-            return False
-        return self.left is None or said + new > self.left + self.limits.context_length * _LEAST_GROWTH
-
-    def tried(self, messages: Sequence[Chat]) -> None:
-        """They were made shorter, or could not be."""
-        self.told, self.left = 0, tokens_of(messages, self.count)
-
-    def forget(self) -> None:
-        """Another conversation begins, or a part of this one was taken back."""
-        self.told, self.left = 0, None
-
-    def fault(self, fixed: str) -> str:
-        """What a person is told where prompt and tools alone leave no room, "" else."""
-        size, whole = self.count(fixed), self.limits.context_length
-        if not self.limits.exceeded(size):
-            return ""
-        return (
-            f"the system prompt and the tools alone take {size} of the model's {whole} tokens; set model.context_length "
-            "to what the model has, enable fewer toolsets, or shorten AGENTS.md"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Messages `[head:tail]` leave the prompt; those before and after stay."""
@@ -124,7 +86,11 @@ class Compressed:
 
 
 class Compressor(Protocol):
-    """What makes a conversation shorter. Another engine may stand in for `SummaryCompressor`."""
+    """What makes a conversation shorter. Another engine may stand in for `SummaryCompressor`.
+
+    One that has a method `can_shorten(messages)` is asked that first: where it answers False nothing is flushed, and no
+    provider is asked what to keep.
+    """
 
     def compress(self, messages: Sequence[Chat], memory_context: str, cancel: Cancel) -> Compressed | None:
         """Shorten; None when nothing can be left out. `memory_context` is what providers want kept.
@@ -152,6 +118,10 @@ class SummaryCompressor:
         self._model = model
         self._limits = limits
         self._count = count
+
+    def can_shorten(self, messages: Sequence[Chat]) -> bool:
+        """Whether there is anything but the protected ends and an old summary."""
+        return plan(messages, self._limits, self._count) is not None
 
     def compress(self, messages: Sequence[Chat], memory_context: str, cancel: Cancel) -> Compressed | None:
         """See `Compressor`; without an answer of the model the middle is left out with a note in its place."""

@@ -13,13 +13,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
 from hermes_core.agent.answer import Chat
-from hermes_core.agent.cancel import Cancel, Cancelled, interruptible
-from hermes_core.agent.compression import Compressed, Compressor, is_summary
+from hermes_core.agent.cancel import Cancelled, interruptible
+from hermes_core.agent.compression import Compressed, is_summary
+from hermes_core.agent.life import Event, Life, Passage
 from hermes_core.agent.sessions import (
     as_text,
     compressed,
@@ -30,32 +31,15 @@ from hermes_core.agent.sessions import (
     store_message,
     take_back,
 )
-from hermes_core.contract.values import EndReason, Session, SessionSwitch, SwitchReason
-from hermes_core.errors import HermesError
+from hermes_core.contract.values import Session, SessionSwitch
 from hermes_core.manager.attempt import attempt
-from hermes_core.memory import Memory
 from hermes_core.recovery import owe, recover_switches, recover_turns, tell
 from hermes_core.safety.redact import redact
+from hermes_core.sessions.meta import key_of
 from hermes_core.stopping import stopped, stopped_by, waited
 
 log = logging.getLogger(__name__)
 
-Event = Literal[
-    "start",
-    "open",
-    "new",
-    "reset",
-    "resume",
-    "branch",
-    "rewind",
-    "compress",
-    "cadence",
-    "commit",
-    "evict",
-    "close",
-    "shutdown",
-    "crash",
-]
 Kind = Literal["hook", "rows", "agent"]
 
 ENGINE_TIMEOUT = 2.0
@@ -63,93 +47,6 @@ ENGINE_TIMEOUT = 2.0
 
 SHUTDOWN_TIMEOUT = 15.0
 """Seconds that the end of the process may take in all."""
-
-
-@dataclass(slots=True)
-class Life:
-    """What an agent is between two turns: its session, the conversation as the model gets it, its system prompt.
-
-    `write_prompt` builds a new system prompt, `flush` lets the model save what it should before messages leave it.
-    Of the stored session `history` holds what there was up to the message `taken_up`, and the `turns` since.
-    """
-
-    memory: Memory
-    session: Session
-    compressor: Compressor
-    write_prompt: Callable[[Session], str]
-    flush: Callable[[Session, Sequence[Chat], Cancel], None]
-    model_name: str = ""
-    source: str = ""
-    skip_memory: bool = False
-    history: list[Chat] = field(default_factory=list)
-    taken_up: int = 0
-    turns: set[str] = field(default_factory=set)
-    prompt: str = ""
-    problems: list[str] = field(default_factory=list)
-    clock: Callable[[], float] = time.time
-
-    def attempt(self, what: str, action: Callable[[], object]) -> bool:
-        """Do it; a failure of memory is logged and noted, never raised. Whether it went well."""
-        try:
-            action()
-        except HermesError as exc:
-            log.warning("%s failed: %s", what, exc)
-            self.problems.append(f"{what} failed: {exc}")
-            return False
-        return True
-
-
-@dataclass(slots=True)
-class Passage:
-    """One boundary being crossed, from `old` (None at the beginning) to `new`; the rest is what its steps need."""
-
-    event: Event
-    old: Session | None
-    new: Session
-    messages: list[Chat] | None = None
-    rewind_to: int | None = None
-    cancel: Cancel = field(default_factory=Cancel)
-    memory_context: str = ""
-    switch: SessionSwitch | None = None
-    stopped: bool = False
-    failed: bool = False
-    began: float = field(default_factory=time.monotonic)
-
-    @property
-    def ending(self) -> Session:
-        """The session that ends, where one does."""
-        return self.old or self.new
-
-    @property
-    def end_reason(self) -> EndReason:
-        """What state.db and providers are told about the end."""
-        return _END_REASONS.get(self.event, "close")
-
-    @property
-    def switch_reason(self) -> SwitchReason:
-        """What providers are told about the switch."""
-        return _SWITCH_REASONS.get(self.event, "new")
-
-
-_END_REASONS: Mapping[str, EndReason] = {
-    "new": "new",
-    "reset": "reset",
-    "resume": "resume",
-    "branch": "branch",
-    "compress": "compression",
-    "cadence": "cadence",
-    "commit": "cadence",
-    "evict": "evict",
-    "crash": "crash",
-}
-_SWITCH_REASONS: Mapping[str, SwitchReason] = {
-    "new": "new",
-    "reset": "reset",
-    "resume": "resume",
-    "branch": "branch",
-    "rewind": "rewind",
-    "compress": "compression",
-}
 
 
 # ------------------------------------------------------------------- steps: providers
@@ -296,8 +193,24 @@ def stand_again(life: Life) -> None:
 # ------------------------------------------------------------------- steps: the agent
 
 
+def _look(life: Life, passage: Passage) -> None:
+    """A compressor that can't tell beforehand is asked when it compresses."""
+    can_shorten = getattr(life.compressor, "can_shorten", None)
+    if can_shorten is not None:
+        history = list(life.history)
+        look = partial(attempt, lambda: can_shorten(history))
+        passage.stopped = interruptible(look, passage.cancel, "agent-compressor") == (False, None)
+
+
 def _flush(life: Life, passage: Passage) -> None:
-    life.flush(passage.ending, life.history, passage.cancel)
+    """A session that was flushed when it ended is not read again until something is said in it."""
+    sessions, ending = life.memory.sessions, passage.ending.id
+    goes_on = passage.event in ("compress", "cadence")  # mostly with a turn whose message is stored already
+    key, last = key_of("flushed", ending), str(sessions.last_message_id(ending))
+    if goes_on or sessions.get_meta(key) != last:
+        done = life.flush(passage.ending, life.history, passage.cancel)
+        if done and not goes_on:
+            sessions.set_meta(key, last)
 
 
 def _summarise(life: Life, passage: Passage) -> None:
@@ -394,6 +307,9 @@ class Step:
 
 
 STEPS: Mapping[str, Step] = {
+    "look": Step(
+        "agent", "the compressor's `can_shorten`, where it has one; where not, it stops here", _look
+    ),
     "flush": Step("agent", "the model saves what it should to MEMORY.md and USER.md", _flush),
     "pre_compress": Step("hook", "`on_pre_compress`", _pre_compress),
     "summarise": Step("agent", "the compressor's `compress`; without a summary it stops here", _summarise),
@@ -422,7 +338,7 @@ _ROWS: Mapping[Event, str] = {
     "resume": "flush session_end engine_end reopen initialize recover restore switch engine_start",
     "branch": "session_end engine_end rotate initialize carry switch engine_start",
     "rewind": "rewind switch",
-    "compress": "flush pre_compress summarise session_end engine_end rotate initialize prompt switch engine_start",
+    "compress": "look flush pre_compress summarise session_end engine_end rotate initialize prompt switch engine_start",
     "cadence": "flush session_end",
     "commit": "session_end engine_end",
     "evict": "flush session_end engine_end end",

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,10 +24,12 @@ from hermes_core.agent.answer import Chat
 from hermes_core.agent.cadence import cadence_due
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.claims import lock_path, locked_unless_stopped
-from hermes_core.agent.compression import Compressor, Fullness, Limits, SummaryCompressor
+from hermes_core.agent.compression import Compressor, Limits, SummaryCompressor
 from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegate_tool
 from hermes_core.agent.exchange import Called, Exchange, untold
-from hermes_core.agent.lifecycle import Event, Life, Passage, cross, end_crashed, stand_again, write_prompt
+from hermes_core.agent.fullness import Fullness
+from hermes_core.agent.life import Event, Life, Passage
+from hermes_core.agent.lifecycle import cross, end_crashed, stand_again, write_prompt
 from hermes_core.agent.model import ChatModel, Hear, unheard
 from hermes_core.agent.prompt import PromptParts, context_file, mended, read_part, system_prompt
 from hermes_core.agent.review import Background, Review, Reviewer
@@ -132,7 +135,7 @@ class Agent:
         self._life.problems += problems
         stored = memory.sessions.get_session(session.id)
         cross(self._life, Passage("open" if stored else "start", None, session, cancel=self._cancel))
-        self._reviewer.hydrate(self.session, self._life.history)
+        self._take_up()
 
     @property
     def session(self) -> Session:
@@ -411,14 +414,17 @@ class Agent:
     def _finish(self, turn: Turn, exchange: Exchange) -> None:
         self._fullness.told = exchange.prompt_tokens and exchange.prompt_tokens + count_tokens(turn.answer)
         memory, session_id, answered = self.memory, self.session.id, turn.outcome == "answered"
-        self._life.attempt(
-            "storing what the turn used", lambda: store_usage(memory, session_id, exchange.usage)
-        )
+        self._life.attempt("storing what the turn used", lambda: self._store_used(exchange))
         if answered:
             self._life.attempt("storing the turn", lambda: self._store(turn))
         self._life.attempt("taking the turn along", lambda: carry_turn(memory, turn, session_id))
         if answered:
             self._count_turn(turn)
+
+    def _store_used(self, exchange: Exchange) -> None:
+        with self.memory.sessions.transaction():
+            store_usage(self.memory, self.session.id, exchange.usage)
+            self._fullness.keep(self.memory.sessions, self.session.id)
 
     def _store(self, turn: Turn) -> None:
         if not self._skip_memory:  # what no turn is marked for stays in state.db, and no recovery hands it on
@@ -448,25 +454,33 @@ class Agent:
         else:
             self._life.attempt("tidying of memory", lambda: self._tidier.start_if_due(self.session))
 
-    def _flush(self, session: Session, history: Sequence[Chat], stopped: Cancel) -> None:
-        if not self._skip_memory:
-            self._reviewer.flush(session, self.prompt, history, stopped)
+    def _flush(self, session: Session, history: Sequence[Chat], stopped: Cancel) -> bool:
+        return not self._skip_memory and self._reviewer.flush(session, self.prompt, history, stopped)
 
     # ----------------------------------------------------------------- private
 
     def _cross(self, event: Event, new: Session, **given: Any) -> Passage:
-        before = self.session.id
+        before, said = self.session.id, self._life.history
         self._clear()
         passage = cross(self._life, Passage(event, self.session, new, cancel=self._cancel, **given))
         if event == "compress":
-            self._fullness.tried(self._life.history)
-        elif self.session.id != before or event == "rewind":
+            self._fullness.tried(said, self._life.history, rotated=self.session.id != before)
+        elif event == "rewind":
             self._fullness.forget()
         if passage.failed:
             raise SessionError(self._life.problems.pop(), "the conversation is where it was")
-        if self.session.id != before and event != "compress":
-            self._reviewer.hydrate(self.session, self._life.history)
+        if event in ("compress", "rewind"):
+            keep = partial(self._fullness.keep, self.memory.sessions, self.session.id)
+            self._life.attempt("storing how long the conversation is", keep)
+        elif self.session.id != before:
+            self._take_up()
         return passage
+
+    def _take_up(self) -> None:
+        """Go on with the stored conversation as whoever spoke in it last would."""
+        sessions, life = self.memory.sessions, self._life
+        life.history = self._fullness.take_up(sessions, life.session.id, life.history)
+        self._reviewer.hydrate(life.session, life.history)
 
     def _clear(self) -> None:
         if self._own_cancel and not self._busy.locked():  # else it is a part of what was stopped

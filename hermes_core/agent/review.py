@@ -162,8 +162,9 @@ class Reviewer:
             log.info("a review is running already; this one is left out")
         return started
 
-    def flush(self, session: Session, prompt: str, history: Sequence[Chat], stopped: Cancel) -> None:
-        """Let the model save what matters before these messages leave; bounded, and never in the way of the exit.
+    def flush(self, session: Session, prompt: str, history: Sequence[Chat], stopped: Cancel) -> bool:
+        """Let the model save what matters before these messages leave; bounded, and never in the way of the exit. Whether
+        it came to the end of that.
 
         Who throws `stopped`, or presses Ctrl-C, waits no longer. What was flushed is not read again while nothing is said.
         """
@@ -172,9 +173,9 @@ class Reviewer:
             least = min(least, 1)  # a conversation that was compressed has had its turns
         asked = sum(message["role"] == "user" and not is_summary(message) for message in history)
         if not least or asked < least or not session.primary or not self._keeps_notes():
-            return
+            return False
         if history[-1] is self._flushed:
-            return
+            return True
         seconds, flusher = self._memory.config.agent.flush_seconds, Background()
         messages = list(history)
 
@@ -189,6 +190,7 @@ class Reviewer:
                     log.warning("the flush of session %s was stopped after %g s", session.id, seconds)
         finally:
             flusher.cancel()
+        return self._flushed is messages[-1]
 
     def _look_back(
         self,

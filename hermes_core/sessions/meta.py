@@ -6,9 +6,19 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from hermes_core.sessions.records import storable
+
 log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
+
+OF_A_SESSION = ("cadence", "fullness", "flushed", "reviewed")
+"""What agents keep with a session; it goes with it."""
+
+
+def key_of(what: str, session_id: str) -> str:
+    """The key under which one of these is kept."""
+    return f"{what}:{storable(session_id)}"
 
 
 def read_meta(key: str, text: str | None, read: Callable[[str], Value], without: Value) -> Value:

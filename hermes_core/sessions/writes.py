@@ -8,6 +8,8 @@ from typing import Any
 
 from hermes_core.errors import SessionError
 from hermes_core.sessions import index, lineage
+from hermes_core.sessions.meta import OF_A_SESSION
+from hermes_core.sessions.meta import key_of as key_of_meta
 from hermes_core.sessions.records import State, columns_of, storable
 
 USAGE = (
@@ -176,6 +178,8 @@ def delete_session(connection: sqlite3.Connection, session_id: str) -> list[str]
         turns += turn_ids(connection, "session_key = ?", (key,))
         index.remove(connection, "id IN (SELECT id FROM messages WHERE session_key = ?)", (key,))
         connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
+        kept = [(key_of_meta(what, doomed),) for what in OF_A_SESSION]
+        connection.executemany("DELETE FROM state_meta WHERE key = ?", kept)
         connection.execute(
             "UPDATE sessions SET parent_id = '' WHERE parent_id = ? AND parent_id <> ''", (doomed,)
         )

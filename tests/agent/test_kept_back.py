@@ -13,6 +13,7 @@ from hermes_core.agent.tools import Tool
 from hermes_core.memory import open_memory
 from hermes_core.testing.fakes import RecordingProvider
 from hermes_core.testing.model_server import Reply
+from tests.agent.test_compressors import Engine
 
 if TYPE_CHECKING:
     from tests.agent.conftest import Stage
@@ -42,7 +43,7 @@ def test_what_was_said_without_memory_never_reaches_a_provider(stage: Stage) -> 
 
 
 def test_a_turn_that_was_stopped_is_in_no_transcript_for_a_provider(stage: Stage) -> None:
-    agent = stage.agent()
+    agent = stage.agent(compressor=Engine(lambda _: None))
     agent.run_turn("Whole.")
     stage.script(Reply("Half of an answer", chunk=4, cut_after=1))
     assert agent.run_turn("Broken off.").outcome == "failed"
