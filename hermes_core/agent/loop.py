@@ -16,7 +16,6 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -135,7 +134,7 @@ class Agent:
         self._life.problems += problems
         stored = memory.sessions.get_session(session.id)
         cross(self._life, Passage("open" if stored else "start", None, session, cancel=self._cancel))
-        self._take_up()
+        self._keep_account("open")
 
     @property
     def session(self) -> Session:
@@ -419,7 +418,7 @@ class Agent:
             self._life.attempt("storing the turn", lambda: self._store(turn))
         self._life.attempt("taking the turn along", lambda: carry_turn(memory, turn, session_id))
         if answered:
-            self._count_turn(turn)
+            self._life.attempt("looking back", lambda: self._count_turn(turn))
 
     def _store_used(self, exchange: Exchange) -> None:
         with self.memory.sessions.transaction():
@@ -449,7 +448,7 @@ class Agent:
     def _count_turn(self, turn: Turn) -> None:
         if self._skip_memory:
             return
-        if self._reviewer.turn_done(turn.used_memory):
+        if self._reviewer.turn_done(self.session, turn.used_memory):
             self._reviewer.start_review(self.session, self.prompt, self._life.history)
         else:
             self._life.attempt("tidying of memory", lambda: self._tidier.start_if_due(self.session))
@@ -469,18 +468,20 @@ class Agent:
             self._fullness.forget()
         if passage.failed:
             raise SessionError(self._life.problems.pop(), "the conversation is where it was")
-        if event in ("compress", "rewind"):
-            keep = partial(self._fullness.keep, self.memory.sessions, self.session.id)
-            self._life.attempt("storing how long the conversation is", keep)
-        elif self.session.id != before:
-            self._take_up()
+        if self.session.id != before or event in ("compress", "rewind"):
+            self._life.attempt("keeping account of the session", lambda: self._keep_account(event))
         return passage
 
-    def _take_up(self) -> None:
-        """Go on with the stored conversation as whoever spoke in it last would."""
+    def _keep_account(self, event: Event) -> None:
+        """Store, and take up, what the next agent in this session has to know of it and its messages don't tell."""
         sessions, life = self.memory.sessions, self._life
-        life.history = self._fullness.take_up(sessions, life.session.id, life.history)
-        self._reviewer.hydrate(life.session, life.history)
+        if event in ("compress", "rewind"):
+            self._fullness.keep(sessions, life.session.id)
+        if event == "branch":
+            self._reviewer.note(life.session)
+        if event != "compress":
+            life.history = self._fullness.take_up(sessions, life.session.id, life.history)
+            self._reviewer.hydrate(life.session, life.history)
 
     def _clear(self) -> None:
         if self._own_cancel and not self._busy.locked():  # else it is a part of what was stopped

@@ -6,6 +6,7 @@ session that they act for is no primary one. Nothing of it is stored as conversa
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
@@ -19,13 +20,14 @@ from hermes_core.agent.compression import is_summary, last_that_fit
 from hermes_core.agent.exchange import Exchange
 from hermes_core.agent.model import ChatModel
 from hermes_core.agent.prompt import mended
-from hermes_core.agent.sessions import turns_of
+from hermes_core.agent.sessions import compressed, turns_of
 from hermes_core.agent.tools import Toolbelt, arguments_of
 from hermes_core.contract.values import Session
-from hermes_core.errors import ModelError
+from hermes_core.errors import ModelError, StorageError
 from hermes_core.kit.text import clip, fold_space
 from hermes_core.memory import Memory
 from hermes_core.recall.rank import count_tokens
+from hermes_core.sessions.meta import key_of, read_meta
 
 log = logging.getLogger(__name__)
 
@@ -133,34 +135,57 @@ class Reviewer:
         return self._memory.config.memory.nudge_interval if self._memory.config.agent.review else 0
 
     def hydrate(self, session: Session, history: Sequence[Chat]) -> None:
-        """Take up the count where the stored conversation left it."""
-        self._since_memory = turns_since_memory(
-            history, self._interval, lambda: turns_of(self._memory, session)
-        )
+        """Take up the count where the stored conversation left it, without turns that failed or were taken back."""
+        if not self._interval:
+            return
+        key, turns = self._key_and_turns(session)
+        last = read_meta(key, self._memory.sessions.get_meta(key), int, None)
+        if last is None:
+            self._since_memory = min(turns_since_memory(history, lambda: turns), turns)
+            return
+        self._since_memory = max(turns - last, 0)
+        if turns < last:
+            self.note(session)
 
-    def turn_done(self, used_memory: bool) -> bool:
-        """Count a turn; whether a review is due. Counted only when there is a memory tool and a file for it to write."""
+    def note(self, session: Session) -> None:
+        """Store the count with the conversation, where the turns of its session don't tell it."""
+        if self._interval:
+            key, turns = self._key_and_turns(session)
+            self._memory.sessions.set_meta(key, str(turns - self._since_memory))
+
+    def turn_done(self, session: Session, used_memory: bool) -> bool:
+        """Count an answered turn; whether a review is due. Counted only when there is a memory tool and a file for it to
+        write.
+        """
         if not self._interval or not self._keeps_notes():
             return False
         self._since_memory = 0 if used_memory else self._since_memory + 1
-        if self._since_memory < self._interval:
-            return False
-        self._since_memory = 0
-        return True
+        if used_memory:
+            self.note(session)
+        return self._since_memory >= self._interval
 
     def start_review(self, session: Session, prompt: str, history: Sequence[Chat]) -> bool:
-        """Begin a review in the background; False when one is running."""
-        messages = list(history)
+        """Begin a review in the background; False when one is running: then it is due again after the next answer, as is
+        one that is stopped.
+        """
+        messages, due = list(history), self._since_memory
 
         def work(cancel: Cancel) -> None:
             review = self._look_back(session, prompt, messages, "review", cancel)
+            if review.failure == STOPPED:
+                self._since_memory += due
+                with contextlib.suppress(StorageError):  # the memory may be closed
+                    self.note(session)
             if self._reviewed is not None and (review.changes or review.failure):
                 self._reviewed(review)
 
         started = self.background.start(work, "agent-review")
         if not started:
-            log.info("a review is running already; this one is left out")
-        return started
+            log.info("a review is running already; this one comes after the next answer")
+            return False
+        self._since_memory = 0
+        self.note(session)
+        return True
 
     def flush(self, session: Session, prompt: str, history: Sequence[Chat], stopped: Cancel) -> bool:
         """Let the model save what matters before these messages leave; bounded, and never in the way of the exit. Whether
@@ -169,10 +194,9 @@ class Reviewer:
         Who throws `stopped`, or presses Ctrl-C, waits no longer. What was flushed is not read again while nothing is said.
         """
         least = self._memory.config.memory.flush_min_turns
-        if any(map(is_summary, history)):
-            least = min(least, 1)  # a conversation that was compressed has had its turns
-        asked = sum(message["role"] == "user" and not is_summary(message) for message in history)
-        if not least or asked < least or not session.primary or not self._keeps_notes():
+        if not least or not session.primary or not self._keeps_notes():
+            return False
+        if not self._is_long(session, history, least):
             return False
         if history[-1] is self._flushed:
             return True
@@ -229,6 +253,21 @@ class Reviewer:
             return Review(tuple(changes), str(exc) or STOPPED)
         return Review(tuple(changes))
 
+    def _key_and_turns(self, session: Session) -> tuple[str, int]:
+        """Where the count is kept, with the first session of the conversation, and how many turns it had."""
+        sessions, ids = self._memory.sessions, [session.id, *compressed(self._memory, session)]
+        return key_of("reviewed", ids[-1]), sum(map(sessions.turn_count, ids))
+
+    def _is_long(self, session: Session, history: Sequence[Chat], least: int) -> bool:
+        """Whether so many turns of this history were completed. One that was compressed has had its turns; of those that a
+        branch began with it is known that they were answered.
+        """
+        if any(map(is_summary, history)):
+            return any(message["role"] == "user" and not is_summary(message) for message in history)
+        stored = self._memory.sessions.get_session(session.id)
+        branch = stored is not None and stored.relation == "branch"
+        return _answered(history) >= least and (branch or turns_of(self._memory, session) >= least)
+
     def _keeps_notes(self) -> bool:
         """Whether there is a memory tool, and a file that it may write."""
         suppressed = self._memory.manager.suppresses_local_writes
@@ -246,21 +285,28 @@ class Reviewer:
         return ""
 
 
-def turns_since_memory(history: Sequence[Chat], interval: int, turns: Callable[[], int] = lambda: 0) -> int:
-    """Turns of the person since the last memory call or review, as the history tells: an agent made anew for each
-    message keeps the cadence. `turns` counts those of a conversation that was compressed, which it shows no longer.
+def turns_since_memory(history: Sequence[Chat], turns: Callable[[], int] = lambda: 0) -> int:
+    """Answered turns since the last memory call, as the history tells. `turns` counts those of a conversation that was
+    compressed, which it shows no longer.
     """
-    if not interval:
-        return 0
-    count, hidden = 0, False
+    calls = [at for at, message in enumerate(history) if _calls_memory(message)]
+    since = history[calls[-1] + 1 if calls else 0 :]
+    return turns() if any(map(is_summary, since)) else _answered(since)
+
+
+def _calls_memory(message: Chat) -> bool:
+    return any(call["function"]["name"] == "memory" for call in message.get("tool_calls", ()))
+
+
+def _answered(history: Sequence[Chat]) -> int:
+    """How often the person was answered."""
+    count, asked = 0, False
     for message in history:
-        if is_summary(message):
-            hidden = True
-        elif message["role"] == "user":
-            count += 1
-        elif any(call["function"]["name"] == "memory" for call in message.get("tool_calls", ())):
-            count, hidden = 0, False
-    return (turns() if hidden else count) % interval
+        if message["role"] == "user":
+            asked = not is_summary(message)
+        elif asked and message["role"] == "assistant" and not message.get("tool_calls"):
+            count, asked = count + (not is_summary(message)), False
+    return count
 
 
 def _change(request: ToolRequest, result: str) -> str:

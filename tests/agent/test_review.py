@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_core.agent.compression import SUMMARY_MARK
 from hermes_core.agent.review import Background, Review, turns_since_memory
 from hermes_core.contract.values import Capabilities
 from hermes_core.recall.rank import count_tokens
@@ -20,7 +21,7 @@ NOT_FROM_THE_PERSON = "[This is not from the person."
 
 
 def is_look_back(request: dict[str, Any]) -> bool:
-    return any(str(m.get("content")).startswith(NOT_FROM_THE_PERSON) for m in request["messages"])
+    return any(NOT_FROM_THE_PERSON in str(m.get("content")) for m in request["messages"])
 
 
 def reviewing(*calls: Any) -> Any:
@@ -218,6 +219,120 @@ def test_when_the_provider_keeps_all_there_is_no_look_back(stage: Stage) -> None
 def test_the_count_is_read_from_the_history() -> None:
     said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "memory"}}]}
-    assert turns_since_memory(said * 13, 10) == 3
-    assert turns_since_memory([*said * 5, call, *said * 2], 10) == 2
-    assert turns_since_memory(said, 0) == 0
+    unanswered = said[:1]
+    assert turns_since_memory(said * 13) == 13
+    assert turns_since_memory([*said * 5, *unanswered, call, *said[1:], *said * 2, *unanswered]) == 2
+    summary = {"role": "user", "content": f"{SUMMARY_MARK}\nThey spoke."}
+    assert turns_since_memory([*unanswered, summary, *said], lambda: 7) == 7
+
+
+class Talk:
+    """A conversation with an agent for each message, or with one; `said` are the numbers of turns that were reviewed."""
+
+    def __init__(self, stage: Stage, *, fresh: bool) -> None:
+        self.stage, self.fresh = stage, fresh
+        stage.config("memory: {nudge_interval: 3, flush_min_turns: 0}")
+        self.agent = stage.agent(session_id="chat-1")
+
+    def turn(self, *, fails: bool = False) -> bool:
+        """Say something; whether a review came after it."""
+        if self.fresh:
+            self.agent = self.stage.agent(session_id=self.agent.session.id)
+        self.stage.script(Reply(status=500) if fails else reviewing())
+        self.stage.server.requests.clear()
+        assert self.agent.run_turn("Go on.").outcome == ("failed" if fails else "answered")
+        assert self.agent.wait_for_review(10)
+        return any(map(is_look_back, self.stage.server.requests))
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_review_whose_turn_fails_comes_with_the_next_that_is_answered(stage: Stage, fresh: bool) -> None:
+    talk = Talk(stage, fresh=fresh)
+    assert [talk.turn(), talk.turn()] == [False, False]
+    assert [talk.turn(fails=True), talk.turn(fails=True)] == [False, False]
+    assert [talk.turn(), talk.turn(), talk.turn(), talk.turn()] == [True, False, False, True]
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_turns_that_were_taken_back_do_not_count_for_a_review(stage: Stage, fresh: bool) -> None:
+    talk = Talk(stage, fresh=fresh)
+    talk.turn()
+    talk.turn()
+    talk.agent.undo()
+    assert [talk.turn(), talk.turn()] == [False, True]
+    talk.agent.undo(2)  # also what was reviewed
+    assert [talk.turn(), talk.turn(), talk.turn()] == [False, False, True]
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_branch_keeps_the_count(stage: Stage, fresh: bool) -> None:
+    talk = Talk(stage, fresh=fresh)
+    talk.turn()
+    talk.turn()
+    talk.agent.branch()
+    assert [talk.turn(), talk.turn()] == [True, False]
+
+
+def test_the_count_begins_anew_for_the_next_agent_too_when_the_model_saved_by_itself(stage: Stage) -> None:
+    talk = Talk(stage, fresh=True)
+    talk.turn()
+    talk.turn()
+    stage.script(Reply(calls=[ADD]), Reply("Saved."))
+    stage.agent(session_id="chat-1").run_turn("I prefer short answers.")
+    assert [talk.turn(), talk.turn(), talk.turn()] == [False, False, True]
+
+
+def test_a_review_for_which_another_left_no_room_comes_with_the_next_answer(stage: Stage) -> None:
+    background, gate = Background(), threading.Event()
+    stage.config("memory: {nudge_interval: 2, flush_min_turns: 0}")
+    stage.script(reviewing())
+    assert background.start(lambda _: void(gate.wait(60)), "another's")
+    for number in range(2):
+        stage.agent(session_id="chat-1", background=background).run_turn(f"Message {number}.")
+    gate.set()
+    assert background.wait(60)
+    assert not any(map(is_look_back, stage.server.requests))
+    stage.agent(session_id="chat-1", background=background).run_turn("And now?")
+    assert background.wait(60)
+    assert any(map(is_look_back, stage.server.requests))
+
+
+def test_a_review_that_was_stopped_is_due_again(stage: Stage) -> None:
+    background, asked, hold = Background(), threading.Event(), threading.Event()
+
+    def held(request: dict[str, Any]) -> Reply:
+        if is_look_back(request):
+            asked.set()
+        return Reply("Yes.", hold=hold if is_look_back(request) else None)
+
+    stage.config("memory: {nudge_interval: 2, flush_min_turns: 0}")
+    stage.script(held)
+    talk(stage.agent(session_id="chat-1", background=background), 2)
+    assert asked.wait(10)
+    assert background.stop(10)
+    hold.set()
+    stage.server.requests.clear()
+    stage.script(reviewing())
+    stage.agent(session_id="chat-1", background=background).run_turn("And now?")
+    assert background.wait(10)
+    assert any(map(is_look_back, stage.server.requests))
+
+
+@pytest.mark.parametrize("cut_after", [None, 1])
+def test_turns_that_failed_do_not_make_a_session_long_enough_to_be_flushed(
+    stage: Stage, cut_after: int | None
+) -> None:
+    stage.config("memory: {flush_min_turns: 2, nudge_interval: 0}")
+    agent = stage.agent()
+    talk(agent, 1)
+    stage.script(
+        Reply(status=500) if cut_after is None else Reply("Half of an", chunk=4, cut_after=cut_after)
+    )
+    assert agent.run_turn("Fail.").outcome == "failed"
+    agent.evict()
+    assert not any(map(is_look_back, stage.server.requests))
+    stage.script(reviewing())
+    talk(agent, 1)
+    agent.branch()
+    agent.close()
+    assert any(map(is_look_back, stage.server.requests))
