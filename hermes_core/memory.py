@@ -100,7 +100,7 @@ class Memory:
     """The memory of one home. Safe to share between threads, agents and sessions; lives as long as the process.
 
     `sessions` is its `SessionDB`, `curated` its `MemoryStore`, `manager` its `MemoryManager`; `home` and `config` are what
-    it was opened with.
+    it was opened with. What is put on the stack `at_close` ends before they do.
     """
 
     def __init__(
@@ -112,8 +112,7 @@ class Memory:
         deadlines: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.home = home
-        self.config = config
+        self.home, self.config, self.at_close = home, config, ExitStack()
         self.sessions = SessionDB(
             home.state_db,
             journal_mode=config.sessions.journal_mode,
@@ -387,6 +386,7 @@ class Memory:
         if self.manager.forked:
             return
         at_exit.forget(self)
+        self.at_close.close()
         self.sessions.hurry()
         self.manager.outbox.hurry()
         if self._taken and not self.manager.closed:

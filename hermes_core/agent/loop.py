@@ -46,9 +46,10 @@ from hermes_core.agent.sessions import (
     tell_of_turn,
     undoable,
 )
+from hermes_core.agent.shared import shared_of
 from hermes_core.agent.tidying import Tidier
 from hermes_core.agent.tools import Tool, Toolbelt
-from hermes_core.agent.toolsets import house_tools, open_skills, unknown_toolsets, with_memory, without_memory
+from hermes_core.agent.toolsets import house_tools, unknown_toolsets, with_memory, without_memory
 from hermes_core.agent.turn import Said, Turn, TurnResult, title_of
 from hermes_core.contract.values import Delegation, Session
 from hermes_core.errors import ContextOverflow, LockTimeout, ModelError, SessionError
@@ -69,9 +70,9 @@ class Agent:
 
     `session_id` of a stored session goes on with that one. `toolsets` are those that the model gets (None: what
     config.yaml says for the platform). `skip_memory` leaves curated memory and providers out, not the search in past
-    sessions. `reviewed` is told what a background review changed. `background` is shared by agents of which only one may
-    review at a time, `cancel` by agents that stop together. `identity` are fields of `Session`: platform, user_id, chat_id
-    and the others.
+    sessions. `reviewed` is told what a background review changed. Reviews run in `background`, one at a time: by default
+    that of the memory, for all of its agents. `cancel` is shared by agents that stop together. `identity` are fields of
+    `Session`: platform, user_id, chat_id and the others.
     """
 
     def __init__(
@@ -104,18 +105,18 @@ class Agent:
         self._cancel = cancel or Cancel()
         self._own_cancel = cancel is None
         self._busy = threading.Lock()
-        self._skills = open_skills(memory)
+        shared = shared_of(memory)
+        self._skills = shared.skills
         session = identify(memory, session_id, identity)
         wanted = toolsets if toolsets is not None else memory.config.enabled_toolsets.of(session.platform)
         self._toolsets = None if wanted is None else frozenset(wanted)
         self._skip_memory = skip_memory
         problems = unknown_toolsets(wanted, self._host_tools)
-        longest = min(
-            self._settings.result_limit, model.context_length
-        )  # a quarter of the context in most scripts
+        # As many characters as the context has tokens: a quarter of it in most scripts.
+        longest = min(self._settings.result_limit, model.context_length)
         self.belt = Toolbelt(self._own_tools(session, problems), self._toolsets, longest)
-        self._own_background = background is None
-        behind = background or Background()
+        self._own_background = background is None  # else others may review there for another memory
+        behind = background or shared.background
         self._reviewer = Reviewer(memory, auxiliary or model, self.belt, behind, reviewed)
         self._tidier = Tidier(memory, auxiliary or model, behind, reviewed, clock)
         limits = Limits.of(model, self._settings)
@@ -300,7 +301,8 @@ class Agent:
     def shutdown_memory_provider(self, messages: Sequence[Chat] = ()) -> None:
         """End the session and shut all providers down, as at the end of the process, within 15 seconds."""
         del messages
-        self._stop_review()
+        if self._own_background:
+            self.stop_review()
         self._cross("shutdown", self.session)
 
     def end_crashed(self, session_id: str) -> None:
@@ -312,11 +314,8 @@ class Agent:
         self._cross("evict", self.session)
 
     def close(self) -> None:
-        """End the session. The memory stays open: other agents may use it."""
-        self._stop_review()
+        """End the session. The memory stays open, for other agents and for a review that runs."""
         self._cross("close", self.session)
-        if self._skills is not None:
-            self._skills.close()
 
     def __enter__(self) -> Self:
         return self
@@ -441,9 +440,9 @@ class Agent:
         """Wait for a background review; whether none runs any more."""
         return self._reviewer.background.wait(timeout)
 
-    def _stop_review(self) -> None:
-        if self._own_background:  # in a shared one another agent's review may be running
-            self._reviewer.background.stop()
+    def stop_review(self, timeout: float = 1.0) -> bool:
+        """Stop a background review, also one of another agent in the same background; whether none runs any more."""
+        return self._reviewer.background.stop(timeout)
 
     def _count_turn(self, turn: Turn) -> None:
         if self._skip_memory:

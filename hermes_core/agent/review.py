@@ -111,7 +111,7 @@ class Background:
 
 
 class Reviewer:
-    """Looks back over a conversation when it is due. One for each agent; `background` may be shared by several."""
+    """Looks back over a conversation when it is due. One for each agent; `background` is shared by several."""
 
     def __init__(
         self,

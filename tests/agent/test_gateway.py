@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +17,7 @@ from hermes_core.agent.loop import Agent
 from hermes_core.contract.values import Query, Recall, RecallItem, Session, Turn
 from hermes_core.errors import SessionError
 from hermes_core.testing.model_server import Reply
+from tests.agent.test_review import ADD, is_look_back, reviewing
 
 if TYPE_CHECKING:
     from tests.agent.conftest import Stage
@@ -191,3 +194,106 @@ def test_an_agent_made_for_each_message_sends_the_same_prefix(stage: Stage) -> N
     first, second, third = stage.asked()
     assert json.dumps(second)[: len(json.dumps(first[:1])) - 1] == json.dumps(first[:1])[:-1]
     assert third[: len(second) - 1] == second[:-1]
+
+
+class HeldReviews:
+    """A model whose looks back take until `hold` is set; the first of them makes these calls."""
+
+    def __init__(self, *calls: Any) -> None:
+        self.asked, self.hold = threading.Event(), threading.Event()
+        self.calls = list(calls)
+
+    def __call__(self, request: dict[str, Any]) -> Reply:
+        if not is_look_back(request):
+            return Reply("Yes.")
+        self.asked.set()
+        calls, self.calls = self.calls, []
+        return Reply("" if calls else "done", calls=calls, hold=self.hold)
+
+
+def test_one_review_at_a_time_whoever_spoke(stage: Stage) -> None:
+    stage.config("memory: {nudge_interval: 1, flush_min_turns: 0}")
+    model = HeldReviews()
+    stage.script(model)
+    agents = [speak(stage, stage.memory, user, "Hello.") for user in ("ann", "bob", "cy")]
+    assert model.asked.wait(10)
+    assert [agent.wait_for_review(0) for agent in agents] == [False] * 3
+    model.hold.set()
+    assert agents[0].wait_for_review(10)
+    assert sum(map(is_look_back, stage.server.requests)) == 1
+    assert speak(stage, stage.memory, "bob", "And now?").wait_for_review(10)
+    assert sum(map(is_look_back, stage.server.requests)) == 2, "the one that found no room came not later"
+
+
+def test_reviews_of_another_memory_run_beside(stage: Stage) -> None:
+    stage.config("memory: {nudge_interval: 1, flush_min_turns: 0}")
+    model = HeldReviews()
+    stage.script(model)
+    ann = speak(stage, stage.memory, "ann", "Hello.")
+    assert model.asked.wait(10)
+    bob = speak(stage, stage.open_memory(), "bob", "Hello.")
+    assert not bob.wait_for_review(0)
+    model.hold.set()
+    assert ann.wait_for_review(10)
+    assert bob.wait_for_review(10)
+    assert sum(map(is_look_back, stage.server.requests)) == 2
+
+
+def test_who_closes_an_agent_lets_its_review_come_to_its_end(stage: Stage) -> None:
+    stage.config("memory: {nudge_interval: 1, flush_min_turns: 0}")
+    skill = "---\nname: tea\ndescription: Make tea.\n---\nBoil water."
+    create = ("skill_manage", {"action": "create", "name": "tea", "category": "home", "content": skill})
+    model = HeldReviews(ADD, create)
+    stage.script(model)
+    with stage.agent() as agent:
+        agent.run_turn("I like tea.")
+        assert model.asked.wait(10)
+    model.hold.set()
+    assert agent.wait_for_review(10)
+    assert stage.memory.curated.entries("user") == ("Prefers short answers.",)
+    assert (stage.home / "skills" / "home" / "tea" / "SKILL.md").exists()
+
+
+def test_the_end_of_a_memory_stops_its_review(stage: Stage) -> None:
+    stage.config("memory: {nudge_interval: 1, flush_min_turns: 0}")
+    model = HeldReviews(ADD)
+    stage.script(model)
+    reviews: list[Any] = []
+    memory = stage.open_memory()
+    agent = stage.agent(memory, reviewed=reviews.append)
+    agent.run_turn("I like tea.")
+    assert model.asked.wait(10)
+    memory.close()
+    assert agent.wait_for_review(0)
+    assert [review.failure for review in reviews] == ["stopped"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "agent-review"]
+    model.hold.set()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts open files in /proc")
+def test_agents_that_are_dropped_leave_nothing_behind(stage: Stage) -> None:
+    stage.config("memory: {nudge_interval: 1, flush_min_turns: 0}")
+    patch = ("skill_manage", {"action": "create", "name": "tea", "category": "home", "content": "no skill"})
+    model = stage.model()
+
+    def message(number: int) -> None:
+        stage.script(Reply(calls=[patch]), reviewing())
+        agent = Agent(stage.memory, model, session_id=f"chat-{number % 3}", platform="x", user_id="ann")
+        assert agent.run_turn("Hello.").outcome == "answered"
+        assert agent.skills is not None
+        agent.skills.history()
+        assert agent.wait_for_review(10)
+
+    def held() -> tuple[int, int]:
+        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+    for number in range(6):
+        message(number)
+    gc.disable()  # nothing may wait for the collector, whose time nobody knows
+    try:
+        before = held()
+        for number in range(12):
+            message(number)
+        assert [after <= was + 2 for after, was in zip(held(), before, strict=True)] == [True, True]
+    finally:
+        gc.enable()
