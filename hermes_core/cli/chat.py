@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, closing, contextmanager, redirect_stdout
+from contextlib import ExitStack, closing, contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,7 @@ from hermes_core.home import HermesHome
 from hermes_core.logs import LogFile
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import hanging
-from hermes_core.stopping import what_stops
+from hermes_core.stopping import waited, what_stops
 
 Result = TypeVar("Result")
 
@@ -161,6 +161,7 @@ def _answer(talk: Chat, message: str, as_json: bool, *, told: bool) -> int:
                 warn(result.problems)
     if as_json:
         print_json(_as_data(result))
+    _end_look_back(talk, talk.agent.memory.config.agent.flush_seconds)
     if result.outcome == "answered":
         return DEGRADED if result.problems else 0
     return INTERRUPTED if result.outcome == "interrupted" else 1
@@ -199,6 +200,7 @@ def _converse(talk: Chat, leave_if_told: Callable[[], None], *, told: bool) -> i
                 raise KeyboardInterrupt
             talk.claim.move(talk.agent.session.id)
             leave_if_told()
+    _end_look_back(talk, 0.0 if talk.interactive else memory.config.agent.flush_seconds)
     if talk.interactive:
         return 0
     if told and not degraded:
@@ -206,6 +208,21 @@ def _converse(talk: Chat, leave_if_told: Callable[[], None], *, told: bool) -> i
         warn(untaken)
         degraded = bool(untaken)
     return 1 if failed else DEGRADED if degraded else 0
+
+
+def _end_look_back(talk: Chat, seconds: float) -> None:
+    """Let a look back at memory that runs behind the last answer come to its end, for so long; Ctrl-C stops it too."""
+    agent = talk.agent
+    if agent.wait_for_review(0):
+        return
+    done = False
+    with suppress(KeyboardInterrupt):
+        if seconds > 0:
+            talk.voice.aside("looking back at memory; Ctrl-C stops that")
+            done = waited(agent.wait_for_review, seconds)
+    if not done:
+        agent.stop_review()
+        talk.voice.aside("a look back at memory was stopped; it comes after the next answer")
 
 
 class _CtrlC:
