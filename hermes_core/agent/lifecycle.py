@@ -123,7 +123,7 @@ def _rotate(life: Life, passage: Passage) -> None:
             user=passage.new.owner,
             parent_id=old.id if child else "",
             relation="branch" if passage.event == "branch" else "compression" if child else "",
-            title=sessions.next_title(before.title) if before and child and before.title else "",
+            title=sessions.next_title(before.title, user=before.user) if before and child else "",
             model=life.model_name,
             identity=passage.new.to_dict(),
         )

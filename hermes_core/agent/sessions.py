@@ -138,9 +138,8 @@ def store_usage(memory: Memory, session_id: str, usage: Usage) -> None:
 def give_title(memory: Memory, session_id: str, title: str) -> None:
     """Name a session that has no title yet."""
     stored = memory.sessions.get_session(session_id)
-    # A title is unique in the store: where several people talk, its number would tell of another's conversation.
-    if stored is not None and not stored.title and not stored.user:
-        memory.sessions.set_title(session_id, memory.sessions.next_title(title))
+    if stored is not None and not stored.title:
+        memory.sessions.set_title(session_id, memory.sessions.next_title(title, user=stored.user))
 
 
 def take_back(memory: Memory, session_id: str, message_id: int) -> list[str]:

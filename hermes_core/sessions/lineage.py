@@ -171,33 +171,37 @@ def clean_title(title: str) -> str:
     return " ".join(shown.split())[:MAX_TITLE].rstrip()
 
 
-def next_title(connection: Reads, title: str) -> str:
-    """`title` if no session has it or a number of it, else the next number: "Plan", "Plan #2", "Plan #3".
+def next_title(connection: Reads, title: str, user: str) -> str:
+    """`title` if no session of the user has it or a number of it, else the next number: "Plan", "Plan #2", "Plan #3".
 
     A number that the title has of its own is a part of it: "Issue #5" goes on as "Issue #5 #2".
     """
     wanted = clean_title(title)
     base = _base(wanted)
-    if base != wanted and not _taken(connection, wanted):
+    if base != wanted and not _taken(connection, wanted, user):
         return wanted
-    if not _taken(connection, base):
+    if not _taken(connection, base, user):
         base = wanted
-    numbers = _numbers(connection, base)
+    numbers = _numbers(connection, base, user)
     if not numbers:
         return base
     for number in itertools.count(max(numbers) + 1):
         suffix = f" #{number}"
         found = base[: MAX_TITLE - len(suffix)].rstrip() + suffix
-        if not _taken(connection, found):  # a long title is cut, and another may begin like it
+        if not _taken(connection, found, user):  # a long title is cut, and another may begin like it
             break
     return found
 
 
 def set_title(connection: Reads, session_id: str, title: str) -> str:
-    """Give the session this title; one that a session it was compressed from holds moves on to it."""
+    """Give the session this title, which no other of its user may have; one that a session it was compressed from holds
+    moves on to it.
+    """
     cleaned = clean_title(title)
     holder = connection.execute(
-        "SELECT id FROM sessions WHERE title = ? AND title <> '' AND id <> ?", (cleaned, session_id)
+        """SELECT id FROM sessions WHERE title = :title AND title <> '' AND id <> :id
+           AND user = (SELECT user FROM sessions WHERE id = :id)""",
+        {"title": cleaned, "id": session_id},
     ).fetchone()
     if holder is not None:
         if holder[0] not in compressed_from(connection, session_id):
@@ -237,20 +241,18 @@ def _base(title: str) -> str:
     return match[1] if match else title
 
 
-def _taken(connection: Reads, title: str) -> bool:
-    return (
-        connection.execute("SELECT 1 FROM sessions WHERE title = ? AND title <> ''", (title,)).fetchone()
-        is not None
-    )
+def _taken(connection: Reads, title: str, user: str) -> bool:
+    sql = "SELECT 1 FROM sessions WHERE title = ? AND title <> '' AND user = ?"
+    return connection.execute(sql, (title, user)).fetchone() is not None
 
 
 def _numbers(connection: Reads, base: str, user: str | None = None) -> dict[int, str]:
-    """Ids of the sessions, of all or of one user, titled `base` (1) or "base #N" (N)."""
+    """Ids of the sessions titled `base` (1) or "base #N" (N), of one user, or of all: of two then the home's own."""
     rows = connection.execute(
         # `$` is the sign behind `#`. As a range, so that the index is used.
         """SELECT title, id FROM sessions
            WHERE title <> '' AND (title = :base OR title >= :base || ' #' AND title < :base || ' $')
-           AND (:user IS NULL OR user = :user)""",
+           AND (:user IS NULL OR user = :user) ORDER BY user = ''""",
         {"base": base, "user": user},
     )
     numbers = {}

@@ -133,10 +133,17 @@ def _give_to_chats(connection: sqlite3.Connection) -> None:
         connection.execute("UPDATE sessions SET user = ? WHERE key = ?", (owner, key))
 
 
+def _title_by_user(connection: sqlite3.Connection) -> None:
+    """Two users may give their sessions one title: a number would tell each of the other's."""
+    connection.execute("DROP INDEX sessions_by_title")
+    connection.execute("CREATE UNIQUE INDEX sessions_by_title ON sessions (title, user) WHERE title <> ''")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("sessions-messages-turns", _create),
     (f"text-cut-{CUT_VERSION}", recut),
     ("vectors", _add_vectors),
     ("vectors-of-words", _keep_words),
     ("owners-of-chats", _give_to_chats),
+    ("titles-of-users", _title_by_user),
 )

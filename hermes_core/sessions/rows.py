@@ -34,7 +34,7 @@ class SessionRows(SessionFile):
         """Make a session, or fill what an existing one of that id leaves open; returns the id.
 
         `user` says whose session it is and is what `search(user=...)` compares; `identity` is the contract's `Session`
-        as data, for who goes on with it. A `title` in use gets a number.
+        as data, for who goes on with it. A `title` that the user has in use gets a number.
         Raises `SessionError` when the id belongs to another user.
         """
         session_id = records.storable(session_id)
@@ -112,15 +112,15 @@ class SessionRows(SessionFile):
     def set_title(self, session_id: str, title: str) -> str:
         """Name a session; returns the title as kept. "" takes the name away.
 
-        Raises `SessionError` when another conversation has it; an ancestor in the same one gives it up.
+        Raises `SessionError` when another conversation of its user has it; an ancestor in the same one gives it up.
         """
         with self._database.transaction() as connection:
             writes.key_of(connection, session_id)
             return lineage.set_title(connection, session_id, title)
 
-    def next_title(self, title: str) -> str:
-        """`title` if it is free, else "title #2" and so on."""
-        return lineage.next_title(self._database, title)
+    def next_title(self, title: str, *, user: str = "") -> str:
+        """`title` if it is free among the sessions of this user, else "title #2" and so on."""
+        return lineage.next_title(self._database, title, records.storable(user))
 
     def add_usage(self, session_id: str, **amounts: float) -> None:
         """Add to the session's counters: input, output, cache_read, cache_write, reasoning `_tokens`, `cost_usd`."""

@@ -60,14 +60,20 @@ def create_session(
         (row["user"] and details["user"]) or (row["message_count"] and details["identity"])
     ):
         raise SessionError(f"session {session_id!r} belongs to another user", "use an id of your own")
+    user, title = (row["user"], row["title"]) if row else ("", "")
+    moved = not user and details["user"]
+    if title and moved:  # it may be in use among the user's
+        lineage.set_title(connection, session_id, "")
     for column, value in details.items():
         if column == "title":
             continue
         connection.execute(
             f"UPDATE sessions SET {column} = ? WHERE id = ? AND {column} = ''", (storable(value), session_id)
         )
-    if details["title"] and not (row and row["title"]):
-        lineage.set_title(connection, session_id, lineage.next_title(connection, details["title"]))
+    wanted = title or details["title"]
+    if wanted and (moved or not title):
+        free = lineage.next_title(connection, wanted, user or storable(details["user"]))
+        lineage.set_title(connection, session_id, free)
 
 
 def append(connection: sqlite3.Connection, key: int, message: Mapping[str, Any], now: float) -> int:

@@ -279,6 +279,21 @@ def test_sessions_of_a_chat_without_a_user_are_the_chats_own_also_those_from_bef
     assert users == {"s1": "", "s2": group.owner, "bare": "", "of-a-host": ""}
 
 
+def test_titles_from_before_are_kept_and_are_free_for_other_users(tmp_path: Path) -> None:
+    with contextlib.closing(SessionDB(tmp_path / "state.db")) as db:
+        db.create_session("s1", title="Trip")
+    with contextlib.closing(sqlite3.connect(tmp_path / "state.db")) as raw, raw:
+        raw.execute("DELETE FROM schema_migrations WHERE name = 'titles-of-users'")
+        raw.execute("DROP INDEX sessions_by_title")
+        raw.execute("CREATE UNIQUE INDEX sessions_by_title ON sessions (title) WHERE title <> ''")
+
+    with contextlib.closing(SessionDB(tmp_path / "state.db")) as db:
+        db.create_session("s2", user="telegram:1", title="Trip")
+        titles = [session.title for session in map(db.get_session, ("s1", "s2")) if session]
+
+    assert titles == ["Trip", "Trip"]
+
+
 def test_deleting_takes_the_messages_out_of_the_search(db: SessionDB) -> None:
     db.append_turn("s1", [{"role": "user", "content": "kumquat 金桔"}], "t1", 1)
 

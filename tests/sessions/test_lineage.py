@@ -162,13 +162,36 @@ def test_a_number_of_its_own_stays_part_of_a_title(db: SessionDB) -> None:
 def test_names_lead_a_user_to_sessions_of_their_own_whatever_others_have(db: SessionDB) -> None:
     for session_id, user in (("trip-1", ""), ("trip-2", "telegram:1"), ("trip-3", "telegram:2")):
         db.create_session(session_id, user=user, title="Trip")
+        assert db.get_session(session_id).title == "Trip"  # type: ignore[union-attr]
 
     for user, own in (("", "trip-1"), ("telegram:1", "trip-2"), ("telegram:2", "trip-3")):
         for text in ("Trip", "trip-", own):
             assert db.find_session(text, user=user) == db.get_session(own)
         assert db.find_titled("Trip", user=user) == db.get_session(own)
     assert db.find_session("trip-1", user="telegram:1") is None
-    assert db.find_session("Trip") == db.get_session("trip-3")
+    assert db.find_session("Trip") == db.get_session("trip-1")
+
+
+def test_a_title_is_numbered_and_refused_within_the_sessions_of_one_user(db: SessionDB) -> None:
+    for session_id, user in (
+        ("home", ""),
+        ("ann", "telegram:1"),
+        ("bob", "telegram:2"),
+        ("bob-2", "telegram:2"),
+    ):
+        db.create_session(session_id, user=user)
+        assert db.set_title(session_id, db.next_title("Trip", user=user)) == (
+            "Trip #2" if session_id == "bob-2" else "Trip"
+        )
+    with pytest.raises(SessionError, match="in use by session 'bob'"):
+        db.set_title("bob-2", "Trip")
+
+
+def test_a_session_that_is_given_to_a_user_takes_a_title_that_is_free_there(db: SessionDB) -> None:
+    db.create_session("ann", user="telegram:1", title="Trip")
+    db.create_session("new", title="Trip")
+    db.create_session("new", user="telegram:1")
+    assert db.get_session("new").title == "Trip #2"  # type: ignore[union-attr]
 
 
 def test_long_titles_that_are_cut_for_their_number_stay_different(db: SessionDB) -> None:

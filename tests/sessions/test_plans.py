@@ -16,7 +16,7 @@ ASKED: dict[str, Callable[[SessionDB], object]] = {
     "session": lambda db: db.get_session("s1"),
     "by prefix": lambda db: db.find_session("s"),
     "by title": lambda db: db.find_titled("Plan"),
-    "next title": lambda db: db.next_title("Plan"),
+    "next title": lambda db: db.next_title("Plan", user="u"),
     "messages": lambda db: db.get_messages("s1", limit=3, offset=5),
     "around": lambda db: db.around(5),
     "last": lambda db: db.last_message_id("s1"),
