@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_core.agent.answer import Chat
+from hermes_core.agent.cancel import Cancel
+from hermes_core.agent.compression import Compressed, Limits, SummaryCompressor
 from hermes_core.agent.loop import Agent
 from hermes_core.agent.tools import Tool
 from hermes_core.memory import open_memory
@@ -148,3 +151,28 @@ def test_what_was_kept_back_reaches_no_provider_with_a_later_turn_or_end(
     assert not [told for told in (*asked, *ends) if "doctor" in str(told)]
     assert "Of my cat." in asked[-1]
     assert "Of my horse." in ends[-1] or not ways
+
+
+class Rewriter(SummaryCompressor):
+    """Makes messages of its own, which say nothing but who speaks and what."""
+
+    def compress(self, messages: Sequence[Chat], memory_context: str, cancel: Cancel) -> Compressed:
+        gist = [{"role": m["role"], "content": f"In short: {m['content'][:12]}"} for m in messages]
+        return Compressed(tuple(gist), 1)
+
+
+def test_what_a_compressor_makes_of_what_was_kept_back_is_stored_and_kept_back_too(stage: Stage) -> None:
+    compressor = Rewriter(stage.model(), Limits(1000), len)
+    agent = stage.agent(compressor=compressor)
+    stage.script(Reply("Half of an answer", chunk=4, cut_after=1))
+    agent.run_turn(DOCTOR)
+    stage.script(says)
+    agent.run_turn("Of my cat.")
+    assert agent.compress()
+    agent = anew(stage, agent)
+    assert [m["content"] for m in agent.history][-2:] == ["In short: Of my cat.", "In short: Yes."]
+    agent.run_turn("Of my dog.")
+    agent.close()
+    assert stage.memory.flush(30)
+    assert stage.provider.of("prefetch")[-1]["query"].recent == ()
+    assert "octor" not in str([call["reader"].messages() for call in stage.provider.of("on_session_end")])
