@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.compression import Count, Limits, Plan, left_out_note, replace_middle, tokens_of
+from hermes_core.agent.sessions import kept_back_too
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.meta import key_of, read_meta
 
@@ -74,8 +75,8 @@ class Fullness:
         self.told, self.left, self.gone = told, left, (start, number)
         if not number:
             return stored
-        middle = stored[start : start + number]
-        return replace_middle(stored, Plan(start, start + number), left_out_note(middle))
+        note = left_out_note(stored[start : start + number])
+        return kept_back_too(stored, replace_middle(stored, Plan(start, start + number), note))
 
     def keep(self, sessions: SessionDB, session_id: str) -> None:
         """Store it with the session, where it has changed and says something."""

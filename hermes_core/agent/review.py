@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from hermes_core.agent.answer import Chat, ToolRequest
+from hermes_core.agent.answer import KEPT_BACK, Chat, ToolRequest
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.compression import is_summary, last_that_fit
 from hermes_core.agent.exchange import Exchange
@@ -299,11 +299,11 @@ def _calls_memory(message: Chat) -> bool:
 
 
 def _answered(history: Sequence[Chat]) -> int:
-    """How often the person was answered."""
+    """How often the person was answered; what was broken off is kept back."""
     count, asked = 0, False
     for message in history:
         if message["role"] == "user":
-            asked = not is_summary(message)
+            asked = not is_summary(message) and KEPT_BACK not in message
         elif asked and message["role"] == "assistant" and not message.get("tool_calls"):
             count, asked = count + (not is_summary(message)), False
     return count

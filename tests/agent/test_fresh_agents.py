@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from hermes_core.agent.answer import KEPT_BACK
+from hermes_core.agent.compression import is_summary
 from hermes_core.agent.loop import Agent
 from hermes_core.testing.model_server import Reply
 from tests.agent.conftest import Stage
@@ -143,3 +145,16 @@ def test_what_is_kept_with_a_session_goes_with_it(stage: Stage) -> None:
         sessions.set_meta(f"{what}:chat-1", "1")
     stage.memory.delete_session("chat-1")
     assert [sessions.get_meta(f"{what}:chat-1") for what in ("fullness", "flushed", "cadence")] == [None] * 3
+
+
+def test_what_stands_for_a_turn_that_was_kept_back_is_kept_back_for_the_next_agent_too(stage: Stage) -> None:
+    stage.config("memory: {nudge_interval: 0, flush_min_turns: 0}")
+    stage.script(without_summaries)
+    for number in range(12):
+        if number == 3:
+            stage.script(Reply("Half of an answer", chunk=4, cut_after=1))
+        stage.agent(session_id="chat-1").run_turn(f"Message {number}: {'of the report ' * 40}")
+        stage.script(without_summaries)
+    assert not stage.agent(session_id="chat-1").compress()
+    (note,) = filter(is_summary, stage.agent(session_id="chat-1").history)
+    assert KEPT_BACK in note
