@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hermes_core.agent.cancel import Cancelled
 from hermes_core.agent.tools import Tool, error
-from hermes_core.contract.values import Session
+from hermes_core.agent.turn import TurnResult
+from hermes_core.contract.values import Delegation, Session
 
 INSTRUCTIONS = (
     "You are a subagent: do the one task that you are given, with your tools, and answer with a report of what you did "
@@ -45,3 +48,12 @@ def child_identity(session: Session) -> dict[str, Any]:
     """The fields of `Session` that a subagent has from its parent."""
     own = {"parent_id": session.id, "agent_context": "subagent"}
     return {k: v for k, v in session.to_dict().items() if k not in ("id", "home")} | own
+
+
+def delegation_of(task: str, result: TurnResult) -> Delegation:
+    """What came of a task, for providers and the parent. Raises `Cancelled` where it was interrupted."""
+    if result.outcome == "interrupted":
+        raise Cancelled
+    failed = f"the subagent failed: {'; '.join(result.problems)}"
+    report = result.text if result.outcome == "answered" else failed
+    return Delegation(uuid.uuid4().hex, task, report, result.session_id)

@@ -13,18 +13,19 @@ import contextlib
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from hermes_core.agent.account import keep_account
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cadence import cadence_due
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.claims import lock_path, locked_unless_stopped
 from hermes_core.agent.compression import Compressor, Limits, SummaryCompressor
-from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegate_tool
+from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegate_tool, delegation_of
 from hermes_core.agent.exchange import Called, Exchange, untold
 from hermes_core.agent.fullness import Fullness
 from hermes_core.agent.life import Event, Life, Passage
@@ -51,7 +52,7 @@ from hermes_core.agent.tidying import Tidier
 from hermes_core.agent.tools import Tool, Toolbelt
 from hermes_core.agent.toolsets import house_tools, unknown_toolsets, with_memory, without_memory
 from hermes_core.agent.turn import Said, Turn, TurnResult, title_of
-from hermes_core.contract.values import Delegation, Session
+from hermes_core.contract.values import Session
 from hermes_core.errors import ContextOverflow, LockTimeout, ModelError, SessionError
 from hermes_core.memory import Memory
 from hermes_core.recall.rank import count_tokens
@@ -135,7 +136,7 @@ class Agent:
         self._life.problems += problems
         stored = memory.sessions.get_session(session.id)
         cross(self._life, Passage("open" if stored else "start", None, session, cancel=self._cancel))
-        self._keep_account("open")
+        keep_account(self._life, self._fullness, self._reviewer, "open")
 
     @property
     def session(self) -> Session:
@@ -216,16 +217,12 @@ class Agent:
         )
         with child:
             result = child.run_turn(f"{task}\n\n{context}".strip())
-        if result.outcome == "interrupted":
-            raise Cancelled
-        failed = f"the subagent failed: {'; '.join(result.problems)}"
-        report = result.text if result.outcome == "answered" else failed
-        told = Delegation(uuid.uuid4().hex, task, report, child.session.id)
+        told = delegation_of(task, result)
         if not self._skip_memory:
             self._life.attempt(
                 "telling of a delegation", lambda: self.memory.manager.on_delegation(told, self.session)
             )
-        return report
+        return told.result
 
     # --------------------------------------------------------------- lifecycle
 
@@ -412,17 +409,14 @@ class Agent:
     def _finish(self, turn: Turn, exchange: Exchange) -> None:
         self._fullness.told = exchange.prompt_tokens and exchange.prompt_tokens + count_tokens(turn.answer)
         memory, session_id, answered = self.memory, self.session.id, turn.outcome == "answered"
-        self._life.attempt("storing what the turn used", lambda: self._store_used(exchange))
+        keep = partial(self._fullness.keep, memory.sessions, session_id)
+        used = partial(store_usage, memory, session_id, exchange.usage, keep)
+        self._life.attempt("storing what the turn used", used)
         if answered:
             self._life.attempt("storing the turn", lambda: self._store(turn))
         self._life.attempt("taking the turn along", lambda: carry_turn(memory, turn, session_id))
         if answered:
             self._life.attempt("looking back", lambda: self._count_turn(turn))
-
-    def _store_used(self, exchange: Exchange) -> None:
-        with self.memory.sessions.transaction():
-            store_usage(self.memory, self.session.id, exchange.usage)
-            self._fullness.keep(self.memory.sessions, self.session.id)
 
     def _store(self, turn: Turn) -> None:
         if not self._skip_memory:  # what no turn is marked for stays in state.db, and no recovery hands it on
@@ -468,19 +462,9 @@ class Agent:
         if passage.failed:
             raise SessionError(self._life.problems.pop(), "the conversation is where it was")
         if self.session.id != before or event in ("compress", "rewind"):
-            self._life.attempt("keeping account of the session", lambda: self._keep_account(event))
+            account = partial(keep_account, self._life, self._fullness, self._reviewer, event)
+            self._life.attempt("keeping account of the session", account)
         return passage
-
-    def _keep_account(self, event: Event) -> None:
-        """Store, and take up, what the next agent in this session has to know of it and its messages don't tell."""
-        sessions, life = self.memory.sessions, self._life
-        if event in ("compress", "rewind"):
-            self._fullness.keep(sessions, life.session.id)
-        if event == "branch":
-            self._reviewer.note(life.session)
-        if event != "compress":
-            life.history = self._fullness.take_up(sessions, life.session.id, life.history)
-            self._reviewer.hydrate(life.session, life.history)
 
     def _clear(self) -> None:
         if self._own_cancel and not self._busy.locked():  # else it is a part of what was stopped

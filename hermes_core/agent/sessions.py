@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -124,15 +124,17 @@ def store_turn(memory: Memory, session: Session, turn: Turn, *, warm: bool) -> N
     )
 
 
-def store_usage(memory: Memory, session_id: str, usage: Usage) -> None:
-    """Add to the session's counters what a turn used."""
-    if usage != Usage():
-        memory.sessions.add_usage(
-            session_id,
-            input_tokens=usage.prompt,
-            output_tokens=usage.completion,
-            cache_read_tokens=usage.cached,
-        )
+def store_usage(memory: Memory, session_id: str, usage: Usage, beside: Callable[[], None]) -> None:
+    """Add to the session's counters what a turn used, and store what is to be stored `beside`."""
+    with memory.sessions.transaction():
+        if usage != Usage():
+            memory.sessions.add_usage(
+                session_id,
+                input_tokens=usage.prompt,
+                output_tokens=usage.completion,
+                cache_read_tokens=usage.cached,
+            )
+        beside()
 
 
 def give_title(memory: Memory, session_id: str, title: str) -> None:

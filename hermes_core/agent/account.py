@@ -1,0 +1,19 @@
+"""What the next agent in a session has to know of the conversation, and its messages don't tell."""
+
+from __future__ import annotations
+
+from hermes_core.agent.fullness import Fullness
+from hermes_core.agent.life import Event, Life
+from hermes_core.agent.review import Reviewer
+
+
+def keep_account(life: Life, fullness: Fullness, reviewer: Reviewer, event: Event) -> None:
+    """Store it with the session where this event has changed it, else take it up from there."""
+    sessions = life.memory.sessions
+    if event in ("compress", "rewind"):
+        fullness.keep(sessions, life.session.id)
+    if event == "branch":
+        reviewer.note(life.session)
+    if event != "compress":
+        life.history = fullness.take_up(sessions, life.session.id, life.history)
+        reviewer.hydrate(life.session, life.history)
