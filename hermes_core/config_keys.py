@@ -159,7 +159,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class AuxiliaryConfig:
-    """The `auxiliary:` block: a model for summaries and reviews; what is not set is as in `model:`."""
+    """The `auxiliary:` block: a model for summaries, looking back and tidying; what is not set is as in `model:`."""
 
     base_url: str | None = _key(None, "Address of the server.", kind=str)
     name: str | None = _key(None, "Name of the model; not set, the agent's own does this work.", kind=str)

@@ -66,14 +66,15 @@ FOLLOWED = "another process has compressed this conversation; it goes on with th
 
 
 class Agent:
-    """One conversation with a model, on a memory that outlives it. Cheap to make; not shared between threads, but
-    `interrupt` may be called from any.
+    """One conversation with a model, on a memory that outlives it. Cheap to make: a gateway makes one for each message, and
+    drops it, since `close` ends the session. Not shared between threads, but `interrupt` may be called from any.
 
-    `session_id` of a stored session goes on with that one. `toolsets` are those that the model gets (None: what
-    config.yaml says for the platform). `skip_memory` leaves curated memory and providers out, not the search in past
-    sessions. `reviewed` is told what a background review changed. Reviews run in `background`, one at a time: by default
-    that of the memory, for all of its agents. `cancel` is shared by agents that stop together. `identity` are fields of
-    `Session`: platform, user_id, chat_id and the others.
+    `session_id` of a stored session goes on with that one. `auxiliary` does what is done behind the conversation, else
+    `model`: it summarises, looks back, flushes and tidies. `toolsets` are those that the model gets (None: what config.yaml
+    says for the platform). `skip_memory` leaves curated memory and providers out, not the search in past sessions.
+    `reviewed` is told what a background review changed. Reviews run in `background`, one at a time: by default that of the
+    memory, for all of its agents. `cancel` is shared by agents that stop together. `identity` are fields of `Session`:
+    platform, user_id, chat_id and the others.
     """
 
     def __init__(
