@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,7 +49,7 @@ class Life:
     session: Session
     compressor: Compressor
     write_prompt: Callable[[Session], str]
-    flush: Callable[[Session, Sequence[Chat], Cancel], bool]
+    flush: Callable[[Session, Sequence[Chat], Cancel, float], bool]
     model_name: str = ""
     source: str = ""
     skip_memory: bool = False
@@ -72,7 +73,10 @@ class Life:
 
 @dataclass(slots=True)
 class Passage:
-    """One boundary being crossed, from `old` (None at the beginning) to `new`; the rest is what its steps need."""
+    """One boundary being crossed, from `old` (None at the beginning) to `new`; the rest is what its steps need.
+
+    `until` is when the process is to have ended, by the monotonic clock.
+    """
 
     event: Event
     old: Session | None
@@ -84,7 +88,7 @@ class Passage:
     switch: SessionSwitch | None = None
     stopped: bool = False
     failed: bool = False
-    began: float = field(default_factory=time.monotonic)
+    until: float = math.inf
 
     @property
     def ending(self) -> Session:

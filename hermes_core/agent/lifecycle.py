@@ -48,6 +48,9 @@ ENGINE_TIMEOUT = 2.0
 SHUTDOWN_TIMEOUT = 15.0
 """Seconds that the end of the process may take in all."""
 
+AFTER_FLUSH = 7.0
+"""Of these, seconds for what comes after the flush: the compressor, the rows, and the providers' shutdown."""
+
 
 # ------------------------------------------------------------------- steps: providers
 
@@ -92,8 +95,8 @@ def _recover(life: Life, passage: Passage) -> None:
 
 
 def _shutdown(life: Life, passage: Passage) -> None:
-    spent = time.monotonic() - passage.began
-    life.memory.manager.shutdown_all(max(SHUTDOWN_TIMEOUT - spent, 1.0))
+    left = min(passage.until - time.monotonic(), SHUTDOWN_TIMEOUT) - ENGINE_TIMEOUT
+    life.memory.manager.shutdown_all(max(left, 1.0))
 
 
 # ------------------------------------------------------------------- steps: rows
@@ -208,7 +211,8 @@ def _flush(life: Life, passage: Passage) -> None:
     goes_on = passage.event in ("compress", "cadence")  # mostly with a turn whose message is stored already
     key, last = key_of("flushed", ending), str(sessions.last_message_id(ending))
     if goes_on or sessions.get_meta(key) != last:
-        done = life.flush(passage.ending, life.history, passage.cancel)
+        left = passage.until - time.monotonic() - AFTER_FLUSH
+        done = life.flush(passage.ending, life.history, passage.cancel, left)
         if done and not goes_on:
             sessions.set_meta(key, last)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -54,6 +55,7 @@ from hermes_core.agent.toolsets import house_tools, unknown_toolsets, with_memor
 from hermes_core.agent.turn import Said, Turn, TurnResult, title_of
 from hermes_core.contract.values import Session
 from hermes_core.errors import ContextOverflow, LockTimeout, ModelError, SessionError
+from hermes_core.manager import at_exit
 from hermes_core.memory import Memory
 from hermes_core.recall.rank import count_tokens
 from hermes_core.recalled import TurnRecall
@@ -138,6 +140,7 @@ class Agent:
         stored = memory.sessions.get_session(session.id)
         cross(self._life, Passage("open" if stored else "start", None, session, cancel=self._cancel))
         keep_account(self._life, self._fullness, self._reviewer, "open")
+        at_exit.note(self, on=memory)
 
     @property
     def session(self) -> Session:
@@ -299,9 +302,7 @@ class Agent:
     def shutdown_memory_provider(self, messages: Sequence[Chat] = ()) -> None:
         """End the session and shut all providers down, as at the end of the process, within 15 seconds."""
         del messages
-        if self._own_background:
-            self.stop_review()
-        self._cross("shutdown", self.session)
+        self._leave("shutdown", at_exit.SECONDS)
 
     def end_crashed(self, session_id: str) -> None:
         """End a session whose process died: what it stored goes on its way, and providers are told of the end."""
@@ -309,17 +310,19 @@ class Agent:
 
     def evict(self) -> None:
         """End the session because nobody has spoken for long; it can be resumed."""
-        self._cross("evict", self.session)
+        self._leave("evict")
 
-    def close(self) -> None:
-        """End the session. The memory stays open, for other agents and for a review that runs."""
-        self._cross("close", self.session)
+    def close(self, timeout: float | None = None) -> None:
+        """End the session, at the latest when the program ends. The memory stays open, for other agents and for a review
+        that runs. `timeout` is for that end: seconds that are left for this and for closing the memory.
+        """
+        self._leave("close", timeout)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(at_exit.SECONDS if kind is SystemExit else None)
 
     # ---------------------------------------------------------- turn, in parts
 
@@ -447,8 +450,8 @@ class Agent:
         else:
             self._life.attempt("tidying of memory", lambda: self._tidier.start_if_due(self.session))
 
-    def _flush(self, session: Session, history: Sequence[Chat], stopped: Cancel) -> bool:
-        return not self._skip_memory and self._reviewer.flush(session, self.prompt, history, stopped)
+    def _flush(self, session: Session, history: Sequence[Chat], stopped: Cancel, left: float) -> bool:
+        return not self._skip_memory and self._reviewer.flush(session, self.prompt, history, stopped, left)
 
     # ----------------------------------------------------------------- private
 
@@ -466,6 +469,17 @@ class Agent:
             account = partial(keep_account, self._life, self._fullness, self._reviewer, event)
             self._life.attempt("keeping account of the session", account)
         return passage
+
+    def _leave(self, event: Event, timeout: float | None = None) -> None:
+        at_exit.forget(self)
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        if timeout is not None and self._busy.locked():  # on a thread that is left behind
+            self.interrupt()
+            if self._busy.acquire(timeout=1.0):
+                self._busy.release()
+        if event == "shutdown" and self._own_background:
+            self.stop_review()
+        self._cross(event, self.session, until=until)
 
     def _clear(self) -> None:
         if self._own_cancel and not self._busy.locked():  # else it is a part of what was stopped

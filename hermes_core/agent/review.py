@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -187,11 +188,14 @@ class Reviewer:
         self.note(session)
         return True
 
-    def flush(self, session: Session, prompt: str, history: Sequence[Chat], stopped: Cancel) -> bool:
+    def flush(
+        self, session: Session, prompt: str, history: Sequence[Chat], stopped: Cancel, left: float = math.inf
+    ) -> bool:
         """Let the model save what matters before these messages leave; bounded, and never in the way of the exit. Whether
         it came to the end of that.
 
-        Who throws `stopped`, or presses Ctrl-C, waits no longer. What was flushed is not read again while nothing is said.
+        Who throws `stopped`, or presses Ctrl-C, waits no longer, nor is there more time than is `left`. What was flushed is
+        not read again while nothing is said.
         """
         least = self._memory.config.memory.flush_min_turns
         if not least or not session.primary or not self._keeps_notes():
@@ -200,7 +204,9 @@ class Reviewer:
             return False
         if history[-1] is self._flushed:
             return True
-        seconds, flusher = self._memory.config.agent.flush_seconds, Background()
+        seconds, flusher = min(self._memory.config.agent.flush_seconds, left), Background()
+        if seconds <= 0:
+            return False
         messages = list(history)
 
         def work(cancel: Cancel) -> None:

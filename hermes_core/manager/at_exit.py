@@ -7,10 +7,17 @@ and providers hear of it at the next start.
 from __future__ import annotations
 
 import atexit
+import gc
+import logging
 import os
 import time
 import weakref
+from functools import partial
 from typing import Protocol
+
+from hermes_core.manager.attempt import attempt
+
+log = logging.getLogger(__name__)
 
 SECONDS = 15.0
 """For all together."""
@@ -24,25 +31,30 @@ class Open(Protocol):
         ...
 
 
-_open: weakref.WeakKeyDictionary[Open, int] = weakref.WeakKeyDictionary()
-"""What is open, and the process that opened it: a fork must not close what is its parent's."""
+_open: weakref.WeakKeyDictionary[Open, tuple[int, Open | None]] = weakref.WeakKeyDictionary()
+"""What is open, the process that opened it, since a fork must not close what is its parent's, and what it stands on."""
 
 
-def note(this: Open) -> None:
-    """Close this at the end of the program, unless it is forgotten or collected before."""
+def note(this: Open, on: Open | None = None) -> None:
+    """Close this at the end of the program, before what was noted earlier, unless it is forgotten or dropped before."""
     if not _open:
         atexit.unregister(_close)
         atexit.register(_close)
-    _open[this] = os.getpid()
+    _open[this] = os.getpid(), on
 
 
 def forget(this: Open) -> None:
-    """It is closed by who opened it."""
+    """It is closed by who opened it; what stands on it is left as it is."""
     _open.pop(this, None)
 
 
 def _close() -> None:
     until = time.monotonic() + SECONDS
-    for this, process in reversed(list(_open.items())):
-        if process == os.getpid():
-            this.close(max(until - time.monotonic(), 0.1))
+    if _open:
+        gc.collect()  # what was dropped may not be collected yet
+    for this in filter(None, [ref() for ref in reversed(_open.keyrefs())]):
+        process, on = _open.get(this, (0, None))
+        if process == os.getpid() and (on is None or on in _open):
+            _, failure = attempt(partial(this.close, max(until - time.monotonic(), 0.1)))
+            if failure is not None:
+                log.warning("%s was not closed in order: %r", type(this).__name__, failure)

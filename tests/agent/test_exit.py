@@ -1,0 +1,155 @@
+"""The end of the program: an agent that nobody closed ends its session in order, before its memory, within 15 seconds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hermes_core.testing.model_server import Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.agent.conftest import Stage
+
+HOST = """
+import os, signal, sys
+from hermes_core import Agent, ModelSettings, OpenAIModel, open_memory
+from hermes_core.testing.fakes import RecordingProvider
+
+home, url, act = sys.argv[1:]
+
+class Told(RecordingProvider):
+    def answer(self, hook, **given):
+        if hook == "on_session_end":
+            print(given["session"].id, given["reason"], flush=True)
+        elif hook == "shutdown":
+            print(hook, flush=True)
+        return super().answer(hook, **given)
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+memory = open_memory(home, provider=Told)
+model = OpenAIModel(ModelSettings(url, "m", retries=0))
+agent = Agent(memory, model, session_id="s1")
+agent.run_turn("Hello.")
+if act in ("close", "evict", "shutdown_memory_provider"):
+    getattr(agent, act)()
+    assert act.startswith("shutdown") or memory.flush(30)
+    print("done", flush=True)
+elif act == "drop":
+    del agent
+elif act == "close the memory":
+    memory.close()
+elif act == "fork":
+    if os.fork() == 0:
+        sys.exit(0)
+    os.wait()
+    print("waited", flush=True)
+elif act == "two":
+    two = Agent(memory, model, session_id="s2")
+    two.run_turn("Hello.")
+elif act in ("wait", "use it again"):
+    if act == "use it again":
+        agent.evict()
+        agent.run_turn("Hello again.")
+    print("ready", flush=True)
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def never() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def host(stage: Stage, act: str) -> subprocess.Popen[str]:
+    """A program with an agent that it leaves as it is, after this act."""
+    stage.config("memory: {flush_min_turns: 1}\nagent: {review: false, flush_seconds: 60}\n")
+    return subprocess.Popen(
+        # From 3.12 on Python warns of every fork beside threads.
+        [
+            sys.executable,
+            *("-W", "ignore::DeprecationWarning"),
+            *("-c", HOST, str(stage.home), stage.server.base_url, act),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ,
+    )
+
+
+def ends(stage: Stage) -> dict[str, str]:
+    return {entry.session.id: entry.session.end_reason for entry in stage.memory.sessions.list_sessions()}
+
+
+def flushes(stage: Stage) -> int:
+    return sum("not from the person" in str(messages[-1]["content"]) for messages in stage.asked())
+
+
+@pytest.mark.parametrize(
+    ("act", "told", "ended", "flushed"),
+    [
+        ("nothing", ["s1 close", "shutdown"], {"s1": "close"}, 1),
+        ("two", ["s2 close", "s1 close", "shutdown"], {"s1": "close", "s2": "close"}, 2),
+        ("close", ["s1 close", "done", "shutdown"], {"s1": "close"}, 1),
+        ("evict", ["s1 evict", "done", "shutdown"], {"s1": "evict"}, 1),
+        ("shutdown_memory_provider", ["s1 close", "shutdown", "done"], {"s1": "close"}, 1),
+        ("drop", ["shutdown"], {"s1": ""}, 0),
+        ("close the memory", ["shutdown"], {"s1": ""}, 0),
+        ("fork", ["waited", "s1 close", "shutdown"], {"s1": "close"}, 1),
+    ],
+)
+def test_an_agent_that_nobody_closed_ends_its_session_when_the_program_ends(
+    stage: Stage, act: str, told: list[str], ended: dict[str, str], flushed: int
+) -> None:
+    if act == "fork" and not hasattr(os, "fork"):
+        pytest.skip("needs fork")
+    out, err = host(stage, act).communicate(timeout=60)
+    assert (out.splitlines(), err) == (told, "")
+    assert ends(stage) == ended
+    assert flushes(stage) == flushed
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize("act", ["wait"])
+def test_one_line_of_a_host_lets_a_sigterm_end_its_agents_in_order(stage: Stage, act: str) -> None:
+    with host(stage, act) as child:
+        assert child.stdout is not None
+        before = ["s1 evict"] if act == "use it again" else []
+        heard = sorted(child.stdout.readline().strip() for _ in range(len(before) + 1))
+        assert heard == sorted([*before, "ready"])
+        child.send_signal(signal.SIGTERM)
+        out, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (143, "")
+    assert out.splitlines() == ["s1 close", "shutdown"]
+    assert ends(stage) == {"s1": "close"}
+
+
+@pytest.mark.parametrize("act", ["nothing", "two"])
+def test_a_model_that_hangs_at_the_end_holds_no_program_longer_than_15_seconds(
+    stage: Stage, never: threading.Event, act: str
+) -> None:
+    last = "s2" if act == "two" else "s1"
+    asked_at: list[float] = []
+
+    def reply(request: dict[str, Any]) -> Reply:
+        if "not from the person" not in str(request["messages"][-1]["content"]):
+            return Reply("Yes.")
+        asked_at.append(time.monotonic())
+        return Reply("Let me", hold=never)
+
+    stage.script(reply)
+    out, _ = host(stage, act).communicate(timeout=120)
+    assert time.monotonic() - asked_at[0] < 15
+    assert out.splitlines() == [f"{last} close", *(["s1 close"] if act == "two" else []), "shutdown"]
+    assert ends(stage) == dict.fromkeys(["s1", last], "close")
