@@ -186,11 +186,15 @@ def _end(life: Life, passage: Passage) -> None:
         sessions.end_session(ending, passage.end_reason)
 
 
-def stand_again(life: Life) -> None:
-    """Make the session's row anew where another process has removed it, so that what is said is stored."""
-    if life.memory.sessions.get_session(life.session.id) is None:
+def stand_again(life: Life) -> bool:
+    """Make the session's row anew where another process has removed it, so that what is said is stored. Whether it was
+    ended.
+    """
+    stored = life.memory.sessions.get_session(life.session.id)
+    if stored is None:
         _create(life, Passage("start", None, life.session))
         life.memory.sessions.set_system_prompt(life.session.id, life.prompt)
+    return stored is not None and stored.ended_at is not None
 
 
 # ------------------------------------------------------------------- steps: the agent

@@ -283,9 +283,12 @@ class Agent:
 
     def _follow(self) -> bool:
         """Go on with what another process made of this session, where it has compressed it; whether it has."""
-        stand_again(self._life)
+        ended = stand_again(self._life)
         tip = self.memory.sessions.compression_tip(self.session.id)
         if tip == self.session.id:
+            if ended:
+                cross(self._life, Passage("open", None, self.session, cancel=self._cancel))
+                self._keep_account("open")
             return False
         self._cross("resume", find_session(self.memory, tip, self.session))
         self._life.problems.append(FOLLOWED)
@@ -309,12 +312,13 @@ class Agent:
         end_crashed(self._life, session_id)
 
     def evict(self) -> None:
-        """End the session because nobody has spoken for long; it can be resumed."""
+        """End the session because nobody has spoken for long; the next turn, or a resume, opens it again."""
         self._leave("evict")
 
     def close(self, timeout: float | None = None) -> None:
         """End the session, at the latest when the program ends. The memory stays open, for other agents and for a review
-        that runs. `timeout` is for that end: seconds that are left for this and for closing the memory.
+        that runs, and a further turn opens the session again. `timeout` is for the end of the program: seconds that are
+        left for this and for closing the memory.
         """
         self._leave("close", timeout)
 
@@ -339,6 +343,7 @@ class Agent:
         )
 
     def _run(self, turn: Turn, exchange: Exchange) -> None:
+        at_exit.note(self, on=self.memory)
         self._life.attempt("going on with the session", self._follow)
         self._life.turns.add(turn.id)
         quiet = cadence_due(self._life, self._settings)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_core.agent import loop
 from hermes_core.testing.model_server import Reply
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def test_an_agent_that_nobody_closed_ends_its_session_when_the_program_ends(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-@pytest.mark.parametrize("act", ["wait"])
+@pytest.mark.parametrize("act", ["wait", "use it again"])
 def test_one_line_of_a_host_lets_a_sigterm_end_its_agents_in_order(stage: Stage, act: str) -> None:
     with host(stage, act) as child:
         assert child.stdout is not None
@@ -153,3 +154,45 @@ def test_a_model_that_hangs_at_the_end_holds_no_program_longer_than_15_seconds(
     assert time.monotonic() - asked_at[0] < 15
     assert out.splitlines() == [f"{last} close", *(["s1 close"] if act == "two" else []), "shutdown"]
     assert ends(stage) == dict.fromkeys(["s1", last], "close")
+
+
+@pytest.mark.parametrize("act", ["evict", "close", "shutdown_memory_provider"])
+def test_an_agent_that_is_used_after_its_end_opens_its_session_once_and_ends_it_again(
+    stage: Stage, act: str
+) -> None:
+    agent = stage.agent(session_id="s1")
+    agent.run_turn("Hello.")
+    prompt = agent.prompt
+    getattr(agent, act)()
+    assert agent.run_turn("Hello again.").outcome == "answered"
+    assert ends(stage) == {"s1": ""}
+    assert agent.prompt == prompt
+    assert [m["content"] for m in agent.history] == ["Hello.", "Yes.", "Hello again.", "Yes."]
+    agent.run_turn("And again.")
+    agent.close()
+    assert ends(stage) == {"s1": "close"}
+    with stage.open_memory() as after:
+        after.manager.initialize_all(after.local_session)
+        assert after.flush(30)
+    told = [call["reason"] for call in stage.provider.of("on_session_end")]
+    # Where the providers were shut down they hear of the turns at the next start, and of no further end.
+    assert told == {"evict": ["evict", "close"], "close": ["close", "close"]}.get(act, ["close"])
+    assert len(stage.provider.of("sync_turn")) == 3
+
+
+def test_an_open_event_is_crossed_once_by_an_agent_that_is_used_after_its_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, crossed = stage.agent(), list[str]()
+    agent.run_turn("Hello.")
+    agent.evict()
+    cross = loop.cross
+
+    def noted(life: Any, passage: Any) -> Any:
+        crossed.append(passage.event)
+        return cross(life, passage)
+
+    monkeypatch.setattr(loop, "cross", noted)
+    agent.run_turn("Hello again.")
+    agent.run_turn("And again.")
+    assert crossed == ["open"]
