@@ -185,7 +185,11 @@ class AgentConfig:
     protect_first: int = _key(3, "Messages at the start that are never summarised.", minimum=0)
     protect_last: int = _key(6, "Messages at the end that are not, as far as they fit.", minimum=1)
     review: bool = _key(True, "Look back over the conversation every `memory.nudge_interval` turns.")
-    flush_seconds: float = _key(8.0, "Seconds that saving at a session's end may take.", minimum=0)
+    flush_seconds: float = _key(
+        8.0,
+        "Seconds that saving at a session's end may take; where a SIGTERM or the program's end ends it, 8 at most.",
+        minimum=0,
+    )
     cadence_turns: int = _key(
         20,
         "Turns after which a chat that never ends is told to providers as if it did; 0 for never.",

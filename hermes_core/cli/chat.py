@@ -46,7 +46,7 @@ from hermes_core.stopping import waited, what_stops
 Result = TypeVar("Result")
 
 CLOSE_SECONDS = 6.0
-"""For the providers at the end; with `agent.flush_seconds` it stays within the 15 that a SIGTERM leaves."""
+"""For the providers at the end; with what a SIGTERM leaves of `agent.flush_seconds` it stays within 15."""
 
 UNHEARD = 1.0
 """Seconds after which what was asked to end is ended by a further Ctrl-C, wherever it is."""

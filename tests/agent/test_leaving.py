@@ -16,7 +16,7 @@ from hermes_core.config import set_value
 from hermes_core.home import HermesHome
 from hermes_core.memory import open_memory
 from hermes_core.testing.model_server import ModelServer, Reply
-from tests.agent.test_chat import chat, home, never, server
+from tests.agent.test_chat import chat, end, home, never, server, sessions, started
 from tests.agent.test_review import ADD, is_look_back
 
 __all__ = ["home", "never", "server"]
@@ -119,3 +119,19 @@ def test_who_leaves_a_chat_waits_for_no_look_back_and_is_told(
     assert result.exit_code == 0
     assert STOPPED in result.stderr
     assert STOPPED not in chat(typed="/quit\n").stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_a_model_that_hangs_over_what_to_save_holds_a_sigterm_no_longer_than_15_seconds(
+    home: HermesHome, server: ModelServer, never: threading.Event
+) -> None:
+    set_value(home, "agent.flush_seconds", 60.0)
+    set_value(home, "memory.flush_min_turns", 1)
+    child = started(home)
+    server._script = [Reply("Let me", hold=never)]
+    began = time.monotonic()
+    assert end(child, signal.SIGTERM) == 128 + signal.SIGTERM
+    took = time.monotonic() - began
+    assert len(server.requests) == 2
+    assert took < 15
+    assert [session.end_reason for session in sessions(home)] == ["close"]
