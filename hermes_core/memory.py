@@ -382,16 +382,20 @@ class Memory:
         return self.manager.flush(timeout)
 
     def close(self, timeout: float = 15.0) -> None:
-        """Shut down and close all, at the latest when the program ends; nothing in a fork. What was not sent stays in the outbox."""
+        """End the sessions of its agents, shut down and close all, at the latest when the program ends; nothing in a fork. What
+        was not sent stays in the outbox.
+        """
         if self.manager.forked:
             return
         at_exit.forget(self)
+        until = time.monotonic() + timeout
+        at_exit.close_all_on(self, until)
         self.at_close.close()
         self.sessions.hurry()
         self.manager.outbox.hurry()
         if self._taken and not self.manager.closed:
             self._read("past sessions", partial(recover, self.sessions, self.manager, self._external), None)
-        self.manager.shutdown_all(timeout)
+        self.manager.shutdown_all(max(until - time.monotonic(), min(timeout, 1.0)))
         self.curated.close()
         self.sessions.close()
 

@@ -283,7 +283,9 @@ def _tell_engine(life: Life, tell: Callable[[], None]) -> None:
     thread = threading.Thread(
         target=lambda: ended.append(attempt(tell)[1]), name="agent-compressor", daemon=True
     )
-    thread.start()
+    if failure := attempt(thread.start)[1]:  # the system has none left, or the interpreter is ending
+        log.info("the compressor was not told: %s", failure)
+        return
 
     def joined(seconds: float) -> bool:
         thread.join(seconds)

@@ -137,9 +137,7 @@ class Agent:
             clock=clock,
         )
         self._life.problems += problems
-        stored = memory.sessions.get_session(session.id)
-        cross(self._life, Passage("open" if stored else "start", None, session, cancel=self._cancel))
-        keep_account(self._life, self._fullness, self._reviewer, "open")
+        self._open("open" if memory.sessions.get_session(session.id) else "start")
         at_exit.note(self, on=memory)
 
     @property
@@ -287,8 +285,7 @@ class Agent:
         tip = self.memory.sessions.compression_tip(self.session.id)
         if tip == self.session.id:
             if ended:
-                cross(self._life, Passage("open", None, self.session, cancel=self._cancel))
-                self._keep_account("open")
+                self._open("open")
             return False
         self._cross("resume", find_session(self.memory, tip, self.session))
         self._life.problems.append(FOLLOWED)
@@ -316,8 +313,8 @@ class Agent:
         self._leave("evict")
 
     def close(self, timeout: float | None = None) -> None:
-        """End the session, at the latest when the program ends. The memory stays open, for other agents and for a review
-        that runs, and a further turn opens the session again. `timeout` is for the end of the program: seconds that are
+        """End the session, at the latest when the memory is closed or the program ends. The memory stays open, for other
+        agents and for a review that runs, and a further turn opens the session again. `timeout` are the seconds that are
         left for this and for closing the memory.
         """
         self._leave("close", timeout)
@@ -474,6 +471,10 @@ class Agent:
             account = partial(keep_account, self._life, self._fullness, self._reviewer, event)
             self._life.attempt("keeping account of the session", account)
         return passage
+
+    def _open(self, event: Event) -> None:
+        cross(self._life, Passage(event, None, self.session, cancel=self._cancel))
+        keep_account(self._life, self._fullness, self._reviewer, event)
 
     def _leave(self, event: Event, timeout: float | None = None) -> None:
         at_exit.forget(self)

@@ -26,6 +26,7 @@ from hermes_core.agent.tools import Toolbelt, arguments_of
 from hermes_core.contract.values import Session
 from hermes_core.errors import ModelError, StorageError
 from hermes_core.kit.text import clip, fold_space
+from hermes_core.manager.attempt import attempt
 from hermes_core.memory import Memory
 from hermes_core.recall.rank import count_tokens
 from hermes_core.sessions.meta import key_of, read_meta
@@ -213,7 +214,11 @@ class Reviewer:
             if not self._look_back(session, prompt, messages, "flush", cancel).failure:
                 self._flushed = messages[-1]
 
-        flusher.start(work, "agent-flush")
+        if failure := attempt(lambda: flusher.start(work, "agent-flush"))[
+            1
+        ]:  # where the interpreter is ending
+            log.warning("the session %s was not flushed: %s", session.id, failure)
+            return False
         try:
             with stopped.calling(flusher.cancel):
                 if not flusher.wait(seconds):

@@ -36,7 +36,7 @@ _open: weakref.WeakKeyDictionary[Open, tuple[int, Open | None]] = weakref.WeakKe
 
 
 def note(this: Open, on: Open | None = None) -> None:
-    """Close this at the end of the program, before what was noted earlier, unless it is forgotten or dropped before."""
+    """Close this at the end of the program, or of what it stands on, unless it is forgotten or dropped before."""
     if not _open:
         atexit.unregister(_close)
         atexit.register(_close)
@@ -44,17 +44,24 @@ def note(this: Open, on: Open | None = None) -> None:
 
 
 def forget(this: Open) -> None:
-    """It is closed by who opened it; what stands on it is left as it is."""
+    """It is closed by who opened it."""
     _open.pop(this, None)
 
 
-def _close() -> None:
-    until = time.monotonic() + SECONDS
-    if _open:
+def close_all_on(this: Open | None, until: float) -> None:
+    """Close what stands on this and was not dropped, the newest first, until then by the monotonic clock."""
+    if this is not None and _on(this):
         gc.collect()  # what was dropped may not be collected yet
-    for this in filter(None, [ref() for ref in reversed(_open.keyrefs())]):
-        process, on = _open.get(this, (0, None))
-        if process == os.getpid() and (on is None or on in _open):
-            _, failure = attempt(partial(this.close, max(until - time.monotonic(), 0.1)))
-            if failure is not None:
-                log.warning("%s was not closed in order: %r", type(this).__name__, failure)
+    for one in _on(this):
+        _, failure = attempt(partial(one.close, max(until - time.monotonic(), 0.1)))
+        if failure is not None:
+            log.warning("%s was not closed in order: %r", type(one).__name__, failure)
+
+
+def _on(this: Open | None) -> list[Open]:
+    here = (os.getpid(), this)
+    return [one for ref in reversed(_open.keyrefs()) if (one := ref()) is not None and _open.get(one) == here]
+
+
+def _close() -> None:
+    close_all_on(None, time.monotonic() + SECONDS)

@@ -106,7 +106,7 @@ def flushes(stage: Stage) -> int:
         ("evict", ["s1 evict", "done", "shutdown"], {"s1": "evict"}, 1),
         ("shutdown_memory_provider", ["s1 close", "shutdown", "done"], {"s1": "close"}, 1),
         ("drop", ["shutdown"], {"s1": ""}, 0),
-        ("close the memory", ["shutdown"], {"s1": ""}, 0),
+        ("close the memory", ["s1 close", "shutdown"], {"s1": "close"}, 1),
         ("fork", ["waited", "s1 close", "shutdown"], {"s1": "close"}, 1),
     ],
 )
