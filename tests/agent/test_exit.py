@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from tests.agent.conftest import Stage
 
+NO_THREADS = (3, 12) <= sys.version_info < (3, 12, 3)
+"""These start no thread at their end: there the flush is left out, which is said."""
+
 HOST = """
 import os, signal, sys
 from hermes_core import Agent, ModelSettings, OpenAIModel, open_memory
@@ -116,6 +119,9 @@ def test_an_agent_that_nobody_closed_ends_its_session_when_the_program_ends(
     if act == "fork" and not hasattr(os, "fork"):
         pytest.skip("needs fork")
     out, err = host(stage, act).communicate(timeout=60)
+    if NO_THREADS and act in ("nothing", "two", "fork"):
+        assert err.count("was not flushed") == flushed
+        err, flushed = "", 0
     assert (out.splitlines(), err) == (told, "")
     assert ends(stage) == ended
     assert flushes(stage) == flushed
@@ -131,11 +137,12 @@ def test_one_line_of_a_host_lets_a_sigterm_end_its_agents_in_order(stage: Stage,
         assert heard == sorted([*before, "ready"])
         child.send_signal(signal.SIGTERM)
         out, err = child.communicate(timeout=60)
-    assert (child.returncode, err) == (143, "")
+    assert (child.returncode, "was not flushed" in err) == (143, NO_THREADS)
     assert out.splitlines() == ["s1 close", "shutdown"]
     assert ends(stage) == {"s1": "close"}
 
 
+@pytest.mark.skipif(NO_THREADS, reason="asks no model at the end")
 @pytest.mark.parametrize("act", ["nothing", "two"])
 def test_a_model_that_hangs_at_the_end_holds_no_program_longer_than_15_seconds(
     stage: Stage, never: threading.Event, act: str
