@@ -7,13 +7,18 @@ import contextvars
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterator
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+LOOK_UP = 0.5
+"""Seconds after which a thread that waits looks up, so that the main one runs the handler of a signal which the system gave
+to another, as it may where the process was stopped when it came."""
 
 
 class Cancelled(Exception):
@@ -64,6 +69,13 @@ class Cancel:
                 self._callbacks.remove(callback)
 
 
+def taken(queue: SimpleQueue[Item]) -> Item:
+    """The next item, however long it takes."""
+    while True:
+        with contextlib.suppress(Empty):
+            return queue.get(timeout=LOOK_UP)
+
+
 def relay(
     produce: Callable[[Callable[[Item], None]], Result], cancel: Cancel, name: str
 ) -> Generator[Item, None, Result]:
@@ -91,7 +103,7 @@ def relay(
         threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
         try:
             while True:
-                kind, value = events.get()
+                kind, value = taken(events)
                 if kind == "cancelled" or cancel.is_set():
                     raise Cancelled
                 if kind == "result":

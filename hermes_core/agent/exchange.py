@@ -17,7 +17,7 @@ from functools import partial
 from queue import SimpleQueue
 
 from hermes_core.agent.answer import Answer, Chat, ToolRequest, Usage, behind_thoughts
-from hermes_core.agent.cancel import Cancel, Cancelled
+from hermes_core.agent.cancel import Cancel, Cancelled, taken
 from hermes_core.agent.compression import tokens_of
 from hermes_core.agent.model import ChatModel, Hear, unheard
 from hermes_core.agent.prompt import UNANSWERED, mended
@@ -222,7 +222,7 @@ class Exchange:
             run = partial(contextvars.copy_context().run, work, call, end)
             threading.Thread(target=run, name=f"agent-call-{call.name}", daemon=True).start()
         for end in ends:
-            result = end.get()
+            result = taken(end)
             if result is None:
                 raise Cancelled
             yield result

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from hermes_core.agent.loop import Agent
 from hermes_core.agent.model import ModelSettings, OpenAIModel
 from hermes_core.agent.summaries import summariser
+from hermes_core.agent.tools import Tool
+from hermes_core.contract.values import Session
 from hermes_core.stopping import stopped_by
 from hermes_core.storage.files import locked
 from hermes_core.testing.fakes import REMEMBER_TOOL
@@ -206,3 +209,29 @@ def test_who_stops_a_turn_stops_no_delivery_of_a_memory_that_was_opened_in_it(
     time.sleep(0.15)
     never.set()
     assert stage.told(durable=True) == ["sync_turn"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals of POSIX")
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_signal_that_the_system_gives_to_another_thread_is_heard_by_the_one_that_waits(
+    stage: Stage, never: threading.Event, beside: bool
+) -> None:
+    """As it may where the process was stopped when the signal came."""
+    other = threading.Thread(target=never.wait, daemon=True)
+    other.start()
+    late: list[bool] = []
+
+    def run(arguments: Mapping[str, Any], session: Session) -> str:
+        threading.Timer(0.1, signal.pthread_kill, (other.ident, signal.SIGUSR1)).start()
+        never.wait(20)
+        late.append(True)
+        return "Late."
+
+    agent = stage.agent(tools=[Tool("wait", "", {}, run, parallel=True)])
+    stage.script(Reply(calls=[("wait", {})] * (1 + beside)), Reply("Late."))
+    before = signal.signal(signal.SIGUSR1, lambda *_: agent.interrupt())
+    try:
+        assert agent.run_turn("Wait.").outcome == "interrupted"
+        assert not late
+    finally:
+        signal.signal(signal.SIGUSR1, before)
