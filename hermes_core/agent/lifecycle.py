@@ -32,6 +32,7 @@ from hermes_core.agent.sessions import (
     take_back,
 )
 from hermes_core.contract.values import Session, SessionSwitch
+from hermes_core.manager import at_exit
 from hermes_core.manager.attempt import attempt
 from hermes_core.recovery import owe, recover_switches, recover_turns, tell
 from hermes_core.safety.redact import redact
@@ -45,11 +46,8 @@ Kind = Literal["hook", "rows", "agent"]
 ENGINE_TIMEOUT = 2.0
 """Seconds that a compressor may take to hear of a session's begin or end."""
 
-SHUTDOWN_TIMEOUT = 15.0
-"""Seconds that the end of the process may take in all."""
-
 AFTER_FLUSH = 7.0
-"""Of these, seconds for what comes after the flush: the compressor, the rows, and the providers' shutdown."""
+"""Of the seconds that an end may take those for what comes after the flush: the compressor, the rows, and the providers' shutdown."""
 
 
 # ------------------------------------------------------------------- steps: providers
@@ -95,7 +93,7 @@ def _recover(life: Life, passage: Passage) -> None:
 
 
 def _shutdown(life: Life, passage: Passage) -> None:
-    left = min(passage.until - time.monotonic(), SHUTDOWN_TIMEOUT) - ENGINE_TIMEOUT
+    left = min(passage.until - time.monotonic(), at_exit.SECONDS) - ENGINE_TIMEOUT
     life.memory.manager.shutdown_all(max(left, 1.0))
 
 
