@@ -75,16 +75,14 @@ class StreamingContextScrubber:
 
     def feed(self, text: str) -> str:
         """Take the next piece of the answer; returns what may be shown now."""
-        if self._calm and not self._pending and _candidate_in(text) is None:
-            self._last = text or self._last
-            return text
         if not self._calm:
             unseen = self._mode == "span" and self._state == IDLE and _candidate_in(text) is None
             return "" if unseen else self._read(text)
-        text, self._pending = self._pending + text, ""
+        if self._pending:
+            text, self._pending = self._pending + text, ""
         found = _candidate_in(text)
         if found is None:
-            self._last = text
+            self._last = text or self._last
             return text
         start = found.start()
         if found.lastindex is None or len(text) - start > _MAX_PENDING:
