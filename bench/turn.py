@@ -4,8 +4,9 @@
 
 A turn is `on_turn_start`, `prefetch_all`, `sync_all` and `queue_prefetch_all`, with a message of 65 and an answer of 236
 characters, others in each turn; before each the outbox is empty and all threads are idle, as between the turns of a
-person. Beside them, in the same rounds, what it is made of: a call of a pluggy hook, a hand-off to a waiting thread and
-back, one durable commit of a row of the same size. All figures are microseconds. `busy` has a thread beside it that never
+person. Beside them, in the same rounds, what it is made of: its words and the values that the host makes of them, which
+are no part of what the manager adds; a call of a pluggy hook, a hand-off to a waiting thread and back, one durable commit
+of a row of the same size. All figures are microseconds. `busy` has a thread beside it that never
 stops computing: each time the interpreter changes hands, that one keeps it for up to 5 ms.
 
 The table has eight managers in one process, which take the caches from one another; `--alone` measures one, as a host has.
@@ -141,6 +142,18 @@ def come_to_rest() -> None:
         time.sleep(0)
 
 
+def words_of(name: str, number: int) -> tuple[str, Query, Turn]:
+    """What the host brings to a turn: the message, the question, the exchange."""
+    user, answer = f"{USER} {number}", f"{number} {ANSWER}"
+    messages = (Message(role="user", content=user), Message(role="assistant", content=answer))
+    return user, Query(user), Turn(f"{name}-{number}", number, user, answer, messages)
+
+
+def words_case() -> Case:
+    """The part of each turn below that is not the manager's."""
+    return Case("its words and values", lambda number: words_of("bare", number), come_to_rest)
+
+
 def turn_case(
     stack: ExitStack,
     name: str,
@@ -161,12 +174,10 @@ def turn_case(
     manager.initialize_all(session)
 
     def run(number: int) -> None:
-        user, answer = f"{USER} {number}", f"{number} {ANSWER}"
-        query = Query(user)
+        user, query, turn = words_of(name, number)
         manager.on_turn_start(number, user, session)
         manager.prefetch_all(query, session)
-        messages = (Message(role="user", content=user), Message(role="assistant", content=answer))
-        manager.sync_all(Turn(f"{name}-{number}", number, user, answer, messages), session)
+        manager.sync_all(turn, session)
         manager.queue_prefetch_all(query, session)
 
     def rest() -> None:
@@ -325,12 +336,14 @@ def cases_of(stack: ExitStack, memory: Path, disk: Path, *, alone: bool = False)
     """The rows of the table, each thing beside what it is made of; `alone` leaves one manager, as a host has."""
     if alone:
         return [
+            words_case(),
             pluggy_case(),
             hand_off_case(stack),
             commit_case(stack, "commit, memory", memory),
             turn_case(stack, "all no-ops, memory", Noop, memory),
         ]
     return [
+        words_case(),
         pluggy_case(),
         hand_off_case(stack),
         commit_case(stack, "commit, memory", memory),
