@@ -92,7 +92,10 @@ def for_words(text: str) -> str:
     >>> for_words("docker部署 Документы")
     'docker  документ'
     """
-    return text if text.isascii() else stemmed(fold(_RUN.sub(" ", text)))
+    if text.isascii():
+        return text
+    # Composed before: an accent may stand behind a mark of a dense run that follows its letter.
+    return stemmed(fold(_RUN.sub(" ", unicodedata.normalize("NFC", text))))
 
 
 def grams(text: str) -> tuple[list[str], list[str]]:

@@ -24,7 +24,7 @@ NO_THREADS = (3, 12) <= sys.version_info < (3, 12, 3)
 """These start no thread at their end: there the flush is left out, which is said."""
 
 HOST = """
-import os, signal, sys
+import os, signal, sys, time
 from hermes_core import Agent, ModelSettings, OpenAIModel, open_memory
 from hermes_core.testing.fakes import RecordingProvider
 
@@ -64,7 +64,8 @@ elif act in ("wait", "use it again"):
         agent.evict()
         agent.run_turn("Hello again.")
     print("ready", flush=True)
-    signal.pause()
+    while True:  # `signal.pause()` would miss a signal that comes just before it
+        time.sleep(0.1)
 """
 
 

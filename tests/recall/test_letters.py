@@ -5,7 +5,7 @@ import threading
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes_core.recall.letters import _stem, hebrew_forms, stemmed
@@ -91,6 +91,7 @@ def test_folding_twice_is_folding_once(text: str) -> None:
 
 
 @given(st.text(st.characters(categories=["L", "M", "N", "Zs"])))
+@example("\u00c0\u17d2")  # decomposed, the accent stands behind the Khmer sign
 def test_what_is_composed_and_what_is_not_are_one(text: str) -> None:
     assert for_words(unicodedata.normalize("NFD", text)) == for_words(unicodedata.normalize("NFC", text))
 
