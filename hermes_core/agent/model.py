@@ -10,19 +10,16 @@ import contextlib
 import importlib.util
 import json
 import logging
-import os
 import random
-import socket
-import ssl
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from hermes_core.agent.answer import Answer, AnswerBuilder, Chat, behind_thoughts
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, relay
+from hermes_core.agent.connection import follow, framed, hung_up_by, limits, lingering, trusted
 from hermes_core.agent.failures import code_of, failure, words
 from hermes_core.agent.request import Dialect
 from hermes_core.errors import ConfigError, ModelRefused, ModelUnavailable
@@ -36,11 +33,6 @@ MAX_RETRY_AFTER = 120.0
 """Seconds; a server that wants a longer pause is reported instead of waited for."""
 
 MAX_DELAY = 30.0
-_FRAMES = frozenset({"content-length", "transfer-encoding"})
-
-LINGER = 5.0
-"""Seconds in which a server may count its tokens and hang up when it has said that its answer is at its end."""
-
 CONNECT_SECONDS = 10.0
 LIST_SECONDS = 10.0
 """For the whole list of models, which a person who has asked what is wrong waits for."""
@@ -198,9 +190,10 @@ class OpenAIModel:
         body = bytearray()
         with (
             _our_errors(self.settings),
+            hung_up_by(late) as wire,
             self._open().models.with_streaming_response.list() as answer,
-            late.calling(lambda: _cut(answer.http_response)),
         ):
+            wire.carries(answer.http_response)
             for piece in answer.iter_bytes():
                 body += piece
                 if len(body) > LONGEST_LIST:
@@ -259,7 +252,7 @@ class OpenAIModel:
         if rest:
             emit(rest)
         answer = builder.answer()
-        if answer.finish or ((answer.text or answer.calls) and _framed(response)):
+        if answer.finish or ((answer.text or answer.calls) and framed(response)):
             return answer
         if answer == Answer() and _kind(response) == "text/html":
             raise _no_stream(response, self.settings)
@@ -269,13 +262,14 @@ class OpenAIModel:
         """Read what is streamed; returns the response that it came in."""
         with (
             _our_errors(self.settings),
+            hung_up_by(cancel) as wire,
             # Past the SDK's reading of each field by its type: a tenth of a second in a long conversation.
             self._open().chat.completions.create(
                 model=request["model"], messages=(), stream=True, extra_body=request
             ) as stream,
-            cancel.calling(lambda: _cut(stream.response)),
-            _lingering(stream.response) as over,
+            lingering(stream.response) as over,
         ):
+            wire.carries(stream.response)
             _check(stream.response, self.settings)
             for chunk in stream:
                 text = builder.feed(chunk)
@@ -289,9 +283,10 @@ class OpenAIModel:
 
         with self._opening:
             if self._client is None:
-                hooks = {"response": [_read_error]}
+                hooks: dict[str, list[Any]] = {"request": [follow], "response": [_read_error]}
+                most = limits(self.settings.base_url)
                 connections, fault = attempt(
-                    lambda: openai.DefaultHttpxClient(event_hooks=hooks, verify=_trusted())
+                    lambda: openai.DefaultHttpxClient(event_hooks=hooks, limits=most, verify=trusted())
                 )
                 if fault is not None:  # as for SOCKS, which the SDK speaks with another package only
                     raise ModelRefused(
@@ -307,19 +302,6 @@ class OpenAIModel:
                     http_client=connections,
                 )
             return self._client
-
-
-def _trusted() -> ssl.SSLContext:
-    """The certificates that this process trusts."""
-    return _trust_of(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
-
-
-@cache
-def _trust_of(*_where: str | None) -> ssl.SSLContext:
-    """Those of the SDK, read once for all models: a gateway that makes one for each turn waits 30 ms for it otherwise."""
-    import httpx2
-
-    return httpx2.create_ssl_context()
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,39 +417,5 @@ def _no_stream(response: Any, settings: ModelSettings) -> ModelRefused:
     )
 
 
-@contextlib.contextmanager
-def _lingering(response: Any) -> Iterator[Callable[[bool], None]]:
-    """A function to be told of each chunk whether it was the last one: soon after that the response is cut."""
-    timer: threading.Timer | None = None
-
-    def told(over: bool) -> None:
-        nonlocal timer
-        if timer is not None:
-            timer.cancel()
-        timer = threading.Timer(LINGER, _cut, (response,)) if over else None
-        if timer is not None:
-            timer.daemon = True
-            timer.start()
-
-    try:
-        yield told
-    finally:
-        told(False)
-
-
 def _kind(response: Any) -> str:
     return str(response.headers.get("content-type", "")).partition(";")[0].strip()
-
-
-def _framed(response: Any) -> bool:
-    """Whether a connection that breaks in the midst of this response is told from its end."""
-    return response.http_version == "HTTP/2" or not response.headers.keys().isdisjoint(_FRAMES)
-
-
-def _cut(response: Any) -> None:
-    """Wake the thread that reads this response: closing a socket does not, shutting it down does."""
-    raw = response.extensions.get("network_stream")
-    connection = raw.get_extra_info("socket") if raw is not None else None
-    if connection is not None:
-        with contextlib.suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)

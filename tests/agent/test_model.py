@@ -73,6 +73,11 @@ def unended(*events: str, alive: bool) -> Iterator[OpenAIModel]:
         thread.join()
 
 
+def stopped(model: OpenAIModel, cancel: Cancel) -> None:
+    with pytest.raises(Cancelled):
+        ask(model, cancel=cancel)
+
+
 def event(delta: str, finish: str = "null") -> str:
     return f'data: {{"choices": [{{"index": 0, "delta": {delta}, "finish_reason": {finish}}}]}}'
 
@@ -225,13 +230,13 @@ def test_a_stream_that_breaks_after_text_was_heard_is_an_error_and_not_said_twic
 def test_an_answer_that_was_said_to_be_at_its_end_is_whole_whatever_becomes_of_the_connection(
     monkeypatch: pytest.MonkeyPatch, alive: bool
 ) -> None:
-    monkeypatch.setattr("hermes_core.agent.model.LINGER", 0.1)
+    monkeypatch.setattr("hermes_core.agent.connection.LINGER", 0.1)
     with unended(event('{"content": "Here."}'), event("{}", '"stop"'), alive=alive) as model:
         assert ask(model).text == "Here."
 
 
 def test_an_answer_whose_pieces_are_all_said_to_be_its_end_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hermes_core.agent.model.LINGER", 0.1)
+    monkeypatch.setattr("hermes_core.agent.connection.LINGER", 0.1)
     pieces = ['{"content": ""}', '{"reasoning_content": "Hm"}', '{"content": "Once"}']
     events = [event(piece, '"stop"') for piece in pieces]
     with unended(*events, *[": alive"] * 20, event('{"content": " more."}', '"stop"'), alive=False) as model:
@@ -280,6 +285,26 @@ def test_another_thread_stops_a_hung_request_at_once() -> None:
             ask(model, hear=lambda _: threading.Timer(0.05, cancel.set).start(), cancel=cancel)
         assert time.monotonic() - began < 30
         hold.set()
+
+
+def test_a_server_that_has_not_begun_to_answer_learns_that_nobody_waits_any_more() -> None:
+    cancel = Cancel()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        model = OpenAIModel(ModelSettings(address, "m", retries=0))
+        for _ in range(2):
+            cancel.clear()
+            asking = threading.Thread(target=stopped, args=(model, cancel))
+            asking.start()
+            connection, _ = listening.accept()
+            with connection:
+                connection.settimeout(20)
+                connection.recv(65536)
+                cancel.set()
+                while connection.recv(65536):
+                    pass
+            asking.join()
+        model.close()
 
 
 def test_a_pause_between_two_tries_can_be_stopped() -> None:

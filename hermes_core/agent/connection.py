@@ -1,0 +1,132 @@
+"""The connections to a model's server: what they trust, and how one is cut off, also before the answer has begun."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from hermes_core.agent.cancel import Cancel
+
+_FRAMES = frozenset({"content-length", "transfer-encoding"})
+_CONNECTED = ("connect_tcp.complete", "connect_unix_socket.complete", "start_tls.complete")
+"""Events of httpx that bring a connection."""
+
+LINGER = 5.0
+"""Seconds in which a server may count its tokens and hang up when it has said that its answer is at its end."""
+
+
+def trusted() -> ssl.SSLContext:
+    """The certificates that this process trusts."""
+    return _trust_of(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+
+@cache
+def _trust_of(*_where: str | None) -> ssl.SSLContext:
+    """Those of the SDK, read once for all models: a gateway that makes one for each turn waits 30 ms for it otherwise."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
+
+
+@contextlib.contextmanager
+def lingering(response: Any) -> Iterator[Callable[[bool], None]]:
+    """A function to be told of each chunk whether it was the last one: soon after that the response is cut."""
+    timer: threading.Timer | None = None
+
+    def told(over: bool) -> None:
+        nonlocal timer
+        if timer is not None:
+            timer.cancel()
+        timer = threading.Timer(LINGER, _cut, (_stream_of(response),)) if over else None
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+
+    try:
+        yield told
+    finally:
+        told(False)
+
+
+def framed(response: Any) -> bool:
+    """Whether a connection that breaks in the midst of this response is told from its end."""
+    return response.http_version == "HTTP/2" or not response.headers.keys().isdisjoint(_FRAMES)
+
+
+class Wire:
+    """The connection that a request goes over, known before the answer begins where it was made for it."""
+
+    def __init__(self) -> None:
+        self._streams: list[Any] = []
+        self._is_cut = False
+
+    def carries(self, response: Any) -> None:
+        """Take note of the connection that an answer comes over."""
+        self.goes_over(_stream_of(response))
+
+    def goes_over(self, stream: Any) -> None:
+        """Take note of a connection; it is cut at once where the request was stopped before."""
+        self._streams.append(stream)
+        if self._is_cut:
+            self.cut()
+
+    def cut(self) -> None:
+        """Hang up."""
+        self._is_cut = True
+        for stream in list(self._streams):
+            _cut(stream)
+
+
+_under_way: ContextVar[Wire | None] = ContextVar("hermes_wire", default=None)
+
+
+@contextlib.contextmanager
+def hung_up_by(cancel: Cancel) -> Iterator[Wire]:
+    """Within the block, hang up what this thread requests when `cancel` is thrown."""
+    wire = Wire()
+    token = _under_way.set(wire)
+    try:
+        with cancel.calling(wire.cut):
+            yield wire
+    finally:
+        _under_way.reset(token)
+
+
+def follow(request: Any) -> None:
+    """Note the connections that are made for a request, by the extension that httpx has for it."""
+    wire = _under_way.get()
+    if wire is not None:
+        request.extensions["trace"] = lambda event, info: (
+            wire.goes_over(info["return_value"]) if event.endswith(_CONNECTED) else None
+        )
+
+
+def limits(address: str) -> Any:
+    """How many connections a pool opens and keeps, as the SDK has it. None is kept to a server without TLS: it is nearby,
+    where one costs nothing, and it works on what nobody waits for until that is hung up. Of a connection that was kept
+    nobody learns in time which it is.
+    """
+    import httpx2
+
+    kept = 0 if urlsplit(address).scheme == "http" else 100
+    return httpx2.Limits(max_connections=1000, max_keepalive_connections=kept)
+
+
+def _stream_of(response: Any) -> Any:
+    return response.extensions.get("network_stream")
+
+
+def _cut(stream: Any) -> None:
+    """Wake the thread that reads there: closing a socket does not, shutting it down does."""
+    connection = stream.get_extra_info("socket") if stream is not None else None
+    if connection is not None:
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
