@@ -26,11 +26,13 @@ class Cancelled(Exception):
 
 
 class Cancel:
-    """A switch that any thread may throw. `calling` adds what should happen at that moment."""
+    """A switch that any thread may throw, also the handler of a signal, once and for one piece of work. `calling` adds what
+    should happen at that moment.
+    """
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler runs in the midst of what its thread does
         self._callbacks: list[Callable[[], None]] = []
 
     def set(self) -> None:
@@ -40,10 +42,6 @@ class Cancel:
             callbacks = list(self._callbacks)
         for callback in callbacks:
             callback()
-
-    def clear(self) -> None:
-        """Make ready for the next piece of work."""
-        self._event.clear()
 
     def is_set(self) -> bool:
         """Whether it was thrown."""

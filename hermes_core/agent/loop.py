@@ -60,7 +60,7 @@ from hermes_core.memory import Memory
 from hermes_core.recall.rank import count_tokens
 from hermes_core.recalled import TurnRecall
 from hermes_core.skills.store import SkillStore
-from hermes_core.stopping import stopped_by
+from hermes_core.stopping import stopped_by, what_stops
 
 log = logging.getLogger(__name__)
 
@@ -182,8 +182,8 @@ class Agent:
         if not self._busy.acquire(blocking=False):
             raise SessionError("a turn is under way", "wait for it, or interrupt it")
         try:
-            if self._own_cancel:
-                self._cancel.clear()
+            if self._own_cancel:  # a new one: what an earlier turn left behind stays stopped
+                self._cancel = Cancel()
             exchange = self._exchange(turn, hear, called)
             with stopped_by(self._cancel):
                 self._run(turn, exchange)
@@ -205,6 +205,7 @@ class Agent:
         The parent's provider hears of it. Raises `Cancelled` when the turn is interrupted.
         """
         self._clear()
+        stop = what_stops()  # of a tool that an earlier turn left behind, that turn's
         child = Agent(
             self.memory,
             self.model,
@@ -214,7 +215,7 @@ class Agent:
             source="subagent",
             skip_memory=True,
             clock=self._clock,
-            cancel=self._cancel,
+            cancel=stop if isinstance(stop, Cancel) else self._cancel,
             **child_identity(self.session),
         )
         with child:
@@ -489,7 +490,7 @@ class Agent:
 
     def _clear(self) -> None:
         if self._own_cancel and not self._busy.locked():  # else it is a part of what was stopped
-            self._cancel.clear()
+            self._cancel = Cancel()
 
     def _enabled(self, toolset: str) -> bool:
         return self._toolsets is None or toolset in self._toolsets

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.loop import Agent
 from hermes_core.agent.model import ModelSettings, OpenAIModel
 from hermes_core.agent.summaries import summariser
@@ -235,3 +236,18 @@ def test_a_signal_that_the_system_gives_to_another_thread_is_heard_by_the_one_th
         assert not late
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer that signals")
+def test_by_the_handler_of_a_signal_that_comes_while_the_switch_is_touched() -> None:
+    cancel = Cancel()
+    before = signal.signal(signal.SIGALRM, lambda *_: cancel.set())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        for _ in range(200_000):
+            with cancel.calling(lambda: None):
+                pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert cancel.is_set()

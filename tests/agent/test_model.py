@@ -288,12 +288,11 @@ def test_another_thread_stops_a_hung_request_at_once() -> None:
 
 
 def test_a_server_that_has_not_begun_to_answer_learns_that_nobody_waits_any_more() -> None:
-    cancel = Cancel()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
         model = OpenAIModel(ModelSettings(address, "m", retries=0))
         for _ in range(2):
-            cancel.clear()
+            cancel = Cancel()
             asking = threading.Thread(target=stopped, args=(model, cancel))
             asking.start()
             connection, _ = listening.accept()

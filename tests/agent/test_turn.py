@@ -392,6 +392,32 @@ def test_an_interrupt_stops_a_delegated_task_too(stage: Stage) -> None:
     assert stage.told(durable=True) == []
 
 
+def test_a_subagent_that_was_stopped_stays_so_while_the_next_turn_runs(stage: Stage) -> None:
+    def work(arguments: Mapping[str, Any], session: Session) -> str:
+        agent.interrupt()
+        left.wait(20)
+        return "done"
+
+    def reply(request: dict[str, Any]) -> Reply:
+        if "subagent" in str(request["messages"][0]["content"]):
+            return Reply(calls=[("work", {})])
+        if "Next." in str(request["messages"][-1]["content"]):
+            return Reply("Yes.")
+        return Reply(calls=[("delegate_task", {"task": "Wait."})])
+
+    left = threading.Event()
+    agent = stage.agent(tools=[Tool("work", "", {}, work, quick=True)])
+    stage.script(reply)
+    assert agent.run_turn("Go.").outcome == "interrupted"
+    assert agent.run_turn("Next.").outcome == "answered"
+    asked = len(stage.server.requests)
+    left.set()
+    for thread in threading.enumerate():
+        if thread.name == "agent-tool-delegate_task":
+            thread.join(20)
+    assert len(stage.server.requests) == asked == 3
+
+
 def test_a_task_can_be_given_away_after_an_interrupt(stage: Stage) -> None:
     agent = stage.agent()
     agent.run_turn("Hello.")
