@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from hermes_core.sessions.records import storable
 
 Chat = dict[str, Any]
 """One message in the OpenAI chat form."""
@@ -122,6 +125,7 @@ class AnswerBuilder:
         self._slots: dict[int, _Call] = {}
         self._usage = Usage()
         self._thoughts = _Thoughts()
+        self._half = ""
         self.finish = ""
         self.over = False
         """Whether the last chunk said that this is all; a server may say so of each piece of an answer (gcli2api)."""
@@ -153,18 +157,25 @@ class AnswerBuilder:
         text = _plain(delta.content) or _plain(getattr(delta, "refusal", None))
         more = text or reasoning or delta.tool_calls
         self.over = bool(choices[0].finish_reason and (self._text or self._calls) and not more)
-        return self._add_text(text)
+        return self._add_text(self._whole(text))
+
+    def _whole(self, text: str) -> str:
+        """The text that is whole letters: servers that cut it by UTF-16 send one of two units in each of two pieces."""
+        text = self._half + text
+        self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return storable(text.removesuffix(self._half))
 
     def end(self) -> str:
         """The stream is at its end; returns the text that was held back until now."""
-        return self._add_text("", ended=True)
+        half = storable(self._half)
+        return self._add_text(half) + self._add_text("", ended=True)
 
     def answer(self) -> Answer:
         """The answer as far as it came; each call has an id that no other has."""
         calls: dict[str, ToolRequest] = {}
         for call in self._calls:
             own = call.id if call.id and call.id not in calls else uuid.uuid4().hex[:_ID_LENGTH]
-            arguments = "".join(call.arguments)
+            arguments = storable("".join(call.arguments))
             if arguments.startswith("{}{"):
                 arguments = arguments[2:]
             calls[own] = ToolRequest(own, call.name, arguments or "{}", call.extra)
@@ -172,7 +183,7 @@ class AnswerBuilder:
             "".join(self._text),
             tuple(calls.values()),
             self.finish,
-            "".join(self._reasoning),
+            storable("".join(self._reasoning)),
             self._usage,
             tuple(self._details),
         )
@@ -290,9 +301,11 @@ def _arguments(given: Any) -> str:
 def _usage(usage: Any) -> Usage:
     def figure(of: Any, name: str) -> int:
         found = getattr(of, name, None)
-        return found if isinstance(found, int) else 0
+        return int(found) if isinstance(found, int | float) and math.isfinite(found) else 0
 
-    details = getattr(usage, "prompt_tokens_details", None)
-    return Usage(
-        figure(usage, "prompt_tokens"), figure(usage, "completion_tokens"), figure(details, "cached_tokens")
+    cached = (
+        figure(getattr(usage, "prompt_tokens_details", None), "cached_tokens")
+        or figure(usage, "cached_tokens")  # Moonshot's
+        or figure(usage, "prompt_cache_hit_tokens")  # DeepSeek's
     )
+    return Usage(figure(usage, "prompt_tokens"), figure(usage, "completion_tokens"), cached)

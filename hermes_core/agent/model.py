@@ -234,10 +234,11 @@ class OpenAIModel:
         )
         while True:
             try:
-                hear(next(pieces))
+                piece = next(pieces)
             except StopIteration as done:
                 answer: Answer = done.value
                 return answer
+            hear(piece)
 
     def _send(self, request: dict[str, Any], emit: Hear, cancel: Cancel) -> Answer:
         """One try, on a thread of its own."""
@@ -342,8 +343,9 @@ def _is_address(url: str) -> bool:
 
 
 def _delay(retry_after: float | None, tried: int, pause: float) -> float:
-    """The server's wish, else doubling pauses with up to a quarter taken off, so that clients don't march in step."""
-    if retry_after is not None:
+    """The server's wish, where it is one for a pause, else doubling pauses with up to a quarter taken off, so that clients
+    don't march in step."""
+    if retry_after:
         return retry_after
     return float(min(pause * 2**tried, MAX_DELAY)) * (1 - random.random() / 4)
 

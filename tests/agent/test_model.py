@@ -186,10 +186,20 @@ def test_retry_after_is_obeyed_as_seconds_and_as_a_date(wish: Callable[[], str])
     assert time.monotonic() - began >= 0.2
 
 
-def test_a_date_that_no_calendar_has_is_no_wish() -> None:
-    busy = Reply(status=429, headers={"retry-after": "Mon, 01 Jan 99999999999 00:00:00 GMT"})
-    with serving(busy, Reply("Here.")) as (_, model):
+@pytest.mark.parametrize("wish", ["Mon, 01 Jan 99999999999 00:00:00 GMT", formatdate(0, usegmt=True), "0"])
+def test_what_asks_for_no_pause_leaves_ours(wish: str, caplog: Any) -> None:
+    busy = Reply(status=429, headers={"retry-after": wish})
+    with serving(busy, Reply("Here."), pause=0.2) as (_, model):
         assert ask(model).text == "Here."
+    assert "asking again in 0.2 s" in caplog.text
+
+
+def test_whatever_a_listener_raises_comes_back() -> None:
+    def gone(text: str) -> None:
+        raise StopIteration(text)
+
+    with serving(Reply("Hello")) as (_, model), pytest.raises(StopIteration, match="Hello"):
+        ask(model, hear=gone)
 
 
 def test_a_server_that_wants_too_long_a_pause_is_reported_at_once() -> None:

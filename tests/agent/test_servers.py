@@ -240,6 +240,32 @@ def test_usage_that_lacks_a_figure_counts_as_none() -> None:
     assert (usage.prompt, usage.completion, usage.cached) == (5, 0, 0)
 
 
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens_details": {"cached_tokens": 3}},
+        {"cached_tokens": 3},
+        {"prompt_cache_hit_tokens": 3, "prompt_cache_miss_tokens": 2},
+    ],
+    ids=["OpenAI", "Moonshot", "DeepSeek"],
+)
+def test_tokens_that_the_server_had_are_counted_in_each_servers_words(usage: dict[str, Any]) -> None:
+    counted = {"prompt_tokens": 5.0, "completion_tokens": 2, **usage}
+    answer = asked(events(chunk({"content": "Here."}, "stop"), chunk({}, usage=counted)))
+    assert (answer.usage.prompt, answer.usage.completion, answer.usage.cached) == (5, 2, 3)
+
+
+def test_a_letter_that_a_server_sends_in_two_halves_is_one() -> None:
+    heard: list[str] = []
+    halves = [chunk({"content": piece}) for piece in ("Hi \ud83d", "\ude00 and \ud83d", ".", "\ud83d")]
+    call = {"index": 0, "id": "a", "function": {"name": "look", "arguments": '{"at": "\ud83d'}}
+    rest = {"index": 0, "function": {"arguments": '\ude00"}'}}
+    calls = [chunk({"tool_calls": [piece]}) for piece in (call, rest)]
+    answer = asked(events(*halves, *calls, chunk({}, "tool_calls")), hear=heard.append)
+    assert "".join(heard) == answer.text == "Hi 😀 and \ufffd.\ufffd"
+    assert answer.calls[0].arguments == '{"at": "😀"}'
+
+
 def failing(body: Any, status: int = 200, kind: str = "application/json") -> Reply:
     raw = body if isinstance(body, str) else json.dumps(body)
     return Reply(raw=raw, status=status, headers={"content-type": kind})
