@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from hermes_core.agent.answer import ToolRequest
 from hermes_core.agent.cancel import Cancel, interruptible
-from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME, Session
+from hermes_core.contract.values import Session
 from hermes_core.errors import ConfigError
 from hermes_core.manager.attempt import attempt
+from hermes_core.manager.tools import schema_fault
 from hermes_core.safety.fence import sanitize_context
+
+log = logging.getLogger(__name__)
 
 MALFORMED = "malformed_arguments"
 """Key under which arguments that were no JSON object go back to the model."""
 
 MAX_LEVELS = 100
 """How deep arguments may be nested; what each version of Python still reads differs by thousands."""
+
+_AWAIT = "give a function that waits for what it awaits"
 
 Run = Callable[[Mapping[str, Any], Session], Any]
 
@@ -48,12 +54,15 @@ class Tool:
 
     def __post_init__(self) -> None:
         if inspect.iscoroutinefunction(self.run):
-            raise ConfigError(f"tool {self.name!r} is async", "give a function that waits for what it awaits")
-        if not TOOL_NAME.fullmatch(self.name):
+            raise ConfigError(f"tool {self.name!r} is async", _AWAIT)
+        if not isinstance(self.parameters, Mapping) or not isinstance(self.description, str):
             raise ConfigError(
-                f"no model takes a tool of the name {self.name!r}",
-                f"give it up to {LONGEST_TOOL_NAME} letters, digits, _ and -",
+                f"tool {self.name!r} has a {type(self.description).__name__} for its description and a "
+                f"{type(self.parameters).__name__} for its parameters",
+                "give a text and a JSON schema",
             )
+        if fault := schema_fault(self.schema):
+            raise ConfigError(f"no model takes the tool {self.name!r}", fault)
 
     @classmethod
     def of(cls, schema: Mapping[str, Any], run: Run, toolset: str, *, quick: bool = False) -> Tool:
@@ -114,6 +123,7 @@ class Toolbelt:
             return error(arguments, "send the call again")
         result, failure = _run(tool, arguments, session, cancel)
         if failure is not None:
+            log.info("tool %r failed", tool.name, exc_info=failure)
             said = clipped(str(failure), self._result_limit)
             return error(f"tool {tool.name!r} failed: {type(failure).__name__}: {said}")
         return clipped(result, self._result_limit)
@@ -127,7 +137,7 @@ def error(message: str, remedy: str = "") -> str:
 def arguments_of(request: ToolRequest) -> dict[str, Any] | str:
     """The arguments as a dict, without any recalled text that the model copied; a sentence when they are none."""
     try:
-        found = without_fence(json.loads(request.arguments or "{}", strict=False))
+        found = without_fence(json.loads(request.arguments or "{}", strict=False, parse_constant=_no_json))
     except (ValueError, RecursionError) as exc:  # a model that can't stop writes "[[[["
         return f"the arguments of {request.name!r} are no JSON ({exc})"
     if found is None:
@@ -137,6 +147,11 @@ def arguments_of(request: ToolRequest) -> dict[str, Any] | str:
     if MALFORMED in found:
         return f"the arguments of {request.name!r} were no JSON object: {found[MALFORMED]!r}"
     return found
+
+
+def _no_json(name: str) -> None:
+    """NaN and Infinity, which Python reads and a server that gets them back does not."""
+    raise ValueError(f"{name} is none of its values")
 
 
 def without_fence(value: Any, levels: int = MAX_LEVELS) -> Any:
@@ -167,6 +182,9 @@ def _run(
 
 
 def _text(result: Any) -> str:
+    if isinstance(result, Coroutine):
+        result.close()
+        raise TypeError(f"it gave a coroutine; {_AWAIT}")
     return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.compression import text_of
-from hermes_core.agent.tools import Tool
+from hermes_core.agent.tools import Tool, error
 from hermes_core.contract.values import Session
 from hermes_core.memory import Memory
 from hermes_core.skills.store import SkillStore
@@ -103,7 +103,9 @@ def todo_tool(history: Callable[[], Sequence[Chat]] = tuple) -> Tool:
     def run(arguments: Mapping[str, Any], session: Session) -> str:
         given = arguments.get("todos")
         if isinstance(given, list):
-            steps[session.id] = [_step(item) for item in given if isinstance(item, dict)]
+            steps[session.id] = [_step(item) for item in given if isinstance(item, dict | str)]
+        elif given is not None:
+            return error("todos must be a list of steps", "send the whole list again")
         elif session.id not in steps:
             steps[session.id] = steps.get(session.parent_id) or _last_steps(history())
         return json.dumps({"todos": steps[session.id]}, ensure_ascii=False)
@@ -116,7 +118,7 @@ def _last_steps(history: Sequence[Chat]) -> list[dict[str, str]]:
         if message["role"] == "tool" and message.get("name") == "todo":
             with contextlib.suppress(ValueError, TypeError, KeyError):
                 found = json.loads(text_of(message.get("content")))["todos"]
-                return [_step(item) for item in found if isinstance(item, dict)]
+                return [_step(item) for item in found if isinstance(item, dict | str)]
     return []
 
 
@@ -140,7 +142,9 @@ _TODO_PARAMETERS: dict[str, Any] = {
 }
 
 
-def _step(item: Mapping[str, Any]) -> dict[str, str]:
+def _step(item: Mapping[str, Any] | str) -> dict[str, str]:
+    if isinstance(item, str):
+        item = {"content": item}
     status = item.get("status")
     known = status if status in _TODO_STATES else "pending"
     return {"content": str(item.get("content", "")), "status": known}

@@ -89,9 +89,10 @@ def _schema(entry: Any) -> dict[str, Any]:
         entry = entry["function"]
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str) or not entry["name"].strip():
         raise _wrong(entry, "a tool schema with a name")
-    if not isinstance(entry.get("parameters", {}), Mapping):
-        raise _wrong(entry["parameters"], f"a JSON schema as parameters of {entry['name']!r}")
-    return {"description": "", "parameters": {"type": "object", "properties": {}}, **entry}
+    given = {key: value for key, value in entry.items() if value is not None}
+    if not isinstance(given.get("parameters", {}), Mapping):
+        raise _wrong(given["parameters"], f"a JSON schema as parameters of {given['name']!r}")
+    return {"description": "", "parameters": {"type": "object", "properties": {}}, **given}
 
 
 def _list_of(kind: type) -> Callable[[Any], tuple[Any, ...]]:

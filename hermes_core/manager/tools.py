@@ -30,7 +30,7 @@ RESERVED = frozenset(
 """Names that hosts use for their own tools. One of a provider would hide the host's."""
 
 
-def _fault(schema: dict[str, Any]) -> str:
+def schema_fault(schema: dict[str, Any]) -> str:
     """Why a model's server would refuse every request that holds this tool, not only its use; "" when it would not."""
     if not TOOL_NAME.fullmatch(schema["name"]):
         return f"a model's tools have names of up to {LONGEST_TOOL_NAME} letters, digits, _ and -"
@@ -56,7 +56,7 @@ class ToolIndex:
         """Take the tools that `held` offers, and the older names that it answers to."""
         for schema in held.schemas:
             name = schema["name"]
-            if fault := _fault(schema):
+            if fault := schema_fault(schema):
                 _refuse(held, f"tool {name!r} is left out: {fault}")
             elif name in RESERVED and not held.builtin:
                 _refuse(held, f"tool {name!r} is refused: the host uses that name")

@@ -77,6 +77,8 @@ def test_tools_are_run_until_the_model_answers() -> None:
         (("look", "[1]"), "were no JSON object"),
         (("look", "[" * 5000), "were no JSON object"),
         (("look", '{"at": ' + "[" * 100 + "]" * 100 + "}"), "were no JSON object"),
+        (("look", '{"at": NaN}'), "were no JSON object"),
+        (("todo", {"todos": "eat, sleep"}), "must be a list"),
         (("fly", {}), "there is no tool 'fly'"),
         (("explode", {}), "the lens broke"),
     ],
@@ -358,11 +360,11 @@ def test_thoughts_whose_beginning_the_server_left_out_are_seen_and_not_kept(text
 
 def test_the_todo_list_belongs_to_its_session() -> None:
     belt = Toolbelt([todo_tool()])
-    new = json.dumps({"todos": [{"content": "eat", "status": "odd"}, "no"]})
+    new = json.dumps({"todos": [{"content": "eat", "status": "odd"}, "sleep", 7]})
     belt.call(ToolRequest("1", "todo", new), SESSION, Cancel())
     mine = json.loads(belt.call(ToolRequest("2", "todo", ""), SESSION, Cancel()))
     other = json.loads(belt.call(ToolRequest("3", "todo", "{}"), Session("s2"), Cancel()))
-    assert mine == {"todos": [{"content": "eat", "status": "pending"}]}
+    assert mine == {"todos": [{"content": step, "status": "pending"} for step in ("eat", "sleep")]}
     assert other == {"todos": []}
 
 
@@ -395,6 +397,28 @@ def test_an_async_tool_is_refused_at_once() -> None:
 
     with pytest.raises(ConfigError, match="'later' is async"):
         Tool("later", "", {}, later)
+    belt = Toolbelt([Tool("later", "", {}, lambda arguments, session: later(arguments, session))])
+    assert "gave a coroutine" in belt.call(ToolRequest("1", "later", ""), SESSION, Cancel())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"parameters": {"type": "array"}}, "'array', not an object"),
+        ({"parameters": {"properties": {"at": {"default": {1}}}}}, "can't be written as JSON"),
+        ({"parameters": ["at"]}, "a list for its parameters"),
+        ({"description": None}, "a NoneType for its description"),
+    ],
+)
+def test_a_tool_whose_schema_fails_every_request_is_refused_at_once(given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Tool(**{"name": "look", "description": "", "parameters": {}, "run": look, **given})
+
+
+def test_why_a_tool_failed_stands_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    BELT.call(ToolRequest("1", "explode", ""), SESSION, Cancel())
+    assert "in explode" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["get weather", "", "häuser", "x" * 65, "files.read"])

@@ -183,7 +183,8 @@ def test_not_available_without_a_reason_gets_one(call: Call) -> None:
 
 def test_tool_schemas_come_out_in_one_form(call: Call) -> None:
     wrapped = {"type": "function", "function": {"name": "b", "description": "B"}}
-    first, second = call(lambda: [{"name": "a"}, wrapped], "get_tool_schemas").value
+    bare = {"name": "a", "description": None, "parameters": None}
+    first, second = call(lambda: [bare, wrapped], "get_tool_schemas").value
     assert first == {"name": "a", "description": "", "parameters": {"type": "object", "properties": {}}}
     assert second["name"] == "b"
     assert call(lambda: [{"name": ""}], "get_tool_schemas").status == "failed"
