@@ -38,7 +38,7 @@ class Document:
 
 def parse(text: str) -> Document:
     """Read a SKILL.md; raises `SkillError` with what is missing or wrong."""
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    text = normal(text)
     if len(text) > MAX_SKILL:
         raise SkillError(
             f"a skill may have {MAX_SKILL} characters, this has {len(text)}",
@@ -61,6 +61,15 @@ def parse(text: str) -> Document:
         _platforms(fields.get("platforms", "")),
         body,
     )
+
+
+def normal(text: str) -> str:
+    """The text without a byte order mark, its lines ended as on Linux: what a SKILL.md says, whoever saved it.
+
+    >>> normal("\\ufeffone\\r\\ntwo")
+    'one\\ntwo'
+    """
+    return re.sub(r"\r+\n", "\n", text.removeprefix("\ufeff"))
 
 
 def checked_name(name: object, what: str = "name") -> str:

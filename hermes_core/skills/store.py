@@ -17,9 +17,9 @@ from typing import Protocol
 
 from hermes_core.errors import SkillError
 from hermes_core.home import expanded
-from hermes_core.kit.text import clip
+from hermes_core.kit.text import clip, storable
 from hermes_core.safety.scan import first_threat
-from hermes_core.skills.document import MAX_SKILL, OPERATING_SYSTEMS, Document, checked_name, parse
+from hermes_core.skills.document import MAX_SKILL, OPERATING_SYSTEMS, Document, checked_name, normal, parse
 from hermes_core.skills.journal import Change, Journal
 from hermes_core.storage.files import locked, open_at_once, write_atomic
 
@@ -243,6 +243,7 @@ class SkillStore:
         return self._accepted(before.replace(old_text, new_text), name)
 
     def _accepted(self, content: str, name: str) -> str:
+        content = normal(storable(content))
         document = parse(content)
         if document.name != name:
             raise SkillError(f"the front matter names {document.name!r}, not {name!r}", "use one name")
@@ -331,7 +332,7 @@ def _read_text(path: Path) -> str | None:
     if len(data) > MAX_FILE:
         raise SkillError(f"{str(path)!r} is larger than {MAX_FILE // 1024} KB", "split it")
     try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
+        return normal(data.decode())
     except UnicodeDecodeError as exc:
         raise SkillError(f"{str(path)!r} is not UTF-8 text", "save it as UTF-8") from exc
 

@@ -365,3 +365,19 @@ def test_each_line_of_the_index_is_scanned_once_while_it_says_the_same(tmp_path:
         path.write_text(skill("mail", "Read the mail."))
         assert "Read the mail." in store.index()
         assert len(scanned) == 3
+
+
+@pytest.mark.parametrize("text", [skill().replace("\n", "\r\n"), "\ufeff" + skill(), skill() + "a\r\r\n"])
+def test_a_skill_written_with_other_line_ends_can_be_taken_back(store: SkillStore, text: str) -> None:
+    store.create("deploy", "ops", text)
+    store.patch("deploy", "Run it.", "Walk.\r\nSlowly.")
+    assert "Walk.\nSlowly." in store.view("deploy")
+    store.undo()
+    store.undo()
+    assert store.index() == ""
+
+
+def test_half_a_character_of_a_model_is_stored_as_a_question_mark(store: SkillStore) -> None:
+    asked = {"action": "create", "name": "deploy", "content": skill() + "\ud83d"}
+    assert json.loads(SkillTools(store).call("skill_manage", asked, SESSION))["success"]
+    assert store.view("deploy") == skill() + "?"
