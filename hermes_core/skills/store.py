@@ -154,10 +154,6 @@ class SkillStore:
         """Write a new skill; returns the id of the change. Raises `SkillError` when it is there or can't be taken."""
         checked_name(category, "category")
         path = f"{category}/{checked_name(name)}/{FILE}"
-        for skill in self.skills():
-            if skill.name == name:
-                instead = "patch it instead" if skill.own else "it is only read: choose another name"
-                raise SkillError(f"skill {name!r} exists already", instead)
         return self._change(path, "create", lambda before: self._new(before, name, content), session_id)
 
     def patch(self, name: str, old_text: str, new_text: str, session_id: str = "") -> int:
@@ -225,6 +221,10 @@ class SkillStore:
         return text
 
     def _new(self, before: str | None, name: str, content: str) -> str:
+        for skill in self.skills():
+            if skill.name == name:
+                instead = "patch it instead" if skill.own else "it is only read: choose another name"
+                raise SkillError(f"skill {name!r} exists already", instead)
         if before is not None:
             reason = "can't be used on this platform, or at all"
             raise SkillError(f"there is a skill {name!r} that {reason}", "choose another name")

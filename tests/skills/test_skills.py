@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -381,3 +383,16 @@ def test_half_a_character_of_a_model_is_stored_as_a_question_mark(store: SkillSt
     asked = {"action": "create", "name": "deploy", "content": skill() + "\ud83d"}
     assert json.loads(SkillTools(store).call("skill_manage", asked, SESSION))["success"]
     assert store.view("deploy") == skill() + "?"
+
+
+def test_two_that_create_one_name_at_once_make_one_skill(store: SkillStore, tmp_path: Path) -> None:
+    def create(category: str) -> None:
+        with closing(SkillStore(tmp_path / "skills")) as other, contextlib.suppress(SkillError):
+            other.create("deploy", category, skill())
+
+    threads = [threading.Thread(target=create, args=(f"c{number}",)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(store.skills()), store.problems()) == (1, [])
