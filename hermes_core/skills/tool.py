@@ -111,7 +111,9 @@ class SkillTools:
 
 
 def _text(arguments: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    value = arguments.get(key, default)
-    if not isinstance(value, str) or (default is None and not value and key != "new_text"):
+    value = arguments.get(key)
+    if default is not None and value in (None, ""):  # models send both for what they leave out
+        return default
+    if not isinstance(value, str) or (not value and key != "new_text"):
         raise SkillError(f"{key} must be a text, is {value!r}", f"send {key}")
     return value

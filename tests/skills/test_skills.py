@@ -379,6 +379,22 @@ def test_a_skill_written_with_other_line_ends_can_be_taken_back(store: SkillStor
     assert store.index() == ""
 
 
+def test_what_a_model_sends_for_nothing_is_as_left_out(store: SkillStore) -> None:
+    tools = SkillTools(store)
+    for name, nothing in (("deploy", None), ("tea", "")):
+        asked = {
+            "action": "create",
+            "name": name,
+            "category": nothing,
+            "content": skill(name),
+            "old_text": nothing,
+        }
+        assert json.loads(tools.call("skill_manage", asked, SESSION))["success"]
+        shown = json.loads(tools.call("skill_view", {"name": name, "file": nothing}, SESSION))
+        assert shown["content"] == skill(name)
+    assert json.loads(tools.call("skill_view", {"name": None}, SESSION))["success"]
+
+
 def test_half_a_character_of_a_model_is_stored_as_a_question_mark(store: SkillStore) -> None:
     asked = {"action": "create", "name": "deploy", "content": skill() + "\ud83d"}
     assert json.loads(SkillTools(store).call("skill_manage", asked, SESSION))["success"]
