@@ -22,6 +22,7 @@ OPERATING_SYSTEMS = {"darwin": "macos", "osx": "macos", "win32": "windows"}
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
+_QUOTE = "put a value that holds `: ` in quotes, and indent with spaces"
 _EXAMPLE = "begin it with `---`, `name: ...`, `description: ...`, `---`"
 
 
@@ -88,10 +89,17 @@ def _fields(front: str) -> Mapping[str, Any]:
         # Texts alone: a date that is none, a tag or a number of another notation raise all sorts of errors.
         fields = yaml.load(front, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, RecursionError) as exc:
-        raise SkillError(f"the front matter can't be read: {' '.join(str(exc).split())}", _EXAMPLE) from exc
+        raise SkillError(f"the front matter can't be read: {_fault(exc)}", _QUOTE) from exc
     if not isinstance(fields, dict):
         raise SkillError(f"the front matter must hold `name: value` lines, is {front[:40]!r}", _EXAMPLE)
     return {name: value for name, value in fields.items() if value not in ("null", "~")}
+
+
+def _fault(exc: Exception) -> str:
+    """What YAML stumbled over, with the line in the file, whose first is `---`."""
+    if isinstance(exc, yaml.MarkedYAMLError) and exc.problem_mark is not None:
+        return f"line {exc.problem_mark.line + 2}: {exc.problem or exc.context}"
+    return " ".join(str(exc).split())
 
 
 def _platforms(value: object) -> tuple[str, ...]:

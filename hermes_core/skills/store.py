@@ -99,7 +99,10 @@ class SkillStore:
 
     def problems(self) -> list[str]:
         """Skills and folders that can't be used, with the reason, a sentence each."""
-        return self._read()[2]
+        missing = [
+            f"{folder}: no folder of skills is there" for folder in self._external if not folder.is_dir()
+        ]
+        return missing + [f"{path}: {reason}" for path, reason in self._read()[2]]
 
     def index(self) -> str:
         """The compact list for the system prompt, "" when there are none."""
@@ -116,7 +119,7 @@ class SkillStore:
     def get(self, name: str) -> Skill:
         """The skill of this name, or of `category/name`; raises `SkillError` with the names that come close."""
         wanted = name.strip().strip("/")
-        found, hidden, _ = self._read()
+        found, hidden, unusable = self._read()
         for skill in found:
             if skill.is_called(wanted):
                 return skill
@@ -124,6 +127,10 @@ class SkillStore:
             if skill.is_called(wanted):
                 here = f"it is hidden on {self._platform}"
                 raise SkillError(f"skill {wanted!r} is for {', '.join(skill.document.platforms)}", here)
+        for path, reason in unusable:
+            if path.parent.as_posix().endswith(f"/{wanted}"):
+                why = reason if self._scan(reason) is None else "`hermes skills list` says why"
+                raise SkillError(f"skill {wanted!r} can't be used: {why}", "tell the person, who can mend it")
         known = ", ".join(skill.name for skill in found[:MAX_LISTED]) or "none"
         raise SkillError(f"there is no skill {name!r}", f"known skills: {known}")
 
@@ -258,29 +265,32 @@ class SkillStore:
             raise SkillError(f"skill {name!r} lies in {str(skill.folder)!r}", "it is only read from there")
         return f"{skill.folder.relative_to(self._root).as_posix()}/{FILE}"
 
-    def _read(self) -> tuple[list[Skill], list[Skill], list[str]]:
-        """The skills for this platform, those for others, and what can't be used."""
+    def _read(self) -> tuple[list[Skill], list[Skill], list[tuple[Path, str]]]:
+        """The skills for this platform, those for others, and the files that can't be used, with the reason."""
         found: dict[str, Skill] = {}
         hidden: list[Skill] = []
-        problems = [
-            f"{folder}: no folder of skills is there" for folder in self._external if not folder.is_dir()
-        ]
+        unusable: list[tuple[Path, str]] = []
         for root, path in self._files():
             try:
                 skill = self._skill(root, path)
             except SkillError as exc:
-                problems.append(f"{path}: {exc}")
+                unusable.append((path, str(exc)))
                 continue
             if skill.name in found:
-                problems.append(f"{path}: hidden by the skill of that name in {found[skill.name].folder}")
+                unusable.append((path, f"hidden by the skill of that name in {found[skill.name].folder}"))
             elif not skill.document.platforms or self._platform in skill.document.platforms:
                 found[skill.name] = skill
             else:
                 hidden.append(skill)
-        return sorted(found.values(), key=lambda skill: (skill.category, skill.name)), hidden, problems
+        return sorted(found.values(), key=lambda skill: (skill.category, skill.name)), hidden, unusable
 
     def _skill(self, root: Path, path: Path) -> Skill:
-        document = parse(_read_text(path) or "")
+        if path.name != FILE:
+            raise SkillError(f"the file of a skill is named {FILE}", "rename it")
+        text = _read_text(path)
+        if text is None:
+            raise SkillError("it is a link to nowhere, or was just deleted", "mend or remove the link")
+        document = parse(text)
         above = path.parent.relative_to(root).parts[:-1]
         category = " ".join("/".join(above).split()) or "general"
         threat = self._scan_line(f"{category}/{document.name}: {document.description}")
@@ -293,11 +303,15 @@ class SkillStore:
             seen: set[str] = set()
             for folder, inner, names in os.walk(root, followlinks=True):
                 real = os.path.realpath(folder)
-                if real in seen or len(Path(folder).relative_to(root).parts) >= DEEPEST:
+                depth = len(Path(folder).relative_to(root).parts)
+                if real in seen or depth >= DEEPEST:
                     inner.clear()
                 inner[:] = sorted(name for name in inner if not name.endswith(PARTIAL))
-                if FILE in names and real not in seen:
-                    yield root, Path(folder) / FILE
+                found = [
+                    name for name in names if name == FILE or (name.lower() == FILE.lower() and depth == 2)
+                ]
+                if found and real not in seen:
+                    yield root, Path(folder) / min(found)  # capitals come first
                 seen.add(real)
 
     def _text(self, path: str) -> str | None:
