@@ -306,7 +306,9 @@ class SkillStore:
                 depth = len(Path(folder).relative_to(root).parts)
                 if real in seen or depth >= DEEPEST:
                     inner.clear()
-                inner[:] = sorted(name for name in inner if not name.endswith(PARTIAL))
+                inner[:] = sorted(
+                    name for name in inner if not name.startswith(".") and not name.endswith(PARTIAL)
+                )
                 found = [
                     name for name in names if name == FILE or (name.lower() == FILE.lower() and depth == 2)
                 ]

@@ -413,6 +413,13 @@ def test_a_file_of_another_case_and_a_link_to_nowhere_are_problems(store: SkillS
     assert ("link to nowhere" in broken, "is named SKILL.md; rename it" in deploy) == (True, True)
 
 
+def test_folders_that_are_hidden_hold_no_skills(store: SkillStore, tmp_path: Path) -> None:
+    write(tmp_path / "skills" / ".hub" / "quarantine" / "bad", skill("bad"))
+    write(tmp_path / "team" / ".archive" / "old", skill("old"))
+    write(tmp_path / "team" / "ops" / ".trash", "no front matter")
+    assert (store.index(), store.problems()) == ("", [])
+
+
 @pytest.mark.parametrize("text", [skill().replace("\n", "\r\n"), "\ufeff" + skill(), skill() + "a\r\r\n"])
 def test_a_skill_written_with_other_line_ends_can_be_taken_back(store: SkillStore, text: str) -> None:
     store.create("deploy", "ops", text)
