@@ -74,6 +74,10 @@ def contract_faults(provider: object) -> list[str]:
     pluggy sees the least of them when the object is registered. They would make a hook silent, or fail only when it is
     called.
     """
+    if provider is None:
+        return ["it is None: return the provider"]
+    if isinstance(provider, type):
+        return [f"it is the class itself, not a provider made from it: write {provider.__name__}()"]
     faults = [*_identity_faults(provider), *_settings_faults(provider)]
     for attribute, value in _members(provider):
         function = value.__func__ if isinstance(value, staticmethod | classmethod) else value

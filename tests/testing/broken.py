@@ -118,6 +118,22 @@ class Unmade(Notebook):
         raise ImportError("no module named 'vendor_sdk'")
 
 
+@caught_by(
+    "test_it_keeps_to_the_forms_of_the_contract",
+    "class",
+    make_provider=lambda self: Notebook,
+)
+class NotMade(Notebook): ...
+
+
+@caught_by("test_it_keeps_to_the_forms_of_the_contract", "nothing", make_provider=lambda self: None)
+class NotReturned(Notebook): ...
+
+
+@caught_by("test_it_keeps_to_the_forms_of_the_contract", "name", also={"it can run here"}, name="note-book")
+class CalledOtherwise(Notebook): ...
+
+
 @caught_by("test_it_can_run_here")
 class Unavailable(Notebook):
     def is_available(self) -> Availability:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -208,3 +209,11 @@ def test_settings_without_the_providers_name_are_refused_in_words(hermes_home: H
     with pytest.raises(pytest.UsageError, match="Nameless has settings and no name"):
         Nameless().furnish(hermes_home, {"limit": 5})
     assert list(hermes_home.path.iterdir()) == []
+
+
+@pytest.mark.parametrize("claim", [{"recalled_from": ["sync_turns"]}, {"deadlines": {"sync_turns": 1.0}}])
+def test_a_claim_on_a_hook_that_there_is_not_is_refused_in_words(claim: dict[str, Any]) -> None:
+    from hermes_core.testing import ProviderContract
+
+    with pytest.raises(pytest.UsageError, match=r"Typo\.\w+: 'sync_turns' is none of .*sync_turn"):
+        type("Typo", (ProviderContract,), claim)

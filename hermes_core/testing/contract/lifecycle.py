@@ -32,10 +32,18 @@ class Lifecycle(Suite):
     def test_it_keeps_to_the_forms_of_the_contract(self) -> None:
         provider = self.run.provider
         if provider is None:
-            self.fault(f"it can't be made: {self.run.health.reason}", "let __init__ open and import nothing")
+            self.fault(
+                f"it can't be made: {self.run.health.reason}",
+                "return a provider, whose __init__ opens and imports nothing",
+            )
         faults = contract_faults(provider)
         if faults:
             self.fault("; ".join(faults), "write it as the message says")
+        if self.name not in ("", provider.name):
+            self.fault(
+                f"the suite calls it {self.name!r}, its own name is {provider.name!r}",
+                "write one name: settings go into the file that it gives",
+            )
 
     def test_it_can_run_here(self) -> None:
         run = self.run

@@ -54,6 +54,14 @@ class Suite:
     home: HermesHome
     """The home of the running test; HERMES_HOME is set to it."""
 
+    def __init_subclass__(cls) -> None:
+        """Refuse claims on what there is not: what they are about would silently go unchecked."""
+        super().__init_subclass__()
+        for claim, known in (("recalled_from", WAYS), ("deadlines", POLICIES)):
+            for name in vars(cls).get(claim) or ():
+                if name not in known:
+                    raise pytest.UsageError(f"{cls.__name__}.{claim}: {name!r} is none of {', '.join(known)}")
+
     # ----------------------------------------------------------------- override
 
     def make_provider(self) -> object:
