@@ -48,22 +48,27 @@ def mcp_command(ctx: click.Context, http: bool, port: int, user_id: str, platfor
     if not http and ctx.get_parameter_source("port") is not ParameterSource.DEFAULT:
         raise click.UsageError("--port belongs to --http")
     _need_sdk()
-    messages = None if http else _standard_output()
+    streams = None if http else _standard_streams()
     memory = open_memory(command_home(ctx))
     try:
-        _serve(memory, user_id, platform, port, messages)
+        _serve(memory, user_id, platform, port, streams)
     finally:
         memory.close(CLOSE_TIMEOUT)
 
 
-def _standard_output() -> int:
-    """Standard output for the client alone: what a provider, its libraries and children print goes to standard error."""
-    messages = os.dup(1)
+def _standard_streams() -> tuple[int, int]:
+    """Standard input and output for the client alone: a provider, its libraries and children find nothing to read, and
+    what they print goes to standard error.
+    """
+    streams = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     os.dup2(2, 1)
-    return messages
+    return streams
 
 
-def _serve(memory: Memory, user_id: str, platform: str, port: int, messages: int | None) -> None:
+def _serve(memory: Memory, user_id: str, platform: str, port: int, streams: tuple[int, int] | None) -> None:
     session = Session(
         id=f"mcp-{uuid.uuid4().hex}",
         platform=platform,
@@ -74,13 +79,13 @@ def _serve(memory: Memory, user_id: str, platform: str, port: int, messages: int
     surface = Surface(memory, session)
     for problem in memory.problems():
         click.secho(f"warning: {hanging(problem)}", fg="yellow", err=True)
-    if messages is None:
+    if streams is None:
         _serve_http(memory, surface, port)
     else:
         from hermes_core.mcp_server.server import serve_stdio
 
         _leave_at_signals(memory)
-        serve_stdio(surface, messages)
+        serve_stdio(surface, *streams)
 
 
 def _leave_at_signals(memory: Memory) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from importlib.metadata import version
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import anyio
 from mcp.server.context import ServerRequestContext
@@ -32,6 +33,7 @@ from mcp_types import (
     Tool,
 )
 
+from hermes_core.kit.text import storable
 from hermes_core.mcp_server.surface import Surface
 
 NAME = "hermes-memory"
@@ -87,16 +89,26 @@ def build_server(surface: Surface) -> Server[dict[str, object]]:
     )
 
 
-def serve_stdio(surface: Surface, messages: int) -> None:
-    """Serve one client over standard input and the descriptor `messages`, until it closes them."""
+def serve_stdio(surface: Surface, requests: int, answers: int) -> None:
+    """Serve one client over the descriptors `requests` and `answers`, until it closes them."""
 
     async def serve() -> None:
         server = build_server(surface)
-        output = anyio.wrap_file(os.fdopen(messages, "w", encoding="utf-8", closefd=False))
-        async with stdio_server(stdout=output) as (read, write):
+        lines = anyio.wrap_file(os.fdopen(requests, encoding="utf-8", errors="replace", closefd=False))
+        output = anyio.wrap_file(os.fdopen(answers, "w", encoding="utf-8", closefd=False))
+        async with stdio_server(cast("anyio.AsyncFile[str]", _mended(lines)), output) as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
     anyio.run(serve)
+
+
+async def _mended(lines: AsyncIterable[str]) -> AsyncIterator[str]:
+    """The lines, with "?" for half a character, which JSON's escapes allow: the SDK drops such a request unanswered."""
+    async for line in lines:
+        if "\\ud" in line.lower():
+            with contextlib.suppress(ValueError, RecursionError):
+                line = storable(json.dumps(json.loads(line), ensure_ascii=False))
+        yield line
 
 
 async def _in_thread(function: Callable[[], Result], limiter: anyio.CapacityLimiter) -> Result:

@@ -169,10 +169,25 @@ def test_half_a_surrogate_of_a_provider_does_not_end_the_server(server: Server) 
     server.talk(talk)
 
 
+def test_half_a_surrogate_of_a_client_is_answered(hermes_home: HermesHome) -> None:
+    arguments = {"action": "add", "target": "user", "content": "Likes tea \ud83d"}
+    call = {**GATED_CALL, "params": {"name": "memory", "arguments": arguments}}
+    command = [sys.executable, *HERMES, "--home", str(hermes_home.path), "mcp"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        for message in (HELLO, {"jsonrpc": "2.0", "method": "notifications/initialized"}, call):
+            print(json.dumps(message), file=process.stdin, flush=True)
+        answers = [json.loads(process.stdout.readline())["id"] for _ in range(2)]
+        process.stdin.close()
+    assert sorted(answers) == [1, 2]
+    assert hermes_home.user_md.read_text() == "Likes tea ?"
+
+
 def test_what_a_provider_prints_is_no_message_to_the_client(hermes_home: HermesHome) -> None:
     folder = hermes_home.plugins / "halves"
     folder.mkdir(parents=True)
-    prints = r"import os; os.write(1, b'loaded by C\n'); print('I am loaded')"
+    prints = r"import os, sys; os.write(1, b'loaded by C\n'); print('I am loaded' + sys.stdin.read())"
     hooks = "    def initialize(self):\n        print('I am started', flush=True)\n\n    def shutdown(self):\n        print('I end')"
     (folder / "__init__.py").write_text(f"{prints}\n{HALVES}\n{hooks}\n")
     set_value(hermes_home, "memory.provider", "halves")
