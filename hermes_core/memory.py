@@ -85,6 +85,12 @@ def open_memory(
     return Memory(where, load_config(where), provider=provider, deadlines=deadlines, clock=clock)
 
 
+def _checked(session: object) -> None:
+    """Raises `SessionError` for what is no session, as its id is, or the text of a turn in its place."""
+    if not isinstance(session, Session):
+        raise SessionError(f"a {type(session).__name__} is no session", "give what start_session returned")
+
+
 def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callable[[], str]:
     """Whose data the provider holds, told by those of its settings that say so; what `add_provider` takes."""
 
@@ -210,6 +216,7 @@ class Memory:
 
         The provider is told once for each last message, however often this is called.
         """
+        _checked(session)
         last = self.sessions.last_message_id(session.id)
         if last is not None:  # told first: after a kill it can be ended again
             self._hand_on(partial(self.manager.on_session_end, session, reason, last))
@@ -224,6 +231,7 @@ class Memory:
 
         What was not sent yet never reaches the provider; it is told of the rest, to forget it.
         """
+        _checked(session)
         with self.sessions.transaction():
             turns = self.sessions.rewind(session.id, message_id)
             switch = SessionSwitch(uuid.uuid4().hex, session, session, "rewind", rewound_turns=tuple(turns))
@@ -233,6 +241,8 @@ class Memory:
 
     def delete_session(self, session_id: str) -> None:
         """Delete a session, what it delegated, and what of both waits for the provider; what that has is its own."""
+        if not isinstance(session_id, str):
+            raise SessionError(f"a {type(session_id).__name__} is no id", "give session.id")
         for one in self.sessions.delegated(session_id):  # first: after a kill it can be deleted again
             self.manager.forget_session(one)
         self.sessions.delete_session(session_id)
@@ -241,6 +251,7 @@ class Memory:
 
     def system_prompt(self, session: Session) -> str:
         """Curated memory and the provider's block: the same bytes for the whole session, while this memory is open."""
+        _checked(session)
         return self.manager.build_system_prompt(session)
 
     def tool_schemas(self) -> list[dict[str, Any]]:
@@ -258,6 +269,7 @@ class Memory:
         `arguments` are an object, or its JSON as chat APIs send it. Providers that have not started start now, also for
         a session that is not stored.
         """
+        _checked(session)
         if isinstance(arguments, str):
             with contextlib.suppress(ValueError, RecursionError):
                 arguments = json.loads(arguments)
@@ -272,6 +284,7 @@ class Memory:
         self, text: Content, session: Session, *, recent: Sequence[Mapping[str, Any]] = ()
     ) -> TurnRecall:
         """Recall for the person's message, text or parts, once a turn; waits for a provider no longer than its deadline."""
+        _checked(session)
         query = self._query(text_of(text), recent)
         number = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0) + 1
         self.manager.on_turn_start(number, query.text, session)
@@ -302,11 +315,12 @@ class Memory:
         `turn_id` again stores nothing twice. `warm` lets providers prepare the next turn's recall. `author` is who
         spoke, where several people do.
         """
+        _checked(session)
         said, answer, author = text_of(user), text_of(assistant), str(author or "")  # as Session takes them
         both = Message(role="user", content=said), Message(role="assistant", content=answer)
         stored = tuple(messages) or both
         turn = Turn(
-            id=turn_id or uuid.uuid4().hex,
+            id=str(turn_id or "") or uuid.uuid4().hex,  # a chat's own number, too
             number=self.sessions.turn_count(session.id) + 1,
             user=said,
             assistant=answer,
@@ -339,10 +353,11 @@ class Memory:
 
     # ------------------------------------------------------------------ report
 
-    def recall(self, text: str, *, limit: int = 10, session: Session | None = None) -> RecallReport:
+    def recall(self, text: Content, *, limit: int = 10, session: Session | None = None) -> RecallReport:
         """What a turn with this message would be given, by source, and what searching past sessions finds."""
         began = time.perf_counter()
-        here = session or self.local_session
+        text, here = text_of(text), session or self.local_session
+        _checked(here)
         self.manager.initialize_all(here)
         query, entries = self._query(text), self.curated.of(here).shown_entries()
         told = Told(entries)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -20,6 +21,7 @@ from hermes_core import (
     Query,
     Recall,
     RecallItem,
+    Session,
     Turn,
     open_memory,
 )
@@ -296,6 +298,53 @@ def test_what_a_deleted_session_delegated_is_not_sent_either(hermes_home: Hermes
 
         assert memory.sessions.get_session(child.id) is None
         assert memory.manager.outbox.depth == 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda memory, session: memory.system_prompt(session.id),
+        lambda memory, session: memory.begin_turn("hello", session.id),
+        lambda memory, session: memory.begin_turn(session, "hello"),
+        lambda memory, session: memory.call_tool("memory", {"action": "add", "content": "x"}, session.id),
+        lambda memory, session: memory.end_turn("hello", "hi", session),
+        lambda memory, session: memory.end_turn(None, "hello", "hi"),
+        lambda memory, session: memory.rewind(session.id, 1),
+        lambda memory, session: memory.end_session(session.id),
+    ],
+)
+def test_what_is_no_session_is_refused_in_words(
+    hermes_home: HermesHome, call: Callable[[Memory, Session], object]
+) -> None:
+    with open_memory(hermes_home) as memory:
+        session = memory.start_session()
+        with pytest.raises(SessionError, match="is no session; give what start_session returned"):
+            call(memory, session)
+        assert memory.sessions.get_messages(session.id) == []
+        assert memory.curated.entries("memory") == ()
+
+
+def test_a_session_is_deleted_by_its_id(hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home) as memory:
+        session = memory.start_session()
+        with pytest.raises(SessionError, match=r"a Session is no id; give session\.id"):
+            memory.delete_session(session)  # type: ignore[arg-type]
+
+
+def test_a_turn_may_be_numbered_as_a_chat_numbers_its_messages(hermes_home: HermesHome) -> None:
+    provider = Elephant()
+    with open_memory(hermes_home, provider=provider) as memory:
+        session = memory.start_session()
+        for _ in range(2):
+            memory.end_turn(session, "The pot is blue.", "Noted.", turn_id=4711)  # type: ignore[arg-type]
+        assert memory.flush()
+    assert [turn.id for turn in provider.turns] == ["4711"]
+
+
+@pytest.mark.parametrize(("said", "text"), [(None, ""), (5, "5"), ([{"type": "text", "text": "tea"}], "tea")])
+def test_a_recall_report_takes_what_a_turn_takes(hermes_home: HermesHome, said: Any, text: str) -> None:
+    with open_memory(hermes_home) as memory:
+        assert memory.recall(said).query == text
 
 
 def test_the_end_of_a_session_is_told_once_however_often_it_is_said(hermes_home: HermesHome) -> None:
