@@ -446,7 +446,7 @@ def _checked_deadlines(deadlines: Mapping[str, float]) -> Mapping[str, float]:
             raise ConfigError(
                 f"{hook!r} is no hook, so it can have no deadline", "name a hook of the contract"
             )
-        if not seconds > 0:
+        if not isinstance(seconds, int | float) or not seconds > 0:
             raise ConfigError(f"the deadline of {hook!r} is {seconds!r}", "give seconds above 0")
     return dict(deadlines)
 

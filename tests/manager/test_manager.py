@@ -158,8 +158,9 @@ def test_the_whole_life_comes_in_order(open_manager: OpenManager) -> None:
 def test_a_deadline_of_no_hook_is_refused(hermes_home: HermesHome) -> None:
     with pytest.raises(ConfigError, match="'prefech' is no hook"):
         MemoryManager(hermes_home, deadlines={"prefech": 1}, redact=str)
-    with pytest.raises(ConfigError, match="above 0"):
-        MemoryManager(hermes_home, deadlines={"prefetch": 0}, redact=str)
+    for wrong in (0, -1, "5", None, float("nan")):
+        with pytest.raises(ConfigError, match="above 0"):
+            MemoryManager(hermes_home, deadlines={"prefetch": wrong}, redact=str)  # type: ignore[dict-item]
 
 
 def test_a_start_does_not_wait_for_a_slow_provider(open_manager: OpenManager) -> None:
