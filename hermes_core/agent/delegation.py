@@ -54,6 +54,8 @@ def delegation_of(task: str, result: TurnResult) -> Delegation:
     """What came of a task, for providers and the parent. Raises `Cancelled` where it was interrupted."""
     if result.outcome == "interrupted":
         raise Cancelled
-    failed = f"the subagent failed: {'; '.join(result.problems)}"
-    report = result.text if result.outcome == "answered" else failed
+    problems = "; ".join(result.problems)
+    report = f"{result.text}\n\n[{problems}]" if problems else result.text
+    if result.outcome != "answered":
+        report = f"the subagent failed: {problems}"
     return Delegation(uuid.uuid4().hex, task, report, result.session_id)

@@ -158,8 +158,11 @@ class Exchange:
         thoughts that nothing told from it until their end, since the server's template had begun them."""
         scrubber = StreamingContextScrubber()
         self.shown = shown = []
+        heard = False
 
         def hear(text: str) -> None:
+            nonlocal heard
+            heard = True
             visible = scrubber.feed(text)
             if visible:
                 self.hear(visible)
@@ -168,6 +171,8 @@ class Exchange:
         whole = False
         try:
             answer = self.model.complete(request, self.belt.schemas, hear=hear, cancel=self.cancel)
+            if answer.text and not heard:  # a model of the host's that does not stream
+                hear(answer.text)
             rest = scrubber.flush()
             if rest:
                 self.hear(rest)

@@ -64,6 +64,7 @@ from hermes_core.stopping import stopped_by, what_stops
 
 log = logging.getLogger(__name__)
 
+UNDER_WAY = "a turn is under way", "wait for it, or interrupt it"
 FOLLOWED = "another process has compressed this conversation; it goes on with the summary"
 
 
@@ -180,7 +181,7 @@ class Agent:
         if not turn.text.strip():
             raise SessionError(f"a turn needs something to answer, not {said!r}", "write a message")
         if not self._busy.acquire(blocking=False):
-            raise SessionError("a turn is under way", "wait for it, or interrupt it")
+            raise SessionError(*UNDER_WAY)
         try:
             if self._own_cancel:  # a new one: what an earlier turn left behind stays stopped
                 self._cancel = Cancel()
@@ -230,11 +231,13 @@ class Agent:
     # --------------------------------------------------------------- lifecycle
 
     def new(self) -> None:
-        """End this session and begin an empty one."""
+        """End this session and begin an empty one. In the midst of a turn this and the next five raise `SessionError`."""
+        self._between_turns()
         self._cross("new", successor(self.session, parent=False))
 
     def reset(self) -> None:
         """As `new`: what a gateway calls when the same chat is cleared."""
+        self._between_turns()
         self._cross("reset", successor(self.session, parent=False))
 
     def resume(self, session: str) -> None:
@@ -242,12 +245,14 @@ class Agent:
 
         Raises `SessionError` when there is none.
         """
+        self._between_turns()
         found = find_session(self.memory, session, self.session)
         if found.id != self.session.id:
             self._cross("resume", found)
 
     def branch(self) -> None:
         """Go on in a copy of this session; this one stays as it is."""
+        self._between_turns()
         messages = list(self._life.history)
         self._cross("branch", successor(self.session, parent=True), messages=messages)
 
@@ -256,6 +261,7 @@ class Agent:
 
         Raises `SessionError` when there are none, or another process said something in between.
         """
+        self._between_turns()
         first = undoable(self.memory, self.session, turns, self._life.history)
         self._cross("rewind", self.session, rewind_to=first.id)
         return first.content
@@ -265,6 +271,7 @@ class Agent:
 
         One process at a time: while another compresses this session, wait for it, and go on with what it made.
         """
+        self._between_turns()
         self._clear()
         before = self.session.id
         with contextlib.suppress(Cancelled):
@@ -487,6 +494,10 @@ class Agent:
         if event == "shutdown" and self._own_background:
             self.stop_review()
         self._cross(event, self.session, until=until)
+
+    def _between_turns(self) -> None:
+        if self._busy.locked():  # as of a tool
+            raise SessionError(*UNDER_WAY)
 
     def _clear(self) -> None:
         if self._own_cancel and not self._busy.locked():  # else it is a part of what was stopped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -72,7 +73,9 @@ def _log(figures: Mapping[str, str]) -> None:
 def resident_bytes() -> int | None:
     """Resident memory of this process now (on macOS its highest so far), None where the system does not tell."""
     if _STATM.exists():
-        return int(_STATM.read_text(encoding="ascii").split()[1]) * _PAGE
+        with contextlib.suppress(OSError):  # no file can be opened: that is when its figures are looked for
+            return int(_STATM.read_text(encoding="ascii").split()[1]) * _PAGE
+        return None
     try:
         import resource  # POSIX only
     except ImportError:

@@ -139,9 +139,10 @@ def store_usage(memory: Memory, session_id: str, usage: Usage, beside: Callable[
 
 def give_title(memory: Memory, session_id: str, title: str) -> None:
     """Name a session that has no title yet."""
-    stored = memory.sessions.get_session(session_id)
-    if stored is not None and not stored.title:
-        memory.sessions.set_title(session_id, memory.sessions.next_title(title, user=stored.user))
+    with memory.sessions.transaction():  # or another takes the number in between
+        stored = memory.sessions.get_session(session_id)
+        if stored is not None and not stored.title:
+            memory.sessions.set_title(session_id, memory.sessions.next_title(title, user=stored.user))
 
 
 def take_back(memory: Memory, session_id: str, message_id: int) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 
 from hermes_core.agent.answer import ECHO, KEPT_BACK, Chat, Usage
 from hermes_core.contract.values import Message
+from hermes_core.errors import SessionError
 from hermes_core.manager.manager import RecallResult
 from hermes_core.recalled import TurnRecall
 from hermes_core.safety.fence import sanitize_context
@@ -56,7 +57,15 @@ class Turn:
     @classmethod
     def of(cls, said: Said, author: str = "") -> Turn:
         """The turn that begins with this, free of fences."""
-        content = sanitize_context(said) if isinstance(said, str) else [_without_fence(part) for part in said]
+        content: Any
+        if isinstance(said, str):
+            content = sanitize_context(said)
+        elif isinstance(said, Sequence) and all(isinstance(part, Mapping) for part in said):
+            content = [_without_fence(part) for part in said if isinstance(part, Mapping)]
+        else:
+            raise SessionError(
+                f"a turn is a text or a list of content parts, not {said!r}", "write a message"
+            )
         return cls(text_of(content), author, content)
 
     def keep(self, message: Chat) -> str:

@@ -42,6 +42,17 @@ def test_it_is_off_by_default() -> None:
     assert lines == []
 
 
+def test_no_file_that_can_be_opened_is_no_end_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        figures = ProcessMonitor(0).figures()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert int(figures["threads"]) >= 1
+
+
 def test_the_size_of_this_process_is_plausible() -> None:
     size = resident_bytes()
     assert size is None or 2**20 < size < 2**36

@@ -5,7 +5,7 @@ import os
 import signal
 import sqlite3
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_core.agent.answer import ToolRequest
+from hermes_core.agent.answer import Answer, ToolRequest
 from hermes_core.agent.cancel import Cancel
+from hermes_core.agent.loop import Agent
 from hermes_core.agent.prompt import context_file
 from hermes_core.agent.tools import Tool
 from hermes_core.contract.hooks import POLICIES
@@ -243,9 +244,64 @@ def test_a_store_that_breaks_in_the_middle_fails_no_turn(stage: Stage) -> None:
     agent.close()
 
 
-def test_an_empty_message_is_no_turn(stage: Stage) -> None:
-    with pytest.raises(SessionError, match="something to answer"):
-        stage.agent().run_turn("  ")
+@pytest.mark.parametrize("said", ["  ", [], None, {"type": "text", "text": "Hello."}, ["Hello."], b"Hello."])
+def test_what_says_nothing_is_no_turn(stage: Stage, said: Any) -> None:
+    with pytest.raises(SessionError, match="write a message"):
+        stage.agent().run_turn(said)
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        lambda agent: agent.new(),
+        lambda agent: agent.reset(),
+        lambda agent: agent.resume("other"),
+        lambda agent: agent.branch(),
+        lambda agent: agent.undo(),
+        lambda agent: agent.compress(),
+    ],
+    ids=["new", "reset", "resume", "branch", "undo", "compress"],
+)
+def test_a_tool_of_the_host_can_not_leave_the_session_of_its_turn(
+    stage: Stage, leave: Callable[[Agent], object]
+) -> None:
+    agent = stage.agent(tools=[Tool("leave", "", {}, lambda arguments, session: leave(agent))])
+    stage.agent(session_id="other").run_turn("Elsewhere.")
+    stage.script(Reply(calls=[("leave", {})]), Reply("Yes."))
+    before = agent.session.id
+    result = agent.run_turn("Hello.")
+    assert (result.outcome, result.session_id, agent.session.id) == ("answered", before, before)
+    assert "a turn is under way" in stored(stage, before)
+    leave(agent)
+
+
+def test_a_model_of_the_host_may_answer_in_one_piece(stage: Stage) -> None:
+    class Whole:
+        name, context_length = "whole", 32768
+
+        def complete(self, *_: Any, **__: Any) -> Answer:
+            return Answer(f"{build_memory_context_block([('x', 'secret')])}Hello.")
+
+    heard: list[str] = []
+    agent = Agent(stage.memory, Whole())
+    assert agent.run_turn("Hello.", hear=heard.append).text.strip() == "Hello."
+    assert "".join(heard).strip() == "Hello."
+
+
+def test_sessions_that_begin_alike_at_once_have_each_their_title(stage: Stage) -> None:
+    agents = [stage.agent() for _ in range(8)]
+    problems: list[str] = []
+
+    def say(agent: Agent) -> None:
+        problems.extend(agent.run_turn("What of the weather?").problems)
+
+    threads = [threading.Thread(target=say, args=(agent,)) for agent in agents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert len({entry.session.title for entry in stage.memory.sessions.list_sessions()}) == 8
 
 
 @pytest.mark.parametrize("hook", sorted(set(POLICIES) - SETUP - {"check", "backup_paths", "register_cli"}))
@@ -374,6 +430,12 @@ def test_a_task_that_is_given_away_without_memory_is_told_to_no_provider(stage: 
     assert stage.provider.hooks == ["is_available", "get_tool_schemas"]
     names = {tool["function"]["name"] for tool in stage.server.requests[1]["tools"]}
     assert not {"memory", "session_search", "delegate_task"} & names
+
+
+def test_a_report_that_is_not_whole_says_so_to_the_parent(stage: Stage) -> None:
+    agent = stage.agent()
+    stage.script(Reply("Half of", finish="length"))
+    assert agent.delegate("Count the stars.").startswith("Half of\n\n[the answer is not whole")
 
 
 def test_an_interrupt_stops_a_delegated_task_too(stage: Stage) -> None:
