@@ -371,7 +371,7 @@ def test_a_model_that_fails_fails_the_command(home: HermesHome, server: ModelSer
 
 def test_who_waits_for_a_busy_server_is_told_why(home: HermesHome, server: ModelServer) -> None:
     home.config_yaml.write_text(home.config_yaml.read_text().replace("retries: 0", "retries: 1"))
-    server._script = [Reply(status=503, headers={"Retry-After": "0"}), Reply("Good morning.")]
+    server._script = [Reply(status=503, headers={"Retry-After": "0.01"}), Reply("Good morning.")]
     result = chat("-m", "Hello.")
     assert (result.exit_code, result.stdout) == (0, "Good morning.\n")
     assert "asking again in 0.0 s: " in result.stderr
