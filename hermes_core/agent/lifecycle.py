@@ -37,6 +37,7 @@ from hermes_core.manager.attempt import attempt
 from hermes_core.recovery import owe, recover_switches, recover_turns, tell
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.meta import key_of
+from hermes_core.sessions.records import Relation
 from hermes_core.stopping import stopped, stopped_by, waited
 
 log = logging.getLogger(__name__)
@@ -118,12 +119,13 @@ def _rotate(life: Life, passage: Passage) -> None:
     with sessions.transaction():
         before = sessions.get_session(old.id)
         child = bool(passage.messages)
+        relation: Relation = "branch" if passage.event == "branch" else "compression"
         sessions.create_session(
             passage.new.id,
             life.source or passage.new.platform,
             user=passage.new.owner,
             parent_id=old.id if child else "",
-            relation="branch" if passage.event == "branch" else "compression" if child else "",
+            relation=relation if child else "",
             title=sessions.next_title(before.title, user=before.user) if before and child else "",
             model=life.model_name,
             identity=passage.new.to_dict(),

@@ -254,7 +254,7 @@ class Agent:
         """Go on in a copy of this session; this one stays as it is."""
         self._between_turns()
         messages = list(self._life.history)
-        self._cross("branch", successor(self.session, parent=True), messages=messages)
+        self._cross("branch", successor(self.session, parent=bool(messages)), messages=messages)
 
     def undo(self, turns: int = 1) -> str:
         """Take back the last turns, also at the provider; returns the person's words of the first one taken back.

@@ -358,6 +358,10 @@ def test_a_branch_of_nothing_leaves_no_session_behind(stage: Stage) -> None:
     agent.branch()
     agent.close()
     assert stage.memory.sessions.counts()["sessions"] == 0
+    agent.run_turn("Hello.")
+    alone = stage.memory.sessions.get_session(agent.session.id)
+    assert alone is not None
+    assert (alone.relation, alone.parent_id) == ("", "")
 
 
 def test_a_branch_may_take_back_what_its_parent_keeps(stage: Stage) -> None:
