@@ -93,6 +93,16 @@ def host(stage: Stage, act: str) -> subprocess.Popen[str]:
     )
 
 
+def until_its_end(child: subprocess.Popen[str], timeout: float = 60) -> tuple[str, str]:
+    """What the program says; one that does not end in time is killed."""
+    try:
+        return child.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.communicate()
+        raise
+
+
 def ends(stage: Stage) -> dict[str, str]:
     return {entry.session.id: entry.session.end_reason for entry in stage.memory.sessions.list_sessions()}
 
@@ -119,7 +129,7 @@ def test_an_agent_that_nobody_closed_ends_its_session_when_the_program_ends(
 ) -> None:
     if act == "fork" and not hasattr(os, "fork"):
         pytest.skip("needs fork")
-    out, err = host(stage, act).communicate(timeout=60)
+    out, err = until_its_end(host(stage, act))
     if NO_THREADS and act in ("nothing", "two", "fork"):
         assert err.count("was not flushed") == flushed
         err, flushed = "", 0
@@ -137,7 +147,7 @@ def test_one_line_of_a_host_lets_a_sigterm_end_its_agents_in_order(stage: Stage,
         heard = sorted(child.stdout.readline().strip() for _ in range(len(before) + 1))
         assert heard == sorted([*before, "ready"])
         child.send_signal(signal.SIGTERM)
-        out, err = child.communicate(timeout=60)
+        out, err = until_its_end(child)
     assert (child.returncode, "was not flushed" in err) == (143, NO_THREADS)
     assert out.splitlines() == ["s1 close", "shutdown"]
     assert ends(stage) == {"s1": "close"}
@@ -158,7 +168,7 @@ def test_a_model_that_hangs_at_the_end_holds_no_program_longer_than_15_seconds(
         return Reply("Let me", hold=never)
 
     stage.script(reply)
-    out, _ = host(stage, act).communicate(timeout=120)
+    out, _ = until_its_end(host(stage, act), 120)
     assert time.monotonic() - asked_at[0] < 15
     assert out.splitlines() == [f"{last} close", *(["s1 close"] if act == "two" else []), "shutdown"]
     assert ends(stage) == dict.fromkeys(["s1", last], "close")
