@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from hermes_core.agent.answer import Chat
+from hermes_core.agent.answer import KEPT_BACK, Chat
 from hermes_core.agent.cancel import Cancelled, interruptible
 from hermes_core.agent.compression import Compressed, is_summary
 from hermes_core.agent.life import Event, Life, Passage
@@ -31,6 +31,7 @@ from hermes_core.agent.sessions import (
     store_message,
     take_back,
 )
+from hermes_core.agent.turn import Turn
 from hermes_core.contract.values import Session, SessionSwitch
 from hermes_core.manager import at_exit
 from hermes_core.manager.attempt import attempt
@@ -195,6 +196,20 @@ def stand_again(life: Life) -> bool:
         _create(life, Passage("start", None, life.session))
         life.memory.sessions.set_system_prompt(life.session.id, life.prompt)
     return stored is not None and stored.ended_at is not None
+
+
+def take_along(life: Life, turn: Turn, old: str) -> None:
+    """The turn under way goes on in another session, and with it the person's message, which was stored in the old one.
+
+    Another process may have carried a copy of it along, which no search finds.
+    """
+    sessions, message, ref = life.memory.sessions, turn.chat()[0], turn.messages[0]["ref"]
+    with sessions.transaction():
+        sessions.drop_carried(life.session.id, ref)
+        store_message(life.memory, life.session.id, message, ref, turn.author)
+        if turn.message_id:
+            sessions.withdraw(old, turn.message_id)
+    life.history = [said for said in life.history if said.get(KEPT_BACK) != ref]
 
 
 # ------------------------------------------------------------------- steps: the agent

@@ -30,7 +30,7 @@ from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegate_
 from hermes_core.agent.exchange import Called, Exchange, untold
 from hermes_core.agent.fullness import Fullness
 from hermes_core.agent.life import Event, Life, Passage
-from hermes_core.agent.lifecycle import cross, end_crashed, stand_again, write_prompt
+from hermes_core.agent.lifecycle import cross, end_crashed, stand_again, take_along, write_prompt
 from hermes_core.agent.model import ChatModel, Hear, unheard
 from hermes_core.agent.prompt import PromptParts, context_file, mended, read_part, system_prompt
 from hermes_core.agent.review import Background, Review, Reviewer
@@ -40,7 +40,6 @@ from hermes_core.agent.sessions import (
     give_title,
     identify,
     last_told,
-    move_message,
     store_message,
     store_turn,
     store_usage,
@@ -379,15 +378,15 @@ class Agent:
         """What is due before a turn: the session-end work of a chat that never ends, and compression, if it can be stored."""
         if quiet:
             self._cross("cadence", self.session)
-        fixed, memory, before = f"{self.prompt}{self.belt.schemas}", self.memory, self.session.id
+        fixed, before = f"{self.prompt}{self.belt.schemas}", self.session.id
         if not (turn.message_id and self._fullness.is_due(fixed, self._life.history, turn.messages)):
             return
         self._life.problems += filter(None, [self._fullness.fault(fixed)])
         try:
             self._compress()
         finally:
-            if (now := self.session.id) != before:
-                self._life.attempt("taking a message along", lambda: move_message(memory, turn, before, now))
+            if self.session.id != before:
+                self._life.attempt("taking a message along", lambda: take_along(self._life, turn, before))
 
     def _recall(self, text: str) -> TurnRecall | None:
         if self._skip_memory:

@@ -163,13 +163,6 @@ def _titles(memory: Memory, session_id: str) -> set[str]:
     return {clean_title(title_of(text)) for text in said}
 
 
-def move_message(memory: Memory, turn: Turn, old: str, new: str) -> None:
-    """The turn goes on in another session, and with it the person's message, which was stored before."""
-    store_message(memory, new, turn.chat()[0], turn.messages[0]["ref"], turn.author)
-    if turn.message_id:
-        memory.sessions.withdraw(old, turn.message_id)
-
-
 def said_elsewhere(memory: Memory, session_id: str, after: int, own: Collection[str]) -> list[StoredMessage]:
     """What other processes said in a session after this message: turns that ended, and are none of one's `own`."""
 

@@ -177,6 +177,11 @@ class SessionDB(SessionRows):
         with self._database.transaction() as connection:
             writes.withdraw(connection, writes.key_of(connection, session_id), message_id)
 
+    def drop_carried(self, session_id: str, ref: str) -> None:
+        """Delete the copy of this message that a compression carried along: the message itself comes to this session."""
+        with self._database.transaction() as connection:
+            writes.drop_carried(connection, writes.key_of(connection, session_id), ref)
+
     def compact(self, session_id: str, last_message_id: int) -> int:
         """Mark the live messages up to this one as compacted: out of the conversation, still found. Returns how many."""
         with self._database.transaction() as connection:

@@ -168,6 +168,17 @@ def withdraw(connection: sqlite3.Connection, key: int, message_id: int) -> None:
     connection.execute("UPDATE sessions SET message_count = message_count - 1 WHERE key = ?", (key,))
 
 
+def drop_carried(connection: sqlite3.Connection, key: int, ref: str) -> None:
+    """Delete the copy of a message that stands in the session before; those after it move up."""
+    row = connection.execute(
+        "SELECT id FROM messages WHERE session_key = ? AND ref = ? AND state = ?",
+        (key, storable(ref), State.CARRIED),
+    ).fetchone()
+    if row is not None:
+        withdraw(connection, key, row[0])
+        connection.execute("DELETE FROM messages WHERE id = ?", (row[0],))
+
+
 def remove_unused(connection: sqlite3.Connection, session_id: str) -> bool:
     """Delete a session that holds nothing, not even what was taken back; whether it was one."""
     sql = """DELETE FROM sessions WHERE id = :id AND title = ''

@@ -204,6 +204,28 @@ def test_a_turn_under_way_while_another_process_compresses_goes_along_whole(stag
         apart.two.undo(2)
 
 
+def test_a_message_that_waits_while_another_process_compresses_is_found_where_it_is_answered(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apart = Apart(stage)
+    compress = apart.one._compress
+
+    def after_the_other() -> None:
+        other = stage.agent(session_id="s1", context_length=2000, toolsets=["todo"])
+        assert other.history[-1]["content"] == "The last straw."
+        assert other.compress()
+        compress()
+
+    monkeypatch.setattr(apart.one, "_compress", after_the_other)
+    result = apart.one.run_turn("The last straw.")
+    assert [hit.session_id for hit in apart.sessions.search('"last straw"')] == [result.session_id] != ["s1"]
+    assert str(stage.asked()[-1]).count("The last straw.") == 1
+    assert [m["content"] for m in apart.one.history[-2:]] == ["The last straw.", "Yes."]
+    assert apart.said().count("The last straw.") == 1
+    assert apart.sessions.check() == apart.sessions.check_index() == []
+    assert apart.one.undo() == "The last straw."
+
+
 def test_who_leaves_a_session_without_a_word_takes_it_from_nobody(stage: Stage) -> None:
     one, two, three = (stage.agent(session_id="s1") for _ in range(3))
     one.close()
