@@ -271,8 +271,7 @@ class OpenAIModel:
             lingering(stream.response) as over,
         ):
             wire.carries(stream.response)
-            _check(stream.response, self.settings)
-            for chunk in stream:
+            for chunk in _pieces(stream, self.settings):
                 text = builder.feed(chunk)
                 over(builder.over)
                 if text:
@@ -381,12 +380,28 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
         raise ModelUnavailable(f"{server!r} sent what is no answer: {exc}", "try again") from exc
 
 
-def _check(response: Any, settings: ModelSettings) -> None:
-    """Raise what a server says that answers 200 and streams nothing."""
-    if _kind(response) != "application/json":
+def _pieces(stream: Any, settings: ModelSettings) -> Iterator[Any]:
+    """What is streamed; the whole answer as one piece where the server streams none. Raises what it says in its place."""
+    if _kind(stream.response) != "application/json":
+        yield from stream
         return
-    _raise_error(json.loads(_beginning(response)), settings)
-    raise _no_stream(response, settings)
+    body = json.loads(_beginning(stream.response))
+    _raise_error(body, settings)
+    whole, fault = attempt(_as_piece, body)
+    if fault is not None:
+        raise _no_stream(stream.response, settings) from fault
+    yield whole
+
+
+def _as_piece(body: Any) -> Any:
+    """A whole answer in the form of a stream's piece, as the SDK gives one."""
+    from openai.types.chat import ChatCompletionChunk
+
+    (choice,) = body["choices"]
+    message = choice["message"]
+    calls = [{"index": at, **call} for at, call in enumerate(message.get("tool_calls") or ())]
+    delta = {**message, "tool_calls": calls}
+    return ChatCompletionChunk.construct(**{**body, "choices": [{**choice, "delta": delta}]})
 
 
 def _raise_error(body: Any, settings: ModelSettings) -> None:

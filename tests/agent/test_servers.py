@@ -354,6 +354,7 @@ def test_an_error_within_a_stream_is_tried_again_when_its_code_says_so_and_nothi
         (failing({"error": "Unexpected endpoint or method. (POST /chat/completions)"}), "model.base_url"),
         (failing("<!DOCTYPE html><title>Web UI</title>", 200, "text/html; charset=utf-8"), "'text/html'"),
         (failing({"choices": []}), "not with a streamed answer"),
+        (failing({"choices": [{"message": "Hi"}]}), "not with a streamed answer"),
     ],
 )
 def test_an_error_says_what_the_server_said_and_what_to_do(reply: Reply, said: str) -> None:
@@ -427,6 +428,31 @@ def test_an_answer_whose_server_gives_no_reason_for_its_end_is_whole_where_a_cut
 
 
 THINKING = "\n<think>\nTea <b>or</b> coffee?\n</think>\n\nTea. <think> is a tag."
+
+
+def test_a_server_that_streams_nothing_answers_in_one_piece() -> None:
+    signed = {"google": {"thought_signature": "s"}}
+    call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": SEA}}
+    message = {
+        "role": "assistant",
+        "content": "Let me look.",
+        "tool_calls": [{**call, "extra_content": signed}],
+    }
+    usage = {"prompt_tokens": 5, "completion_tokens": 2}
+    body = {
+        "id": "1",
+        "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
+        "usage": usage,
+    }
+    heard: list[str] = []
+    answer = asked(failing(body), hear=heard.append)
+    assert (answer.text, "".join(heard), answer.finish) == ("Let me look.", "Let me look.", "tool_calls")
+    assert [(one.id, one.name, one.arguments, one.extra) for one in answer.calls] == [
+        ("a", "look", SEA, signed)
+    ]
+    assert answer.usage.prompt == 5
+    text = {"choices": [{"message": {"content": "Here."}}]}
+    assert asked(failing(text)).text == "Here."
 
 
 @pytest.mark.parametrize("size", range(1, 12))
