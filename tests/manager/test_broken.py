@@ -163,7 +163,7 @@ def test_a_recall_whose_parts_are_of_a_wrong_type_fails_with_the_name_of_the_par
         (UnconstructableProvider, "could not be constructed: ImportError: no module named 'vendor_sdk'"),
         (MisspeltProvider, "prefech() is no hook: did you mean prefetch()?"),
         (lambda: object(), "it has no name"),
-        (lambda: None, "it has no name"),
+        (lambda: None, "it is None: return the provider"),
     ],
 )
 def test_a_provider_that_cannot_be_held_is_shown_with_its_reason(
