@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
-from urllib.parse import urlsplit
 
 from hermes_core.agent.cancel import Cancel
 
@@ -109,15 +108,13 @@ def follow(request: Any) -> None:
         )
 
 
-def limits(address: str) -> Any:
-    """How many connections a pool opens and keeps, as the SDK has it. None is kept to a server without TLS: it is nearby,
-    where one costs nothing, and it works on what nobody waits for until that is hung up. Of a connection that was kept
-    nobody learns in time which it is.
+def limits() -> Any:
+    """How many connections a pool opens, as the SDK has it, and that none is kept: of one that was, nobody learns in time
+    which it is. The SDK itself keeps none that an answer was streamed over, only that of a server which was busy.
     """
     import httpx2
 
-    kept = 0 if urlsplit(address).scheme == "http" else 100
-    return httpx2.Limits(max_connections=1000, max_keepalive_connections=kept)
+    return httpx2.Limits(max_connections=1000, max_keepalive_connections=0)
 
 
 def _stream_of(response: Any) -> Any:

@@ -284,9 +284,8 @@ class OpenAIModel:
         with self._opening:
             if self._client is None:
                 hooks: dict[str, list[Any]] = {"request": [follow], "response": [_read_error]}
-                most = limits(self.settings.base_url)
                 connections, fault = attempt(
-                    lambda: openai.DefaultHttpxClient(event_hooks=hooks, limits=most, verify=trusted())
+                    lambda: openai.DefaultHttpxClient(event_hooks=hooks, limits=limits(), verify=trusted())
                 )
                 if fault is not None:  # as for SOCKS, which the SDK speaks with another package only
                     raise ModelRefused(

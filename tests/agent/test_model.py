@@ -73,6 +73,17 @@ def unended(*events: str, alive: bool) -> Iterator[OpenAIModel]:
         thread.join()
 
 
+@contextmanager
+def accepted(listening: socket.socket) -> Iterator[socket.socket]:
+    """The next connection, whose request has come."""
+    connection, _ = listening.accept()
+    with connection:
+        connection.settimeout(20)
+        while not connection.recv(65536).endswith(b"}"):
+            pass
+        yield connection
+
+
 def stopped(model: OpenAIModel, cancel: Cancel) -> None:
     with pytest.raises(Cancelled):
         ask(model, cancel=cancel)
@@ -297,18 +308,20 @@ def test_another_thread_stops_a_hung_request_at_once() -> None:
         hold.set()
 
 
-def test_a_server_that_has_not_begun_to_answer_learns_that_nobody_waits_any_more() -> None:
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_server_that_has_not_begun_to_answer_learns_that_nobody_waits_any_more(busy: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-        model = OpenAIModel(ModelSettings(address, "m", retries=0))
+        model = OpenAIModel(ModelSettings(address, "m", retries=1, pause=0.001))
         for _ in range(2):
             cancel = Cancel()
             asking = threading.Thread(target=stopped, args=(model, cancel))
             asking.start()
-            connection, _ = listening.accept()
-            with connection:
-                connection.settimeout(20)
-                connection.recv(65536)
+            if busy:
+                with accepted(listening) as connection:
+                    connection.sendall(b"HTTP/1.1 503 Busy\r\ncontent-length: 2\r\n\r\nno")
+                    assert not connection.recv(65536), "of a connection that is kept nobody knows in time"
+            with accepted(listening) as connection:
                 cancel.set()
                 while connection.recv(65536):
                     pass
