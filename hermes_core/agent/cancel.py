@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import logging
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from queue import Empty, SimpleQueue
 from typing import TypeVar
@@ -31,25 +32,31 @@ class Cancel:
     """
 
     def __init__(self) -> None:
-        self._event = threading.Event()
-        self._lock = threading.RLock()  # a handler runs in the midst of what its thread does
+        self._thrown = False
+        # A handler runs in the midst of what its thread does: a lock that is not reentrant, as an Event's, would stop it.
+        self._lock = threading.RLock()
         self._callbacks: list[Callable[[], None]] = []
 
     def set(self) -> None:
         """Stop what is going on."""
         with self._lock:
-            self._event.set()
+            self._thrown = True
             callbacks = list(self._callbacks)
         for callback in callbacks:
             callback()
 
     def is_set(self) -> bool:
         """Whether it was thrown."""
-        return self._event.is_set()
+        return self._thrown
 
     def wait(self, seconds: float) -> None:
         """Sleep; raises `Cancelled` as soon as the switch is thrown."""
-        if self._event.wait(seconds):
+        until, told = time.monotonic() + seconds, SimpleQueue[None]()
+        with self.calling(lambda: told.put(None)):
+            while not self._thrown and (left := until - time.monotonic()) > 0:
+                with contextlib.suppress(Empty):
+                    told.get(timeout=min(left, LOOK_UP))
+        if self._thrown:
             raise Cancelled
 
     @contextlib.contextmanager
@@ -57,8 +64,7 @@ class Cancel:
         """Within the block, have `callback` run when the switch is thrown; it must be quick and must not raise."""
         with self._lock:
             self._callbacks.append(callback)
-            thrown = self._event.is_set()
-        if thrown:
+        if self._thrown:
             callback()
         try:
             yield

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_core.agent.cancel import Cancel
+from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.loop import Agent
 from hermes_core.agent.model import ModelSettings, OpenAIModel
 from hermes_core.agent.summaries import summariser
@@ -243,11 +243,11 @@ def test_by_the_handler_of_a_signal_that_comes_while_the_switch_is_touched() -> 
     cancel = Cancel()
     before = signal.signal(signal.SIGALRM, lambda *_: cancel.set())
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-        for _ in range(200_000):
-            with cancel.calling(lambda: None):
-                pass
+        for number in range(300):
+            cancel = Cancel()
+            signal.setitimer(signal.ITIMER_REAL, 0.000001 * (1 + number % 50))
+            with pytest.raises(Cancelled):
+                cancel.wait(LONG)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert cancel.is_set()
