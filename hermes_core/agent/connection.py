@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
 from hermes_core.agent.cancel import Cancel
+from hermes_core.errors import ModelRefused
 
 _FRAMES = frozenset({"content-length", "transfer-encoding"})
 _CONNECTED = ("connect_tcp.complete", "connect_unix_socket.complete", "start_tls.complete")
@@ -20,6 +23,12 @@ _CONNECTED = ("connect_tcp.complete", "connect_unix_socket.complete", "start_tls
 
 LINGER = 5.0
 """Seconds in which a server may count its tokens and hang up when it has said that its answer is at its end."""
+
+LONGEST_ALIVE = 1800.0
+"""Seconds in which a server may say that it is alive and nothing else: a model that thinks in secret takes minutes."""
+
+_UNSAID = re.compile(rb"(?:event|id|retry)\b|data:? *\r?$")
+"""A line of an event that holds no data, as a proxy may send; the SDK takes the nothing for JSON."""
 
 
 def trusted() -> ssl.SSLContext:
@@ -53,6 +62,37 @@ def lingering(response: Any) -> Iterator[Callable[[bool], None]]:
         yield told
     finally:
         told(False)
+
+
+def only_data(response: Any) -> None:
+    """Have the SDK read of a stream of events the data alone."""
+    pieces = response.iter_bytes()
+    response.iter_bytes = lambda: _data_of(pieces)
+
+
+def _data_of(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    r"""The stream in pieces that end with a line, without lines that hold no data.
+
+    >>> list(_data_of([b"retry: 3\n\nda", b"ta: 1\r\n", b"data:\n\n: on"]))
+    [b'\n', b'data: 1\r\n', b'\n', b': on']
+    """
+    begun, said = [b""], time.monotonic()
+    for piece in pieces:
+        begun.append(piece)
+        if b"\n" not in piece:
+            continue
+        *lines, rest = b"".join(begun).split(b"\n")
+        begun = [rest]
+        kept = [line for line in lines if not _UNSAID.match(line)]
+        if any(line.startswith(b"data") for line in kept):
+            said = time.monotonic()
+        elif time.monotonic() - said > LONGEST_ALIVE:
+            raise ModelRefused(
+                f"the model's server said nothing but that it is alive for {LONGEST_ALIVE:g} s", "ask again"
+            )
+        if kept:
+            yield b"\n".join([*kept, b""])
+    yield b"".join(begun)
 
 
 def framed(response: Any) -> bool:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from hermes_core.agent.answer import Answer, AnswerBuilder, Chat, behind_thoughts
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, relay
-from hermes_core.agent.connection import follow, framed, hung_up_by, limits, lingering, trusted
+from hermes_core.agent.connection import follow, framed, hung_up_by, limits, lingering, only_data, trusted
 from hermes_core.agent.failures import code_of, failure, words
 from hermes_core.agent.request import Dialect
 from hermes_core.errors import ConfigError, ModelRefused, ModelUnavailable
@@ -382,6 +382,7 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
 def _pieces(stream: Any, settings: ModelSettings) -> Iterator[Any]:
     """What is streamed; the whole answer as one piece where the server streams none. Raises what it says in its place."""
     if _kind(stream.response) != "application/json":
+        only_data(stream.response)
         yield from stream
         return
     body = json.loads(_beginning(stream.response))

@@ -256,6 +256,14 @@ def test_an_answer_that_was_said_to_be_at_its_end_is_whole_whatever_becomes_of_t
         assert ask(model).text == "Here."
 
 
+def test_a_server_that_says_for_too_long_that_it_is_alive_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hermes_core.agent.connection.LONGEST_ALIVE", 0.1)
+    with unended(alive=True) as model, pytest.raises(ModelRefused, match="nothing but that it is alive"):
+        ask(model)
+
+
 def test_an_answer_whose_pieces_are_all_said_to_be_its_end_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hermes_core.agent.connection.LINGER", 0.1)
     pieces = ['{"content": ""}', '{"reasoning_content": "Hm"}', '{"content": "Once"}']

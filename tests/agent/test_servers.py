@@ -196,7 +196,11 @@ def test_each_call_has_an_id_of_its_own_that_is_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "odd", ["data: null\n\n", "data: []\n\n", 'data: "x"\n\n', {}, {"choices": None}, ": alive\n\n"]
+    "odd",
+    [
+        *("data: null\n\n", "data: []\n\n", 'data: "x"\n\n', {}, {"choices": None}, ": alive\n\n"),
+        *("retry: 3000\n\n", "id: 1\r\n\r\n", "event: ping\n\n", "data:\n\n", "data\n\n"),
+    ],
 )
 def test_an_event_that_is_no_chunk_is_passed_over(odd: Any) -> None:
     answer = asked(events(odd, chunk({"content": "Here."}), odd, chunk({}, "stop"), odd))
