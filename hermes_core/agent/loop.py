@@ -185,9 +185,11 @@ class Agent:
             if self._own_cancel:  # a new one: what an earlier turn left behind stays stopped
                 self._cancel = Cancel()
             exchange = self._exchange(turn, hear, called)
-            with stopped_by(self._cancel):
-                self._run(turn, exchange)
-            self._finish(turn, exchange)
+            try:
+                with stopped_by(self._cancel):
+                    self._run(turn, exchange)
+            finally:
+                self._finish(turn, exchange)
             return self._result(turn, exchange)
         finally:
             self._busy.release()

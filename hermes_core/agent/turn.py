@@ -25,7 +25,9 @@ Outcome = Literal["answered", "interrupted", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """What came of a turn. `text` is what the person saw; `problems` say what of memory or model did not work."""
+    """What came of a turn. `text` is what the person saw; `problems` say what of memory or model did not work; `usage` is of
+    the turn's own requests, a subagent's is counted with the session of the subagent.
+    """
 
     text: str
     outcome: Outcome

@@ -516,6 +516,25 @@ def test_usage_is_added_to_the_session_also_of_a_turn_that_failed(stage: Stage) 
         assert database.execute("SELECT input_tokens FROM sessions").fetchall() == [(120,)]
 
 
+def test_a_turn_that_a_listener_ended_is_counted_and_goes_along_as_any_other(stage: Stage) -> None:
+    def gone(*_: object) -> None:
+        other.compress()
+        raise BrokenPipeError
+
+    agent = stage.agent(session_id="s1")
+    stage.script(Reply("Yes.", prompt_tokens=100))
+    for number in range(8):
+        agent.run_turn(f"Message {number}. " + "word " * 100)
+    other = stage.agent(session_id="s1", context_length=2000)
+    stage.script(Reply(calls=[("todo", {})], prompt_tokens=20), Reply("A summary."), Reply("Yes."))
+    with pytest.raises(BrokenPipeError):
+        agent.run_turn("The last.", called=gone)
+    assert other.session.id != "s1"
+    assert "The last." in stored(stage, other.session.id)
+    with closing(sqlite3.connect(stage.memory.home.state_db)) as database:
+        assert database.execute("SELECT sum(input_tokens) FROM sessions").fetchall() == [(820,)]
+
+
 def test_room_is_made_by_the_servers_count_and_after_it_refused_a_request_as_too_long(stage: Stage) -> None:
     for last in (Reply("Yes.", prompt_tokens=30_000), Reply(status=400, error="maximum context length")):
         stage.script(Reply("Yes.", prompt_tokens=100))
