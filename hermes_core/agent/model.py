@@ -229,16 +229,21 @@ class OpenAIModel:
             self._client.close()
 
     def _stream(self, request: dict[str, Any], hear: Hear, cancel: Cancel) -> Answer:
+        over = Cancel()
         pieces: Generator[str, None, Answer] = relay(
-            lambda emit: self._send(request, emit, cancel), cancel, "agent-model"
+            lambda emit: self._send(request, emit, over), cancel, "agent-model"
         )
-        while True:
-            try:
-                piece = next(pieces)
-            except StopIteration as done:
-                answer: Answer = done.value
-                return answer
-            hear(piece)
+        try:
+            with cancel.calling(over.set):
+                while True:
+                    try:
+                        piece = next(pieces)
+                    except StopIteration as done:
+                        answer: Answer = done.value
+                        return answer
+                    hear(piece)
+        finally:  # also where `hear` raises: nobody waits for the rest
+            over.set()
 
     def _send(self, request: dict[str, Any], emit: Hear, cancel: Cancel) -> Answer:
         """One try, on a thread of its own."""

@@ -337,6 +337,27 @@ def test_a_server_that_has_not_begun_to_answer_learns_that_nobody_waits_any_more
         model.close()
 
 
+def test_a_server_whose_listener_is_gone_learns_it_before_it_says_more() -> None:
+    def gone(_: str) -> None:
+        raise BrokenPipeError
+
+    def listen() -> None:
+        with pytest.raises(BrokenPipeError):
+            ask(model, hear=gone)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        model = OpenAIModel(ModelSettings(f"http://127.0.0.1:{listening.getsockname()[1]}/v1", "m"))
+        asking = threading.Thread(target=listen)
+        asking.start()
+        with accepted(listening) as connection:
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+            connection.sendall(event('{"content": "Once"}').encode() + b"\n\n")
+            while connection.recv(65536):
+                pass
+        asking.join()
+        model.close()
+
+
 def test_a_pause_between_two_tries_can_be_stopped() -> None:
     cancel = Cancel()
     with serving(Reply(status=429, headers={"retry-after": "60"})) as (_, model):
