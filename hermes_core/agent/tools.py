@@ -10,7 +10,16 @@ import inspect
 import json
 import logging
 import threading
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +39,7 @@ MALFORMED = "malformed_arguments"
 MAX_LEVELS = 100
 """How deep arguments may be nested; what each version of Python still reads differs by thousands."""
 
-_AWAIT = "give a function that waits for what it awaits"
+_WAIT = "give a function that waits for its whole result"
 
 Run = Callable[[Mapping[str, Any], Session], Any]
 
@@ -54,7 +63,7 @@ class Tool:
 
     def __post_init__(self) -> None:
         if inspect.iscoroutinefunction(self.run):
-            raise ConfigError(f"tool {self.name!r} is async", _AWAIT)
+            raise ConfigError(f"tool {self.name!r} is async", _WAIT)
         if not isinstance(self.parameters, Mapping) or not isinstance(self.description, str):
             raise ConfigError(
                 f"tool {self.name!r} has a {type(self.description).__name__} for its description and a "
@@ -182,9 +191,10 @@ def _run(
 
 
 def _text(result: Any) -> str:
-    if isinstance(result, Coroutine):
-        result.close()
-        raise TypeError(f"it gave a coroutine; {_AWAIT}")
+    if isinstance(result, Awaitable | AsyncIterator | Iterator):
+        if isinstance(result, Coroutine):
+            result.close()  # else Python warns of it
+        raise TypeError(f"it gave a {type(result).__name__}; {_WAIT}")
     return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
 
 

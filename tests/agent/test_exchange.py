@@ -401,6 +401,11 @@ def test_an_async_tool_is_refused_at_once() -> None:
     assert "gave a coroutine" in belt.call(ToolRequest("1", "later", ""), SESSION, Cancel())
 
 
+def test_a_tool_that_gives_its_result_bit_by_bit_is_an_error() -> None:
+    belt = Toolbelt([Tool("slow", "", {}, lambda arguments, session: (word for word in ("Not", "yet")))])
+    assert "gave a generator" in belt.call(ToolRequest("1", "slow", ""), SESSION, Cancel())
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
