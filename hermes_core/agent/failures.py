@@ -9,6 +9,7 @@ import re
 
 from hermes_core.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable
 from hermes_core.safety.redact import redact
+from hermes_core.sessions.records import storable
 
 _LONGEST = 500  # characters of a server's words
 _PAGE = 20_000  # characters of a page that are looked at
@@ -99,7 +100,7 @@ def words(body: object, secret: str = "") -> str:
         text = _TAGS.sub(" ", text[:_PAGE])
     if secret:
         text = text.replace(secret, "[key]")
-    return redact(" ".join(text[:_PAGE].split()))[:_LONGEST]  # half a key does not look like one
+    return redact(storable(" ".join(text[:_PAGE].split())))[:_LONGEST]  # half a key does not look like one
 
 
 def code_of(body: object) -> int:

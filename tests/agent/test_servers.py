@@ -344,6 +344,7 @@ def test_an_error_within_a_stream_is_tried_again_when_its_code_says_so_and_nothi
             "error: bad schema",
         ),
         (failing("", 400), "no reason given"),
+        (failing({"error": {"message": "no tool \ud83d"}}, 400), "no tool \ufffd"),
         (failing({"error": {"message": "Insufficient credits"}}, 402), "no credit"),
         (failing({"error": {"message": "gemma:2b does not support tools"}}, 400), "enabled_toolsets"),
         (
