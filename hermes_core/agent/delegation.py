@@ -37,8 +37,10 @@ def delegate_tool(delegate: Callable[[str, str], str]) -> Tool:
     def run(arguments: Mapping[str, Any], session: Session) -> str:
         del session
         task, context = arguments.get("task"), arguments.get("context") or ""
-        if not isinstance(task, str) or not task.strip() or not isinstance(context, str):
+        if not isinstance(task, str) or not task.strip():
             return error(f"task must be a text, is {task!r}", "say what to do")
+        if not isinstance(context, str):
+            context = json.dumps(context, ensure_ascii=False)
         return json.dumps({"report": delegate(task, context)}, ensure_ascii=False)
 
     return Tool("delegate_task", _DESCRIPTION, _PARAMETERS, run, "delegation", parallel=True)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hermes_core.agent.answer import Answer, Chat, ToolRequest
 from hermes_core.agent.cancel import Cancel, Cancelled
+from hermes_core.agent.delegation import delegate_tool
 from hermes_core.agent.exchange import LAST_WORD, Exchange
 from hermes_core.agent.model import ModelSettings, OpenAIModel
 from hermes_core.agent.prompt import UNANSWERED, PromptParts, mended, system_prompt
@@ -366,6 +367,14 @@ def test_the_todo_list_belongs_to_its_session() -> None:
     other = json.loads(belt.call(ToolRequest("3", "todo", "{}"), Session("s2"), Cancel()))
     assert mine == {"todos": [{"content": step, "status": "pending"} for step in ("eat", "sleep")]}
     assert other == {"todos": []}
+
+
+def test_facts_for_a_task_may_come_as_data() -> None:
+    belt = Toolbelt([delegate_tool(lambda task, context: f"{task} {context}")])
+    told = belt.call(
+        ToolRequest("1", "delegate_task", '{"task": "Go.", "context": {"at": "sea"}}'), SESSION, Cancel()
+    )
+    assert json.loads(told) == {"report": 'Go. {"at": "sea"}'}
 
 
 def test_a_long_result_is_cut_in_the_middle() -> None:
