@@ -173,8 +173,8 @@ class Agent:
         """Answer the person, who said a text, or OpenAI content parts where there are pictures. `hear` gets the answer
         as it comes, `called` each tool call with its result; `author` is who spoke, where several people do.
 
-        Never raises for memory or model: `outcome` and `problems` of the result tell. Raises `SessionError` for an
-        empty text, and when a turn is under way on another thread.
+        Never raises for memory or model: `outcome` and `problems` of the result tell. Raises `SessionError` for what
+        is no message, and when a turn is under way on another thread.
         """
         turn = Turn.of(said, author)
         if not turn.text.strip():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,7 +65,7 @@ class Turn:
         if isinstance(said, str):
             content = sanitize_context(said)
         elif isinstance(said, Sequence) and all(isinstance(part, Mapping) for part in said):
-            content = [_without_fence(part) for part in said if isinstance(part, Mapping)]
+            content = [_checked(part) for part in said if isinstance(part, Mapping)]
         else:
             raise SessionError(
                 f"a turn is a text or a list of content parts, not {said!r}", "write a message"
@@ -109,9 +111,18 @@ class Turn:
         return self.answer or "".join(said)
 
 
-def _without_fence(part: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(part: Mapping[str, Any]) -> dict[str, Any]:
+    """The part without a fence. Raises `SessionError` for one that would fail every later request too."""
     text = part.get("text")
-    return {**part, "text": sanitize_context(text)} if isinstance(text, str) else dict(part)
+    kept = {**part, "text": sanitize_context(text)} if isinstance(text, str) else dict(part)
+    with contextlib.suppress(TypeError, ValueError, RecursionError):
+        json.dumps(kept, allow_nan=False)
+        if isinstance(kept.get("type"), str):
+            return kept
+    raise SessionError(
+        f"no content part is {str(kept)[:200]}",
+        "give its type, and what can be written as JSON: bytes as a data URL",
+    )
 
 
 def title_of(text: str) -> str:

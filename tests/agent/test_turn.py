@@ -250,6 +250,14 @@ def test_what_says_nothing_is_no_turn(stage: Stage, said: Any) -> None:
         stage.agent().run_turn(said)
 
 
+@pytest.mark.parametrize("part", [{"type": "image_url", "image_url": {"url": b"PNG"}}, {"text": "Hello."}])
+def test_a_part_that_no_server_takes_spoils_no_conversation(stage: Stage, part: Any) -> None:
+    agent = stage.agent()
+    with pytest.raises(SessionError, match="no content part is"):
+        agent.run_turn([{"type": "text", "text": "Look."}, part])
+    assert agent.run_turn("Hello.").outcome == "answered"
+
+
 @pytest.mark.parametrize(
     "leave",
     [
