@@ -138,9 +138,10 @@ class AnswerBuilder:
             raise ValueError(f"a piece of another shape ({exc})") from exc
 
     def _feed(self, chunk: Any) -> str:
-        usage = _usage(getattr(chunk, "usage", None))
-        self._usage = self._usage if usage == Usage() else usage
         choices = getattr(chunk, "choices", None)
+        for counted in (chunk, choices[0] if choices else None):  # Moonshot counts in the choice
+            usage = _usage(getattr(counted, "usage", None))
+            self._usage = self._usage if usage == Usage() else usage
         if not choices:
             return ""
         self.finish = str(choices[0].finish_reason or self.finish)
@@ -299,12 +300,15 @@ def _arguments(given: Any) -> str:
 
 
 def _usage(usage: Any) -> Usage:
+    def part(of: Any, name: str) -> Any:
+        return of.get(name) if isinstance(of, dict) else getattr(of, name, None)
+
     def figure(of: Any, name: str) -> int:
-        found = getattr(of, name, None)
+        found = part(of, name)
         return int(found) if isinstance(found, int | float) and math.isfinite(found) else 0
 
     cached = (
-        figure(getattr(usage, "prompt_tokens_details", None), "cached_tokens")
+        figure(part(usage, "prompt_tokens_details"), "cached_tokens")
         or figure(usage, "cached_tokens")  # Moonshot's
         or figure(usage, "prompt_cache_hit_tokens")  # DeepSeek's
     )

@@ -259,6 +259,14 @@ def test_tokens_that_the_server_had_are_counted_in_each_servers_words(usage: dic
     assert (answer.usage.prompt, answer.usage.completion, answer.usage.cached) == (5, 2, 3)
 
 
+def test_usage_may_stand_in_the_choice_where_moonshot_has_it() -> None:
+    counted = {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}}
+    last = chunk({}, "stop")
+    last["choices"][0]["usage"] = counted
+    usage = asked(events(chunk({"content": "Here."}), last)).usage
+    assert (usage.prompt, usage.completion, usage.cached) == (5, 2, 3)
+
+
 def test_a_letter_that_a_server_sends_in_two_halves_is_one() -> None:
     heard: list[str] = []
     halves = [chunk({"content": piece}) for piece in ("Hi \ud83d", "\ude00 and \ud83d", ".", "\ud83d")]
