@@ -49,8 +49,9 @@ def model(request: dict[str, Any]) -> Reply:
         return Reply("They spoke of words.")
     if last["role"] == "tool":
         return Reply("Done.")
-    # A turn without an answer stands before it in the same message.
-    kind, word = re.findall(rf"({'|'.join(KINDS)}): (word[0-9]+)", str(last["content"]))[-1]
+    # A turn without an answer stands before it in the same message, what was recalled behind it.
+    said = str(last["content"]).split("<memory-context>")[0]
+    kind, word = re.findall(rf"({'|'.join(KINDS)}): (word[0-9]+)", said)[-1]
     if kind == "failed":
         return Reply(status=500)
     if kind == "noted":
