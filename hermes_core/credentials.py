@@ -173,7 +173,7 @@ def _values(text: str) -> dict[str, str | None]:
 def _with_value(text: str, name: str, value: str) -> str:
     """The file with this one value changed; raises `CredentialError` when no spelling keeps every value as it should be.
 
-    Versions of the dotenv grammar differ: in `'a\\'` python-dotenv before 1.2 lets the last backslash escape the quote
+    Versions of the dotenv grammar differ: in `'a\\'` python-dotenv before 1.2.3 lets the last backslash escape the quote
     when another quote follows anywhere in the file. So each candidate is read back whole before it is taken.
     """
     wanted = {**_values(text), name: value}
