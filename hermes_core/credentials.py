@@ -182,7 +182,7 @@ def _with_value(text: str, name: str, value: str) -> str:
             return candidate
     raise CredentialError(
         f"the value of {name!r} can't be written so that every reader sees it whole",
-        "it mixes quotes, spaces and a backslash at its end: set it in the environment instead",
+        "it or a value beside it mixes quotes, spaces and a backslash: set it in the environment instead",
     )
 
 

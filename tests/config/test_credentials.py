@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -45,6 +46,20 @@ def test_any_line_of_text_is_read_back_by_python_dotenv(values: list[str]) -> No
     read = dotenv_values(stream=io.StringIO(text), interpolate=False)
     assert [read[f"K{index}"] for index in range(len(values))] == values
     assert text.startswith("# keys\nexport K0=")
+
+
+def test_what_an_older_reader_would_take_for_a_part_of_another_value_is_refused(
+    home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_1_2_3 = re.compile(r"'((?:\\'|[^'])*)'")
+    monkeypatch.setattr("dotenv.parser._single_quoted_value", before_1_2_3)
+    credentials = Credentials(home, {})
+    credentials.set("A", "ends in \\")
+    before = home.env_file.read_text()
+    with pytest.raises(CredentialError, match="or a value beside it"):
+        credentials.set("B", "'")
+    assert home.env_file.read_text() == before
+    assert credentials.get("A") == "ends in \\"
 
 
 def test_comments_order_and_export_survive_a_write(home: HermesHome) -> None:
