@@ -7,8 +7,10 @@ import contextlib
 import functools
 import json
 import os
+import signal
+import socket
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from importlib.metadata import version
 from typing import TypeVar, cast
 
@@ -97,9 +99,31 @@ def serve_stdio(surface: Surface, requests: int, answers: int) -> None:
         lines = anyio.wrap_file(os.fdopen(requests, encoding="utf-8", errors="replace", closefd=False))
         output = anyio.wrap_file(os.fdopen(answers, "w", encoding="utf-8", closefd=False))
         async with stdio_server(cast("anyio.AsyncFile[str]", _mended(lines)), output) as (read, write):
-            await server.run(read, write, server.create_initialization_options())
+            with _woken_by_signals():
+                await server.run(read, write, server.create_initialization_options())
 
     anyio.run(serve)
+
+
+@contextlib.contextmanager
+def _woken_by_signals() -> Iterator[None]:
+    """Within the block each signal wakes the loop, so that its handler runs at once. One that falls between the loop's
+    last step and its wait, or that another thread is given, waits for the client's next request otherwise.
+    """
+    if os.name == "nt":  # there the loop asks for it itself
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    heard, told = socket.socketpair()
+    with heard, told:
+        told.setblocking(False)
+        loop.add_reader(heard, heard.recv, 4096)
+        before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            loop.remove_reader(heard)
 
 
 async def _mended(lines: AsyncIterable[str]) -> AsyncIterator[str]:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import httpx2
@@ -326,12 +327,27 @@ def test_a_server_that_is_told_to_stop_does_not_wait_for_a_call_that_hangs(http_
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        """
+            import signal, threading
+
+            # The system gives a signal to any thread that takes it: here to this one.
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+        """,
+    ],
+    ids=["", "another thread hears"],
+)
 def test_a_server_on_standard_input_that_is_told_to_stop_closes_its_memory(
-    http_server: Server, name: str
+    http_server: Server, name: str, before: str
 ) -> None:
     number = getattr(signal, name)
     http_server.use_gated_provider()
-    command = [sys.executable, *HERMES, "--home", str(http_server.home.path), "mcp"]
+    code = f"{dedent(before)}\n{HERMES[1]}"
+    command = [sys.executable, "-c", code, "--home", str(http_server.home.path), "mcp"]
     hello = {
         "protocolVersion": "2025-06-18",
         "capabilities": {},
