@@ -136,7 +136,8 @@ class Case:
 
 
 def come_to_rest() -> None:
-    """Let the other threads end what they do, without putting this one's core to sleep."""
+    """Let the other threads end what they do. Each `sleep(0)` gives them the core, for the 50 us by which Linux lets a timer
+    be late, so that this thread comes out of a short sleep, as one that read the answer of a model does."""
     until = time.perf_counter() + QUIET
     while time.perf_counter() < until:
         time.sleep(0)
