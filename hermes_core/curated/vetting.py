@@ -102,6 +102,6 @@ def _fault(write: MemoryWrite) -> str:
 
 def _blocked(threat: Threat) -> str:
     return (
-        f"Blocked: content matches threat pattern {threat.id!r}. {threat.message} "
+        f"Blocked: content matches threat pattern {threat.id!r}: {threat.message}. "
         "Memory goes into every system prompt: write the plain fact, without instructions, secrets or hidden characters."
     )

@@ -21,7 +21,7 @@ _DEPTH = 2  # an encoding within an encoding is still looked into
 
 @dataclass(frozen=True, slots=True)
 class Threat:
-    """One reason why a text must not become memory: the rule's id, its category, and a sentence for model and person."""
+    """One reason why a text must not become memory: the rule's id, its category, and what it does, for model and person."""
 
     id: str
     category: str

@@ -20,7 +20,7 @@ class Found:
 
     id: str = "prompt_injection"
     category: str = "injection"
-    message: str = "It tells the model to drop its instructions."
+    message: str = "this text tells the model to drop its instructions"
 
 
 def scan(text: str) -> Found | None:

@@ -128,7 +128,8 @@ def test_a_threat_is_refused_before_anything_is_written(store: MemoryStore, herm
         store.add("memory", ATTACK),
         store.apply_batch("memory", [Operation("add", f"x {ATTACK}")]),
     ):
-        assert "Blocked: content matches threat pattern 'prompt_injection'." in result["error"]
+        assert "Blocked: content matches threat pattern 'prompt_injection': this text" in result["error"]
+        assert "drop its instructions. Memory goes into every system prompt" in result["error"]
     assert not hermes_home.memory_md.exists()
 
 
