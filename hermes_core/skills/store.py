@@ -165,14 +165,17 @@ class SkillStore:
 
     def patch(self, name: str, old_text: str, new_text: str, session_id: str = "") -> int:
         """Replace the one place of a skill that says `old_text`; returns the id of the change."""
-        path = self._own_path(name)
+        skill = self._own(name)
         return self._change(
-            path, "patch", lambda before: self._patched(before, name, old_text, new_text), session_id
+            self._path(skill),
+            "patch",
+            lambda before: self._patched(before, skill.name, old_text, new_text),
+            session_id,
         )
 
     def delete(self, name: str, session_id: str = "") -> int:
         """Take a skill away; files beside it stay. Returns the id of the change, which can be undone."""
-        return self._change(self._own_path(name), "delete", lambda _: None, session_id)
+        return self._change(self._path(self._own(name)), "delete", lambda _: None, session_id)
 
     def undo(self, change: int | None = None, session_id: str = "") -> Change:
         """Take back a change (for None the last that was not taken back yet); refused when the skill was changed since."""
@@ -259,10 +262,13 @@ class SkillStore:
             raise SkillError(f"the skill was refused: {threat.message}", "leave that part out")
         return content
 
-    def _own_path(self, name: str) -> str:
+    def _own(self, name: str) -> Skill:
         skill = self.get(name)
         if not skill.own:
             raise SkillError(f"skill {name!r} lies in {str(skill.folder)!r}", "it is only read from there")
+        return skill
+
+    def _path(self, skill: Skill) -> str:
         return f"{skill.folder.relative_to(self._root).as_posix()}/{FILE}"
 
     def _read(self) -> tuple[list[Skill], list[Skill], list[tuple[Path, str]]]:
