@@ -21,7 +21,7 @@ from hermes_core.kit.text import clip, storable
 from hermes_core.safety.scan import first_threat
 from hermes_core.skills.document import MAX_SKILL, OPERATING_SYSTEMS, Document, checked_name, normal, parse
 from hermes_core.skills.journal import Change, Journal
-from hermes_core.storage.files import locked, open_at_once, write_atomic
+from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_checked
 
 FILE = "SKILL.md"
 PARTIAL = ".partial"
@@ -209,13 +209,20 @@ class SkillStore:
         with self._locked():
             before = self._text(path)
             after = edit(before)
+
+            def check() -> None:
+                if self._text(path) != before:
+                    raise SkillError(f"{path!r} was changed by another program just now", "try again")
+
             change = self._journal.begin(path, action, before, after, session_id)
             if after is None:
+                check()
                 file.unlink(missing_ok=True)
                 if file.parent.is_dir() and not any(file.parent.iterdir()):
                     file.parent.rmdir()
             else:
-                write_atomic(file, after.encode())
+                line_end, mode = _form(file)
+                write_checked(file, after.replace("\n", line_end).encode(), mode, check)
             self._journal.finish(change)
             return change
 
@@ -357,6 +364,16 @@ def _read_text(path: Path) -> str | None:
         return normal(data.decode())
     except UnicodeDecodeError as exc:
         raise SkillError(f"{str(path)!r} is not UTF-8 text", "save it as UTF-8") from exc
+
+
+def _form(file: Path) -> tuple[str, int]:
+    """How its lines end and its mode, which stay when it is written; as on Linux, and private, where there is none."""
+    try:
+        with open(file, "rb", opener=open_at_once) as opened:
+            line_end = "\r\n" if opened.readline(MAX_FILE).endswith(b"\r\n") else "\n"
+            return line_end, stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
+    except OSError:
+        return "\n", PRIVATE_FILE
 
 
 def _within(path: Path, folder: Path) -> bool:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from hermes_core.errors import SkillError
 from hermes_core.skills.store import SkillStore
-from tests.skills.conftest import skill
+from tests.skills.conftest import skill, write
 
 
 def test_a_skill_is_changed_by_the_name_that_the_index_gives_it(store: SkillStore) -> None:
@@ -11,3 +16,35 @@ def test_a_skill_is_changed_by_the_name_that_the_index_gives_it(store: SkillStor
     assert store.index().startswith("- ops/deploy:")
     store.patch("ops/deploy", "Run it.", "Walk.")
     assert "Walk." in store.view("deploy")
+
+
+def test_a_patch_and_its_undo_keep_the_line_ends_and_the_mode_of_the_file(
+    store: SkillStore, tmp_path: Path
+) -> None:
+    path = tmp_path / "skills/ops/deploy/SKILL.md"
+    write(path.parent, "")
+    path.write_bytes(saved := skill().replace("\n", "\r\n").encode())
+    path.chmod(0o664)
+    store.patch("deploy", "Run it.", "Walk.\nSlowly.")
+    assert path.read_bytes() == saved.replace(b"Run it.", b"Walk.\r\nSlowly.")
+    store.undo()
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (saved, 0o664)
+
+
+def test_what_an_editor_saves_during_a_change_is_not_overwritten(store: SkillStore, tmp_path: Path) -> None:
+    store.create("deploy", "ops", skill())
+    path = tmp_path / "skills/ops/deploy/SKILL.md"
+    begin = store._journal.begin
+
+    def saved_meanwhile(*step: str | None) -> int:
+        path.write_text(skill(description="Saved by an editor."))
+        return begin(*step)  # type: ignore[arg-type]
+
+    for change in (lambda: store.patch("deploy", "Run it.", "Walk."), lambda: store.delete("deploy")):
+        store._journal.begin = saved_meanwhile  # type: ignore[method-assign]
+        with pytest.raises(SkillError, match="changed by another program just now; try again"):
+            change()
+        store._journal.begin = begin  # type: ignore[method-assign]
+        assert "Saved by an editor." in store.index()
+        assert len(store.history()) == 1
+        path.write_text(skill())

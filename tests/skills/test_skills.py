@@ -174,10 +174,10 @@ import hermes_core.skills.store as room
 from hermes_core.skills.store import MAX_FILE, SkillStore
 store = SkillStore(Path(sys.argv[1]))
 if sys.argv[2] == "after":
-    write = room.write_atomic
-    room.write_atomic = lambda *a: (write(*a), os.kill(os.getpid(), signal.SIGKILL))
+    write = room.write_checked
+    room.write_checked = lambda *a: (write(*a), os.kill(os.getpid(), signal.SIGKILL))
 else:
-    room.write_atomic = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
+    room.write_checked = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
 store.patch("deploy", "Run it.", "Walk.")
 """
 
