@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hermes_core.errors import SkillError
 from hermes_core.storage.sqlite import Database
 
 CHANGES_KEPT = 1000
@@ -69,7 +70,11 @@ class Journal:
         """Decide about changes that a crash cut short, by what their files hold now."""
         rows = self._database.execute(_SELECT + " WHERE done = 0").fetchall()
         for row in rows:
-            if read(row["path"]) == row["after"]:
+            try:
+                now = read(row["path"])
+            except SkillError:  # decided when it can be read again
+                continue
+            if now == row["after"]:
                 self.finish(row["id"])
             else:
                 self._database.execute("DELETE FROM changes WHERE id = ?", (row["id"],))

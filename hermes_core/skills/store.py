@@ -207,6 +207,7 @@ class SkillStore:
         if not _within(file, self._root):
             raise SkillError(f"{path!r} leads out of the skills folder, by a link", "choose another category")
         with self._locked():
+            self._journal.settle(self._text)
             before = self._text(path)
             after = edit(before)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,49 @@ def test_a_patch_and_its_undo_keep_the_line_ends_and_the_mode_of_the_file(
     assert path.read_bytes() == saved.replace(b"Run it.", b"Walk.\r\nSlowly.")
     store.undo()
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (saved, 0o664)
+
+
+def test_what_a_killed_change_wrote_can_be_taken_back_after_the_next_change(
+    store: SkillStore, tmp_path: Path
+) -> None:
+    store.create("deploy", "ops", skill())
+    died = """
+import os, sys
+from pathlib import Path
+from hermes_core.skills.journal import Journal
+from hermes_core.skills.store import SkillStore
+Journal.finish = lambda *_: os._exit(9)
+SkillStore(Path(sys.argv[1])).patch("deploy", "Run it.", "Walk.")
+"""
+    run = subprocess.run([sys.executable, "-c", died, str(tmp_path / "skills")], check=False)
+    assert run.returncode == 9
+    store.patch("deploy", "Walk.", "Fly.")
+    store.undo()
+    store.undo()
+    assert store.view("deploy") == skill()
+
+
+def test_a_change_cut_short_of_a_file_that_can_not_be_read_now_holds_up_no_other(
+    store: SkillStore, tmp_path: Path
+) -> None:
+    store.create("deploy", "ops", skill())
+    store.create("brew", "home", skill("brew"))
+    died = """
+import os, sys
+from pathlib import Path
+from hermes_core.skills.journal import Journal
+from hermes_core.skills.store import SkillStore
+Journal.finish = lambda *_: os._exit(9)
+SkillStore(Path(sys.argv[1])).patch("deploy", "Run it.", "Walk.")
+"""
+    subprocess.run([sys.executable, "-c", died, str(tmp_path / "skills")], check=False)
+    path = tmp_path / "skills/ops/deploy/SKILL.md"
+    walked = path.read_bytes()
+    path.write_bytes(b"caf\xe9")
+    store.patch("brew", "Run it.", "Boil it.")
+    assert [change.action for change in store.history()] == ["patch", "create", "create"]
+    path.write_bytes(walked)
+    assert len(store.history()) == 4
 
 
 def test_what_an_editor_saves_during_a_change_is_not_overwritten(store: SkillStore, tmp_path: Path) -> None:
