@@ -49,8 +49,8 @@ class Journal:
     """The changes, newest first, of the skills under one folder."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._database = Database(path, (("skill-changes", _create),))
-        self._clock = clock
+        self._path, self._clock = path, clock
+        self._opened = [self._open()]
 
     def begin(self, path: str, action: str, before: str | None, after: str | None, session_id: str) -> int:
         """Say what is about to happen; returns the change's id."""
@@ -107,7 +107,18 @@ class Journal:
 
     def close(self) -> None:
         """Close the file."""
-        self._database.close()
+        for database in self._opened:
+            database.close()
+
+    @property
+    def _database(self) -> Database:
+        """The file at its path, which may be another than the one that was open: the folder was deleted, or moved away."""
+        if self._opened[-1].moved:
+            self._opened.append(self._open())  # the old one stays, since a thread may be reading it
+        return self._opened[-1]
+
+    def _open(self) -> Database:
+        return Database(self._path, (("skill-changes", _create),))
 
 
 def _create(connection: sqlite3.Connection) -> None:

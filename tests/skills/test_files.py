@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,23 @@ def test_a_patch_and_its_undo_keep_the_line_ends_and_the_mode_of_the_file(
     assert path.read_bytes() == saved.replace(b"Run it.", b"Walk.\r\nSlowly.")
     store.undo()
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (saved, 0o664)
+
+
+def test_changes_after_the_folder_was_deleted_can_be_taken_back(store: SkillStore, tmp_path: Path) -> None:
+    store.create("deploy", "ops", skill())
+    shutil.rmtree(tmp_path / "skills")
+
+    def create() -> None:
+        store.create("brew", "home", skill("brew"))
+
+    thread = threading.Thread(target=create)  # which has no connection yet, where this one has one
+    thread.start()
+    thread.join()
+    store.patch("brew", "Run it.", "Boil it.")
+    with closing(SkillStore(tmp_path / "skills")) as other:
+        assert [change.action for change in other.history()] == ["patch", "create"]
+        other.undo()
+    assert "Run it." in store.view("brew")
 
 
 def test_what_a_killed_change_wrote_can_be_taken_back_after_the_next_change(
