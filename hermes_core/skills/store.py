@@ -100,7 +100,9 @@ class SkillStore:
     def problems(self) -> list[str]:
         """Skills and folders that can't be used, with the reason, a sentence each."""
         missing = [
-            f"{folder}: no folder of skills is there" for folder in self._external if not folder.is_dir()
+            f"{folder}: no folder of skills is there"
+            for folder in self._external
+            if not os.path.isdir(folder)  # noqa: PTH112  `is_dir` raises where a folder above is closed
         ]
         return missing + [f"{path}: {reason}" for path, reason in self._read()[2]]
 
@@ -284,7 +286,7 @@ class SkillStore:
         found: dict[str, Skill] = {}
         hidden: list[Skill] = []
         unusable: list[tuple[Path, str]] = []
-        for root, path in self._files():
+        for root, path in self._files(unusable):
             try:
                 skill = self._skill(root, path)
             except SkillError as exc:
@@ -305,17 +307,29 @@ class SkillStore:
         if text is None:
             raise SkillError("it is a link to nowhere, or was just deleted", "mend or remove the link")
         document = parse(text)
-        above = path.parent.relative_to(root).parts[:-1]
+        folder = path.parent.relative_to(root)
+        if str(folder) != storable(str(folder)):
+            raise SkillError("the name of its folder is not UTF-8 text", "rename it")
+        above = folder.parts[:-1]
         category = " ".join("/".join(above).split()) or "general"
         threat = self._scan_line(f"{category}/{document.name}: {document.description}")
         if threat is not None:
             raise SkillError(f"its line in the index was refused: {threat.message}", "rewrite it")
         return Skill(category, document, path.parent, root == self._root and _within(path, root))
 
-    def _files(self) -> Iterator[tuple[Path, Path]]:
+    def _files(self, unusable: list[tuple[Path, str]]) -> Iterator[tuple[Path, Path]]:
+        """The files of skills, each with its root; folders that can't be looked into are `unusable`."""
+
+        def fault(exc: OSError) -> None:
+            if os.path.isdir(exc.filename):  # noqa: PTH112  as above
+                reason = SkillError(
+                    f"its folder can't be read: {exc.strerror or exc}", "check its owner and mode"
+                )
+                unusable.append((Path(exc.filename, FILE), str(reason)))
+
         for root in (self._root, *self._external):
             seen: set[str] = set()
-            for folder, inner, names in os.walk(root, followlinks=True):
+            for folder, inner, names in os.walk(root, onerror=fault, followlinks=True):
                 real = os.path.realpath(folder)
                 depth = len(Path(folder).relative_to(root).parts)
                 if real in seen or depth >= DEEPEST:
@@ -386,5 +400,9 @@ def _within(path: Path, folder: Path) -> bool:
 
 
 def _files(skill: Skill) -> list[str]:
-    found = [path.relative_to(skill.folder).as_posix() for path in skill.folder.rglob("*") if path.is_file()]
+    found = (
+        storable(path.relative_to(skill.folder).as_posix())
+        for path in skill.folder.rglob("*")
+        if os.path.isfile(path)  # noqa: PTH113  `is_file` raises for a link that can't be followed
+    )
     return sorted(found)[:50]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,9 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from hermes_core.contract.values import Session
 from hermes_core.errors import SkillError
 from hermes_core.skills.store import SkillStore
+from hermes_core.skills.tool import SkillTools
 from tests.skills.conftest import skill, write
+
+SESSION = Session("s1")
 
 
 def test_a_skill_is_changed_by_the_name_that_the_index_gives_it(store: SkillStore) -> None:
@@ -34,6 +40,22 @@ def test_a_patch_and_its_undo_keep_the_line_ends_and_the_mode_of_the_file(
     assert path.read_bytes() == saved.replace(b"Run it.", b"Walk.\r\nSlowly.")
     store.undo()
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (saved, 0o664)
+
+
+def test_a_folder_whose_name_is_no_text_is_a_problem_and_stops_nothing(
+    store: SkillStore, tmp_path: Path
+) -> None:
+    write(tmp_path / "skills" / os.fsdecode(b"caf\xe9") / "tea", skill("tea"))
+    write(tmp_path / "skills" / "ops" / "deploy", skill())
+    assert store.index() == "- ops/deploy: Deploy the site."
+    assert "not UTF-8 text; rename it" in store.problems()[0]
+
+
+def test_a_file_whose_name_is_no_text_is_listed_beside_a_skill(store: SkillStore, tmp_path: Path) -> None:
+    write(tmp_path / "skills" / "ops" / "deploy", skill())
+    (tmp_path / "skills/ops/deploy" / os.fsdecode(b"caf\xe9.md")).touch()
+    answer = SkillTools(store).call("skill_view", {"name": "deploy", "file": "tea.md"}, SESSION)
+    assert "it has: SKILL.md, caf?.md" in json.loads(answer.encode())["error"]
 
 
 def test_changes_after_the_folder_was_deleted_can_be_taken_back(store: SkillStore, tmp_path: Path) -> None:
@@ -113,3 +135,34 @@ def test_what_an_editor_saves_during_a_change_is_not_overwritten(store: SkillSto
         assert "Saved by an editor." in store.index()
         assert len(store.history()) == 1
         path.write_text(skill())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders have no modes there")
+def test_a_folder_that_can_not_be_looked_into_is_a_problem(store: SkillStore, tmp_path: Path) -> None:
+    write(tmp_path / "skills" / "ops" / "deploy", skill())
+    write(tmp_path / "skills" / "home" / "brew", skill("brew"))
+    listed = os.scandir
+
+    def scandir(path: str) -> object:
+        if str(path).endswith("ops"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "scandir", scandir)
+        assert store.index() == "- home/brew: Deploy the site."
+        assert "ops/SKILL.md: its folder can't be read: Permission denied; check its" in store.problems()[0]
+
+
+def test_a_folder_of_skills_that_the_system_can_not_even_look_for_is_a_problem(tmp_path: Path) -> None:
+    with closing(SkillStore(tmp_path / "skills", ["x" * 300])) as store:
+        assert "no folder of skills is there" in store.problems()[0]
+
+
+def test_a_link_that_the_system_can_not_follow_is_not_listed_beside_a_skill(
+    store: SkillStore, tmp_path: Path
+) -> None:
+    write(tmp_path / "skills" / "ops" / "deploy", skill())
+    (tmp_path / "skills/ops/deploy/link").symlink_to("x" * 300)
+    with pytest.raises(SkillError, match=r"it has: SKILL\.md$"):
+        store.view("deploy", "tea.md")
