@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -15,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from hermes_core.errors import SkillError
+from hermes_core.errors import SkillError, StorageError
 from hermes_core.home import expanded
 from hermes_core.kit.text import clip, storable
 from hermes_core.safety.scan import first_threat
@@ -220,9 +221,7 @@ class SkillStore:
             change = self._journal.begin(path, action, before, after, session_id)
             if after is None:
                 check()
-                file.unlink(missing_ok=True)
-                if file.parent.is_dir() and not any(file.parent.iterdir()):
-                    file.parent.rmdir()
+                _delete(file)
             else:
                 line_end, mode = _form(file)
                 write_checked(file, after.replace("\n", line_end).encode(), mode, check)
@@ -389,6 +388,18 @@ def _form(file: Path) -> tuple[str, int]:
             return line_end, stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
     except OSError:
         return "\n", PRIVATE_FILE
+
+
+def _delete(file: Path) -> None:
+    """Take it away, and its folder where that holds nothing else."""
+    try:
+        file.unlink(missing_ok=True)
+    except OSError as exc:
+        raise StorageError(
+            f"can't delete {str(file)!r}: {exc.strerror or exc}", "check who owns the folder and its mode"
+        ) from exc
+    with contextlib.suppress(OSError):
+        file.parent.rmdir()
 
 
 def _within(path: Path, folder: Path) -> bool:

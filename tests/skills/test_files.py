@@ -166,3 +166,28 @@ def test_a_link_that_the_system_can_not_follow_is_not_listed_beside_a_skill(
     (tmp_path / "skills/ops/deploy/link").symlink_to("x" * 300)
     with pytest.raises(SkillError, match=r"it has: SKILL\.md$"):
         store.view("deploy", "tea.md")
+
+
+def refuse(path: object, **_: object) -> None:
+    raise PermissionError(13, "Permission denied", str(path))
+
+
+def test_a_skill_in_a_closed_folder_is_not_deleted_and_it_is_said_why(
+    store: SkillStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create("deploy", "ops", skill())
+    with monkeypatch.context() as closed:
+        closed.setattr(os, "unlink", refuse)
+        answer = SkillTools(store).call("skill_manage", {"action": "delete", "name": "deploy"}, SESSION)
+    assert "Permission denied; check who owns the folder and its mode" in json.loads(answer)["error"]
+    assert [change.action for change in store.history()] == ["create"]
+
+
+def test_a_skill_is_deleted_where_its_empty_folder_has_to_stay(
+    store: SkillStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create("deploy", "ops", skill())
+    with monkeypatch.context() as closed:
+        closed.setattr(os, "rmdir", refuse)
+        store.delete("deploy")
+    assert [change.action for change in store.history()] == ["delete", "create"]
