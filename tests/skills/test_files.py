@@ -75,10 +75,8 @@ def test_changes_after_the_folder_was_deleted_can_be_taken_back(store: SkillStor
     assert "Run it." in store.view("brew")
 
 
-def test_what_a_killed_change_wrote_can_be_taken_back_after_the_next_change(
-    store: SkillStore, tmp_path: Path
-) -> None:
-    store.create("deploy", "ops", skill())
+def die_after_the_file(home: Path) -> None:
+    """Patch the skill `deploy` in a process that ends before it can say that this is done."""
     died = """
 import os, sys
 from pathlib import Path
@@ -87,8 +85,15 @@ from hermes_core.skills.store import SkillStore
 Journal.finish = lambda *_: os._exit(9)
 SkillStore(Path(sys.argv[1])).patch("deploy", "Run it.", "Walk.")
 """
-    run = subprocess.run([sys.executable, "-c", died, str(tmp_path / "skills")], check=False)
+    run = subprocess.run([sys.executable, "-c", died, str(home / "skills")], check=False)
     assert run.returncode == 9
+
+
+def test_what_a_killed_change_wrote_can_be_taken_back_after_the_next_change(
+    store: SkillStore, tmp_path: Path
+) -> None:
+    store.create("deploy", "ops", skill())
+    die_after_the_file(tmp_path)
     store.patch("deploy", "Walk.", "Fly.")
     store.undo()
     store.undo()
@@ -100,15 +105,7 @@ def test_a_change_cut_short_of_a_file_that_can_not_be_read_now_holds_up_no_other
 ) -> None:
     store.create("deploy", "ops", skill())
     store.create("brew", "home", skill("brew"))
-    died = """
-import os, sys
-from pathlib import Path
-from hermes_core.skills.journal import Journal
-from hermes_core.skills.store import SkillStore
-Journal.finish = lambda *_: os._exit(9)
-SkillStore(Path(sys.argv[1])).patch("deploy", "Run it.", "Walk.")
-"""
-    subprocess.run([sys.executable, "-c", died, str(tmp_path / "skills")], check=False)
+    die_after_the_file(tmp_path)
     path = tmp_path / "skills/ops/deploy/SKILL.md"
     walked = path.read_bytes()
     path.write_bytes(b"caf\xe9")
