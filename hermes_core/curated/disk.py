@@ -54,7 +54,7 @@ class MemoryFile:
         except FileNotFoundError:
             return b""
         except OSError as exc:
-            raise self._conflict(exc.strerror or str(exc), "check its owner, its mode and the disk") from exc
+            raise self.unreadable(exc.strerror or str(exc), "check its owner, its mode and the disk") from exc
 
     def replace(self, text: str, mark: str) -> None:
         """Write the whole file, atomically, keeping its mode, if what it holds has the fingerprint `mark` still.
@@ -98,18 +98,21 @@ class MemoryFile:
             copy.unlink(missing_ok=True)
         return len(copies)
 
+    def unreadable(self, reason: str, remedy: str) -> MemoryConflict:
+        """The error for a file that is there and can't be read."""
+        return MemoryConflict(f"{str(self.path)!r} can't be read: {reason}", remedy)
+
     def _content(self, handle: int, data: bytes) -> bytes:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
-            raise self._conflict("it is not a regular file", "move it away")
+            raise self.unreadable("it is not a regular file", "move it away")
         if len(data) > FILE_BOUND:
-            raise self._conflict(f"it holds {found.st_size:,} bytes", "move it away or shorten it by hand")
+            raise self.unreadable(f"it holds {found.st_size:,} bytes", "move it away or shorten it by hand")
         if len(data) < found.st_size:
-            raise self._conflict(f"only {len(data):,} of {found.st_size:,} bytes were read", "check the disk")
+            raise self.unreadable(
+                f"only {len(data):,} of {found.st_size:,} bytes were read", "check the disk"
+            )
         return data
-
-    def _conflict(self, reason: str, remedy: str) -> MemoryConflict:
-        return MemoryConflict(f"{str(self.path)!r} can't be read: {reason}", remedy)
 
     def _mode(self) -> int:
         try:

@@ -101,12 +101,8 @@ class Journal:
     """The changes of one home's memory files, in `journal.db`."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._database = Database(
-            path,
-            [("changes", _create), ("changes by file", _index), ("who took a change", _takers)],
-            secure_delete=True,
-        )
-        self._clock = clock
+        self._path, self._clock = path, clock
+        self._opened = [self._open()]
 
     def settle(self, file: str, fingerprint: str) -> None:
         """Decide the intents that a dead process left: done when the file has their fingerprint, else never happened."""
@@ -223,7 +219,22 @@ class Journal:
 
     def close(self) -> None:
         """Close the database."""
-        self._database.close()
+        for database in self._opened:
+            database.close()
+
+    @property
+    def _database(self) -> Database:
+        """The file at its path, which may be another than the one that was open: somebody deleted that, or moved it away."""
+        if self._opened[-1].moved:
+            self._opened.append(self._open())  # the old one stays, since a thread may be reading it
+        return self._opened[-1]
+
+    def _open(self) -> Database:
+        return Database(
+            self._path,
+            [("changes", _create), ("changes by file", _index), ("who took a change", _takers)],
+            secure_delete=True,
+        )
 
     def _origin(self, entry: str, change: int) -> sqlite3.Row | None:
         """The change that brought this entry, which another took away; None when it came by hand, or that is forgotten."""

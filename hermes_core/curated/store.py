@@ -29,7 +29,7 @@ from hermes_core.curated.journal import Journal, Version
 from hermes_core.curated.results import Answers, Result
 from hermes_core.curated.snapshot import Flagged, Scan, Snapshot, Threat, block, flag
 from hermes_core.curated.vetting import FilterWrite, Vetting, performed
-from hermes_core.curated.writer import OnWrite, Writer, back_up, conflict
+from hermes_core.curated.writer import OnWrite, Writer, back_up
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.storage.files import LOCK_TIMEOUT
@@ -148,7 +148,7 @@ class MemoryStore:
         file = self._files[target]
         found = parse(file.read())
         if found.conflict:
-            raise MemoryConflict(*conflict(file, found.conflict))
+            raise file.unreadable(found.conflict, "save it as UTF-8 text, or move it away")
         return found.entries
 
     def usage(self, target: MemoryTarget) -> Usage:

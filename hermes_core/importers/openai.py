@@ -147,7 +147,8 @@ def _said(told: object, where: str) -> ImportedMessage | None:
     content = read_object(message.get("content"), f"{where}, content")
     metadata = read_object(message.get("metadata") or {}, f"{where}, metadata")
     hidden = metadata.get("is_visually_hidden_from_conversation")
-    if not role or hidden or content.get("content_type") in _NOT_SAID:
+    kind = read_text(content.get("content_type"), f"{where}, content_type")
+    if not role or hidden or kind in _NOT_SAID:
         return None
     text = read_content(content.get("parts", content.get("text")), f"{where}, content")
     if not text.strip():

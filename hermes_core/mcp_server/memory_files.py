@@ -10,13 +10,13 @@ from __future__ import annotations
 import difflib
 import posixpath
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.document import ENTRY_DELIMITER, split
 from hermes_core.curated.edits import Operation, handle
-from hermes_core.errors import HermesError, ToolInputInvalid
+from hermes_core.errors import HermesError, MemoryConflict, ToolInputInvalid
 from hermes_core.kit.text import storable
 from hermes_core.mcp_server.surface import MAX_INPUT, Answer, Surface
 from hermes_core.memory import Memory
@@ -79,9 +79,7 @@ class MemoryFiles:
     def _view(self, given: Mapping[str, Any]) -> str:
         path = _path(given, "path")
         if path == ROOT:
-            lines = [
-                f"{len(_joined(self._seen(target)).encode())}\t{name}" for name, target in self._present()
-            ]
+            lines = [f"{size}\t{shown}" for size, shown in self._present()]
             return "\n".join(["Here're the files and directories in /memories:", f"0\t{ROOT}", *lines])
         lines = _joined(self._existing(path)).split("\n")
         first, last = _range(given.get("view_range"), len(lines))
@@ -146,9 +144,17 @@ class MemoryFiles:
 
     # ------------------------------------------------------------------ store
 
-    def _present(self) -> list[tuple[str, MemoryTarget]]:
-        enabled = self._store.enabled_targets
-        return [(name, one) for name, one in FILES.items() if one in enabled and self._store.entries(one)]
+    def _present(self) -> Iterator[tuple[int, str]]:
+        """Size and path of each file that holds something; why where it can't be read."""
+        for path, target in FILES.items():
+            if target in self._store.enabled_targets:
+                try:
+                    seen = self._seen(target)
+                except MemoryConflict as exc:
+                    yield 0, f"{path} ({exc})"
+                else:
+                    if seen:
+                        yield len(_joined(seen).encode()), path
 
     def _target(self, path: str) -> MemoryTarget:
         if path not in FILES:

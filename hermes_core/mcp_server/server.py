@@ -74,10 +74,12 @@ def build_server(surface: Surface) -> Server[dict[str, object]]:
 
     async def read_resource(_: Context, asked: ReadResourceRequestParams) -> ReadResourceResult:
         uri = str(asked.uri)
-        text = await _in_thread(functools.partial(surface.read_resource, uri), limiter)
-        if text is None:
+        answer = await _in_thread(functools.partial(surface.read_resource, uri), limiter)
+        if answer is None:
             raise MCPError(INVALID_PARAMS, f"there is no resource {uri[:200]!r}", {"uri": uri[:200]})
-        contents = TextResourceContents(uri=uri, mime_type="text/markdown", text=text)
+        if answer.failed:
+            raise MCPError(INTERNAL_ERROR, answer.text, {"uri": uri})
+        contents = TextResourceContents(uri=uri, mime_type="text/markdown", text=answer.text)
         return ReadResourceResult(contents=[contents])
 
     return Server(

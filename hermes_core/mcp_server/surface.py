@@ -90,11 +90,14 @@ class Surface:
         """The addresses of what can be read as a resource."""
         return [uri for uri, target in RESOURCES.items() if target in self._memory.curated.enabled_targets]
 
-    def read_resource(self, uri: str) -> str | None:
+    def read_resource(self, uri: str) -> Answer | None:
         """A curated file as a prompt would show it, "" when it is empty; None for an address that is none."""
         if uri not in self.resources():
             return None
-        return self._memory.curated.of(self._session).take_snapshot().blocks.get(RESOURCES[uri], "")
+        store = self._memory.curated.of(self._session)
+        if problem := store.problems().get(RESOURCES[uri]):
+            return Answer(str(problem), failed=True)
+        return Answer(store.take_snapshot().blocks.get(RESOURCES[uri], ""))
 
     def _maybe_new_turn(self) -> None:
         now = self._clock()

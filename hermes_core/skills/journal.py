@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hermes_core.errors import SkillError
 from hermes_core.storage.sqlite import Database
 
 CHANGES_KEPT = 1000
@@ -48,8 +49,8 @@ class Journal:
     """The changes, newest first, of the skills under one folder."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._database = Database(path, (("skill-changes", _create),))
-        self._clock = clock
+        self._path, self._clock = path, clock
+        self._opened = [self._open()]
 
     def begin(self, path: str, action: str, before: str | None, after: str | None, session_id: str) -> int:
         """Say what is about to happen; returns the change's id."""
@@ -69,7 +70,11 @@ class Journal:
         """Decide about changes that a crash cut short, by what their files hold now."""
         rows = self._database.execute(_SELECT + " WHERE done = 0").fetchall()
         for row in rows:
-            if read(row["path"]) == row["after"]:
+            try:
+                now = read(row["path"])
+            except SkillError:  # decided when it can be read again
+                continue
+            if now == row["after"]:
                 self.finish(row["id"])
             else:
                 self._database.execute("DELETE FROM changes WHERE id = ?", (row["id"],))
@@ -102,7 +107,18 @@ class Journal:
 
     def close(self) -> None:
         """Close the file."""
-        self._database.close()
+        for database in self._opened:
+            database.close()
+
+    @property
+    def _database(self) -> Database:
+        """The file at its path, which may be another than the one that was open: the folder was deleted, or moved away."""
+        if self._opened[-1].moved:
+            self._opened.append(self._open())  # the old one stays, since a thread may be reading it
+        return self._opened[-1]
+
+    def _open(self) -> Database:
+        return Database(self._path, (("skill-changes", _create),))
 
 
 def _create(connection: sqlite3.Connection) -> None:

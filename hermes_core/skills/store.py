@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -15,13 +16,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from hermes_core.errors import SkillError
+from hermes_core.errors import SkillError, StorageError
 from hermes_core.home import expanded
 from hermes_core.kit.text import clip, storable
 from hermes_core.safety.scan import first_threat
 from hermes_core.skills.document import MAX_SKILL, OPERATING_SYSTEMS, Document, checked_name, normal, parse
 from hermes_core.skills.journal import Change, Journal
-from hermes_core.storage.files import locked, open_at_once, write_atomic
+from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_checked
 
 FILE = "SKILL.md"
 PARTIAL = ".partial"
@@ -100,7 +101,9 @@ class SkillStore:
     def problems(self) -> list[str]:
         """Skills and folders that can't be used, with the reason, a sentence each."""
         missing = [
-            f"{folder}: no folder of skills is there" for folder in self._external if not folder.is_dir()
+            f"{folder}: no folder of skills is there"
+            for folder in self._external
+            if not os.path.isdir(folder)  # noqa: PTH112  `is_dir` raises where a folder above is closed
         ]
         return missing + [f"{path}: {reason}" for path, reason in self._read()[2]]
 
@@ -165,14 +168,17 @@ class SkillStore:
 
     def patch(self, name: str, old_text: str, new_text: str, session_id: str = "") -> int:
         """Replace the one place of a skill that says `old_text`; returns the id of the change."""
-        path = self._own_path(name)
+        skill = self._own(name)
         return self._change(
-            path, "patch", lambda before: self._patched(before, name, old_text, new_text), session_id
+            self._path(skill),
+            "patch",
+            lambda before: self._patched(before, skill.name, old_text, new_text),
+            session_id,
         )
 
     def delete(self, name: str, session_id: str = "") -> int:
         """Take a skill away; files beside it stay. Returns the id of the change, which can be undone."""
-        return self._change(self._own_path(name), "delete", lambda _: None, session_id)
+        return self._change(self._path(self._own(name)), "delete", lambda _: None, session_id)
 
     def undo(self, change: int | None = None, session_id: str = "") -> Change:
         """Take back a change (for None the last that was not taken back yet); refused when the skill was changed since."""
@@ -204,15 +210,21 @@ class SkillStore:
         if not _within(file, self._root):
             raise SkillError(f"{path!r} leads out of the skills folder, by a link", "choose another category")
         with self._locked():
+            self._journal.settle(self._text)
             before = self._text(path)
             after = edit(before)
+
+            def check() -> None:
+                if self._text(path) != before:
+                    raise SkillError(f"{path!r} was changed by another program just now", "try again")
+
             change = self._journal.begin(path, action, before, after, session_id)
             if after is None:
-                file.unlink(missing_ok=True)
-                if file.parent.is_dir() and not any(file.parent.iterdir()):
-                    file.parent.rmdir()
+                check()
+                _delete(file)
             else:
-                write_atomic(file, after.encode())
+                line_end, mode = _form(file)
+                write_checked(file, after.replace("\n", line_end).encode(), mode, check)
             self._journal.finish(change)
             return change
 
@@ -259,10 +271,13 @@ class SkillStore:
             raise SkillError(f"the skill was refused: {threat.message}", "leave that part out")
         return content
 
-    def _own_path(self, name: str) -> str:
+    def _own(self, name: str) -> Skill:
         skill = self.get(name)
         if not skill.own:
             raise SkillError(f"skill {name!r} lies in {str(skill.folder)!r}", "it is only read from there")
+        return skill
+
+    def _path(self, skill: Skill) -> str:
         return f"{skill.folder.relative_to(self._root).as_posix()}/{FILE}"
 
     def _read(self) -> tuple[list[Skill], list[Skill], list[tuple[Path, str]]]:
@@ -270,7 +285,7 @@ class SkillStore:
         found: dict[str, Skill] = {}
         hidden: list[Skill] = []
         unusable: list[tuple[Path, str]] = []
-        for root, path in self._files():
+        for root, path in self._files(unusable):
             try:
                 skill = self._skill(root, path)
             except SkillError as exc:
@@ -291,17 +306,29 @@ class SkillStore:
         if text is None:
             raise SkillError("it is a link to nowhere, or was just deleted", "mend or remove the link")
         document = parse(text)
-        above = path.parent.relative_to(root).parts[:-1]
+        folder = path.parent.relative_to(root)
+        if str(folder) != storable(str(folder)):
+            raise SkillError("the name of its folder is not UTF-8 text", "rename it")
+        above = folder.parts[:-1]
         category = " ".join("/".join(above).split()) or "general"
         threat = self._scan_line(f"{category}/{document.name}: {document.description}")
         if threat is not None:
             raise SkillError(f"its line in the index was refused: {threat.message}", "rewrite it")
         return Skill(category, document, path.parent, root == self._root and _within(path, root))
 
-    def _files(self) -> Iterator[tuple[Path, Path]]:
+    def _files(self, unusable: list[tuple[Path, str]]) -> Iterator[tuple[Path, Path]]:
+        """The files of skills, each with its root; folders that can't be looked into are `unusable`."""
+
+        def fault(exc: OSError) -> None:
+            if os.path.isdir(exc.filename):  # noqa: PTH112  as above
+                reason = SkillError(
+                    f"its folder can't be read: {exc.strerror or exc}", "check its owner and mode"
+                )
+                unusable.append((Path(exc.filename, FILE), str(reason)))
+
         for root in (self._root, *self._external):
             seen: set[str] = set()
-            for folder, inner, names in os.walk(root, followlinks=True):
+            for folder, inner, names in os.walk(root, onerror=fault, followlinks=True):
                 real = os.path.realpath(folder)
                 depth = len(Path(folder).relative_to(root).parts)
                 if real in seen or depth >= DEEPEST:
@@ -353,6 +380,28 @@ def _read_text(path: Path) -> str | None:
         raise SkillError(f"{str(path)!r} is not UTF-8 text", "save it as UTF-8") from exc
 
 
+def _form(file: Path) -> tuple[str, int]:
+    """How its lines end and its mode, which stay when it is written; as on Linux, and private, where there is none."""
+    try:
+        with open(file, "rb", opener=open_at_once) as opened:
+            line_end = "\r\n" if opened.readline(MAX_FILE).endswith(b"\r\n") else "\n"
+            return line_end, stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
+    except OSError:
+        return "\n", PRIVATE_FILE
+
+
+def _delete(file: Path) -> None:
+    """Take it away, and its folder where that holds nothing else."""
+    try:
+        file.unlink(missing_ok=True)
+    except OSError as exc:
+        raise StorageError(
+            f"can't delete {str(file)!r}: {exc.strerror or exc}", "check who owns the folder and its mode"
+        ) from exc
+    with contextlib.suppress(OSError):
+        file.parent.rmdir()
+
+
 def _within(path: Path, folder: Path) -> bool:
     """Whether it lies there once all links are followed; a name that no file can have lies nowhere."""
     try:
@@ -362,5 +411,9 @@ def _within(path: Path, folder: Path) -> bool:
 
 
 def _files(skill: Skill) -> list[str]:
-    found = [path.relative_to(skill.folder).as_posix() for path in skill.folder.rglob("*") if path.is_file()]
+    found = (
+        storable(path.relative_to(skill.folder).as_posix())
+        for path in skill.folder.rglob("*")
+        if os.path.isfile(path)  # noqa: PTH113  `is_file` raises for a link that can't be followed
+    )
     return sorted(found)[:50]

@@ -226,6 +226,11 @@ class Database:
                 with self._translated:
                     raise exc
 
+    @property
+    def moved(self) -> bool:
+        """Whether the file that was opened was moved, deleted or replaced since."""
+        return self._ready and _inode(self.path) != self._inode
+
     def hurry(self) -> None:
         """Wait for other processes only shortly from now on: the program ends."""
         self._busy_timeout = min(self._busy_timeout, AT_THE_END)
@@ -328,7 +333,7 @@ class Database:
 
     def _refuse_moved(self) -> None:
         """Nobody would find what is written to a file that is not at its path any more; without a log SQLite looks itself."""
-        if self.journal_mode == "wal" and _inode(self.path) != self._inode:
+        if self.journal_mode == "wal" and self.moved:
             raise DatabaseUnavailable(
                 f"{str(self.path)!r} was moved, deleted or replaced since this program opened it",
                 "start this program again; nothing was written",
@@ -442,7 +447,7 @@ def wal_of(path: Path) -> Path:
 def _inode(path: Path) -> int:
     try:
         return path.stat().st_ino
-    except FileNotFoundError:
+    except OSError:
         return 0
 
 

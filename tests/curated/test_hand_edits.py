@@ -137,7 +137,7 @@ def test_bytes_that_are_no_text_are_backed_up_and_refused(
     assert hermes_home.memory_md.read_bytes() == Path(refused["drift_backup"]).read_bytes() == data
     assert store.load_from_disk().render() == ""
     assert list(store.problems()) == ["memory"]
-    with pytest.raises(MemoryConflict):
+    with pytest.raises(MemoryConflict, match=r"MEMORY\.md' can't be read: .*; save it as UTF-8 text"):
         store.entries("memory")
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +12,7 @@ from hermes_core import HermesHome, Session
 from hermes_core.curated.document import Usage
 from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import MemoryStore
+from hermes_core.errors import StorageError
 
 MakeStore = Callable[..., MemoryStore]
 
@@ -127,3 +130,32 @@ def test_undoing_everything_leads_back_to_the_start(
     for version in done:
         assert store.undo(version.id)["success"]
     assert store.entries("memory") == ()
+
+
+@pytest.mark.parametrize("gone", ["the folder", "the journal"])
+def test_changes_after_the_journal_was_deleted_can_be_taken_back(
+    store: MemoryStore, make_store: MakeStore, hermes_home: HermesHome, gone: str
+) -> None:
+    store.add("memory", "tea")
+    if gone == "the folder":
+        shutil.rmtree(hermes_home.memories)
+    else:
+        for path in hermes_home.memories.glob("journal.db*"):
+            path.unlink()
+    thread = threading.Thread(target=store.add, args=("memory", "rye"))  # which has no connection yet
+    thread.start()
+    thread.join()
+    assert store.add("memory", "oats")["success"]
+    other = make_store()
+    assert [version.added for version in other.history()][:2] == [("oats",), ("rye",)]
+    assert other.undo()["removed_entry"] == "oats"
+
+
+def test_a_history_that_a_file_stands_in_the_way_of_is_refused_with_what_to_do(
+    store: MemoryStore, hermes_home: HermesHome
+) -> None:
+    store.add("memory", "tea")
+    shutil.rmtree(hermes_home.memories)
+    hermes_home.memories.write_text("")
+    with pytest.raises(StorageError, match=r"can't make folder"):
+        store.history()

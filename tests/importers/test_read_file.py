@@ -222,7 +222,8 @@ def test_a_message_of_chatgpt_that_can_not_be_read_costs_that_message_only() -> 
         "odd": node("critic", "hm", "u"),
         "empty": {"parent": "odd", "message": {"author": {"role": "assistant"}, "content": None}},
         "late": node("assistant", "when", "empty", create_time="soon"),
-        "end": node("assistant", "hello", "late"),
+        "typed": node("assistant", "kind", "late", type=["text"]),
+        "end": node("assistant", "hello", "typed"),
     }
     skipped = Skipped()
     ((_, turns),) = stream_openai([{"id": "c", "mapping": mapping, "current_node": "end"}], skipped)
@@ -232,6 +233,7 @@ def test_a_message_of_chatgpt_that_can_not_be_read_costs_that_message_only() -> 
         ("conversation 1, node odd, role", True),
         ("conversation 1, node empty, content", True),
         ("conversation 1, node late, create_time", True),
+        ("conversation 1, node typed, content_type", True),
     ]
 
 

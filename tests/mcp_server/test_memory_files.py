@@ -49,6 +49,17 @@ def test_a_created_file_is_entries_of_the_store(run: Run, memory: Memory) -> Non
     assert lines(run("view", path="/memories/")) == ["/memories", USER]
 
 
+def test_a_file_that_can_not_be_read_is_listed_with_the_reason_beside_the_other(
+    run: Run, memory: Memory
+) -> None:
+    run("create", path=MEMORY, file_text="one")
+    memory.home.user_md.write_bytes(b"\xff")
+    listed = run("view", path="/memories")
+    assert not listed.failed
+    assert lines(listed)[:2] == ["/memories", MEMORY]
+    assert "USER.md' can't be read: byte 0 (0xff) is not UTF-8" in lines(listed)[2]
+
+
 def test_view_numbers_the_lines_and_takes_a_range(run: Run) -> None:
     run("create", path=MEMORY, file_text="one\n§\ntwo")
     assert run("view", path=MEMORY).text.endswith("\n     1\tone\n     2\t§\n     3\ttwo")

@@ -229,6 +229,9 @@ def test_the_two_files_are_resources_and_nothing_else_is(server: Server) -> None
         for uri in ("hermes://memories/../.env", "hermes://memories/journal.db", "file:///etc/passwd"):
             with pytest.raises(MCPError):
                 await client.read_resource(uri)
+        server.home.memory_md.write_bytes(b"\xff")
+        with pytest.raises(MCPError, match=r"MEMORY\.md' can't be read: .*; save it as UTF-8"):
+            await client.read_resource(uris[0])
 
     server.talk(talk)
 

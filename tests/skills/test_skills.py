@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -20,26 +19,9 @@ from hermes_core.errors import SkillError
 from hermes_core.skills.document import parse
 from hermes_core.skills.store import MAX_FILE, SkillStore
 from hermes_core.skills.tool import SkillTools
+from tests.skills.conftest import skill, write
 
 SESSION = Session("s1")
-
-
-def skill(name: str = "deploy", description: str = "Deploy the site.", **fields: str) -> str:
-    front = {"name": name, "description": description, **fields}
-    return "---\n" + "".join(f"{key}: {value}\n" for key, value in front.items()) + "---\n1. Run it.\n"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SkillStore]:
-    (tmp_path / "team").mkdir()
-    store = SkillStore(tmp_path / "skills", ["team"], platform="linux")
-    yield store
-    store.close()
-
-
-def write(folder: Path, text: str) -> None:
-    folder.mkdir(parents=True)
-    (folder / "SKILL.md").write_text(text)
 
 
 def test_front_matter_says_what_the_skill_is() -> None:
@@ -192,10 +174,10 @@ import hermes_core.skills.store as room
 from hermes_core.skills.store import MAX_FILE, SkillStore
 store = SkillStore(Path(sys.argv[1]))
 if sys.argv[2] == "after":
-    write = room.write_atomic
-    room.write_atomic = lambda *a: (write(*a), os.kill(os.getpid(), signal.SIGKILL))
+    write = room.write_checked
+    room.write_checked = lambda *a: (write(*a), os.kill(os.getpid(), signal.SIGKILL))
 else:
-    room.write_atomic = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
+    room.write_checked = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
 store.patch("deploy", "Run it.", "Walk.")
 """
 
