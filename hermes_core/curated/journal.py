@@ -21,6 +21,7 @@ from typing import Any
 from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
 from hermes_core.curated.document import split
 from hermes_core.errors import DatabaseCorrupt
+from hermes_core.storage.followed import Followed
 from hermes_core.storage.sqlite import Database
 
 VERSIONS_KEPT = 1000
@@ -101,8 +102,9 @@ class Journal:
     """The changes of one home's memory files, in `journal.db`."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._path, self._clock = path, clock
-        self._opened = [self._open()]
+        migrations = [("changes", _create), ("changes by file", _index), ("who took a change", _takers)]
+        self._file = Followed(lambda: Database(path, migrations, secure_delete=True))
+        self._clock = clock
 
     def settle(self, file: str, fingerprint: str) -> None:
         """Decide the intents that a dead process left: done when the file has their fingerprint, else never happened."""
@@ -219,22 +221,11 @@ class Journal:
 
     def close(self) -> None:
         """Close the database."""
-        for database in self._opened:
-            database.close()
+        self._file.close()
 
     @property
     def _database(self) -> Database:
-        """The file at its path, which may be another than the one that was open: somebody deleted that, or moved it away."""
-        if self._opened[-1].moved:
-            self._opened.append(self._open())  # the old one stays, since a thread may be reading it
-        return self._opened[-1]
-
-    def _open(self) -> Database:
-        return Database(
-            self._path,
-            [("changes", _create), ("changes by file", _index), ("who took a change", _takers)],
-            secure_delete=True,
-        )
+        return self._file.now
 
     def _origin(self, entry: str, change: int) -> sqlite3.Row | None:
         """The change that brought this entry, which another took away; None when it came by hand, or that is forgotten."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_core.errors import SkillError
+from hermes_core.storage.followed import Followed
 from hermes_core.storage.sqlite import Database
 
 CHANGES_KEPT = 1000
@@ -49,8 +50,8 @@ class Journal:
     """The changes, newest first, of the skills under one folder."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._path, self._clock = path, clock
-        self._opened = [self._open()]
+        self._file = Followed(lambda: Database(path, (("skill-changes", _create),)))
+        self._clock = clock
 
     def begin(self, path: str, action: str, before: str | None, after: str | None, session_id: str) -> int:
         """Say what is about to happen; returns the change's id."""
@@ -107,18 +108,11 @@ class Journal:
 
     def close(self) -> None:
         """Close the file."""
-        for database in self._opened:
-            database.close()
+        self._file.close()
 
     @property
     def _database(self) -> Database:
-        """The file at its path, which may be another than the one that was open: the folder was deleted, or moved away."""
-        if self._opened[-1].moved:
-            self._opened.append(self._open())  # the old one stays, since a thread may be reading it
-        return self._opened[-1]
-
-    def _open(self) -> Database:
-        return Database(self._path, (("skill-changes", _create),))
+        return self._file.now
 
 
 def _create(connection: sqlite3.Connection) -> None:
