@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -29,5 +30,7 @@ class Bounded(httpx.Client):
                     raise httpx.ReadError(f"over {LARGEST_ANSWER} bytes", request=request)
         finally:
             answer.close()
+        if answer.has_redirect_location:  # an SDK's errors tell of the body alone
+            body[:] = json.dumps({"message": answer.headers["Location"]}).encode()
         answer._content = bytes(body)  # as `read` does; hooks of an SDK hold this very object
         return answer

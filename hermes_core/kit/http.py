@@ -68,10 +68,7 @@ class Api:
         timeout: float = 10.0,
         meaning: Callable[[int, str], ProviderError | None] | None = None,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"{name}: {url!r} is no address", "write it as https://host[:port][/path]")
-        self.url = url.rstrip("/")
+        self.url = address_of(url, name)
         self.name = name
         self._key = key
         self._timeout = timeout
@@ -167,7 +164,7 @@ class Api:
             raise own or backend_error(
                 answer.status_code,
                 f"{self.name} at {self.url!r}",
-                detail=detail_of(answer.headers["Location"] if answer.has_redirect_location else answer.text),
+                detail=detail_of(answer.text),
                 key=self._key,
                 retry_after=answer.headers.get("Retry-After"),
             )
@@ -182,9 +179,26 @@ class Api:
             raise strange_answer(f"{self.name} at {self.url!r}", answer.text) from exc
 
 
+def address_of(url: str, what: str) -> str:
+    """The address without a slash at its end, for a backend over HTTP; `what` in the error is the setting that holds it.
+
+    Raises `ConfigError` for what is no address.
+
+    >>> address_of("https://mem0.example/", "'host'")
+    'https://mem0.example'
+    """
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname:
+            return url.rstrip("/")
+    except ValueError:
+        pass  # half of an IPv6 address
+    raise ConfigError(f"{what}: {url!r} is no address", "write it as https://host[:port][/path]")
+
+
 def client_for(url: str, *, timeout: float, **options: Any) -> httpx.Client:
     """An httpx client for what is at `url`, also for an SDK that takes one: `timeout` bounds the whole of an answer, also
-    when that drips, and 64 MiB are the most of it. `options` are httpx's.
+    when that drips, and 64 MiB are the most of it. A redirect says in its body where it leads. `options` are httpx's.
     """
     from hermes_core.kit.bounded import Bounded
 
@@ -213,7 +227,7 @@ def backend_error(
     seconds or a date (RFC 9110, 10.2.3).
 
     >>> backend_error(404, "Mem0", detail="no such memory")
-    BackendNotFound("Mem0 answered 404: 'no such memory'", '')
+    BackendNotFound("Mem0 answered 404: 'no such memory'", 'is this its address, or was it deleted there?')
     """
     if status is None and "Illegal header value" in detail:
         # The HTTP client quotes the header, and the key is in it.
@@ -230,7 +244,7 @@ def backend_error(
     if status in TRY_AGAIN or status >= 500:
         return BackendUnavailable(said, retry_after=seconds_of(retry_after))
     if status in (404, 410):
-        return BackendNotFound(said)
+        return BackendNotFound(said, "is this its address, or was it deleted there?")
     if 300 <= status < 400:
         return BackendUnavailable(said, "the address has moved; set the one that it names")
     return BackendRefused(said)

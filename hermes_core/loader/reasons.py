@@ -61,7 +61,8 @@ def _hiding(place: Found, missing: str) -> str:
 def _requirement(place: Found, missing: str) -> str:
     """What to give to pip: the provider's own requirement of that name, else all it lists, else the module's name."""
     top = normalised(missing.partition(".")[0])
-    wanted = [need.partition(";")[0].strip() for need in place.requires]
+    others = [need for need in place.requires if required(need) != "hermes-memory-core"]  # which asks for it
+    wanted = [need.partition(";")[0].strip() for need in others]
     close = [need for need in wanted if required(need) == top]
     return " ".join(f"{need!r}" for need in close or wanted) or top
 

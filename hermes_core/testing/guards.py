@@ -12,7 +12,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ class Before:
         default_factory=lambda: frozenset(id(thread) for thread in threading.enumerate())
     )
     descriptors: frozenset[tuple[str, int]] = field(default_factory=lambda: frozenset(_descriptors()))
-    state: dict[str, str] = field(default_factory=lambda: _state())
+    state: dict[str, str] = field(default_factory=lambda: shared_state())
 
     def left(self, within: float = 2.0) -> Left:
         """What is new, once nothing of it goes away by itself any more; looks for `within` seconds at most."""
@@ -103,11 +103,11 @@ class Before:
         return Left(tuple(threads), tuple(files), tuple(sockets), tuple(self._changes()))
 
     def _changes(self) -> Iterator[str]:
-        now = _state()
+        now = shared_state()
         for key in sorted(self.state.keys() | now.keys()):
             if self.state.get(key) != now.get(key):
-                # Values of the environment are often secrets.
-                yield key if key.startswith("environment ") else f"{key}, now {now.get(key)}"
+                # Values of the environment are often secrets, and sys.path is long.
+                yield key if key.startswith(("environment ", "sys.path")) else f"{key}, now {now.get(key)}"
 
 
 def sees_descriptors() -> bool:
@@ -128,8 +128,10 @@ def _descriptors() -> list[tuple[str, int]]:
     return found
 
 
-def _state() -> dict[str, str]:
-    """What every part of a process shares: environment, working folder, locale, what is logged, how long sockets wait."""
+def shared_state() -> dict[str, str]:
+    """What every part of a process shares: environment, working folder, locale, what is logged, how long sockets wait,
+    where modules are found, who hears of what nobody caught.
+    """
     hidden = {"PYTEST_CURRENT_TEST"}
     state = {f"environment {key}": value for key, value in os.environ.items() if key not in hidden}
     state["working folder"] = str(Path.cwd())
@@ -140,7 +142,17 @@ def _state() -> dict[str, str]:
     state["level of the root logger"] = str(logging.root.level)
     state["level below which nothing is logged"] = str(logging.root.manager.disable)
     state["timeout of new sockets"] = str(socket.getdefaulttimeout())
+    state["sys.path"] = str(sys.path)
+    state["sys.excepthook"] = str(sys.excepthook)
+    state["threading.excepthook"] = str(threading.excepthook)
     return state
+
+
+def untouched_since(first: Mapping[str, str]) -> dict[str, str]:
+    """The shared state as it would be had nobody changed it since then, but for the values that each test sets itself."""
+    now = shared_state()
+    of_a_test = ("environment ", "working folder")
+    return {key: now[key] if key.startswith(of_a_test) else was for key, was in first.items() if key in now}
 
 
 def files_below(*folders: Path) -> set[str]:

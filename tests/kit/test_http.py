@@ -20,7 +20,7 @@ from hermes_core.errors import (
     ConfigError,
 )
 from hermes_core.kit.bounded import LARGEST_ANSWER
-from hermes_core.kit.http import Api, Download, backend_error, client_for, detail_of, seconds_of
+from hermes_core.kit.http import Api, Download, address_of, backend_error, client_for, detail_of, seconds_of
 from hermes_core.testing import Raw, StandIn
 
 
@@ -165,10 +165,18 @@ def test_a_redirect_does_not_carry_the_key_elsewhere(api: Api, server: StandIn) 
         api.get("/facts")
 
 
-@pytest.mark.parametrize("url", ["", "facts.example.com", "ftp://x", "http://"])
+@pytest.mark.parametrize(
+    "url", ["", "facts.example.com", "localhost:80", "ftp://x", "http://", "http://[::1"]
+)
 def test_what_is_no_address_is_said_at_once(url: str) -> None:
-    with pytest.raises(ConfigError, match="is no address"):
+    with pytest.raises(ConfigError, match=r"^Facts: '.*' is no address; write it as https"):
         Api(url, name="Facts")
+    with pytest.raises(ConfigError, match=r"^'base_url': '.*' is no address"):
+        address_of(url, "'base_url'")
+
+
+def test_an_address_ends_without_a_slash() -> None:
+    assert address_of("https://facts.example.com/v1/", "'base_url'") == "https://facts.example.com/v1"
 
 
 def test_a_date_as_retry_after_is_seconds_from_now() -> None:
@@ -207,6 +215,22 @@ def test_a_redirect_is_told_with_the_address_that_it_names(api: Api, server: Sta
     server.route("GET", "/v1/teas", lambda request: (301, moved))
     with pytest.raises(BackendUnavailable, match="answered 301: 'https://teas"):
         api.get("/teas")
+
+
+def test_an_sdk_that_tells_of_bodies_alone_tells_where_a_redirect_leads(server: StandIn) -> None:
+    moved = Raw(b"<h1>Moved</h1>", {"Location": "https://teas.example/v2", "Content-Type": "text/html"})
+    server.route("GET", "/v1/teas", lambda request: (301, moved))
+    with client_for(server.url, timeout=5.0) as client:
+        answer = client.get(f"{server.url}/v1/teas")
+    assert detail_of(answer.text) == "https://teas.example/v2"
+    assert answer.json() == {"message": "https://teas.example/v2"}
+
+
+def test_what_is_not_found_may_be_asked_of_the_wrong_address(api: Api) -> None:
+    with pytest.raises(
+        BackendNotFound, match=r"answered 404.*; is this its address, or was it deleted there"
+    ):
+        api.get("/nowhere")
 
 
 def test_a_download_follows_one_redirect_and_keeps_the_key_to_its_own_host(api: Api, server: StandIn) -> None:

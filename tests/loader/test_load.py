@@ -217,6 +217,15 @@ def test_a_missing_dependency_is_named_with_what_to_install(site: Site) -> None:
     assert caught.value.remedy == "pip install 'valkey-not-here>=6'"
 
 
+def test_a_missing_module_is_not_looked_for_in_the_core(site: Site) -> None:
+    site.module("provider_under_test", "import valkey_not_here\n")
+    points = {"hermes_core.providers": {"notes": "provider_under_test:Notes"}}
+    site.distribution("under-test", points, requires=("hermes-memory-core>=0.1",))
+    with pytest.raises(ProviderUnavailable) as caught:
+        load_provider("notes", site.home)
+    assert caught.value.remedy == "pip install valkey-not-here"
+
+
 @pytest.mark.parametrize("statement", ["raise SystemExit(3)", "import sys; sys.exit()"])
 def test_a_module_that_ends_the_program_is_a_failure_like_any_other(site: Site, statement: str) -> None:
     assert "ends the program" in str(refusal(site, statement))

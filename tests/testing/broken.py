@@ -72,6 +72,14 @@ def caught_by(
     return enter
 
 
+def _told(*error: Any) -> None:
+    sys.__excepthook__(*error)
+
+
+def _thread_told(error: Any) -> None:
+    threading.__excepthook__(error)
+
+
 class Late(Notebook):
     """Takes a note and finds it only after some questions, as a backend does that files it in the background."""
 
@@ -284,6 +292,42 @@ class SetsVariable(Notebook):
     def initialize(self, session: Session) -> None:
         super().initialize(session)
         os.environ["NOTEBOOK_HOME"] = f"{session.home}{next(self.number)}"
+
+
+@caught_by("test_the_process_is_left_as_it_was", "environment once")
+class SetsVariableOnce(Notebook):
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        os.environ["NOTEBOOK_LANGUAGE"] = "en"
+
+
+@caught_by("test_the_process_is_left_as_it_was", "level")
+class LogsEverything(Notebook):
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        logging.root.setLevel(logging.INFO)
+
+
+@caught_by("test_the_process_is_left_as_it_was", "modules")
+class AddsFolderOfModules(Notebook):
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        if "/notes/modules" not in sys.path:
+            sys.path.append("/notes/modules")
+
+
+@caught_by("test_the_process_is_left_as_it_was", "excepthook")
+class TellsOfCrashes(Notebook):
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        sys.excepthook = _told
+
+
+@caught_by("test_the_process_is_left_as_it_was", "threads")
+class TellsOfThreads(Notebook):
+    def initialize(self, session: Session) -> None:
+        super().initialize(session)
+        threading.excepthook = _thread_told
 
 
 @caught_by("test_the_process_is_left_as_it_was", "logging")

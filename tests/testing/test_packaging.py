@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes_core.testing.contract.packaging import Packaging
 from hermes_core.testing.report import Line, lines_of
 
 pytest_plugins = ["pytester"]
@@ -71,6 +72,9 @@ SECOND = "\nclass Other(Leaflet): ...\n"
 THREAD = "\nimport threading\nthreading.Thread(target=threading.Event().wait, args=(0.5,)).start()\n"
 SIGNAL = "\nimport signal\nsignal.signal(signal.SIGINT, lambda *now: signal.default_int_handler(*now))\n"
 LOGGING = "\nimport logging\nlogging.basicConfig()\n"
+MODULES = "\nimport sys\nsys.path.insert(0, '/leaflets')\n"
+HOOK = "\nimport sys\nsys.excepthook = lambda *error: print(error)\n"
+THREADS = "\nimport threading\nthreading.excepthook = print\n"
 
 BROKEN: dict[str, Callable[[], Package]] = {
     "the entry point loads as installed": lambda: Package(value="leaflet_memory:Missing"),
@@ -88,14 +92,17 @@ BROKEN: dict[str, Callable[[], Package]] = {
     "its import starts nothing:prints": lambda: Package(code="print('Leaflets!')\n" + CODE),
     "its import starts nothing:signals": lambda: Package(code=CODE + SIGNAL),
     "its import starts nothing:logging": lambda: Package(code=CODE + LOGGING),
+    "its import starts nothing:modules": lambda: Package(code=CODE + MODULES),
+    "its import starts nothing:excepthook": lambda: Package(code=CODE + HOOK),
+    "its import starts nothing:threads": lambda: Package(code=CODE + THREADS),
 }
 
 
 @pytest.fixture
-def red(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[[Package], list[str]]:
-    """Install a package and run its suite: the checks of packaging that are red."""
+def told(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[[Package], list[Line]]:
+    """Install a package and run its suite: what the checks of packaging say."""
 
-    def run(package: Package) -> list[str]:
+    def run(package: Package) -> list[Line]:
         site = pytester.path / "site"
         package.install(site)
         monkeypatch.setenv("PYTHONPATH", str(site))
@@ -103,7 +110,17 @@ def red(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[
         pytester.makepyfile(test_it=SUITE)
         options = ("-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", KEYS)
         done = pytester.inline_run(*options)
-        lines: list[Line] = lines_of(done.getreports("pytest_runtest_logreport"))
+        return lines_of(done.getreports("pytest_runtest_logreport"))
+
+    return run
+
+
+@pytest.fixture
+def red(told: Callable[[Package], list[Line]]) -> Callable[[Package], list[str]]:
+    """The checks that are red; all must have run."""
+
+    def run(package: Package) -> list[str]:
+        lines = told(package)
         assert [line for line in lines if line.result in ("not claimed", "not run")] == []
         return [line.title for line in lines if line.result == "to fix"]
 
@@ -122,6 +139,13 @@ def test_a_package_of_several_providers_passes_for_each(red: Callable[[Package],
     assert red(Package(code=CODE + SECOND, others=others)) == []
 
 
+def test_a_hook_that_is_none_is_not_said_to_be_a_fault_of_pyproject(
+    told: Callable[[Package], list[Line]],
+) -> None:
+    lines = told(Package(code=CODE.replace("sync_turn", "sync_turns")))
+    assert [line.why for line in lines if line.result != "passed"] == ["its form is not accepted"]
+
+
 @pytest.mark.parametrize("proof", BROKEN)
 def test_a_broken_package_is_caught_by_one_check_only(
     red: Callable[[Package], list[str]], proof: str
@@ -130,7 +154,5 @@ def test_a_broken_package_is_caught_by_one_check_only(
 
 
 def test_every_check_of_packages_has_its_broken_one() -> None:
-    from hermes_core.testing.contract.packaging import Packaging
-
     names = {name.removeprefix("test_").replace("_", " ") for name in vars(Packaging) if name[:5] == "test_"}
     assert names == {proof.partition(":")[0] for proof in BROKEN}

@@ -21,7 +21,14 @@ from hermes_core.testing.contract.run import (
     Run,
 )
 from hermes_core.testing.contract.suite import Suite
-from hermes_core.testing.guards import Before, Left, closed_network, files_below, sees_descriptors
+from hermes_core.testing.guards import (
+    Before,
+    Left,
+    closed_network,
+    files_below,
+    sees_descriptors,
+    untouched_since,
+)
 
 FACTS = TORTOISE, BOATHOUSE, REHEARSAL
 
@@ -175,7 +182,7 @@ class Lifecycle(Suite):
         if left.process:
             self.fault(
                 f"changed for the whole process: {_listed(left.process)}",
-                "keep it to yourself: environment, working folder, locale, umask and root logger belong to the host",
+                "keep it to yourself: environment, working folder, locale, umask, root logger, sys.path and hooks belong to the host",
             )
 
     def test_nothing_is_printed(self, capfd: pytest.CaptureFixture[str]) -> None:
@@ -210,7 +217,8 @@ class Lifecycle(Suite):
             self.not_claimed("open files can't be seen on this system")
 
     def _left_after_a_life(self) -> Left:
-        before = Before((self.home.path, self.person, self.folder))
+        folders = (self.home.path, self.person, self.folder)
+        before = Before(folders, state=untouched_since(self._first))
         self._one_life(self.open())
         return before.left(self.patience)
 

@@ -13,6 +13,7 @@ import pytest
 from hermes_core import HermesHome, Session
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.testing.contract.run import BOATHOUSE, WAYS, Fact, Run
+from hermes_core.testing.guards import shared_state
 from hermes_core.testing.report import CHECK, FIX, NOT_CLAIMED, NOT_RUN, SCALE
 
 _PERSON = ("HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA")
@@ -53,6 +54,9 @@ class Suite:
 
     home: HermesHome
     """The home of the running test; HERMES_HOME is set to it."""
+
+    _first: ClassVar[Mapping[str, str]]
+    """What the process shares, before the first test of this class: whatever is set in each life is set from then on."""
 
     def __init_subclass__(cls) -> None:
         """Refuse claims on what there is not: what they are about would silently go unchecked."""
@@ -129,6 +133,8 @@ class Suite:
         monkeypatch.setenv("HERMES_HOME", str(tmp_path / "home"))
         self.home = HermesHome(tmp_path / "home")
         self.furnish(self.home, settings)
+        if "_first" not in vars(type(self)):
+            type(self)._first = shared_state()
         yield
         for run in self._runs:
             run.discard()

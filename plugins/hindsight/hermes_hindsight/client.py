@@ -11,11 +11,10 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from hermes_core import HermesError
-from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, ConfigError, storable
-from hermes_core.kit.http import backend_error, detail_of, strange_answer
+from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, storable
+from hermes_core.kit.http import address_of, backend_error, detail_of, strange_answer
 
 Answer = TypeVar("Answer")
 
@@ -47,10 +46,7 @@ class Client:
     ) -> None:
         from hindsight_client import Hindsight
 
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"'api_url' is {url!r}", "write it as https://host[:port]")
-        self.url = url.rstrip("/")
+        self.url = address_of(url, "'api_url'")
         self._name = f"Hindsight at {self.url!r}"
         self.timeout = min(timeout, LONGEST_CALL)
         self._unreachable = unreachable

@@ -400,10 +400,11 @@ class Client:
             if exc.status == 404:
                 # Somebody deleted it: it is made again by the next call that needs it.
                 self._ensured.clear()
+            said = "" if exc.message == f"HTTP {exc.status}" else exc.message
             raise backend_error(
                 exc.status,
                 self.place,
-                detail=detail_of(json.dumps(exc.message)),
+                detail=detail_of(json.dumps(said)),
                 key=KEY,
                 retry_after=getattr(exc, "retry_after", None),
             ) from exc

@@ -6,6 +6,7 @@ from typing import Any
 
 from hermes_core import Field
 from hermes_core.kit import ConfigError, Settings
+from hermes_core.kit.http import address_of
 
 NAME = "honcho"
 KEY = "HONCHO_API_KEY"
@@ -117,8 +118,8 @@ def observed(options: Settings) -> dict[str, tuple[bool, bool]]:
 
 def validate(options: Settings) -> None:
     """Raise `ConfigError` for what a single field can't tell."""
-    if options.baseUrl and not options.baseUrl.startswith(("http://", "https://")):
-        raise ConfigError(f"'baseUrl' is {options.baseUrl!r}", "write it as https://host[:port]")
+    if options.baseUrl:
+        address_of(options.baseUrl, "'baseUrl'")
     turns_a_batch(options)
     rounds(options)
     observed(options)

@@ -19,6 +19,7 @@ from hermes_honcho.client import CONTINUED, Client, Line, _parts, sdk_fault, sdk
 from honcho.http import exceptions as sdk
 
 from hermes_core.kit import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable
+from hermes_core.testing import Raw
 from plugins.honcho.tests.stand_in import KEY, HonchoServer
 
 USER, AI = "user", "hermes"
@@ -312,10 +313,32 @@ def test_whatever_goes_wrong_has_its_error_in_every_call(
         with pytest.raises(error) as raised:
             call(client)
         assert type(raised.value) is error, name
-        assert ("is this its address" in str(raised.value)) == ("garbage" in fault), name
+        assert ("is this its address, and" in str(raised.value)) == ("garbage" in fault), name
         assert KEY not in str(raised.value), name
         assert len(server.requests) - before == 1, name
     client.close()
+
+
+def test_a_redirect_is_not_followed_and_told_with_the_address_that_it_names() -> None:
+    with HonchoServer() as server:
+        client = connect(server)
+        server.route(
+            "POST", "/v3/*", lambda request: (301, Raw(headers={"Location": "https://new.example/v3"}))
+        )
+        with pytest.raises(
+            BackendUnavailable, match=r"answered 301: 'https://new.example/v3'; the address has"
+        ):
+            client.ensure("talk", BOTH)
+        client.close()
+
+
+def test_a_page_that_is_not_found_is_not_told_twice() -> None:
+    with HonchoServer() as server:
+        client = connect(server)
+        server.route("POST", "/v3/*", lambda request: (404, Raw(b"<h1>Not Found</h1>")))
+        with pytest.raises(BackendNotFound, match="answered 404; is this its address"):
+            client.ensure("talk", BOTH)
+        client.close()
 
 
 @pytest.mark.parametrize(

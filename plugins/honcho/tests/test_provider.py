@@ -368,7 +368,7 @@ def test_numbers_that_hermes_agent_takes_cost_no_provider(
     ("settings", "says"),
     [
         ({"writeFrequency": "sometimes"}, "'writeFrequency' is 'sometimes'"),
-        ({"baseUrl": "localhost:8000"}, "'baseUrl' is 'localhost:8000'"),
+        ({"baseUrl": "localhost:8000"}, "'baseUrl': 'localhost:8000' is no address"),
         ({"writeFrequency": "0"}, "'writeFrequency' is '0'"),
         ({"dialecticDepthLevels": ["huge"]}, "'dialecticDepthLevels' holds 'huge'"),
         ({"observation": {"user": {"observesMe": True}}}, "'observation' holds 'user'"),

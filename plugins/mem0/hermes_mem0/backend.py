@@ -180,7 +180,9 @@ def translated(error: BaseException, backend: str, key: str = "") -> HermesError
         if _address(link):
             return backend_error(None, _asked(link, backend), detail=said)
         link = link.__cause__ or link.__context__
-    if isinstance(error, json.JSONDecodeError):
+    if (
+        isinstance(error, json.JSONDecodeError) or "org_id and project_id" in said
+    ):  # no answer to the key, but JSON
         return strange_answer(backend, said)
     if isinstance(error, ValueError) and "not found" in said:
         return BackendNotFound(said)

@@ -12,7 +12,7 @@ from hermes_core.kit import (
     BackendRefused,
     Settings,
 )
-from hermes_core.kit.http import Api, backend_error, client_for, strange_answer
+from hermes_core.kit.http import Api, address_of, backend_error, client_for, strange_answer
 from hermes_mem0.backend import (
     ALL,
     ID,
@@ -48,16 +48,14 @@ class Platform:
     """Mem0's cloud through its SDK."""
 
     def __init__(self, options: Settings, home: Path) -> None:
-        self.place = options.api_url
+        self.place = address_of(options.api_url, "'api_url'")
         self._agent = options.agent_id
         self._sdk = sdk(options, home)
         patience = {"request": [_be_patient]}
-        self._http = client_for(options.api_url, timeout=options.timeout, event_hooks=patience)
+        self._http = client_for(self.place, timeout=options.timeout, event_hooks=patience)
         with ExitStack() as opened, self._mapped():
             opened.callback(self._http.close)
-            self._mem0 = self._sdk.MemoryClient(
-                api_key=options.api_key, host=options.api_url, client=self._http
-            )
+            self._mem0 = self._sdk.MemoryClient(api_key=options.api_key, host=self.place, client=self._http)
             opened.pop_all()
 
     def add(

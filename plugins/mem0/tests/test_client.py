@@ -18,7 +18,7 @@ from hermes_mem0.settings import NAME, SETTINGS
 
 from hermes_core import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable, HermesError
 from hermes_core.kit import ConfigError, Settings, load_settings
-from hermes_core.testing import Raw
+from hermes_core.testing import Raw, StandIn
 from plugins.mem0.tests.conftest import Agent, Start
 from plugins.mem0.tests.stand_in import KEY, Cloud, Models, OwnServer
 
@@ -111,6 +111,28 @@ def test_every_call_to_a_server_tells_every_fault(server: OwnServer, own: Server
     assert told(server, own, call) == [error for _, error in FAULTS]
     know(server)
     CALLS[call](own)
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "http://", "ftp://x"])
+def test_an_address_of_the_cloud_that_is_none_is_told_at_once(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ConfigError, match=r"'api_url': '.*' is no address"):
+        Platform(options(tmp_path, api_url=url), tmp_path)
+
+
+def test_another_api_at_the_address_of_the_cloud_is_told(tmp_path: Path) -> None:
+    with StandIn() as other:
+        other.route("GET", "/*", lambda request: {"hello": "world"})
+        with pytest.raises(BackendUnavailable, match=r"answered something else .* is this its address"):
+            Platform(options(tmp_path, api_url=other.url), tmp_path)
+
+
+def test_a_redirect_of_the_cloud_is_told_with_the_address_that_it_names(
+    cloud: Cloud, platform: Platform
+) -> None:
+    moved = Raw(headers={"Location": "https://new.example/v3"})
+    cloud.route("POST", "/v3/memories/search/", lambda request: (301, moved))
+    with pytest.raises(BackendUnavailable, match=r"answered 301: 'https://new.example/v3'; the address has"):
+        CALLS["search"](platform)
 
 
 def test_the_cloud_may_ask_for_time(cloud: Cloud, platform: Platform) -> None:

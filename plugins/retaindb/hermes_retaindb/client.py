@@ -192,9 +192,11 @@ class Client:
                 done = self._api.delete(f"{root}/{quote(memory, safe='')}")
             except BackendNotFound:
                 continue
+            if done is not None and not (isinstance(done, dict) and {"deleted", "success"} & done.keys()):
+                raise strange_answer("RetainDB", done)
             # The keys of before would give the answers of before, and store nothing.
             self._era = uuid.uuid4().hex
-            return not isinstance(done, dict) or bool(done.get("deleted", True))
+            return done is None or bool(done.get("deleted", True))
         return False
 
     def seed(self, soul: str, who: Who) -> bool:
@@ -292,12 +294,18 @@ def _owned(found: Iterable[Memory], who: Who) -> list[Memory]:
 
 
 def _list(found: Any, name: str) -> list[dict[str, Any]]:
-    return [entry for entry in _field(found, name, list) or [] if isinstance(entry, dict)]
+    entries = _field(found, name, list)
+    if entries is None:
+        raise strange_answer("RetainDB", found)
+    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 def _taken(done: Any) -> Any:
     """The answer to a write, when it says that it was taken. Something else at the address may answer 200 to everything."""
-    if _field(done, "success", bool) is False:
+    told = _field(done, "success", bool)
+    if told is None:  # RetainDB Local says what became of it alone
+        told = any(done.get(name) is not None for name in ("memory_id", "job_id", "id", "memories_created"))
+    if not told:
         raise strange_answer("RetainDB", done)
     return done
 

@@ -294,7 +294,10 @@ def test_a_result_that_lacks_fields_is_borne(server: RetainDB, client: Client, f
     assert client.search("tea", ME, 5) in ([], [Memory("", "tea", unscored=True)])
 
 
-@pytest.mark.parametrize("answer", [[], "stored", {}, None, {"success": False}, {"job_id": 7}])
+@pytest.mark.parametrize(
+    "answer",
+    [[], "stored", {}, None, {"success": False}, {"hello": "world"}, {"status": "ok"}, {"job_id": 7}],
+)
 def test_a_write_that_is_answered_in_another_shape_is_in_doubt(
     server: RetainDB, client: Client, answer: Any
 ) -> None:
@@ -303,6 +306,31 @@ def test_a_write_that_is_answered_in_another_shape_is_in_doubt(
     for call in ("add", "ingest", "ingest_outcome") if answer != {"job_id": 7} else ("add",):
         with pytest.raises(BackendUnavailable, match="is this its address"):
             CALLS[call](client)
+
+
+@pytest.mark.parametrize("answer", [{"hello": "world"}, {"status": "ok"}, []])
+def test_a_memory_is_not_forgotten_by_a_server_that_does_not_say_so(
+    server: RetainDB, client: Client, answer: Any
+) -> None:
+    server.route("DELETE", "/v1/memory/*", lambda request: answer)
+    with pytest.raises(BackendUnavailable, match="is this its address"):
+        client.forget("m1")
+
+
+@pytest.mark.parametrize(
+    ("call", "method", "path"),
+    [
+        ("search", "POST", "/v1/memory/search"),
+        ("profile", "GET", "/v1/memory/profile/*"),
+        ("files", "GET", "/v1/files"),
+    ],
+)
+def test_an_answer_without_the_list_that_was_asked_for_is_none(
+    server: RetainDB, client: Client, call: str, method: str, path: str
+) -> None:
+    server.route(method, path, lambda request: {"hello": "world"})
+    with pytest.raises(BackendUnavailable, match="is this its address"):
+        CALLS[call](client)
 
 
 def test_a_slow_server_is_given_up(server: RetainDB, connect: Connect) -> None:

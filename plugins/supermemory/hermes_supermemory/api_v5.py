@@ -25,6 +25,7 @@ class V5:
     """Namespaces at `url`. One try a call; redirects are not followed, they would carry the text elsewhere."""
 
     def __init__(self, url: str, key: str, timeout: float) -> None:
+        self._name = f"Supermemory at {url!r}"
         self._http = client_for(url, timeout=timeout)
         self._sdk = supermemory.Supermemory(
             api_key=key or "none",
@@ -47,7 +48,7 @@ class V5:
         if date:
             more["date"] = date
         labels = {**metadata, **({"date": date} if date else {})}  # a search gives back these alone
-        with _edge():
+        with _edge(self._name):
             _taken(self._sdk.add(ns, content=text, id=doc, metadata=labels, **more))
 
     def search(
@@ -55,7 +56,7 @@ class V5:
     ) -> list[Found]:
         """POST /ns/{ns}/search."""
         options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
-        with _edge():
+        with _edge(self._name):
             found = self._sdk.search(
                 ns, query=query, limit=limit, search_mode=MODES.get(mode, mode), threshold=floor, **options
             )
@@ -64,7 +65,7 @@ class V5:
     def profile(self, ns: str, timeout: float | None) -> tuple[list[str], list[str]]:
         """POST /ns/{ns}/profile."""
         options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
-        with _edge():
+        with _edge(self._name):
             profile = getattr(self._sdk.profile(ns, **options), "profile", None)
         static, dynamic = (
             [_field(fact, "memory") for fact in _rows(profile, n)] for n in ("static", "dynamic")
@@ -73,19 +74,19 @@ class V5:
 
     def forget(self, ns: str, memory: str) -> bool:
         """DELETE /ns/{ns}/memories."""
-        with _edge():
+        with _edge(self._name):
             return bool(self._sdk.memories.forget(ns, ids=[memory]).count)
 
     def matching(self, ns: str, query: str) -> list[Found]:
         """DELETE /ns/{ns}/memories/semantic, as a dry run: nothing is forgotten."""
-        with _edge():
+        with _edge(self._name):
             found = self._sdk.memories.forget_matching(ns, query=query, dry_run=True)
         return [Found(_field(m, "id"), _field(m, "memory")) for m in _rows(found, "matches")][:MATCHES]
 
     def document(self, ns: str, doc: str) -> Document | None:
         """GET /ns/{ns}/document/{id}."""
         try:
-            with _edge():
+            with _edge(self._name):
                 found = _taken(self._sdk.documents.get(ns, doc))
         except BackendNotFound:
             return None
@@ -95,12 +96,12 @@ class V5:
 
     def rewrite(self, ns: str, doc: str, content: str) -> None:
         """PATCH /ns/{ns}/document/{id}: this content in place of all that was sent."""
-        with _edge():
+        with _edge(self._name):
             _taken(self._sdk.documents.update(ns, doc, content=content))
 
     def delete(self, ns: str, doc: str) -> bool:
         """DELETE /ns/{ns}/document. It says of what it can't delete why, in words alone, also of what is not there."""
-        with _edge():
+        with _edge(self._name):
             done = self._sdk.documents.delete(ns, ids=[doc])
             count = done.count
         if not count and self.document(ns, doc) is not None:
@@ -110,33 +111,33 @@ class V5:
 
 
 @contextmanager
-def _edge() -> Iterator[None]:
+def _edge(name: str) -> Iterator[None]:
     """Whatever the SDK raises, as the host knows it."""
     try:
         yield
     except supermemory.APITimeoutError as exc:
-        raise BackendUnavailable("Supermemory has not answered in time") from exc
+        raise BackendUnavailable(f"{name} has not answered in time") from exc
     except supermemory.APIConnectionError as exc:
-        raise backend_error(None, "Supermemory", detail=str(exc.__cause__ or exc)) from exc
+        raise backend_error(None, name, detail=str(exc.__cause__ or exc)) from exc
     except (supermemory.SupermemoryError, ApiError, ParsingError) as exc:
-        raise _meaning(exc) from exc
+        raise _meaning(name, exc) from exc
     except (AttributeError, TypeError, ValueError) as exc:
         # What the SDK trips over when an answer has another shape than its models.
-        raise strange_answer("Supermemory", exc) from exc
+        raise strange_answer(name, exc) from exc
 
 
-def _meaning(error: Exception) -> Exception:
+def _meaning(name: str, error: Exception) -> Exception:
     """The host's error for one that the SDK made of an answer."""
     status = getattr(error, "status_code", None)
     if status is None:
-        return BackendUnavailable(f"Supermemory can't be used ({error})")
+        return BackendUnavailable(f"{name} can't be used ({error})")
     body = getattr(error, "body", None)
     detail = detail_of(body if isinstance(body, str) else json.dumps(body, default=str))
     if status < 300:
-        return strange_answer("Supermemory", detail)
+        return strange_answer(name, detail)
     headers = getattr(error, "headers", None) or {}
-    after = next((value for name, value in headers.items() if name.lower() == "retry-after"), None)
-    return backend_error(status, "Supermemory", detail=detail, key=KEY, retry_after=after)
+    after = next((value for header, value in headers.items() if header.lower() == "retry-after"), None)
+    return backend_error(status, name, detail=detail, key=KEY, retry_after=after)
 
 
 def _found(row: Any) -> Found:

@@ -15,7 +15,9 @@ from supermemory import errors
 from supermemory.core.api_error import ApiError
 from supermemory.core.parse_error import ParsingError
 
-from hermes_core.kit import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable
+from hermes_core import HermesError
+from hermes_core.kit import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable, ConfigError
+from hermes_core.testing import Raw
 from plugins.supermemory.tests.stand_in import Supermemory
 
 Connect = Callable[..., Client]
@@ -419,14 +421,33 @@ def test_a_plan_that_is_used_up_keeps_what_waits(serve: Serve, connect: Connect)
         connect(server).profile(NS)
 
 
-def test_redirects_are_not_followed(serve: Serve, connect: Connect) -> None:
-    from hermes_core.testing import Raw
+def test_a_redirect_is_not_followed_and_told_with_the_address_that_it_names(
+    server: Supermemory, connect: Connect
+) -> None:
+    moved = Raw(headers={"Location": "https://elsewhere.example/profile"})
+    for path in ("/ns/*", "/v4/profile"):
+        server.route("POST", path, lambda request: (307, moved))
+    with pytest.raises(BackendUnavailable, match=r"answered 307: 'https://elsewhere.example/profile'"):
+        connect(server, server.speaks).profile(NS)
 
-    server = serve()
-    moved = Raw(headers={"Location": "https://elsewhere.example/ns/hermes/profile"})
-    server.route("POST", "/ns/*", lambda request: (307, moved))
-    with pytest.raises(BackendUnavailable, match="answered 307"):
-        connect(server).profile(NS)
+
+@pytest.mark.parametrize(
+    "fault", [{"status": 401}, {"status": 503}, {"garbage": True}, {"drop": True}, {"delay": 3.0}], ids=str
+)
+def test_every_trouble_names_the_address(
+    server: Supermemory, connect: Connect, fault: dict[str, Any]
+) -> None:
+    server.fail(**fault)
+    client = connect(server, server.speaks, timeout=0.3)
+    for call in (lambda: client.profile(NS), lambda: client.search(NS, "tea", 3, "hybrid")):
+        with pytest.raises(HermesError, match=f"^Supermemory at '{server.url}'"):
+            call()
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "http://", "ftp://x"])
+def test_an_address_that_is_none_is_told_at_once(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"'base_url': '.*' is no address; write it as https"):
+        Client(url, "", "auto", 1.0)
 
 
 # ------------------------------------------------------------- every error class of the SDK
@@ -484,7 +505,10 @@ MEANING |= {418: "Refused", 422: "Refused", 429: "Unavailable", 500: "Unavailabl
     "error", [*sdk_errors()], ids=lambda error: f"{type(error).__module__}.{type(error).__name__}"
 )
 def test_every_error_of_the_sdk_has_one_of_the_host(error: Exception) -> None:
-    with pytest.raises((BackendUnavailable, BackendAuthError, BackendRefused)) as raised, _edge():
+    with (
+        pytest.raises((BackendUnavailable, BackendAuthError, BackendRefused)) as raised,
+        _edge("Supermemory"),
+    ):
         raise error
     status = getattr(error, "status_code", None) or 0
     assert type(raised.value).__name__ == f"Backend{MEANING.get(status, 'Unavailable')}"
