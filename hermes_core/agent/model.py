@@ -22,7 +22,7 @@ from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, relay
 from hermes_core.agent.connection import follow, framed, hung_up_by, limits, lingering, only_data, trusted
 from hermes_core.agent.failures import code_of, failure, words
 from hermes_core.agent.request import Dialect
-from hermes_core.errors import ConfigError, ModelRefused, ModelUnavailable
+from hermes_core.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
 from hermes_core.kit.http import seconds_of
 from hermes_core.manager.attempt import attempt
 from hermes_core.safety.redact import redact
@@ -88,7 +88,7 @@ class ChatModel(Protocol):
     ) -> Answer:
         """Answer a conversation; `hear` gets the text as it comes, on the calling thread.
 
-        Raises `ModelError`, and `Cancelled` when `cancel` is thrown.
+        Raises `ModelError`, and `Cancelled` when `cancel` is thrown; what else it raises is logged, and told as one.
         """
         ...
 
@@ -119,6 +119,7 @@ class OpenAIModel:
         self.settings = settings
         self._pausing = pausing
         self._client: Any = None
+        self._closed = False
         self._opening = threading.Lock()
         self._dialect = Dialect()
 
@@ -224,7 +225,9 @@ class OpenAIModel:
         raise AssertionError("unreachable")
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; nothing is asked any more."""
+        with self._opening:
+            self._closed = True
         if self._client is not None:
             self._client.close()
 
@@ -287,6 +290,10 @@ class OpenAIModel:
         import openai  # a third of a second, paid at the first request only
 
         with self._opening:
+            if self._closed:
+                raise ModelRefused(
+                    f"the model {self.name!r} was closed", "close it when no agent asks it any more"
+                )
             if self._client is None:
                 hooks: dict[str, list[Any]] = {"request": [follow], "response": [_read_error]}
                 connections, fault = attempt(
@@ -331,8 +338,36 @@ class _Tempered:
 
 def say(model: ChatModel, messages: Sequence[Chat], cancel: Cancel) -> Answer:
     """Ask without tools and without anyone listening."""
-    answer = model.complete(messages, (), hear=unheard, cancel=cancel)
+    answer = answer_of(model, messages, (), hear=unheard, cancel=cancel)
     return replace(answer, text=behind_thoughts(answer.text))
+
+
+def answer_of(
+    model: ChatModel, messages: Sequence[Chat], tools: Sequence[dict[str, Any]], *, hear: Hear, cancel: Cancel
+) -> Answer:
+    """What a model answers, who may be the host's own: a failure of another kind, and an answer that is none, is a
+    `ModelError` too. What `hear` raises comes back as it is.
+    """
+    raised: list[BaseException] = []
+
+    def note(text: str) -> None:
+        _, fault = attempt(hear, text)
+        if fault is not None:
+            raised.append(fault)
+            raise fault
+
+    answer, fault = attempt(lambda: model.complete(messages, tools, hear=note, cancel=cancel))
+    if isinstance(answer, Answer):
+        return answer
+    told = f"the model {model.name!r}"
+    if fault is None:
+        raise ModelError(
+            f"{told} gave a {type(answer).__name__}, not an Answer", "return that of hermes_core.agent.answer"
+        )
+    if fault in raised or isinstance(fault, ModelError | Cancelled) or not isinstance(fault, Exception):
+        raise fault
+    log.warning("%s failed", told, exc_info=fault)
+    raise ModelError(f"{told} failed: {type(fault).__name__}: {fault}", "the log says where") from fault
 
 
 def _is_address(url: str) -> bool:

@@ -373,6 +373,19 @@ def test_the_key_is_sent_and_never_printed() -> None:
     assert server.headers[0]["authorization"] == "Bearer sk-secret"
 
 
+@pytest.mark.parametrize("asked_before", [True, False])
+def test_a_model_that_was_closed_says_so_and_asks_nothing(asked_before: bool) -> None:
+    with serving(Reply("Hi")) as (server, model):
+        if asked_before:
+            ask(model)
+        model.close()
+        with pytest.raises(ModelRefused, match="'scripted' was closed"):
+            ask(model)
+        with pytest.raises(ModelRefused, match="'scripted' was closed"):
+            model.listed()
+        assert len(server.requests) == asked_before
+
+
 def test_a_model_without_a_name_is_refused_with_what_to_write() -> None:
     with pytest.raises(ConfigError, match=r"config\.yaml"):
         OpenAIModel(ModelSettings())

@@ -296,6 +296,32 @@ def test_a_model_of_the_host_may_answer_in_one_piece(stage: Stage) -> None:
     assert "".join(heard).strip() == "Hello."
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        pytest.param(OSError("no route"), "'own' failed: OSError: no route", id="an-error-of-its-own"),
+        pytest.param(ConfigError("no key"), "'own' failed: ConfigError: no key", id="another-of-ours"),
+        pytest.param("Hello.", "'own' gave a str, not an Answer", id="a-text"),
+    ],
+)
+def test_a_model_of_the_host_that_fails_in_its_own_way_fails_the_turn_and_not_the_host(
+    stage: Stage, answer: Any, said: str
+) -> None:
+    class Own:
+        name, context_length = "own", 32768
+
+        def complete(self, messages: Any, tools: Any, *, hear: Callable[[str], None], cancel: Cancel) -> Any:
+            hear("It was")
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    result = Agent(stage.memory, Own()).run_turn("Hello.")
+    assert (result.outcome, result.text) == ("failed", "It was")
+    assert said in result.problems[0]
+    assert stage.told(durable=True) == []
+
+
 def test_sessions_that_begin_alike_at_once_have_each_their_title(stage: Stage) -> None:
     agents = [stage.agent() for _ in range(8)]
     problems: list[str] = []
