@@ -15,7 +15,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -26,13 +25,14 @@ from hermes_core.agent.cadence import cadence_due
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.claims import lock_path, locked_unless_stopped
 from hermes_core.agent.compression import Compressor, Limits, SummaryCompressor
-from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegate_tool, delegation_of
+from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegation_of
+from hermes_core.agent.equipment import Equipment
 from hermes_core.agent.exchange import Called, Exchange, untold
 from hermes_core.agent.fullness import Fullness
 from hermes_core.agent.life import Event, Life, Passage
 from hermes_core.agent.lifecycle import cross, end_crashed, stand_again, take_along, write_prompt
 from hermes_core.agent.model import ChatModel, Hear, unheard
-from hermes_core.agent.prompt import PromptParts, context_file, mended, read_part, system_prompt
+from hermes_core.agent.prompt import mended
 from hermes_core.agent.review import Background, Review, Reviewer
 from hermes_core.agent.sessions import (
     carry_turn,
@@ -49,8 +49,7 @@ from hermes_core.agent.sessions import (
 )
 from hermes_core.agent.shared import shared_of
 from hermes_core.agent.tidying import Tidier
-from hermes_core.agent.tools import Tool, Toolbelt
-from hermes_core.agent.toolsets import house_tools, unknown_toolsets, with_memory, without_memory
+from hermes_core.agent.tools import Tool
 from hermes_core.agent.turn import Said, Turn, TurnResult, title_of
 from hermes_core.contract.values import Session
 from hermes_core.errors import ContextOverflow, LockTimeout, ModelError, SessionError
@@ -102,25 +101,28 @@ class Agent:
         self.memory = memory
         self.model = model
         self._settings = memory.config.agent
-        self._instructions = instructions
-        self._folder = folder
-        self._host_tools = tuple(tools)
         self._clock = clock
         self._cancel = cancel or Cancel()
         self._own_cancel = cancel is None
         self._busy = threading.Lock()
-        shared = shared_of(memory)
-        self._skills = shared.skills
-        session = identify(memory, session_id, identity)
-        wanted = toolsets if toolsets is not None else memory.config.enabled_toolsets.of(session.platform)
-        self._toolsets = None if wanted is None else frozenset(wanted)
         self._skip_memory = skip_memory
-        problems = unknown_toolsets(wanted, self._host_tools)
-        # As many characters as the context has tokens: a quarter of it in most scripts.
-        longest = min(self._settings.result_limit, model.context_length)
-        self.belt = Toolbelt(self._own_tools(session, problems), self._toolsets, longest)
+        session = identify(memory, session_id, identity)
+        self._equipment = Equipment(
+            memory,
+            session,
+            instructions=instructions,
+            host_tools=tuple(tools),
+            toolsets=toolsets,
+            folder=folder,
+            skip_memory=skip_memory,
+            # As many characters as the context has tokens: a quarter of it in most scripts.
+            result_limit=min(self._settings.result_limit, model.context_length),
+            delegate=self.delegate,
+            history=lambda: self._life.history,
+        )
+        self.belt = self._equipment.belt
         self._own_background = background is None  # else others may review there for another memory
-        behind = background or shared.background
+        behind = background or shared_of(memory).background
         self._reviewer = Reviewer(memory, auxiliary or model, self.belt, behind, reviewed)
         self._tidier = Tidier(memory, auxiliary or model, behind, reviewed, clock)
         limits = Limits.of(model, self._settings)
@@ -136,7 +138,7 @@ class Agent:
             skip_memory,
             clock=clock,
         )
-        self._life.problems += problems
+        self._life.problems += self._equipment.problems
         self._open("open" if memory.sessions.get_session(session.id) else "start")
         at_exit.note(self, on=memory)
 
@@ -158,7 +160,7 @@ class Agent:
     @property
     def skills(self) -> SkillStore | None:
         """The skills of the home, None where they are switched off."""
-        return self._skills
+        return self._equipment.skills
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -211,8 +213,8 @@ class Agent:
         child = Agent(
             self.memory,
             self.model,
-            tools=self._host_tools,
-            toolsets=self._toolsets,
+            tools=self._equipment.host_tools,
+            toolsets=self._equipment.toolsets,
             instructions=INSTRUCTIONS,
             source="subagent",
             skip_memory=True,
@@ -393,7 +395,8 @@ class Agent:
     def _recall(self, text: str) -> TurnRecall | None:
         if self._skip_memory:
             return None
-        if not self._enabled("memory"):  # no provider is asked; who counts turns hears of each all the same
+        if not self._equipment.has("memory"):
+            # No provider is asked; who counts turns hears of each all the same.
             self._life.attempt("telling of the turn", lambda: tell_of_turn(self.memory, self.session, text))
             return None
         found: list[TurnRecall] = []
@@ -435,7 +438,7 @@ class Agent:
 
     def _store(self, turn: Turn) -> None:
         if not self._skip_memory:  # what no turn is marked for stays in state.db, and no recovery hands it on
-            store_turn(self.memory, self.session, turn, warm=self._enabled("memory"))
+            store_turn(self.memory, self.session, turn, warm=self._equipment.has("memory"))
         give_title(self.memory, self.session.id, title_of(turn.text))
 
     def _result(self, turn: Turn, exchange: Exchange) -> TurnResult:
@@ -504,25 +507,5 @@ class Agent:
         if self._own_cancel and not self._busy.locked():  # else it is a part of what was stopped
             self._cancel = Cancel()
 
-    def _enabled(self, toolset: str) -> bool:
-        return self._toolsets is None or toolset in self._toolsets
-
     def _write_prompt(self, session: Session) -> str:
-        parts = PromptParts(
-            identity=read_part(self.memory.home.soul_md, self._life.problems),
-            instructions=self._instructions,
-            memory="" if self._skip_memory else self.memory.system_prompt(session),
-            skills=self._skills.index() if self._skills is not None and self._enabled("skills") else "",
-            context_file=context_file(self._folder, self._life.problems),
-            today=datetime.fromtimestamp(self._clock()).astimezone().date(),
-            platform=session.platform,
-        )
-        return system_prompt(parts, [schema["name"] for schema in self.belt.schemas])
-
-    def _own_tools(self, session: Session, problems: list[str]) -> list[Tool]:
-        delegating = [delegate_tool(self.delegate)] if session.agent_context != "subagent" else []
-        own = house_tools(self._skills, lambda: self._life.history)
-        others = [*delegating, *own, *self._host_tools]
-        if self._skip_memory:
-            return without_memory(self.memory, others, session)
-        return with_memory(self.memory, others, self._toolsets, problems)
+        return self._equipment.prompt(session, self._clock(), self._life.problems)

@@ -59,8 +59,9 @@ def test_a_review_saves_after_the_answer_and_no_provider_hears_of_it(stage: Stag
 def test_a_look_back_for_which_the_model_was_closed_too_early_tells_the_host_why(stage: Stage) -> None:
     stage.config("memory: {nudge_interval: 2, flush_min_turns: 2}")
     reviews: list[Review] = []
-    agent = stage.agent(auxiliary=stage.model(), reviewed=reviews.append)
-    agent._reviewer._model.close()  # type: ignore[attr-defined]
+    auxiliary = stage.model()
+    auxiliary.close()
+    agent = stage.agent(auxiliary=auxiliary, reviewed=reviews.append)
     talk(agent, 2)
     assert agent.wait_for_review(10)
     assert [review.failure for review in reviews] == [
