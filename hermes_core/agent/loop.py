@@ -10,9 +10,7 @@ the finished turn to the memory. Memory never fails a turn, and a turn that was 
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
@@ -51,6 +49,7 @@ from hermes_core.agent.shared import shared_of
 from hermes_core.agent.tidying import Tidier
 from hermes_core.agent.tools import Tool
 from hermes_core.agent.turn import Said, Turn, TurnResult, title_of
+from hermes_core.agent.underway import UnderWay
 from hermes_core.contract.values import Session
 from hermes_core.errors import ContextOverflow, LockTimeout, ModelError, SessionError
 from hermes_core.manager import at_exit
@@ -60,9 +59,6 @@ from hermes_core.recalled import TurnRecall
 from hermes_core.skills.store import SkillStore
 from hermes_core.stopping import stopped_by, what_stops
 
-log = logging.getLogger(__name__)
-
-UNDER_WAY = "a turn is under way", "wait for it, or interrupt it"
 FOLLOWED = "another process has compressed this conversation; it goes on with the summary"
 
 
@@ -102,9 +98,7 @@ class Agent:
         self.model = model
         self._settings = memory.config.agent
         self._clock = clock
-        self._cancel = cancel or Cancel()
-        self._own_cancel = cancel is None
-        self._busy = threading.Lock()
+        self._under_way = UnderWay(cancel)
         self._skip_memory = skip_memory
         session = identify(memory, session_id, identity)
         self._equipment = Equipment(
@@ -181,34 +175,28 @@ class Agent:
         turn = Turn.of(said, author)
         if not turn.text.strip():
             raise SessionError(f"a turn needs something to answer, not {said!r}", "write a message")
-        if not self._busy.acquire(blocking=False):
-            raise SessionError(*UNDER_WAY)
-        try:
-            if self._own_cancel:  # a new one: what an earlier turn left behind stays stopped
-                self._cancel = Cancel()
+        with self._under_way.turn():
             exchange = self._exchange(turn, hear, called)
             try:
-                with stopped_by(self._cancel):
+                with stopped_by(self._under_way.cancel):
                     self._run(turn, exchange)
             finally:
                 self._finish(turn, exchange)
             return self._result(turn, exchange)
-        finally:
-            self._busy.release()
 
     def interrupt(self) -> None:
         """Stop the turn under way, from any thread: what was seen stays in the session, no provider hears of it.
 
         Of another method under way it stops the waiting: a compression does not happen, the others come to their end.
         """
-        self._cancel.set()
+        self._under_way.cancel.set()
 
     def delegate(self, task: str, context: str = "") -> str:
         """Give a task to a subagent with a fresh context, no memory and no further delegation; returns its report.
 
         The parent's provider hears of it. Raises `Cancelled` when the turn is interrupted.
         """
-        self._clear()
+        self._under_way.begin_other()
         stop = what_stops()  # of a tool that an earlier turn left behind, that turn's
         child = Agent(
             self.memory,
@@ -219,7 +207,7 @@ class Agent:
             source="subagent",
             skip_memory=True,
             clock=self._clock,
-            cancel=stop if isinstance(stop, Cancel) else self._cancel,
+            cancel=stop if isinstance(stop, Cancel) else self._under_way.cancel,
             **child_identity(self.session),
         )
         with child:
@@ -235,12 +223,12 @@ class Agent:
 
     def new(self) -> None:
         """End this session and begin an empty one. In the midst of a turn this and the next five raise `SessionError`."""
-        self._between_turns()
+        self._under_way.require_none()
         self._cross("new", successor(self.session, parent=False))
 
     def reset(self) -> None:
         """As `new`: what a gateway calls when the same chat is cleared."""
-        self._between_turns()
+        self._under_way.require_none()
         self._cross("reset", successor(self.session, parent=False))
 
     def resume(self, session: str) -> None:
@@ -248,14 +236,14 @@ class Agent:
 
         Raises `SessionError` when there is none.
         """
-        self._between_turns()
+        self._under_way.require_none()
         found = find_session(self.memory, session, self.session)
         if found.id != self.session.id:
             self._cross("resume", found)
 
     def branch(self) -> None:
         """Go on in a copy of this session; this one stays as it is."""
-        self._between_turns()
+        self._under_way.require_none()
         messages = list(self._life.history)
         self._cross("branch", successor(self.session, parent=bool(messages)), messages=messages)
 
@@ -264,7 +252,7 @@ class Agent:
 
         Raises `SessionError` when there are none, or another process said something in between.
         """
-        self._between_turns()
+        self._under_way.require_none()
         first = undoable(self.memory, self.session, turns, self._life.history)
         self._cross("rewind", self.session, rewind_to=first.id)
         return first.content
@@ -274,8 +262,8 @@ class Agent:
 
         One process at a time: while another compresses this session, wait for it, and go on with what it made.
         """
-        self._between_turns()
-        self._clear()
+        self._under_way.require_none()
+        self._under_way.begin_other()
         before = self.session.id
         with contextlib.suppress(Cancelled):
             self._compress()
@@ -284,7 +272,7 @@ class Agent:
     def _compress(self) -> None:
         lock = lock_path(self.memory.home.path / "locks", "compress-", self.session.id)
         try:
-            with locked_unless_stopped(lock, self._cancel):
+            with locked_unless_stopped(lock, self._under_way.cancel):
                 if not self._follow():
                     self._cross("compress", successor(self.session, parent=True))
         except LockTimeout as exc:
@@ -343,7 +331,7 @@ class Agent:
             self.model,
             self.belt,
             self.session,
-            self._cancel,
+            self._under_way.cancel,
             self._settings.max_iterations,
             lambda message: self._keep(turn, message),
             hear,
@@ -366,7 +354,7 @@ class Agent:
         except Cancelled:
             turn.outcome = "interrupted"
         except (KeyboardInterrupt, SystemExit) as exc:
-            self._cancel.set()
+            self._under_way.cancel.set()
             turn.outcome = "interrupted"
             if isinstance(exc, SystemExit):
                 raise
@@ -471,8 +459,8 @@ class Agent:
 
     def _cross(self, event: Event, new: Session, **given: Any) -> Passage:
         before, said = self.session.id, self._life.history
-        self._clear()
-        passage = cross(self._life, Passage(event, self.session, new, cancel=self._cancel, **given))
+        self._under_way.begin_other()
+        passage = cross(self._life, Passage(event, self.session, new, cancel=self._under_way.cancel, **given))
         if event == "compress":
             self._fullness.tried(said, self._life.history, rotated=self.session.id != before)
         elif event == "rewind":
@@ -485,27 +473,17 @@ class Agent:
         return passage
 
     def _open(self, event: Event) -> None:
-        cross(self._life, Passage(event, None, self.session, cancel=self._cancel))
+        cross(self._life, Passage(event, None, self.session, cancel=self._under_way.cancel))
         keep_account(self._life, self._fullness, self._reviewer, event)
 
     def _leave(self, event: Event, timeout: float | None = None) -> None:
         at_exit.forget(self)
         until = math.inf if timeout is None else time.monotonic() + timeout
-        if timeout is not None and self._busy.locked():  # on a thread that is left behind
-            self.interrupt()
-            if self._busy.acquire(timeout=1.0):
-                self._busy.release()
+        if timeout is not None:
+            self._under_way.stop(1.0)
         if event == "shutdown" and self._own_background:
             self.stop_review()
         self._cross(event, self.session, until=until)
-
-    def _between_turns(self) -> None:
-        if self._busy.locked():  # as of a tool
-            raise SessionError(*UNDER_WAY)
-
-    def _clear(self) -> None:
-        if self._own_cancel and not self._busy.locked():  # else it is a part of what was stopped
-            self._cancel = Cancel()
 
     def _write_prompt(self, session: Session) -> str:
         return self._equipment.prompt(session, self._clock(), self._life.problems)
