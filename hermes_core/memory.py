@@ -91,6 +91,16 @@ def _checked(session: object) -> None:
         raise SessionError(f"a {type(session).__name__} is no session", "give what start_session returned")
 
 
+def known_context(session: Session) -> Session:
+    """The session. Raises `SessionError` for an `agent_context` that there is not."""
+    if session.agent_context not in (kinds := get_args(AgentContext)):
+        raise SessionError(
+            f"{session.agent_context!r} is no agent_context: nothing would reach a provider",
+            f"use one of {', '.join(kinds)}",
+        )
+    return session
+
+
 def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callable[[], str]:
     """Whose data the provider holds, told by those of its settings that say so; what `add_provider` takes."""
 
@@ -194,11 +204,7 @@ class Memory:
             id=session_id or uuid.uuid4().hex,
             **{"identity": self.home.profile, **identity, "home": str(self.home.path)},
         )
-        if session.agent_context not in (kinds := get_args(AgentContext)):
-            raise SessionError(
-                f"{session.agent_context!r} is no agent_context: nothing would reach a provider",
-                f"use one of {', '.join(kinds)}",
-            )
+        known_context(session)
         self.sessions.create_session(
             session.id,
             source or session.platform,

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Self
 
 from hermes_core.agent.account import keep_account
@@ -27,9 +27,10 @@ from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegatio
 from hermes_core.agent.equipment import Equipment
 from hermes_core.agent.exchange import Called, Exchange, untold
 from hermes_core.agent.fullness import Fullness
+from hermes_core.agent.given import require, require_function
 from hermes_core.agent.life import Event, Life, Passage
 from hermes_core.agent.lifecycle import cross, end_crashed, stand_again, take_along, write_prompt
-from hermes_core.agent.model import ChatModel, Hear, unheard
+from hermes_core.agent.model import ChatModel, Hear, require_model, unheard
 from hermes_core.agent.prompt import mended
 from hermes_core.agent.review import Background, Review, Reviewer
 from hermes_core.agent.sessions import (
@@ -68,10 +69,11 @@ class Agent:
 
     `session_id` of a stored session goes on with that one. `auxiliary` does what is done behind the conversation, else
     `model`: it summarises, looks back, flushes and tidies. `toolsets` are those that the model gets (None: what config.yaml
-    says for the platform). `skip_memory` leaves curated memory and providers out, not the search in past sessions.
-    `reviewed` is told what a background review changed. Reviews run in `background`, one at a time: by default that of the
-    memory, for all of its agents. `cancel` is shared by agents that stop together. `identity` are fields of `Session`:
-    platform, user_id, chat_id and the others.
+    says for the platform). `folder` is where an AGENTS.md may stand. `skip_memory` leaves curated memory and providers out,
+    not the search in past sessions. `reviewed` is told what a background review changed. Reviews run in `background`, one at
+    a time: by default that of the memory, for all of its agents. `cancel` is shared by agents that stop together. `identity`
+    are fields of `Session`: platform, user_id, chat_id and the others. Raises `ConfigError` and `SessionError` for what is
+    none of these.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class Agent:
         instructions: str = "",
         tools: Iterable[Tool] = (),
         toolsets: Collection[str] | None = None,
-        folder: Path | None = None,
+        folder: str | os.PathLike[str] | None = None,
         source: str = "",
         skip_memory: bool = False,
         compressor: Compressor | None = None,
@@ -94,6 +96,12 @@ class Agent:
         cancel: Cancel | None = None,
         **identity: Any,
     ) -> None:
+        require("memory", memory, Memory, "what open_memory returned")
+        require_model("model", model)
+        require_model("auxiliary", auxiliary or model)
+        require("background", background or Background(), Background, "a Background, or none")
+        require("cancel", cancel or Cancel(), Cancel, "a Cancel, or none")
+        require_function("reviewed", reviewed or untold)
         self.memory = memory
         self.model = model
         self._settings = memory.config.agent
@@ -105,7 +113,7 @@ class Agent:
             memory,
             session,
             instructions=instructions,
-            host_tools=tuple(tools),
+            host_tools=tools,
             toolsets=toolsets,
             folder=folder,
             skip_memory=skip_memory,
@@ -172,6 +180,8 @@ class Agent:
         Never raises for memory or model: `outcome` and `problems` of the result tell. Raises `SessionError` for what
         is no message, and when a turn is under way on another thread.
         """
+        require_function("hear", hear)
+        require_function("called", called)
         turn = Turn.of(said, author)
         if not turn.text.strip():
             raise SessionError(f"a turn needs something to answer, not {said!r}", "write a message")

@@ -21,6 +21,7 @@ from hermes_core.agent.answer import Answer, AnswerBuilder, Chat, behind_thought
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, relay
 from hermes_core.agent.connection import follow, framed, hung_up_by, limits, lingering, only_data, trusted
 from hermes_core.agent.failures import code_of, failure, words
+from hermes_core.agent.given import refused, require, require_number
 from hermes_core.agent.request import Dialect
 from hermes_core.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
 from hermes_core.kit.http import seconds_of
@@ -100,6 +101,8 @@ class OpenAIModel:
     """
 
     def __init__(self, settings: ModelSettings, pausing: Callable[[str], None] = unheard) -> None:
+        require("settings", settings, ModelSettings, "ModelSettings(base_url, name)")
+        require("the model's name", settings.name, str, "the name that its server knows")
         if not settings.name:
             raise ConfigError("no model is set", "write `model:` with base_url and name into config.yaml")
         if not _is_address(settings.base_url):
@@ -107,11 +110,20 @@ class OpenAIModel:
                 f"the model's base_url is {settings.base_url!r}",
                 "write a whole address with nothing behind its path, as http://localhost:11434/v1",
             )
+        if not isinstance(settings.api_key, str):
+            raise ConfigError(
+                f"the model's key is a {type(settings.api_key).__name__}",
+                'give it as text, and "" where its server takes none',
+            )
         if not settings.api_key.isascii() or not settings.api_key.isprintable():
             raise ConfigError(
                 "the model's key has a line break in it, or a letter that no key has",
                 "copy it again into the variable that model.api_key_env names",
             )
+        require_number("context_length", settings.context_length, int, 1)
+        require_number("timeout", settings.timeout, (int, float), 0.001)
+        require_number("retries", settings.retries, int, 0)
+        require_number("pause", settings.pause, (int, float), 0)
         if importlib.util.find_spec("openai") is None:
             raise ConfigError(
                 "the package 'openai' is not installed", "pip install 'hermes-memory-core[agent]'"
@@ -336,6 +348,13 @@ class _Tempered:
         return self.model.complete(messages, tools, hear=hear, cancel=cancel, temperature=self.temperature)
 
 
+def require_model(name: str, value: object) -> None:
+    """Raises `ConfigError` for what is no `ChatModel`, as the name of one and its settings are."""
+    known = isinstance(getattr(value, "name", None), str) and callable(getattr(value, "complete", None))
+    if not known or not isinstance(getattr(value, "context_length", None), int):
+        raise refused(name, value, "OpenAIModel(ModelSettings(base_url, name)), or a ChatModel of your own")
+
+
 def say(model: ChatModel, messages: Sequence[Chat], cancel: Cancel) -> Answer:
     """Ask without tools and without anyone listening."""
     answer = answer_of(model, messages, (), hear=unheard, cancel=cancel)
@@ -373,10 +392,10 @@ def answer_of(
 def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return (
+        return isinstance(url, str) and (
             parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.query
         )
-    except ValueError:  # a port that is no number, or half an IPv6 address
+    except (ValueError, AttributeError):  # a port that is no number, or half an IPv6 address
         return False
 
 

@@ -343,6 +343,15 @@ def test_whatever_was_said_is_known_again_when_it_is_taken_back(stage: Stage, sa
     assert stage.memory.sessions.get_messages(agent.session.id) == []
 
 
+@pytest.mark.parametrize("turns", [0, -1, "1", None, 1.0])
+def test_undo_of_what_is_no_number_of_turns_takes_nothing_back(stage: Stage, turns: Any) -> None:
+    agent = stage.agent()
+    agent.run_turn("Hello.")
+    with pytest.raises(SessionError, match=rf"{turns!r} is no number of turns; give 1 or more"):
+        agent.undo(turns)
+    assert len(agent.history) == 2
+
+
 def test_undo_reaches_back_to_a_compression_and_no_further(stage: Stage) -> None:
     agent = stage.agent(compressor=Engine())
     talk(agent, 3)

@@ -423,6 +423,37 @@ def test_an_address_that_is_none_is_refused_before_anything_is_asked(address: st
         OpenAIModel(ModelSettings(address, "scripted"))
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"name": 5}, "the model's name is 5"),
+        ({"base_url": 5}, "base_url is 5"),
+        ({"api_key": None}, "the model's key is a NoneType"),
+        ({"api_key": b"sk-4711"}, "the model's key is a bytes"),
+        ({"context_length": "32k"}, "context_length is '32k'; give a number of 1 or more"),
+        ({"context_length": 0}, "context_length is 0"),
+        ({"timeout": None}, "timeout is None"),
+        ({"timeout": -1}, "timeout is -1"),
+        ({"timeout": float("nan")}, "timeout is nan"),
+        ({"retries": -1}, "retries is -1"),
+        ({"retries": "2"}, "retries is '2'"),
+        ({"pause": -1.0}, r"pause is -1\.0"),
+    ],
+)
+def test_settings_with_which_each_turn_would_break_are_refused_at_once(
+    given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        OpenAIModel(ModelSettings(**{"name": "scripted", **given}))
+    assert "4711" not in str(caught.value)
+
+
+@pytest.mark.parametrize("settings", ["gpt-4", None, {"name": "gpt-4"}])
+def test_a_model_is_made_of_settings_alone(settings: Any) -> None:
+    with pytest.raises(ConfigError, match=r"give ModelSettings\(base_url, name\)"):
+        OpenAIModel(settings)
+
+
 @pytest.mark.parametrize("key", ["sk-4711\n", "sk-4711\u2013"])
 def test_a_key_that_can_be_none_is_refused_without_being_printed(key: str) -> None:
     with pytest.raises(ConfigError, match="api_key_env") as caught:
