@@ -370,6 +370,8 @@ def answer_of(
     raised: list[BaseException] = []
 
     def note(text: str) -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no text for `hear`")
         _, fault = attempt(hear, text)
         if fault is not None:
             raised.append(fault)

@@ -303,6 +303,7 @@ def test_a_model_of_the_host_may_answer_in_one_piece(stage: Stage) -> None:
         pytest.param(OSError("no route"), "'own' failed: OSError: no route", id="an-error-of-its-own"),
         pytest.param(ConfigError("no key"), "'own' failed: ConfigError: no key", id="another-of-ours"),
         pytest.param("Hello.", "'own' gave a str, not an Answer", id="a-text"),
+        pytest.param(b"Hello.", "'own' failed: TypeError: b'Hello.' is no text", id="bytes-to-hear"),
     ],
 )
 def test_a_model_of_the_host_that_fails_in_its_own_way_fails_the_turn_and_not_the_host(
@@ -313,6 +314,8 @@ def test_a_model_of_the_host_that_fails_in_its_own_way_fails_the_turn_and_not_th
 
         def complete(self, messages: Any, tools: Any, *, hear: Callable[[str], None], cancel: Cancel) -> Any:
             hear("It was")
+            if isinstance(answer, bytes):
+                hear(answer)  # type: ignore[arg-type]
             if isinstance(answer, Exception):
                 raise answer
             return answer
