@@ -133,7 +133,7 @@ class Agent:
             memory,
             session,
             compressor or SummaryCompressor(auxiliary or model, limits, count_tokens),
-            self._write_prompt,
+            lambda new: self._equipment.prompt(new, clock(), self._life.problems),
             self._flush,
             model.name,
             source,
@@ -252,7 +252,9 @@ class Agent:
             self._cross("resume", found)
 
     def branch(self) -> None:
-        """Go on in a copy of this session; this one stays as it is."""
+        """Go on in a copy of this session; this one stays as it is. Providers know what was said before as this one's alone:
+        an `undo` of it there reaches them, also while the copy has it, and one in the copy does not.
+        """
         self._under_way.require_none()
         messages = list(self._life.history)
         self._cross("branch", successor(self.session, parent=bool(messages)), messages=messages)
@@ -494,6 +496,3 @@ class Agent:
         if event == "shutdown" and self._own_background:
             self.stop_review()
         self._cross(event, self.session, until=until)
-
-    def _write_prompt(self, session: Session) -> str:
-        return self._equipment.prompt(session, self._clock(), self._life.problems)

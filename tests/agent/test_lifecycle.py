@@ -384,6 +384,21 @@ def test_a_branch_may_take_back_what_its_parent_keeps(stage: Stage) -> None:
     assert len(stage.memory.sessions.get_messages(parent)) == 4
 
 
+def test_what_is_taken_back_where_it_was_said_leaves_the_provider_also_where_a_branch_keeps_it(
+    stage: Stage,
+) -> None:
+    agent = stage.agent()
+    talk(agent, 1)
+    parent, said = agent.session.id, agent.run_turn("The code is 4711.").turn_id
+    agent.branch()
+    branch = agent.session.id
+    agent.resume(parent)
+    agent.undo()
+    stage.told(durable=True)
+    assert stage.provider.of("on_session_switch")[-1]["switch"].rewound_turns == (said,)
+    assert "The code is 4711." in [m.content for m in stage.memory.sessions.get_messages(branch)]
+
+
 def test_undo_before_the_turn_was_sent_lets_it_never_arrive(stage: Stage) -> None:
     gate = threading.Event()
     stage.provider.gates["sync_turn"] = gate
