@@ -411,7 +411,8 @@ def _delay(retry_after: float | None, tried: int, pause: float) -> float:
 
 @contextlib.contextmanager
 def _our_errors(settings: ModelSettings) -> Iterator[None]:
-    """The SDK's errors as ours; the one place that knows them."""
+    """The SDK's errors as ours, and those that it lets through of a body that breaks off; the one place that knows them."""
+    import httpx2
     import openai
 
     server = settings.base_url
@@ -420,7 +421,7 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
     except openai.APIStatusError as exc:
         pause = seconds_of(exc.response.headers.get("retry-after"))
         raise failure(server, exc.status_code, exc.body, settings.api_key, pause) from exc
-    except openai.APITimeoutError as exc:
+    except (openai.APITimeoutError, httpx2.TimeoutException) as exc:
         if type(exc.__cause__).__name__ == "ConnectTimeout":
             raise ModelUnavailable(
                 f"the connection to {server!r} failed: nothing there in {CONNECT_SECONDS:g} s",
@@ -429,7 +430,7 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
         raise ModelUnavailable(
             f"{server!r} did not answer within {settings.timeout:g} s", "try again, or raise model.timeout"
         ) from exc
-    except openai.APIConnectionError as exc:
+    except (openai.APIConnectionError, httpx2.HTTPError) as exc:
         said = words(str(exc.__cause__ or exc), settings.api_key)
         raise ModelUnavailable(
             f"the connection to {server!r} failed: {said}", "is the server running?"

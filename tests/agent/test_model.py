@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from email.utils import formatdate
 from typing import Any
 
@@ -476,6 +476,54 @@ def test_a_host_that_takes_no_connection_is_told_apart_from_one_that_does_not_an
         stack.callback(model.close)
         with pytest.raises(ModelUnavailable, match=r"nothing there in 0\.1 s"):
             ask(model)
+
+
+CUT = 'content-length: 99\r\n\r\n{"choices": [{'
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (f"200 OK\r\ncontent-type: application/json\r\n{CUT}", "without sending complete"),
+        (f"502 Bad Gateway\r\ncontent-type: application/json\r\n{CUT}", "without sending complete"),
+        ("200 OK\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\n\r\n{}", "decompressing"),
+        ("302 Found\r\ncontent-encoding: gzip\r\n\r\nno gzip", "decompressing"),
+    ],
+    ids=["answer", "error", "garbled answer", "garbled redirect"],
+)
+def test_a_body_that_can_not_be_read_to_its_end_is_asked_for_again(answer: str, said: str) -> None:
+    def serve() -> None:
+        for _ in range(2):
+            with accepted(listening) as connection:
+                connection.sendall(f"HTTP/1.1 {answer}".encode())
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        model = OpenAIModel(ModelSettings(address, "m", retries=1, pause=0.001))
+        with closing(model), pytest.raises(ModelUnavailable, match=said):
+            ask(model)
+        thread.join(10)
+        assert not thread.is_alive(), "it was asked once"
+
+
+def test_a_whole_answer_that_stops_coming_is_given_up_after_the_timeout() -> None:
+    def serve() -> None:
+        with accepted(listening) as connection:
+            connection.sendall(f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{CUT}".encode())
+            over.wait(20)
+
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        model = OpenAIModel(ModelSettings(address, "m", retries=0, timeout=0.2))
+        with closing(model), pytest.raises(ModelUnavailable, match=r"did not answer within 0\.2 s"):
+            ask(model)
+        over.set()
+        thread.join(10)
 
 
 @pytest.mark.parametrize(
