@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from typing import Any
 
+from hermes_core.agent.chat_model import Hear, unheard
 from hermes_core.agent.given import require
 from hermes_core.agent.loop import Agent
-from hermes_core.agent.model import Hear, ModelSettings, OpenAIModel, unheard
+from hermes_core.agent.model import ModelSettings, OpenAIModel
 from hermes_core.agent.summaries import TEMPERATURE, summariser
 from hermes_core.config import Config
 from hermes_core.credentials import Credentials

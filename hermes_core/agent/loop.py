@@ -21,6 +21,7 @@ from hermes_core.agent.account import keep_account
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cadence import cadence_due
 from hermes_core.agent.cancel import Cancel, Cancelled
+from hermes_core.agent.chat_model import ChatModel, Hear, require_model, unheard
 from hermes_core.agent.claims import lock_path, locked_unless_stopped
 from hermes_core.agent.compression import Compressor, Limits, SummaryCompressor
 from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegation_of
@@ -30,7 +31,6 @@ from hermes_core.agent.fullness import Fullness
 from hermes_core.agent.given import require, require_function
 from hermes_core.agent.life import Event, Life, Passage
 from hermes_core.agent.lifecycle import cross, end_crashed, stand_again, take_along, write_prompt
-from hermes_core.agent.model import ChatModel, Hear, require_model, unheard
 from hermes_core.agent.prompt import mended
 from hermes_core.agent.review import Background, Review, Reviewer
 from hermes_core.agent.sessions import (

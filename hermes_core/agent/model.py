@@ -13,17 +13,18 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
-from hermes_core.agent.answer import Answer, AnswerBuilder, Chat, behind_thoughts
+from hermes_core.agent.answer import Answer, AnswerBuilder, Chat
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, relay
+from hermes_core.agent.chat_model import ChatModel, Hear, unheard
 from hermes_core.agent.connection import follow, framed, hung_up_by, limits, lingering, only_data, trusted
 from hermes_core.agent.failures import code_of, failure, words
-from hermes_core.agent.given import refused, require, require_number
+from hermes_core.agent.given import require, require_number
 from hermes_core.agent.request import Dialect
-from hermes_core.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
+from hermes_core.errors import ConfigError, ModelRefused, ModelUnavailable
 from hermes_core.kit.http import seconds_of
 from hermes_core.manager.attempt import attempt
 from hermes_core.safety.redact import redact
@@ -44,13 +45,6 @@ LONGEST_LIST = 16 * 1024 * 1024
 LONGEST_ERROR = 1024 * 1024
 """Bytes that are read of what a server says in place of an answer."""
 
-Hear = Callable[[str], None]
-
-
-def unheard(text: str) -> None:
-    """For those who want the answer only when it is whole."""
-    del text
-
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
@@ -69,29 +63,6 @@ class ModelSettings:
 
     def __repr__(self) -> str:
         return redact(f"ModelSettings(base_url={self.base_url!r}, name={self.name!r})")
-
-
-class ChatModel(Protocol):
-    """What the agent needs of a model."""
-
-    @property
-    def name(self) -> str:
-        """Name of the model, as stored with a session."""
-        ...
-
-    @property
-    def context_length(self) -> int:
-        """Tokens that a request and its answer may have together."""
-        ...
-
-    def complete(
-        self, messages: Sequence[Chat], tools: Sequence[dict[str, Any]], *, hear: Hear, cancel: Cancel
-    ) -> Answer:
-        """Answer a conversation; `hear` gets the text as it comes, on the calling thread.
-
-        Raises `ModelError`, and `Cancelled` when `cancel` is thrown; what else it raises is logged, and told as one.
-        """
-        ...
 
 
 class OpenAIModel:
@@ -346,49 +317,6 @@ class _Tempered:
         self, messages: Sequence[Chat], tools: Sequence[dict[str, Any]], *, hear: Hear, cancel: Cancel
     ) -> Answer:
         return self.model.complete(messages, tools, hear=hear, cancel=cancel, temperature=self.temperature)
-
-
-def require_model(name: str, value: object) -> None:
-    """Raises `ConfigError` for what is no `ChatModel`, as the name of one and its settings are."""
-    known = isinstance(getattr(value, "name", None), str) and callable(getattr(value, "complete", None))
-    if not known or not isinstance(getattr(value, "context_length", None), int):
-        raise refused(name, value, "OpenAIModel(ModelSettings(base_url, name)), or a ChatModel of your own")
-
-
-def say(model: ChatModel, messages: Sequence[Chat], cancel: Cancel) -> Answer:
-    """Ask without tools and without anyone listening."""
-    answer = answer_of(model, messages, (), hear=unheard, cancel=cancel)
-    return replace(answer, text=behind_thoughts(answer.text))
-
-
-def answer_of(
-    model: ChatModel, messages: Sequence[Chat], tools: Sequence[dict[str, Any]], *, hear: Hear, cancel: Cancel
-) -> Answer:
-    """What a model answers, who may be the host's own: a failure of another kind, and an answer that is none, is a
-    `ModelError` too. What `hear` raises comes back as it is.
-    """
-    raised: list[BaseException] = []
-
-    def note(text: str) -> None:
-        if not isinstance(text, str):
-            raise TypeError(f"{text!r} is no text for `hear`")
-        _, fault = attempt(hear, text)
-        if fault is not None:
-            raised.append(fault)
-            raise fault
-
-    answer, fault = attempt(lambda: model.complete(messages, tools, hear=note, cancel=cancel))
-    if isinstance(answer, Answer):
-        return answer
-    told = f"the model {model.name!r}"
-    if fault is None:
-        raise ModelError(
-            f"{told} gave a {type(answer).__name__}, not an Answer", "return that of hermes_core.agent.answer"
-        )
-    if fault in raised or isinstance(fault, ModelError | Cancelled) or not isinstance(fault, Exception):
-        raise fault
-    log.warning("%s failed", told, exc_info=fault)
-    raise ModelError(f"{told} failed: {type(fault).__name__}: {fault}", "the log says where") from fault
 
 
 def _is_address(url: str) -> bool:
