@@ -26,7 +26,6 @@ from hermes_core.contract.values import (
     Message,
     Query,
     Recall,
-    RecallItem,
     Session,
     SessionSwitch,
     ToolCall,
@@ -38,7 +37,6 @@ from hermes_core.curated.tool import MEMORY_SCHEMA, MemoryTool
 from hermes_core.errors import OutboxError, ProviderError, ProviderUnavailable, SessionError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings
-from hermes_core.kit.text import is_trivial
 from hermes_core.kit.times import epoch_seconds
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.entry import LoadControl, ProviderEntry, State
@@ -47,9 +45,16 @@ from hermes_core.loader.observers import load_observers
 from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.manager.prefetch import CHARS_PER_TOKEN, within
-from hermes_core.recall.rank import MOST_TOLD, count_tokens
-from hermes_core.recalled import Recalled, RecallReport, Told, TurnRecall, found_item, recalled
+from hermes_core.recall.rank import count_tokens
+from hermes_core.recalled import (
+    SESSIONS_LABEL,
+    PastSessions,
+    Recalled,
+    RecallReport,
+    Told,
+    TurnRecall,
+    of_providers,
+)
 from hermes_core.recovery import owe, recover, tell
 from hermes_core.sessions import recipients
 from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
@@ -61,9 +66,6 @@ from hermes_core.sessions.tool import SessionSearchTool
 log = logging.getLogger(__name__)
 
 Read = TypeVar("Read")
-
-SESSIONS_LABEL = "sessions"
-"""Label of past sessions in the fence, when `recall.sessions` is `auto`."""
 
 
 def open_memory(
@@ -89,6 +91,16 @@ def _checked(session: object) -> None:
     """Raises `SessionError` for what is no session, as its id is, or the text of a turn in its place."""
     if not isinstance(session, Session):
         raise SessionError(f"a {type(session).__name__} is no session", "give what start_session returned")
+
+
+def known_context(session: Session) -> Session:
+    """The session. Raises `SessionError` for an `agent_context` that there is not."""
+    if session.agent_context not in (kinds := get_args(AgentContext)):
+        raise SessionError(
+            f"{session.agent_context!r} is no agent_context: nothing would reach a provider",
+            f"use one of {', '.join(kinds)}",
+        )
+    return session
 
 
 def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callable[[], str]:
@@ -146,6 +158,7 @@ class Memory:
             on_write=self._mirror,
             taker=lambda: self._external if self._taken else "",
         )
+        self._past = PastSessions(self.sessions, config)
         self._search = SessionSearchTool(self.sessions if config.sessions.search_enabled else None)
         chosen = config.memory.provider if provider is None else provider
         self._selected = chosen if isinstance(chosen, str) else str(getattr(chosen, "name", ""))
@@ -194,11 +207,7 @@ class Memory:
             id=session_id or uuid.uuid4().hex,
             **{"identity": self.home.profile, **identity, "home": str(self.home.path)},
         )
-        if session.agent_context not in (kinds := get_args(AgentContext)):
-            raise SessionError(
-                f"{session.agent_context!r} is no agent_context: nothing would reach a provider",
-                f"use one of {', '.join(kinds)}",
-            )
+        known_context(session)
         self.sessions.create_session(
             session.id,
             source or session.platform,
@@ -293,7 +302,9 @@ class Memory:
             (self.manager.frozen_system_prompt(session), *(message["content"] for message in query.recent))
         )
         recall = told.without_repeats(recall)
-        past = Recall(self._read("past sessions", lambda: self._past(query, session, told), ())).render()
+        past = self._read(
+            "past sessions", lambda: self._past.of_turn(query, session, told), Recall()
+        ).render()
         contexts = (*recall.contexts, *([(SESSIONS_LABEL, past)] if past else []))
         return TurnRecall(recall, contexts, (*self.problems(session), *told.left_out))
 
@@ -362,11 +373,9 @@ class Memory:
         query, entries = self._query(text), self.curated.of(here).shown_entries()
         told = Told(entries)
         results = [Recalled("memory", True, entry) for entry in entries]
-        results += self._provider_results(query, here, limit, told)
+        results += of_providers(told.without_repeats(self.manager.prefetch_all(query, here)), limit)
         if self.config.sessions.search_enabled:
-            results += self._read(
-                "past sessions", lambda: self._session_results(query, here, limit, told), []
-            )
+            results += self._read("past sessions", lambda: self._past.found(query, here, limit, told), [])
         tokens = sum(count_tokens(result.text) for result in results if result.injected)
         elapsed = round((time.perf_counter() - began) * 1000, 3)
         return RecallReport(text, tuple(results), tokens, elapsed, (*self.problems(here), *told.left_out))
@@ -485,34 +494,3 @@ class Memory:
 
     def _query(self, text: str, recent: Sequence[Mapping[str, Any]] = ()) -> Query:
         return Query(text=text, budget=self.config.recall.budget, recent=in_text(recent), now=time.time())
-
-    def _past(self, query: Query, session: Session, told: Told) -> tuple[RecallItem, ...]:
-        """What past sessions bring, when config.yaml asks for them in every turn: all, if they fit, else what answers."""
-        auto = self.config.recall.sessions == "auto" and self.config.sessions.search_enabled
-        if not auto or is_trivial(query.text):
-            return ()
-        user, here = session.owner or None, tuple(self.sessions.lineage(session.id))
-        hits = self.sessions.everything(query.budget * CHARS_PER_TOKEN, user=user, exclude_sessions=here)
-        if hits is None:
-            hits = self.sessions.search(
-                query.text, exclude_sessions=here, user=user, limit=MOST_TOLD, unasked=True
-            )
-        return within(Recall(told.new(map(found_item, hits))), query.budget).items
-
-    def _session_results(self, query: Query, session: Session, limit: int, told: Told) -> list[Recalled]:
-        hits = self.sessions.search(query.text, limit=limit, user=session.owner or None)
-        given = {item.message_id: item for item in self._past(query, session, told)}
-        found = [
-            recalled("sessions", hit.message_id in given, given.pop(hit.message_id, found_item(hit)))
-            for hit in hits
-        ]
-        return found + [recalled("sessions", True, item) for item in given.values()]
-
-    def _provider_results(self, query: Query, session: Session, limit: int, told: Told) -> list[Recalled]:
-        found: list[Recalled] = []
-        for part in told.without_repeats(self.manager.prefetch_all(query, session)).parts:
-            if part.recall.items:
-                found += [recalled("provider", True, item) for item in part.recall.items[:limit]]
-            elif part.recall:
-                found.append(Recalled("provider", True, part.recall.render()))
-        return found

@@ -1,4 +1,4 @@
-"""What was recalled, as values: what a turn is given, and the report of `hermes recall`."""
+"""What was recalled: what a turn is given, what past sessions bring to it, and the report of `hermes recall`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from hermes_core.contract.values import RecallItem
+from hermes_core.config import Config
+from hermes_core.contract.values import Query, Recall, RecallItem, Session
+from hermes_core.kit.text import is_trivial
 from hermes_core.kit.times import local_time
 from hermes_core.manager.manager import RecallResult
+from hermes_core.manager.prefetch import CHARS_PER_TOKEN, within
+from hermes_core.recall.rank import MOST_TOLD
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, sanitize_context
+from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SearchHit
 
 Source = Literal["memory", "provider", "sessions"]
 Given = TypeVar("Given")
+
+SESSIONS_LABEL = "sessions"
+"""Label of past sessions in the fence, when `recall.sessions` is `auto`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +150,44 @@ def recalled(source: Source, injected: bool, item: RecallItem) -> Recalled:
         item.when,
         item.score,
     )
+
+
+def of_providers(recall: RecallResult, limit: int) -> list[Recalled]:
+    """What providers brought to a turn, at most `limit` lines of each."""
+    found: list[Recalled] = []
+    for part in recall.parts:
+        if part.recall.items:
+            found += [recalled("provider", True, item) for item in part.recall.items[:limit]]
+        elif part.recall:
+            found.append(Recalled("provider", True, part.recall.render()))
+    return found
+
+
+class PastSessions:
+    """What past sessions bring: to a turn, when config.yaml asks for them in every one, and to a report."""
+
+    def __init__(self, sessions: SessionDB, config: Config) -> None:
+        self._sessions = sessions
+        self._unasked = config.recall.sessions == "auto" and config.sessions.search_enabled
+
+    def of_turn(self, query: Query, session: Session, told: Told) -> Recall:
+        """All of them, if they fit, else what answers."""
+        if not self._unasked or is_trivial(query.text):
+            return Recall()
+        user, here = session.owner or None, tuple(self._sessions.lineage(session.id))
+        hits = self._sessions.everything(query.budget * CHARS_PER_TOKEN, user=user, exclude_sessions=here)
+        if hits is None:
+            hits = self._sessions.search(
+                query.text, exclude_sessions=here, user=user, limit=MOST_TOLD, unasked=True
+            )
+        return within(Recall(told.new(map(found_item, hits))), query.budget)
+
+    def found(self, query: Query, session: Session, limit: int, told: Told) -> list[Recalled]:
+        """What searching them finds, and what a turn would be given of them."""
+        hits = self._sessions.search(query.text, limit=limit, user=session.owner or None)
+        given = {item.message_id: item for item in self.of_turn(query, session, told).items}
+        found = [
+            recalled("sessions", hit.message_id in given, given.pop(hit.message_id, found_item(hit)))
+            for hit in hits
+        ]
+        return found + [recalled("sessions", True, item) for item in given.values()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import uuid
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -19,6 +18,9 @@ ECHO = "echo"
 KEPT_BACK = "kept_back"
 """Key of a message that no provider is to be told, since its turn did not end or was kept from memory; its value is the
 message's `ref` in the store."""
+
+MOST_TOKENS = 10**12
+"""Of one request; a figure above it is none, and no sum of such fits into the store."""
 
 _OPEN, _CLOSE = "<think>", "</think>"
 _ID_LENGTH = 9
@@ -305,7 +307,7 @@ def _usage(usage: Any) -> Usage:
 
     def figure(of: Any, name: str) -> int:
         found = part(of, name)
-        return int(found) if isinstance(found, int | float) and math.isfinite(found) else 0
+        return int(found) if isinstance(found, int | float) and 0 <= found <= MOST_TOKENS else 0
 
     cached = (
         figure(part(usage, "prompt_tokens_details"), "cached_tokens")

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel
-from hermes_core.agent.model import ChatModel, say
+from hermes_core.agent.chat_model import ChatModel, say
 from hermes_core.config_keys import AgentConfig
 from hermes_core.contract.values import Session
 from hermes_core.errors import ModelError

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from typing import Any
 
+from hermes_core.agent.chat_model import Hear, unheard
+from hermes_core.agent.given import require
 from hermes_core.agent.loop import Agent
-from hermes_core.agent.model import Hear, ModelSettings, OpenAIModel, unheard
+from hermes_core.agent.model import ModelSettings, OpenAIModel
 from hermes_core.agent.summaries import TEMPERATURE, summariser
 from hermes_core.config import Config
 from hermes_core.credentials import Credentials
@@ -62,6 +64,7 @@ class ConfiguredModels(AbstractContextManager["ConfiguredModels"]):
     """The two models of a home; `pausing` as for `OpenAIModel`. Raises `ConfigError` when none is named."""
 
     def __init__(self, memory: Memory, pausing: Hear = unheard) -> None:
+        require("memory", memory, Memory, "what open_memory returned")
         if not memory.config.model.name:
             where = str(memory.home.config_yaml)
             raise ConfigError("no model is set", f"write `model:` with base_url and name into {where!r}")

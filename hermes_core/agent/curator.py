@@ -16,7 +16,7 @@ from typing import Any
 
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel
-from hermes_core.agent.model import ChatModel, say
+from hermes_core.agent.chat_model import ChatModel, say
 from hermes_core.agent.prompt import NOT_SAID
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.document import entry_fault, measure, tidy

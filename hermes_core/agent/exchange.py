@@ -18,8 +18,8 @@ from queue import SimpleQueue
 
 from hermes_core.agent.answer import Answer, Chat, ToolRequest, Usage, behind_thoughts
 from hermes_core.agent.cancel import Cancel, Cancelled, taken
+from hermes_core.agent.chat_model import ChatModel, Hear, answer_of, unheard
 from hermes_core.agent.compression import tokens_of
-from hermes_core.agent.model import ChatModel, Hear, unheard
 from hermes_core.agent.prompt import UNANSWERED, mended
 from hermes_core.agent.tools import MALFORMED, Toolbelt, arguments_of, clipped
 from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Session
@@ -170,7 +170,7 @@ class Exchange:
 
         whole = False
         try:
-            answer = self.model.complete(request, self.belt.schemas, hear=hear, cancel=self.cancel)
+            answer = answer_of(self.model, request, self.belt.schemas, hear=hear, cancel=self.cancel)
             if answer.text and not heard:  # a model of the host's that does not stream
                 hear(answer.text)
             rest = scrubber.flush()

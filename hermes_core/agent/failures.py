@@ -32,7 +32,9 @@ _NO_PATH = re.compile("(?i)unexpected endpoint")
 _BADLY_WRITTEN = "tool_use_failed"
 """Groq's code for a call of the model's that it can't read."""
 
-_PAUSE = re.compile(r"(?i)\b(?:retry|try again) (?:in|after) (?:(\d+)h)?(?:(\d+)m)?(\d+(?:\.\d+)?) ?(ms|s)")
+_PAUSE = re.compile(
+    r"(?i)\b(?:retry|try again) (?:in|after) (?:(\d{1,4})h)?(?:(\d{1,4})m)?(\d{1,9}(?:\.\d+)?) ?(ms|s)"
+)
 """Gemini names it in words alone, and Azure at times."""
 
 

@@ -20,6 +20,7 @@ from typing import Any, Literal
 from hermes_core.agent.answer import KEPT_BACK, Chat
 from hermes_core.agent.cancel import Cancelled, interruptible
 from hermes_core.agent.compression import Compressed, is_summary
+from hermes_core.agent.given import id_of
 from hermes_core.agent.life import Event, Life, Passage
 from hermes_core.agent.sessions import (
     as_text,
@@ -410,7 +411,7 @@ def _cross(life: Life, passage: Passage) -> Passage:
 def end_crashed(life: Life, session_id: str) -> None:
     """End a session whose process died, or the one it had just been compressed into, if it is open still."""
     sessions = life.memory.sessions
-    stored = sessions.get_session(sessions.compression_tip(session_id))
+    stored = sessions.get_session(sessions.compression_tip(id_of(session_id)))
     if stored is not None and stored.ended_at is None:
         found = find_session(life.memory, stored.id, life.session)
         # It may have had a memory where this agent has none.

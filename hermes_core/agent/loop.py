@@ -10,29 +10,28 @@ the finished turn to the memory. Memory never fails a turn, and a turn that was 
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
-import threading
+import os
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, Self
 
 from hermes_core.agent.account import keep_account
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cadence import cadence_due
 from hermes_core.agent.cancel import Cancel, Cancelled
+from hermes_core.agent.chat_model import ChatModel, Hear, require_model, unheard
 from hermes_core.agent.claims import lock_path, locked_unless_stopped
 from hermes_core.agent.compression import Compressor, Limits, SummaryCompressor
-from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegate_tool, delegation_of
+from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegation_of
+from hermes_core.agent.equipment import Equipment
 from hermes_core.agent.exchange import Called, Exchange, untold
 from hermes_core.agent.fullness import Fullness
+from hermes_core.agent.given import require, require_function
 from hermes_core.agent.life import Event, Life, Passage
 from hermes_core.agent.lifecycle import cross, end_crashed, stand_again, take_along, write_prompt
-from hermes_core.agent.model import ChatModel, Hear, unheard
-from hermes_core.agent.prompt import PromptParts, context_file, mended, read_part, system_prompt
+from hermes_core.agent.prompt import mended
 from hermes_core.agent.review import Background, Review, Reviewer
 from hermes_core.agent.sessions import (
     carry_turn,
@@ -49,9 +48,9 @@ from hermes_core.agent.sessions import (
 )
 from hermes_core.agent.shared import shared_of
 from hermes_core.agent.tidying import Tidier
-from hermes_core.agent.tools import Tool, Toolbelt
-from hermes_core.agent.toolsets import house_tools, unknown_toolsets, with_memory, without_memory
+from hermes_core.agent.tools import Tool
 from hermes_core.agent.turn import Said, Turn, TurnResult, title_of
+from hermes_core.agent.underway import UnderWay
 from hermes_core.contract.values import Session
 from hermes_core.errors import ContextOverflow, LockTimeout, ModelError, SessionError
 from hermes_core.manager import at_exit
@@ -61,9 +60,6 @@ from hermes_core.recalled import TurnRecall
 from hermes_core.skills.store import SkillStore
 from hermes_core.stopping import stopped_by, what_stops
 
-log = logging.getLogger(__name__)
-
-UNDER_WAY = "a turn is under way", "wait for it, or interrupt it"
 FOLLOWED = "another process has compressed this conversation; it goes on with the summary"
 
 
@@ -73,10 +69,11 @@ class Agent:
 
     `session_id` of a stored session goes on with that one. `auxiliary` does what is done behind the conversation, else
     `model`: it summarises, looks back, flushes and tidies. `toolsets` are those that the model gets (None: what config.yaml
-    says for the platform). `skip_memory` leaves curated memory and providers out, not the search in past sessions.
-    `reviewed` is told what a background review changed. Reviews run in `background`, one at a time: by default that of the
-    memory, for all of its agents. `cancel` is shared by agents that stop together. `identity` are fields of `Session`:
-    platform, user_id, chat_id and the others.
+    says for the platform). `folder` is where an AGENTS.md may stand. `skip_memory` leaves curated memory and providers out,
+    not the search in past sessions. `reviewed` is told what a background review changed. Reviews run in `background`, one at
+    a time: by default that of the memory, for all of its agents. `cancel` is shared by agents that stop together. `identity`
+    are fields of `Session`: platform, user_id, chat_id and the others. Raises `ConfigError` and `SessionError` for what is
+    none of these.
     """
 
     def __init__(
@@ -89,7 +86,7 @@ class Agent:
         instructions: str = "",
         tools: Iterable[Tool] = (),
         toolsets: Collection[str] | None = None,
-        folder: Path | None = None,
+        folder: str | os.PathLike[str] | None = None,
         source: str = "",
         skip_memory: bool = False,
         compressor: Compressor | None = None,
@@ -99,28 +96,35 @@ class Agent:
         cancel: Cancel | None = None,
         **identity: Any,
     ) -> None:
+        require("memory", memory, Memory, "what open_memory returned")
+        require_model("model", model)
+        require_model("auxiliary", auxiliary or model)
+        require("background", background or Background(), Background, "a Background, or none")
+        require("cancel", cancel or Cancel(), Cancel, "a Cancel, or none")
+        require_function("reviewed", reviewed or untold)
         self.memory = memory
         self.model = model
         self._settings = memory.config.agent
-        self._instructions = instructions
-        self._folder = folder
-        self._host_tools = tuple(tools)
         self._clock = clock
-        self._cancel = cancel or Cancel()
-        self._own_cancel = cancel is None
-        self._busy = threading.Lock()
-        shared = shared_of(memory)
-        self._skills = shared.skills
-        session = identify(memory, session_id, identity)
-        wanted = toolsets if toolsets is not None else memory.config.enabled_toolsets.of(session.platform)
-        self._toolsets = None if wanted is None else frozenset(wanted)
+        self._under_way = UnderWay(cancel)
         self._skip_memory = skip_memory
-        problems = unknown_toolsets(wanted, self._host_tools)
-        # As many characters as the context has tokens: a quarter of it in most scripts.
-        longest = min(self._settings.result_limit, model.context_length)
-        self.belt = Toolbelt(self._own_tools(session, problems), self._toolsets, longest)
+        session = identify(memory, session_id, identity)
+        self._equipment = Equipment(
+            memory,
+            session,
+            instructions=instructions,
+            host_tools=tools,
+            toolsets=toolsets,
+            folder=folder,
+            skip_memory=skip_memory,
+            # As many characters as the context has tokens: a quarter of it in most scripts.
+            result_limit=min(self._settings.result_limit, model.context_length),
+            delegate=self.delegate,
+            history=lambda: self._life.history,
+        )
+        self.belt = self._equipment.belt
         self._own_background = background is None  # else others may review there for another memory
-        behind = background or shared.background
+        behind = background or shared_of(memory).background
         self._reviewer = Reviewer(memory, auxiliary or model, self.belt, behind, reviewed)
         self._tidier = Tidier(memory, auxiliary or model, behind, reviewed, clock)
         limits = Limits.of(model, self._settings)
@@ -129,14 +133,14 @@ class Agent:
             memory,
             session,
             compressor or SummaryCompressor(auxiliary or model, limits, count_tokens),
-            self._write_prompt,
+            lambda new: self._equipment.prompt(new, clock(), self._life.problems),
             self._flush,
             model.name,
             source,
             skip_memory,
             clock=clock,
         )
-        self._life.problems += problems
+        self._life.problems += self._equipment.problems
         self._open("open" if memory.sessions.get_session(session.id) else "start")
         at_exit.note(self, on=memory)
 
@@ -158,7 +162,7 @@ class Agent:
     @property
     def skills(self) -> SkillStore | None:
         """The skills of the home, None where they are switched off."""
-        return self._skills
+        return self._equipment.skills
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -176,48 +180,44 @@ class Agent:
         Never raises for memory or model: `outcome` and `problems` of the result tell. Raises `SessionError` for what
         is no message, and when a turn is under way on another thread.
         """
+        require_function("hear", hear)
+        require_function("called", called)
         turn = Turn.of(said, author)
         if not turn.text.strip():
             raise SessionError(f"a turn needs something to answer, not {said!r}", "write a message")
-        if not self._busy.acquire(blocking=False):
-            raise SessionError(*UNDER_WAY)
-        try:
-            if self._own_cancel:  # a new one: what an earlier turn left behind stays stopped
-                self._cancel = Cancel()
+        with self._under_way.turn():
             exchange = self._exchange(turn, hear, called)
             try:
-                with stopped_by(self._cancel):
+                with stopped_by(self._under_way.cancel):
                     self._run(turn, exchange)
             finally:
                 self._finish(turn, exchange)
             return self._result(turn, exchange)
-        finally:
-            self._busy.release()
 
     def interrupt(self) -> None:
         """Stop the turn under way, from any thread: what was seen stays in the session, no provider hears of it.
 
         Of another method under way it stops the waiting: a compression does not happen, the others come to their end.
         """
-        self._cancel.set()
+        self._under_way.cancel.set()
 
     def delegate(self, task: str, context: str = "") -> str:
         """Give a task to a subagent with a fresh context, no memory and no further delegation; returns its report.
 
         The parent's provider hears of it. Raises `Cancelled` when the turn is interrupted.
         """
-        self._clear()
+        self._under_way.begin_other()
         stop = what_stops()  # of a tool that an earlier turn left behind, that turn's
         child = Agent(
             self.memory,
             self.model,
-            tools=self._host_tools,
-            toolsets=self._toolsets,
+            tools=self._equipment.host_tools,
+            toolsets=self._equipment.toolsets,
             instructions=INSTRUCTIONS,
             source="subagent",
             skip_memory=True,
             clock=self._clock,
-            cancel=stop if isinstance(stop, Cancel) else self._cancel,
+            cancel=stop if isinstance(stop, Cancel) else self._under_way.cancel,
             **child_identity(self.session),
         )
         with child:
@@ -233,12 +233,12 @@ class Agent:
 
     def new(self) -> None:
         """End this session and begin an empty one. In the midst of a turn this and the next five raise `SessionError`."""
-        self._between_turns()
+        self._under_way.require_none()
         self._cross("new", successor(self.session, parent=False))
 
     def reset(self) -> None:
         """As `new`: what a gateway calls when the same chat is cleared."""
-        self._between_turns()
+        self._under_way.require_none()
         self._cross("reset", successor(self.session, parent=False))
 
     def resume(self, session: str) -> None:
@@ -246,14 +246,16 @@ class Agent:
 
         Raises `SessionError` when there is none.
         """
-        self._between_turns()
+        self._under_way.require_none()
         found = find_session(self.memory, session, self.session)
         if found.id != self.session.id:
             self._cross("resume", found)
 
     def branch(self) -> None:
-        """Go on in a copy of this session; this one stays as it is."""
-        self._between_turns()
+        """Go on in a copy of this session; this one stays as it is. Providers know what was said before as this one's alone:
+        an `undo` of it there reaches them, also while the copy has it, and one in the copy does not.
+        """
+        self._under_way.require_none()
         messages = list(self._life.history)
         self._cross("branch", successor(self.session, parent=bool(messages)), messages=messages)
 
@@ -262,7 +264,7 @@ class Agent:
 
         Raises `SessionError` when there are none, or another process said something in between.
         """
-        self._between_turns()
+        self._under_way.require_none()
         first = undoable(self.memory, self.session, turns, self._life.history)
         self._cross("rewind", self.session, rewind_to=first.id)
         return first.content
@@ -272,8 +274,8 @@ class Agent:
 
         One process at a time: while another compresses this session, wait for it, and go on with what it made.
         """
-        self._between_turns()
-        self._clear()
+        self._under_way.require_none()
+        self._under_way.begin_other()
         before = self.session.id
         with contextlib.suppress(Cancelled):
             self._compress()
@@ -282,7 +284,7 @@ class Agent:
     def _compress(self) -> None:
         lock = lock_path(self.memory.home.path / "locks", "compress-", self.session.id)
         try:
-            with locked_unless_stopped(lock, self._cancel):
+            with locked_unless_stopped(lock, self._under_way.cancel):
                 if not self._follow():
                     self._cross("compress", successor(self.session, parent=True))
         except LockTimeout as exc:
@@ -341,7 +343,7 @@ class Agent:
             self.model,
             self.belt,
             self.session,
-            self._cancel,
+            self._under_way.cancel,
             self._settings.max_iterations,
             lambda message: self._keep(turn, message),
             hear,
@@ -364,7 +366,7 @@ class Agent:
         except Cancelled:
             turn.outcome = "interrupted"
         except (KeyboardInterrupt, SystemExit) as exc:
-            self._cancel.set()
+            self._under_way.cancel.set()
             turn.outcome = "interrupted"
             if isinstance(exc, SystemExit):
                 raise
@@ -393,7 +395,8 @@ class Agent:
     def _recall(self, text: str) -> TurnRecall | None:
         if self._skip_memory:
             return None
-        if not self._enabled("memory"):  # no provider is asked; who counts turns hears of each all the same
+        if not self._equipment.has("memory"):
+            # No provider is asked; who counts turns hears of each all the same.
             self._life.attempt("telling of the turn", lambda: tell_of_turn(self.memory, self.session, text))
             return None
         found: list[TurnRecall] = []
@@ -435,7 +438,7 @@ class Agent:
 
     def _store(self, turn: Turn) -> None:
         if not self._skip_memory:  # what no turn is marked for stays in state.db, and no recovery hands it on
-            store_turn(self.memory, self.session, turn, warm=self._enabled("memory"))
+            store_turn(self.memory, self.session, turn, warm=self._equipment.has("memory"))
         give_title(self.memory, self.session.id, title_of(turn.text))
 
     def _result(self, turn: Turn, exchange: Exchange) -> TurnResult:
@@ -468,8 +471,8 @@ class Agent:
 
     def _cross(self, event: Event, new: Session, **given: Any) -> Passage:
         before, said = self.session.id, self._life.history
-        self._clear()
-        passage = cross(self._life, Passage(event, self.session, new, cancel=self._cancel, **given))
+        self._under_way.begin_other()
+        passage = cross(self._life, Passage(event, self.session, new, cancel=self._under_way.cancel, **given))
         if event == "compress":
             self._fullness.tried(said, self._life.history, rotated=self.session.id != before)
         elif event == "rewind":
@@ -482,47 +485,14 @@ class Agent:
         return passage
 
     def _open(self, event: Event) -> None:
-        cross(self._life, Passage(event, None, self.session, cancel=self._cancel))
+        cross(self._life, Passage(event, None, self.session, cancel=self._under_way.cancel))
         keep_account(self._life, self._fullness, self._reviewer, event)
 
     def _leave(self, event: Event, timeout: float | None = None) -> None:
         at_exit.forget(self)
         until = math.inf if timeout is None else time.monotonic() + timeout
-        if timeout is not None and self._busy.locked():  # on a thread that is left behind
-            self.interrupt()
-            if self._busy.acquire(timeout=1.0):
-                self._busy.release()
+        if timeout is not None:
+            self._under_way.stop(1.0)
         if event == "shutdown" and self._own_background:
             self.stop_review()
         self._cross(event, self.session, until=until)
-
-    def _between_turns(self) -> None:
-        if self._busy.locked():  # as of a tool
-            raise SessionError(*UNDER_WAY)
-
-    def _clear(self) -> None:
-        if self._own_cancel and not self._busy.locked():  # else it is a part of what was stopped
-            self._cancel = Cancel()
-
-    def _enabled(self, toolset: str) -> bool:
-        return self._toolsets is None or toolset in self._toolsets
-
-    def _write_prompt(self, session: Session) -> str:
-        parts = PromptParts(
-            identity=read_part(self.memory.home.soul_md, self._life.problems),
-            instructions=self._instructions,
-            memory="" if self._skip_memory else self.memory.system_prompt(session),
-            skills=self._skills.index() if self._skills is not None and self._enabled("skills") else "",
-            context_file=context_file(self._folder, self._life.problems),
-            today=datetime.fromtimestamp(self._clock()).astimezone().date(),
-            platform=session.platform,
-        )
-        return system_prompt(parts, [schema["name"] for schema in self.belt.schemas])
-
-    def _own_tools(self, session: Session, problems: list[str]) -> list[Tool]:
-        delegating = [delegate_tool(self.delegate)] if session.agent_context != "subagent" else []
-        own = house_tools(self._skills, lambda: self._life.history)
-        others = [*delegating, *own, *self._host_tools]
-        if self._skip_memory:
-            return without_memory(self.memory, others, session)
-        return with_memory(self.memory, others, self._toolsets, problems)

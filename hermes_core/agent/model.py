@@ -13,14 +13,16 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
-from hermes_core.agent.answer import Answer, AnswerBuilder, Chat, behind_thoughts
+from hermes_core.agent.answer import Answer, AnswerBuilder, Chat
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, relay
+from hermes_core.agent.chat_model import ChatModel, Hear, unheard
 from hermes_core.agent.connection import follow, framed, hung_up_by, limits, lingering, only_data, trusted
 from hermes_core.agent.failures import code_of, failure, words
+from hermes_core.agent.given import require, require_number
 from hermes_core.agent.request import Dialect
 from hermes_core.errors import ConfigError, ModelRefused, ModelUnavailable
 from hermes_core.kit.http import seconds_of
@@ -43,13 +45,6 @@ LONGEST_LIST = 16 * 1024 * 1024
 LONGEST_ERROR = 1024 * 1024
 """Bytes that are read of what a server says in place of an answer."""
 
-Hear = Callable[[str], None]
-
-
-def unheard(text: str) -> None:
-    """For those who want the answer only when it is whole."""
-    del text
-
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
@@ -70,29 +65,6 @@ class ModelSettings:
         return redact(f"ModelSettings(base_url={self.base_url!r}, name={self.name!r})")
 
 
-class ChatModel(Protocol):
-    """What the agent needs of a model."""
-
-    @property
-    def name(self) -> str:
-        """Name of the model, as stored with a session."""
-        ...
-
-    @property
-    def context_length(self) -> int:
-        """Tokens that a request and its answer may have together."""
-        ...
-
-    def complete(
-        self, messages: Sequence[Chat], tools: Sequence[dict[str, Any]], *, hear: Hear, cancel: Cancel
-    ) -> Answer:
-        """Answer a conversation; `hear` gets the text as it comes, on the calling thread.
-
-        Raises `ModelError`, and `Cancelled` when `cancel` is thrown.
-        """
-        ...
-
-
 class OpenAIModel:
     """The model that `settings` name. Holds one connection pool; safe to share between threads; close it.
 
@@ -100,6 +72,8 @@ class OpenAIModel:
     """
 
     def __init__(self, settings: ModelSettings, pausing: Callable[[str], None] = unheard) -> None:
+        require("settings", settings, ModelSettings, "ModelSettings(base_url, name)")
+        require("the model's name", settings.name, str, "the name that its server knows")
         if not settings.name:
             raise ConfigError("no model is set", "write `model:` with base_url and name into config.yaml")
         if not _is_address(settings.base_url):
@@ -107,11 +81,20 @@ class OpenAIModel:
                 f"the model's base_url is {settings.base_url!r}",
                 "write a whole address with nothing behind its path, as http://localhost:11434/v1",
             )
+        if not isinstance(settings.api_key, str):
+            raise ConfigError(
+                f"the model's key is a {type(settings.api_key).__name__}",
+                'give it as text, and "" where its server takes none',
+            )
         if not settings.api_key.isascii() or not settings.api_key.isprintable():
             raise ConfigError(
                 "the model's key has a line break in it, or a letter that no key has",
                 "copy it again into the variable that model.api_key_env names",
             )
+        require_number("context_length", settings.context_length, int, 1)
+        require_number("timeout", settings.timeout, (int, float), 0.001)
+        require_number("retries", settings.retries, int, 0)
+        require_number("pause", settings.pause, (int, float), 0)
         if importlib.util.find_spec("openai") is None:
             raise ConfigError(
                 "the package 'openai' is not installed", "pip install 'hermes-memory-core[agent]'"
@@ -119,6 +102,7 @@ class OpenAIModel:
         self.settings = settings
         self._pausing = pausing
         self._client: Any = None
+        self._closed = False
         self._opening = threading.Lock()
         self._dialect = Dialect()
 
@@ -224,7 +208,9 @@ class OpenAIModel:
         raise AssertionError("unreachable")
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; nothing is asked any more."""
+        with self._opening:
+            self._closed = True
         if self._client is not None:
             self._client.close()
 
@@ -287,6 +273,10 @@ class OpenAIModel:
         import openai  # a third of a second, paid at the first request only
 
         with self._opening:
+            if self._closed:
+                raise ModelRefused(
+                    f"the model {self.name!r} was closed", "close it when no agent asks it any more"
+                )
             if self._client is None:
                 hooks: dict[str, list[Any]] = {"request": [follow], "response": [_read_error]}
                 connections, fault = attempt(
@@ -329,19 +319,13 @@ class _Tempered:
         return self.model.complete(messages, tools, hear=hear, cancel=cancel, temperature=self.temperature)
 
 
-def say(model: ChatModel, messages: Sequence[Chat], cancel: Cancel) -> Answer:
-    """Ask without tools and without anyone listening."""
-    answer = model.complete(messages, (), hear=unheard, cancel=cancel)
-    return replace(answer, text=behind_thoughts(answer.text))
-
-
 def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return (
+        return isinstance(url, str) and (
             parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.query
         )
-    except ValueError:  # a port that is no number, or half an IPv6 address
+    except (ValueError, AttributeError):  # a port that is no number, or half an IPv6 address
         return False
 
 
@@ -355,7 +339,8 @@ def _delay(retry_after: float | None, tried: int, pause: float) -> float:
 
 @contextlib.contextmanager
 def _our_errors(settings: ModelSettings) -> Iterator[None]:
-    """The SDK's errors as ours; the one place that knows them."""
+    """The SDK's errors as ours, and those that it lets through of a body that breaks off; the one place that knows them."""
+    import httpx2
     import openai
 
     server = settings.base_url
@@ -364,7 +349,7 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
     except openai.APIStatusError as exc:
         pause = seconds_of(exc.response.headers.get("retry-after"))
         raise failure(server, exc.status_code, exc.body, settings.api_key, pause) from exc
-    except openai.APITimeoutError as exc:
+    except (openai.APITimeoutError, httpx2.TimeoutException) as exc:
         if type(exc.__cause__).__name__ == "ConnectTimeout":
             raise ModelUnavailable(
                 f"the connection to {server!r} failed: nothing there in {CONNECT_SECONDS:g} s",
@@ -373,7 +358,7 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
         raise ModelUnavailable(
             f"{server!r} did not answer within {settings.timeout:g} s", "try again, or raise model.timeout"
         ) from exc
-    except openai.APIConnectionError as exc:
+    except (openai.APIConnectionError, httpx2.HTTPError) as exc:
         said = words(str(exc.__cause__ or exc), settings.api_key)
         raise ModelUnavailable(
             f"the connection to {server!r} failed: {said}", "is the server running?"

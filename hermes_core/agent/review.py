@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 from hermes_core.agent.answer import KEPT_BACK, Chat, ToolRequest
 from hermes_core.agent.cancel import Cancel, Cancelled
+from hermes_core.agent.chat_model import ChatModel
 from hermes_core.agent.compression import is_summary, last_that_fit
 from hermes_core.agent.exchange import Exchange
-from hermes_core.agent.model import ChatModel
 from hermes_core.agent.prompt import mended
 from hermes_core.agent.sessions import compressed, turns_of
 from hermes_core.agent.tools import Toolbelt, arguments_of

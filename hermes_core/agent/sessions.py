@@ -11,10 +11,11 @@ from typing import Any
 
 from hermes_core.agent.answer import KEPT_BACK, Chat, Usage
 from hermes_core.agent.compression import SUMMARY_MARK, is_summary, text_of
+from hermes_core.agent.given import id_of
 from hermes_core.agent.turn import Turn, title_of
 from hermes_core.contract.values import Message, Session
 from hermes_core.errors import SessionError
-from hermes_core.memory import Memory
+from hermes_core.memory import Memory, known_context
 from hermes_core.sessions.lineage import clean_title
 from hermes_core.sessions.records import StoredMessage, storable, turn_of_ref, turn_ref
 from hermes_core.sessions.records import text_of as stored_text
@@ -26,21 +27,22 @@ RECENT = 6
 def identify(memory: Memory, session_id: str, identity: Mapping[str, Any]) -> Session:
     """The session to begin, or to go on with where it is stored: then the newest of its compressions.
 
-    Raises `SessionError` when the stored one is another person's.
+    Raises `SessionError` when the stored one is another person's, for what is no id, and for no known `agent_context`.
     """
+    session_id = id_of(session_id) if session_id else ""
     known = memory.sessions.get_session(memory.sessions.compression_tip(session_id)) if session_id else None
     fields: dict[str, Any] = {"identity": memory.home.profile, **identity, "home": str(memory.home.path)}
     if known is None:
-        return Session(id=session_id or uuid.uuid4().hex, **fields)
+        return known_context(Session(id=session_id or uuid.uuid4().hex, **fields))
     session = Session(id=known.id, **{**fields, "parent_id": known.parent_id})
     if known.user != session.owner:
         raise SessionError(f"session {session_id!r} belongs to another user", "use an id of your own")
-    return session
+    return known_context(session)
 
 
 def find_session(memory: Memory, text: str, mine: Session) -> Session:
     """The stored session that `text` names, of the same person as `mine`. Raises `SessionError`."""
-    found = memory.sessions.find_session(text, user=mine.owner)
+    found = memory.sessions.find_session(id_of(text), user=mine.owner)
     if found is None:
         raise SessionError(
             f"there is no session {text!r}",
@@ -56,6 +58,8 @@ def undoable(memory: Memory, session: Session, turns: int, seen: Sequence[Chat])
 
     What a compression carried along belongs to turns of the session before, which providers know under that one.
     """
+    if not isinstance(turns, int) or turns < 1:
+        raise SessionError(f"{turns!r} is no number of turns", "give 1 or more")
     if memory.sessions.compression_tip(session.id) != session.id:
         raise SessionError("another process has compressed this conversation", "go on with it before")
     stored = memory.sessions.get_session(session.id)
@@ -63,7 +67,7 @@ def undoable(memory: Memory, session: Session, turns: int, seen: Sequence[Chat])
     messages = memory.sessions.get_messages(session.id)
     said = [m for m in messages if m.role == "user" and not m.content.startswith(SUMMARY_MARK)]
     asked = [m for m in said if not m.carried and (m.ref or not carried)]
-    if turns < 1 or len(asked) < turns:
+    if len(asked) < turns:
         few = f"of {turns} turns only {len(asked)} can be taken back"
         raise SessionError(
             few if asked else "there is no turn to take back",

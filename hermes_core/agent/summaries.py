@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from hermes_core.agent.cancel import Cancel, Cancelled
-from hermes_core.agent.model import ChatModel, say
+from hermes_core.agent.chat_model import ChatModel, say
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.stopping import what_stops
 

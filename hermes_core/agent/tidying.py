@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 
 from hermes_core.agent.cancel import Cancel, Cancelled
+from hermes_core.agent.chat_model import ChatModel
 from hermes_core.agent.curator import accept, propose
-from hermes_core.agent.model import ChatModel
 from hermes_core.agent.review import Background, Review
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.store import MemoryStore

@@ -41,6 +41,14 @@ MAX_LEVELS = 100
 
 _WAIT = "give a function that waits for its whole result"
 
+_FIELDS: Mapping[str, tuple[Any, str]] = {
+    "name": (str, "a text"),
+    "description": (str, "a text"),
+    "parameters": (Mapping, "a JSON schema"),
+    "run": (Callable, "a function of arguments and session"),
+    "toolset": (str, "one name"),
+}
+
 Run = Callable[[Mapping[str, Any], Session], Any]
 
 
@@ -64,21 +72,20 @@ class Tool:
     def __post_init__(self) -> None:
         if inspect.iscoroutinefunction(self.run):
             raise ConfigError(f"tool {self.name!r} is async", _WAIT)
-        if not isinstance(self.parameters, Mapping) or not isinstance(self.description, str):
-            raise ConfigError(
-                f"tool {self.name!r} has a {type(self.description).__name__} for its description and a "
-                f"{type(self.parameters).__name__} for its parameters",
-                "give a text and a JSON schema",
-            )
+        for field, (kind, instead) in _FIELDS.items():
+            if not isinstance(value := getattr(self, field), kind):
+                raise ConfigError(
+                    f"tool {self.name!r} has a {type(value).__name__} for its {field}", f"give {instead}"
+                )
         if fault := schema_fault(self.schema):
             raise ConfigError(f"no model takes the tool {self.name!r}", fault)
 
     @classmethod
     def of(cls, schema: Mapping[str, Any], run: Run, toolset: str, *, quick: bool = False) -> Tool:
         """The tool that a schema `{"name", "description", "parameters"}` describes."""
-        return cls(
-            schema["name"], schema.get("description", ""), schema.get("parameters", {}), run, toolset, quick
-        )
+        given: Mapping[str, Any] = schema if isinstance(schema, Mapping) else {}
+        name: Any = given.get("name")  # None is refused as any other that is no text
+        return cls(name, given.get("description", ""), given.get("parameters", {}), run, toolset, quick)
 
     @property
     def schema(self) -> dict[str, Any]:

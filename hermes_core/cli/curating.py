@@ -19,7 +19,7 @@ from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import hanging
 
 if TYPE_CHECKING:
-    from hermes_core.agent.model import ChatModel
+    from hermes_core.agent.chat_model import ChatModel
 
 
 @dataclass(slots=True)

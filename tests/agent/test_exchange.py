@@ -422,6 +422,9 @@ def test_a_tool_that_gives_its_result_bit_by_bit_is_an_error() -> None:
         ({"parameters": {"properties": {"at": {"default": {1}}}}}, "can't be written as JSON"),
         ({"parameters": ["at"]}, "a list for its parameters"),
         ({"description": None}, "a NoneType for its description"),
+        ({"name": 5}, "a int for its name"),
+        ({"run": "look"}, "a str for its run"),
+        ({"toolset": ["host"]}, "a list for its toolset"),
     ],
 )
 def test_a_tool_whose_schema_fails_every_request_is_refused_at_once(given: Any, said: str) -> None:
@@ -439,6 +442,12 @@ def test_why_a_tool_failed_stands_in_the_log(caplog: pytest.LogCaptureFixture) -
 def test_a_tool_of_a_name_that_fails_every_request_is_refused_at_once(name: str) -> None:
     with pytest.raises(ConfigError, match="up to 64 letters"):
         Tool(name, "", {}, look)
+
+
+@pytest.mark.parametrize("schema", [{}, "look", {"description": "Look."}, {"function": {"name": "look"}}])
+def test_a_schema_that_names_no_tool_makes_none(schema: Any) -> None:
+    with pytest.raises(ConfigError, match="its name"):
+        Tool.of(schema, look, "host")
 
 
 def test_two_tools_of_one_name_are_refused() -> None:

@@ -343,6 +343,15 @@ def test_whatever_was_said_is_known_again_when_it_is_taken_back(stage: Stage, sa
     assert stage.memory.sessions.get_messages(agent.session.id) == []
 
 
+@pytest.mark.parametrize("turns", [0, -1, "1", None, 1.0])
+def test_undo_of_what_is_no_number_of_turns_takes_nothing_back(stage: Stage, turns: Any) -> None:
+    agent = stage.agent()
+    agent.run_turn("Hello.")
+    with pytest.raises(SessionError, match=rf"{turns!r} is no number of turns; give 1 or more"):
+        agent.undo(turns)
+    assert len(agent.history) == 2
+
+
 def test_undo_reaches_back_to_a_compression_and_no_further(stage: Stage) -> None:
     agent = stage.agent(compressor=Engine())
     talk(agent, 3)
@@ -373,6 +382,21 @@ def test_a_branch_may_take_back_what_its_parent_keeps(stage: Stage) -> None:
     stage.told(durable=True)
     assert stage.provider.of("on_session_switch")[-1]["switch"].rewound_turns == ()
     assert len(stage.memory.sessions.get_messages(parent)) == 4
+
+
+def test_what_is_taken_back_where_it_was_said_leaves_the_provider_also_where_a_branch_keeps_it(
+    stage: Stage,
+) -> None:
+    agent = stage.agent()
+    talk(agent, 1)
+    parent, said = agent.session.id, agent.run_turn("The code is 4711.").turn_id
+    agent.branch()
+    branch = agent.session.id
+    agent.resume(parent)
+    agent.undo()
+    stage.told(durable=True)
+    assert stage.provider.of("on_session_switch")[-1]["switch"].rewound_turns == (said,)
+    assert "The code is 4711." in [m.content for m in stage.memory.sessions.get_messages(branch)]
 
 
 def test_undo_before_the_turn_was_sent_lets_it_never_arrive(stage: Stage) -> None:

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from email.utils import formatdate
 from typing import Any
 
@@ -373,6 +373,19 @@ def test_the_key_is_sent_and_never_printed() -> None:
     assert server.headers[0]["authorization"] == "Bearer sk-secret"
 
 
+@pytest.mark.parametrize("asked_before", [True, False])
+def test_a_model_that_was_closed_says_so_and_asks_nothing(asked_before: bool) -> None:
+    with serving(Reply("Hi")) as (server, model):
+        if asked_before:
+            ask(model)
+        model.close()
+        with pytest.raises(ModelRefused, match="'scripted' was closed"):
+            ask(model)
+        with pytest.raises(ModelRefused, match="'scripted' was closed"):
+            model.listed()
+        assert len(server.requests) == asked_before
+
+
 def test_a_model_without_a_name_is_refused_with_what_to_write() -> None:
     with pytest.raises(ConfigError, match=r"config\.yaml"):
         OpenAIModel(ModelSettings())
@@ -410,6 +423,37 @@ def test_an_address_that_is_none_is_refused_before_anything_is_asked(address: st
         OpenAIModel(ModelSettings(address, "scripted"))
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"name": 5}, "the model's name is 5"),
+        ({"base_url": 5}, "base_url is 5"),
+        ({"api_key": None}, "the model's key is a NoneType"),
+        ({"api_key": b"sk-4711"}, "the model's key is a bytes"),
+        ({"context_length": "32k"}, "context_length is '32k'; give a number of 1 or more"),
+        ({"context_length": 0}, "context_length is 0"),
+        ({"timeout": None}, "timeout is None"),
+        ({"timeout": -1}, "timeout is -1"),
+        ({"timeout": float("nan")}, "timeout is nan"),
+        ({"retries": -1}, "retries is -1"),
+        ({"retries": "2"}, "retries is '2'"),
+        ({"pause": -1.0}, r"pause is -1\.0"),
+    ],
+)
+def test_settings_with_which_each_turn_would_break_are_refused_at_once(
+    given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        OpenAIModel(ModelSettings(**{"name": "scripted", **given}))
+    assert "4711" not in str(caught.value)
+
+
+@pytest.mark.parametrize("settings", ["gpt-4", None, {"name": "gpt-4"}])
+def test_a_model_is_made_of_settings_alone(settings: Any) -> None:
+    with pytest.raises(ConfigError, match=r"give ModelSettings\(base_url, name\)"):
+        OpenAIModel(settings)
+
+
 @pytest.mark.parametrize("key", ["sk-4711\n", "sk-4711\u2013"])
 def test_a_key_that_can_be_none_is_refused_without_being_printed(key: str) -> None:
     with pytest.raises(ConfigError, match="api_key_env") as caught:
@@ -432,6 +476,54 @@ def test_a_host_that_takes_no_connection_is_told_apart_from_one_that_does_not_an
         stack.callback(model.close)
         with pytest.raises(ModelUnavailable, match=r"nothing there in 0\.1 s"):
             ask(model)
+
+
+CUT = 'content-length: 99\r\n\r\n{"choices": [{'
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (f"200 OK\r\ncontent-type: application/json\r\n{CUT}", "without sending complete"),
+        (f"502 Bad Gateway\r\ncontent-type: application/json\r\n{CUT}", "without sending complete"),
+        ("200 OK\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\n\r\n{}", "decompressing"),
+        ("302 Found\r\ncontent-encoding: gzip\r\n\r\nno gzip", "decompressing"),
+    ],
+    ids=["answer", "error", "garbled answer", "garbled redirect"],
+)
+def test_a_body_that_can_not_be_read_to_its_end_is_asked_for_again(answer: str, said: str) -> None:
+    def serve() -> None:
+        for _ in range(2):
+            with accepted(listening) as connection:
+                connection.sendall(f"HTTP/1.1 {answer}".encode())
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        model = OpenAIModel(ModelSettings(address, "m", retries=1, pause=0.001))
+        with closing(model), pytest.raises(ModelUnavailable, match=said):
+            ask(model)
+        thread.join(10)
+        assert not thread.is_alive(), "it was asked once"
+
+
+def test_a_whole_answer_that_stops_coming_is_given_up_after_the_timeout() -> None:
+    def serve() -> None:
+        with accepted(listening) as connection:
+            connection.sendall(f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{CUT}".encode())
+            over.wait(20)
+
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        model = OpenAIModel(ModelSettings(address, "m", retries=0, timeout=0.2))
+        with closing(model), pytest.raises(ModelUnavailable, match=r"did not answer within 0\.2 s"):
+            ask(model)
+        over.set()
+        thread.join(10)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,21 @@ def test_a_review_saves_after_the_answer_and_no_provider_hears_of_it(stage: Stag
     assert not stage.memory.sessions.search('"not from the person"')
 
 
+def test_a_look_back_for_which_the_model_was_closed_too_early_tells_the_host_why(stage: Stage) -> None:
+    stage.config("memory: {nudge_interval: 2, flush_min_turns: 2}")
+    reviews: list[Review] = []
+    auxiliary = stage.model()
+    auxiliary.close()
+    agent = stage.agent(auxiliary=auxiliary, reviewed=reviews.append)
+    talk(agent, 2)
+    assert agent.wait_for_review(10)
+    assert [review.failure for review in reviews] == [
+        "the model 'scripted' was closed; close it when no agent asks it any more"
+    ]
+    agent.close()
+    assert stage.memory.sessions.get_session(agent.session.id).end_reason == "close"  # type: ignore[union-attr]
+
+
 def test_a_review_repeats_the_conversations_prefix(stage: Stage) -> None:
     stage.config("memory: {nudge_interval: 1}")
     stage.script(reviewing())

@@ -244,6 +244,13 @@ def test_usage_that_lacks_a_figure_counts_as_none() -> None:
     assert (usage.prompt, usage.completion, usage.cached) == (5, 0, 0)
 
 
+@pytest.mark.parametrize("figure", [-1, 10**19, 10**400, float("inf"), float("nan"), "many"])
+def test_a_figure_that_no_request_can_have_counts_as_none(figure: Any) -> None:
+    usage = {"prompt_tokens": figure, "completion_tokens": 5}
+    answer = asked(events(chunk({"content": "Here."}, "stop", usage=usage)))
+    assert (answer.text, answer.usage.prompt, answer.usage.completion) == ("Here.", 0, 5)
+
+
 @pytest.mark.parametrize(
     "usage",
     [
@@ -395,6 +402,8 @@ def test_what_another_try_can_not_mend_is_not_tried_again(reply: Reply) -> None:
         ("Rate limit reached. Please try again in 7m12s.", 432.0),
         ("Quota exceeded. Please retry in 5h49m5.5s.", 20945.5),
         ("Rate limit reached.", None),
+        (f"Please retry in {'9' * 5000}h1s.", None),
+        (f"Please retry in {'9' * 400}h1s.", None),
     ],
 )
 def test_the_pause_that_a_busy_server_names_in_words_is_kept(said: str, wish: float | None) -> None:

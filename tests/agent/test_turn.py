@@ -16,6 +16,7 @@ import pytest
 from hermes_core.agent.answer import Answer, ToolRequest
 from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.loop import Agent
+from hermes_core.agent.model import ModelSettings, OpenAIModel
 from hermes_core.agent.prompt import context_file
 from hermes_core.agent.tools import Tool
 from hermes_core.contract.hooks import POLICIES
@@ -294,6 +295,97 @@ def test_a_model_of_the_host_may_answer_in_one_piece(stage: Stage) -> None:
     agent = Agent(stage.memory, Whole())
     assert agent.run_turn("Hello.", hear=heard.append).text.strip() == "Hello."
     assert "".join(heard).strip() == "Hello."
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        pytest.param(OSError("no route"), "'own' failed: OSError: no route", id="an-error-of-its-own"),
+        pytest.param(ConfigError("no key"), "'own' failed: ConfigError: no key", id="another-of-ours"),
+        pytest.param("Hello.", "'own' gave a str, not an Answer", id="a-text"),
+        pytest.param(b"Hello.", "'own' failed: TypeError: b'Hello.' is no text", id="bytes-to-hear"),
+    ],
+)
+def test_a_model_of_the_host_that_fails_in_its_own_way_fails_the_turn_and_not_the_host(
+    stage: Stage, answer: Any, said: str
+) -> None:
+    class Own:
+        name, context_length = "own", 32768
+
+        def complete(self, messages: Any, tools: Any, *, hear: Callable[[str], None], cancel: Cancel) -> Any:
+            hear("It was")
+            if isinstance(answer, bytes):
+                hear(answer)  # type: ignore[arg-type]
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    result = Agent(stage.memory, Own()).run_turn("Hello.")
+    assert (result.outcome, result.text) == ("failed", "It was")
+    assert said in result.problems[0]
+    assert stage.told(durable=True) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"memory": "/srv/home"}, "memory is '/srv/home'; give what open_memory returned"),
+        ({"model": "gpt-4"}, r"model is 'gpt-4'; give OpenAIModel\(ModelSettings\(base_url, name\)\)"),
+        ({"model": ModelSettings(name="m")}, r"model is ModelSettings\("),
+        ({"model": OpenAIModel}, "model is <class"),
+        ({"auxiliary": "gpt-4"}, "auxiliary is 'gpt-4'"),
+        ({"instructions": None}, "instructions is None; give a text"),
+        ({"tools": "todo"}, "tools is 'todo'"),
+        ({"tools": {"name": "look"}}, "tools is {'name': 'look'}"),
+        ({"tools": Tool("look", "", {}, print)}, "tools is Tool"),
+        ({"tools": [{"name": "look"}]}, "a tool is {'name': 'look'}; give Tool"),
+        ({"tools": [print]}, "a tool is <built-in"),
+        ({"toolsets": "memory"}, "toolsets is 'memory'; give a list, and in it a name"),
+        ({"toolsets": 5}, "toolsets is 5"),
+        ({"toolsets": [["memory"]]}, r"a toolset is \['memory'\]; give a name"),
+        ({"folder": 5}, "folder is 5; give a path"),
+        ({"reviewed": "print"}, "reviewed is 'print'; give a function"),
+        ({"background": "here"}, "background is 'here'"),
+        ({"cancel": threading.Event()}, "cancel is <threading.Event"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_an_agent_can_not_be_made_of_is_refused_with_what_to_give(
+    stage: Stage, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Agent(**{"memory": stage.memory, "model": stage.model(), **given})
+    assert stage.memory.sessions.list_sessions() == []
+
+
+def test_a_context_that_there_is_not_makes_no_agent_from_which_nothing_reaches_a_provider(
+    stage: Stage,
+) -> None:
+    with pytest.raises(SessionError, match="'Primary' is no agent_context"):
+        stage.agent(agent_context="Primary")
+
+
+def test_a_chats_number_names_its_session_and_a_session_does_not(stage: Stage) -> None:
+    agent = stage.agent(session_id=42)
+    agent.run_turn("Hello.")
+    assert agent.session.id == "42"
+    agent.new()
+    agent.resume(42)  # type: ignore[arg-type]
+    assert len(agent.history) == 2
+    agent.end_crashed(42)  # type: ignore[arg-type]
+    for use in (agent.resume, agent.end_crashed, lambda session: stage.agent(session_id=session)):
+        for odd in (agent.session, b"42", True):
+            with pytest.raises(SessionError, match=r"is no id; give session\.id"):
+                use(odd)
+
+
+@pytest.mark.parametrize("listener", ["hear", "called"])
+def test_a_listener_that_is_none_is_refused_before_the_model_is_asked(stage: Stage, listener: str) -> None:
+    agent = stage.agent()
+    with pytest.raises(ConfigError, match=f"{listener} is None; give a function"):
+        agent.run_turn("Hello.", **{listener: None})  # type: ignore[arg-type]
+    assert stage.server.requests == []
+    assert agent.history == ()
 
 
 def test_sessions_that_begin_alike_at_once_have_each_their_title(stage: Stage) -> None:
