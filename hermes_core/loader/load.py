@@ -34,7 +34,7 @@ from hermes_core.errors import (
 )
 from hermes_core.home import HermesHome
 from hermes_core.loader.discover import discover, select
-from hermes_core.loader.entry import Found, LoadControl, ProviderEntry, normalised, owner_of
+from hermes_core.loader.entry import FOLDER_PACKAGE, Found, LoadControl, ProviderEntry, normalised, owner_of
 from hermes_core.loader.foreign import Failure, Result, attempt
 from hermes_core.loader.patience import Unfinished, within
 from hermes_core.loader.reasons import import_error, look_error, no_provider, not_found, still_loading
@@ -47,7 +47,6 @@ logger = logging.getLogger(__name__)
 LOAD_DEADLINE = 30.0
 """Seconds that a provider's import and constructor may take. A cold start of a large SDK takes ten."""
 
-_PARENT = "_hermes_user_memory"
 _MEMBERS = ("name", "is_available", "initialize", "get_tool_schemas")
 _lock = threading.Lock()
 _loading: ContextVar[bool] = ContextVar("loading_a_provider", default=False)
@@ -182,7 +181,7 @@ def _import(place: Found) -> Any:
 def _import_folder(folder: Path) -> ModuleType:
     """Import a folder as a package of its own name space, so that its relative imports and sub-packages work."""
     digest = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
-    name = f"{_PARENT}.{folder.name.replace('.', '_')}__source_{digest}"
+    name = f"{FOLDER_PACKAGE}.{folder.name.replace('.', '_')}__source_{digest}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(
@@ -190,9 +189,9 @@ def _import_folder(folder: Path) -> ModuleType:
     )
     if spec is None or spec.loader is None:
         raise ImportError(f"{str(folder)!r} is not a Python package")
-    if _PARENT not in sys.modules:
-        sys.modules[_PARENT] = ModuleType(_PARENT, "Packages loaded from folders below a home.")
-        vars(sys.modules[_PARENT])["__path__"] = []
+    if FOLDER_PACKAGE not in sys.modules:
+        sys.modules[FOLDER_PACKAGE] = ModuleType(FOLDER_PACKAGE, "Packages loaded from folders below a home.")
+        vars(sys.modules[FOLDER_PACKAGE])["__path__"] = []
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     done = False
     try:

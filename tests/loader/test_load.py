@@ -238,6 +238,48 @@ def test_an_entry_point_to_nothing_says_to_reinstall(site: Site) -> None:
         load_provider("notes", site.home)
 
 
+def test_a_dependency_whose_name_begins_like_the_provider_s_package_is_no_part_of_it(site: Site) -> None:
+    site.module("valkey_not_here_hermes", "import valkey_not_here\n")
+    site.distribution(
+        "valkey-not-here-hermes",
+        {"hermes_core.providers": {"notes": "valkey_not_here_hermes:Notes"}},
+        requires=("valkey-not-here>=6",),
+    )
+    with pytest.raises(ProviderUnavailable, match=r"'valkey_not_here', which is not installed") as caught:
+        load_provider("notes", site.home)
+    assert caught.value.remedy == "pip install 'valkey-not-here>=6'"
+
+
+def test_a_module_that_a_package_lacks_of_itself_says_to_reinstall(site: Site) -> None:
+    site.module("pond.duck", "from . import eggs_not_here\nfrom .legs import x\n")
+    site.module("pond.eggs_not_here", "")
+    site.distribution("pond", {"hermes_core.providers": {"notes": "pond.duck:Notes"}})
+    with pytest.raises(ProviderUnavailable, match=r"'pond\.legs', which is not there") as caught:
+        load_provider("notes", site.home)
+    assert caught.value.remedy == "reinstall it: pip install --force-reinstall pond"
+
+
+def test_a_module_that_a_folder_lacks_is_named_as_it_is_written(site: Site) -> None:
+    folder = site.plugin("duck", "from .legs.left import register\n")
+    with pytest.raises(ProviderUnavailable, match=r"needs '\.legs', which is not in its folder") as caught:
+        load_provider("duck", site.home)
+    assert caught.value.remedy == f"copy all of it to {str(folder)!r} again"
+
+
+@pytest.mark.parametrize("missing", ["agent.estop", "gateway.session_context", "model_tools"])
+def test_a_module_of_the_other_host_is_nothing_to_install(site: Site, missing: str) -> None:
+    """Packages of such names are on PyPI, and they are of others."""
+    site.module("duck_under_test", f"import {missing}\n")
+    site.distribution(
+        "duck",
+        {"hermes_agent.memory_providers": {"duck": "duck_under_test:register"}},
+        requires=("httpx", "hermes-agent>=0.19"),
+    )
+    with pytest.raises(ProviderUnavailable, match="of Hermes Agent itself, which is not here") as caught:
+        load_provider("duck", site.home)
+    assert "pip" not in caught.value.remedy
+
+
 def test_a_hook_with_an_unknown_parameter_is_refused(site: Site) -> None:
     error = refusal(site, NATIVE.replace("query", "question"))
     assert isinstance(error, ProviderInvalid)
