@@ -9,6 +9,9 @@ from difflib import get_close_matches
 from hermes_core.errors import ProviderError, ProviderInvalid, ProviderNotFound, ProviderUnavailable
 from hermes_core.loader.entry import BUNDLED, FOLDER_PACKAGE, Found, normalised, owner_of, required
 
+REGISTERS = "write register(ctx), which calls ctx.register_memory_provider(...), into its __init__.py"
+"""What to do with a folder that is no provider yet."""
+
 _MODULE_AND_NAME = re.compile(r"[\w.]+(\s*:\s*[\w.]+)?\s*(\[.*\])?\s*")
 
 
@@ -94,7 +97,8 @@ def no_provider(place: Found) -> ProviderError:
     remedy = (
         "subclass hermes_core.MemoryProvider, or mark its hooks with hermes_core.hookimpl"
         if place.kind == "native"
-        else "it is a plugin of another sort, or it lacks what it needs here: hermes --debug shows what it says"
+        else "write register(ctx), which calls ctx.register_memory_provider(...), if it is yours; else it is a plugin of "
+        "another sort, or it lacks what it needs here: hermes --debug shows what it says"
     )
     return ProviderInvalid(f"{place.name!r} from {place.where} registered no provider", remedy)
 
@@ -107,8 +111,8 @@ def look_error(place: Found, told: str) -> ProviderError:
     )
 
 
-def not_found(name: str, found: Sequence[Found]) -> ProviderError:
-    """Nothing of this name is here: what to install, or what was meant."""
+def not_found(name: str, found: Sequence[Found], lacking: str = "") -> ProviderError:
+    """Nothing of this name is here: what to install, what was meant, or what its folder is `lacking`."""
     shadowed = [place for place in found if place.name.casefold() == name.strip().casefold()]
     if name in BUNDLED:
         note = f" ({shadowed[0].where} may not use the name)" if shadowed else ""
@@ -117,6 +121,8 @@ def not_found(name: str, found: Sequence[Found]) -> ProviderError:
         )
     if owner_of(name):
         return ProviderNotFound(f"{name!r} is the curated memory itself", "it is always on; name another one")
+    if lacking:
+        return ProviderNotFound(f"no provider is called {name!r}: {lacking}", REGISTERS)
     close = [place.name for place in found if normalised(place.distribution) == normalised(name)]
     close = close or get_close_matches(name, {place.name for place in found} | set(BUNDLED), n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""

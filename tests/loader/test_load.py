@@ -310,6 +310,35 @@ def test_a_package_without_a_provider_is_reported(site: Site) -> None:
     assert "registered no provider" in str(refusal(site, "value = 3", ":value"))
 
 
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (DUCK.replace('    name = "duck"\n', "") + REGISTER, "Duck, which lacks name"),
+        (
+            "def register(ctx):\n    ctx.register_memory_provider({})\n",
+            "dict, which lacks name, is_available",
+        ),
+        (
+            "from agent.memory_provider import MemoryProvider\n"
+            + DUCK.replace("class Duck", "class Duck(MemoryProvider)").replace("get_tool_schemas", "tools"),
+            "abstract method get_tool_schemas",
+        ),
+    ],
+)
+def test_a_class_of_a_published_provider_that_lacks_a_member_says_which(
+    site: Site, source: str, told: str
+) -> None:
+    site.plugin("duck", f"# MemoryProvider\n{source}")
+    with pytest.raises(ProviderError, match=told):
+        load_provider("duck", site.home)
+
+
+def test_a_published_provider_without_register_says_what_to_write(site: Site) -> None:
+    site.plugin("duck", DUCK.replace('    name = "duck"\n', "") + REGISTER.replace("register(", "regsiter("))
+    with pytest.raises(ProviderInvalid, match=r"write register\(ctx\)"):
+        load_provider("duck", site.home)
+
+
 def test_a_constructor_that_raises_is_reported(site: Site) -> None:
     source = NATIVE + "    def __init__(self):\n        raise OSError('no disk')\n"
     assert "OSError: no disk" in str(refusal(site, source))
@@ -325,6 +354,19 @@ def test_a_failed_folder_leaves_no_half_module_behind(site: Site) -> None:
 def test_an_unknown_name_says_what_was_meant(site: Site) -> None:
     with pytest.raises(ProviderNotFound, match="did you mean 'holographic'"):
         load_provider("holografic", site.home, entry_points=[])
+
+
+def test_a_folder_of_the_name_that_is_no_provider_says_what_it_lacks(site: Site) -> None:
+    site.plugin("pond", "import json\n")
+    site.plugin("duck", DUCK + REGISTER).joinpath("__init__.py").rename(
+        site.home.path / "plugins/duck/init.py"
+    )
+    for name, why in (
+        ("pond", "__init__.py' registers no memory provider"),
+        ("duck", "duck' has no __init__.py"),
+    ):
+        with pytest.raises(ProviderNotFound, match=why):
+            load_provider(name, site.home, entry_points=[])
 
 
 def test_a_bundled_name_that_is_not_installed_says_what_to_install(site: Site) -> None:
