@@ -339,6 +339,13 @@ def test_a_published_provider_without_register_says_what_to_write(site: Site) ->
         load_provider("duck", site.home)
 
 
+def test_a_published_provider_that_is_async_is_refused(site: Site) -> None:
+    """Its host never waits for one, and what it returned would be in the prompt as `<coroutine object ...>`."""
+    site.plugin("duck", DUCK.replace("def prefetch", "async def prefetch") + REGISTER)
+    with pytest.raises(ProviderInvalid, match=r"prefetch\(\) is async"):
+        load_provider("duck", site.home)
+
+
 def test_a_constructor_that_raises_is_reported(site: Site) -> None:
     source = NATIVE + "    def __init__(self):\n        raise OSError('no disk')\n"
     assert "OSError: no disk" in str(refusal(site, source))
