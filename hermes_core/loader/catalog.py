@@ -9,10 +9,11 @@ from dataclasses import replace
 from hermes_core.contract.values import Availability
 from hermes_core.errors import ProviderError, ProviderNotFound, ProviderUnavailable
 from hermes_core.home import HermesHome
-from hermes_core.loader.discover import discover, select
+from hermes_core.loader.discover import discover, no_provider_in, select
 from hermes_core.loader.entry import BUNDLED, Found, LoadControl, ProviderEntry
 from hermes_core.loader.foreign import Failure, attempt
 from hermes_core.loader.load import load_provider
+from hermes_core.loader.reasons import REGISTERS
 from hermes_core.safety.redact import redact
 
 __all__ = ["LoadControl", "ProviderEntry", "discover_providers"]
@@ -43,7 +44,7 @@ def discover_providers(
         _not_installed(name) for name in sorted(set(BUNDLED) - {e.name for e in entries if _usable(e)})
     ]
     if active and not chosen and active not in BUNDLED:
-        entries.append(_unknown(active))
+        entries.append(_unknown(active, no_provider_in(home, active.strip())))
     if active:
         entries = [_configured(entry, active, chosen) for entry in entries]
     if probe and chosen:
@@ -94,12 +95,13 @@ def _not_installed(name: str) -> ProviderEntry:
     )
 
 
-def _unknown(name: str) -> ProviderEntry:
+def _unknown(name: str, lacking: str) -> ProviderEntry:
+    install = "install its package, or choose one that 'hermes providers' lists"
     return ProviderEntry(
         name=name,
         state="failed",
-        reason=f"memory.provider names {name!r} and nothing of that name is installed",
-        remedy="install its package, or choose one that 'hermes providers' lists",
+        reason=f"memory.provider names {name!r} and {lacking or 'nothing of that name is installed'}",
+        remedy=REGISTERS if lacking else install,
         installed=False,
     )
 

@@ -244,6 +244,18 @@ def _from_folder(folder: Path, source: str) -> Iterator[Found]:
     )
 
 
+def no_provider_in(home: HermesHome, name: str) -> str:
+    """What the folder of this name lacks to be a provider; "" where there is none, or one that is left out on purpose."""
+    plain = Path(name).name == name and not name.startswith(("_", "."))
+    for folder in (home.path / source / name for source in FOLDERS if plain):
+        if not folder.is_dir() or _manifest(folder).get(EXPORTED):
+            continue
+        code = folder / "__init__.py"
+        lacks_code = f"{str(folder)!r} has no __init__.py"
+        return f"{str(code)!r} registers no memory provider" if code.is_file() else lacks_code
+    return ""
+
+
 def _manifest(folder: Path) -> dict[str, Any]:
     """plugin.yaml as far as it can be read; nothing in it is needed to load a provider."""
     import yaml
@@ -254,7 +266,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, yaml.YAMLError) as exc:
-        logger.warning("can't read %s: %s", path, exc)
+        logger.warning("can't read %s: %s", path, " ".join(str(exc).split()))
         return {}
     return data if isinstance(data, dict) else {}
 

@@ -28,6 +28,9 @@ BUNDLED: dict[str, str] = {
 }
 """Names of our own providers and the distribution that each comes from. Nobody else may use these names."""
 
+FOLDER_PACKAGE = "_hermes_user_memory"
+"""The package that modules of plugin folders are imported below."""
+
 
 def normalised(distribution: str) -> str:
     """A distribution's name as package indexes compare it (PEP 503)."""

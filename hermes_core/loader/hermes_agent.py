@@ -9,6 +9,7 @@ These providers keep their session on `self`, so there is one object for each se
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -30,7 +31,7 @@ from hermes_core.contract.values import (
     Turn,
 )
 from hermes_core.credentials import Credentials
-from hermes_core.errors import SetupFailed
+from hermes_core.errors import ProviderInvalid, SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.loader import hermes_modules
 from hermes_core.loader.foreign import Failure, attempt
@@ -57,6 +58,12 @@ def adapt(
     are looked for beside it.
     """
     claimed = {hook for hook in HOOK_NAMES if hook in _ALWAYS or defines(wrapped, hook)}
+    for method in sorted(claimed):
+        if inspect.iscoroutinefunction(getattr(wrapped, method, None)):
+            raise ProviderInvalid(
+                f"provider {name!r} breaks the contract: {method}() is async, and Hermes Agent waits for none",
+                "write it as a plain function, or subclass hermes_core.MemoryProvider, whose hooks may be async",
+            )
     claimed |= HostHooks(registrations.hooks, home.path).moments
     if registrations.tools:
         claimed.add("handle_tool_call")

@@ -393,6 +393,11 @@ _PACKAGES = frozenset(
     {".".join(parts[:n]) for parts in (name.split(".") for name in VIEWS) for n in range(1, len(parts))}
 )
 HOST_NAMES = frozenset(VIEWS) | _PACKAGES
+_HOST_PACKAGES = frozenset(
+    {name.partition(".")[0] for name in HOST_NAMES}
+    | {"cli", "cron", "gateway", "hermes_state", "model_tools", "providers", "run_agent", "toolsets"}
+)
+"""All that Hermes Agent installs and that its plugins import."""
 
 
 class _OpenPath:
@@ -451,6 +456,11 @@ def install_host_modules() -> None:
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
     sys.meta_path.append(_finder)
+
+
+def is_host_module(name: str) -> bool:
+    """Whether Hermes Agent has such a module, or could have it: also what there is no view of."""
+    return name.partition(".")[0] in _HOST_PACKAGES
 
 
 def hidden_host_module(missing: str) -> str:

@@ -33,8 +33,8 @@ from hermes_core.errors import (
     ProviderNotFound,
 )
 from hermes_core.home import HermesHome
-from hermes_core.loader.discover import discover, select
-from hermes_core.loader.entry import Found, LoadControl, ProviderEntry, normalised, owner_of
+from hermes_core.loader.discover import discover, no_provider_in, select
+from hermes_core.loader.entry import FOLDER_PACKAGE, Found, LoadControl, ProviderEntry, normalised, owner_of
 from hermes_core.loader.foreign import Failure, Result, attempt
 from hermes_core.loader.patience import Unfinished, within
 from hermes_core.loader.reasons import import_error, look_error, no_provider, not_found, still_loading
@@ -47,7 +47,6 @@ logger = logging.getLogger(__name__)
 LOAD_DEADLINE = 30.0
 """Seconds that a provider's import and constructor may take. A cold start of a large SDK takes ten."""
 
-_PARENT = "_hermes_user_memory"
 _MEMBERS = ("name", "is_available", "initialize", "get_tool_schemas")
 _lock = threading.Lock()
 _loading: ContextVar[bool] = ContextVar("loading_a_provider", default=False)
@@ -95,7 +94,7 @@ def load_provider(
     found = discover(home, entry_points)
     places = select(found, name)
     if not places:
-        raise not_found(name, found)
+        raise not_found(name, found, no_provider_in(home, name.strip()))
     failures: list[ProviderError] = []
     for place in places:
         try:
@@ -182,7 +181,7 @@ def _import(place: Found) -> Any:
 def _import_folder(folder: Path) -> ModuleType:
     """Import a folder as a package of its own name space, so that its relative imports and sub-packages work."""
     digest = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
-    name = f"{_PARENT}.{folder.name.replace('.', '_')}__source_{digest}"
+    name = f"{FOLDER_PACKAGE}.{folder.name.replace('.', '_')}__source_{digest}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(
@@ -190,9 +189,9 @@ def _import_folder(folder: Path) -> ModuleType:
     )
     if spec is None or spec.loader is None:
         raise ImportError(f"{str(folder)!r} is not a Python package")
-    if _PARENT not in sys.modules:
-        sys.modules[_PARENT] = ModuleType(_PARENT, "Packages loaded from folders below a home.")
-        vars(sys.modules[_PARENT])["__path__"] = []
+    if FOLDER_PACKAGE not in sys.modules:
+        sys.modules[FOLDER_PACKAGE] = ModuleType(FOLDER_PACKAGE, "Packages loaded from folders below a home.")
+        vars(sys.modules[FOLDER_PACKAGE])["__path__"] = []
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     done = False
     try:
@@ -270,6 +269,8 @@ def _register(function: Callable[..., Any]) -> _Made | None:
         return _Made(given, registrations)
     if isinstance(result, Failure):
         raise result.error
+    if registrations.provider is not None:
+        raise ProviderInvalid(f"it registered {_lacking(registrations.provider)}")
     return None
 
 
@@ -293,7 +294,16 @@ def _is_provider(value: object) -> bool:
         return False
     if issubclass(owner, MemoryProvider) or _has_marks(owner):
         return True
-    return all(inspect.getattr_static(value, member, None) is not None for member in _MEMBERS)
+    return not _missing_members(value)
+
+
+def _missing_members(value: object) -> list[str]:
+    return [member for member in _MEMBERS if inspect.getattr_static(value, member, None) is None]
+
+
+def _lacking(value: object) -> str:
+    owner = value if isinstance(value, type) else type(value)
+    return f"{owner.__name__}, which lacks {', '.join(_missing_members(value))}"
 
 
 def _has_marks(owner: type) -> bool:
@@ -310,14 +320,13 @@ def _is_native(provider: object) -> bool:
 
 
 def _provider_classes(module: ModuleType) -> list[type]:
-    """Classes of a module that can be a provider: its own before imported ones, no base of another, no abstract one."""
-    classes = [
-        value
-        for _, value in sorted(vars(module).items())
-        if isinstance(value, type) and _is_provider(value) and not inspect.isabstract(value)
-    ]
+    """Classes of a module that can be a provider: its own before imported ones, no base of another. Its own abstract
+    ones come last, for what they say when they are made."""
+    found = [v for _, v in sorted(vars(module).items()) if isinstance(v, type) and _is_provider(v)]
+    classes = [c for c in found if not inspect.isabstract(c)]
     leaves = [c for c in classes if not any(other is not c and issubclass(other, c) for other in classes)]
-    return sorted(leaves, key=lambda owner: not owner.__module__.startswith(module.__name__))
+    unfinished = [c for c in found if inspect.isabstract(c) and c.__module__ == module.__name__]
+    return sorted(leaves, key=lambda owner: not owner.__module__.startswith(module.__name__)) + unfinished
 
 
 # ---------------------------------------------------------------------------------------------------------- validate

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from hermes_core.errors import ProviderError, ProviderInvalid, ProviderNotFound, ProviderUnavailable
-from hermes_core.loader.entry import BUNDLED, Found, normalised, owner_of, required
+from hermes_core.loader.entry import BUNDLED, FOLDER_PACKAGE, Found, normalised, owner_of, required
+
+REGISTERS = "write register(ctx), which calls ctx.register_memory_provider(...), into its __init__.py"
+"""What to do with a folder that is no provider yet."""
 
 _MODULE_AND_NAME = re.compile(r"[\w.]+(\s*:\s*[\w.]+)?\s*(\[.*\])?\s*")
 
@@ -33,38 +36,61 @@ def import_error(place: Found, error: BaseException, told: str) -> ProviderError
 
 
 def _missing_module(place: Found, missing: str) -> ProviderError:
-    if not place.is_folder and place.value.partition(":")[0].startswith(missing):
+    if missing.startswith(f"{FOLDER_PACKAGE}."):
+        return ProviderUnavailable(
+            f"provider {place.name!r} needs {'.' + missing.split('.', 2)[2]!r}, which is not in its folder",
+            f"copy all of it to {str(place.path)!r} again",
+        )
+    if not place.is_folder and _top(missing) == _top(place.value.partition(":")[0].strip()):
         return ProviderUnavailable(
             f"provider {place.name!r} names the module {missing!r}, which is not there",
             f"reinstall it: pip install --force-reinstall {place.distribution}",
         )
-    hiding = _hiding(place, missing)
-    if hiding:
-        return ProviderUnavailable(
-            f"provider {place.name!r} needs its host's module {missing!r}, which {hiding!r} hides",
-            "rename that module, or run from another folder",
-        )
-    return ProviderUnavailable(
+    return _of_the_host(place, missing) or ProviderUnavailable(
         f"provider {place.name!r} needs the module {missing!r}, which is not installed",
         f"pip install {_requirement(place, missing)}",
     )
 
 
-def _hiding(place: Found, missing: str) -> str:
-    if place.kind == "native":
-        return ""
-    from hermes_core.loader.hermes_modules import hidden_host_module
+def _of_the_host(place: Found, missing: str) -> ProviderError | None:
+    """A module of Hermes Agent, which no package index has under that name; None where it is none."""
+    if place.kind == "native" or _own_requirement(place, missing):
+        return None
+    from hermes_core.loader.hermes_modules import hidden_host_module, is_host_module
 
-    return hidden_host_module(missing)
+    hiding = hidden_host_module(missing)
+    if hiding:
+        return ProviderUnavailable(
+            f"provider {place.name!r} needs its host's module {missing!r}, which {hiding!r} hides",
+            "rename that module, or run from another folder",
+        )
+    if not is_host_module(missing):
+        return None
+    return ProviderUnavailable(
+        f"provider {place.name!r} needs {missing!r} of Hermes Agent itself, which is not here",
+        "ask its author whether it can do without, or use it in Hermes Agent",
+    )
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _requirement(place: Found, missing: str) -> str:
     """What to give to pip: the provider's own requirement of that name, else all it lists, else the module's name."""
-    top = normalised(missing.partition(".")[0])
     others = [need for need in place.requires if required(need) != "hermes-memory-core"]  # which asks for it
-    wanted = [need.partition(";")[0].strip() for need in others]
-    close = [need for need in wanted if required(need) == top]
-    return " ".join(f"{need!r}" for need in close or wanted) or top
+    wanted = _own_requirement(place, missing) or [_plain(need) for need in others]
+    return " ".join(f"{need!r}" for need in wanted) or normalised(_top(missing))
+
+
+def _own_requirement(place: Found, missing: str) -> list[str]:
+    top = normalised(_top(missing))
+    return [_plain(need) for need in place.requires if required(need) == top]
+
+
+def _plain(need: str) -> str:
+    """A requirement without the condition behind it."""
+    return need.partition(";")[0].strip()
 
 
 def no_provider(place: Found) -> ProviderError:
@@ -72,7 +98,8 @@ def no_provider(place: Found) -> ProviderError:
     remedy = (
         "subclass hermes_core.MemoryProvider, or mark its hooks with hermes_core.hookimpl"
         if place.kind == "native"
-        else "it is a plugin of another sort, or it lacks what it needs here: hermes --debug shows what it says"
+        else "write register(ctx), which calls ctx.register_memory_provider(...), if it is yours; else it is a plugin of "
+        "another sort, or it lacks what it needs here: hermes --debug shows what it says"
     )
     return ProviderInvalid(f"{place.name!r} from {place.where} registered no provider", remedy)
 
@@ -85,8 +112,8 @@ def look_error(place: Found, told: str) -> ProviderError:
     )
 
 
-def not_found(name: str, found: Sequence[Found]) -> ProviderError:
-    """Nothing of this name is here: what to install, or what was meant."""
+def not_found(name: str, found: Sequence[Found], lacking: str = "") -> ProviderError:
+    """Nothing of this name is here: what to install, what was meant, or what its folder is `lacking`."""
     shadowed = [place for place in found if place.name.casefold() == name.strip().casefold()]
     if name in BUNDLED:
         note = f" ({shadowed[0].where} may not use the name)" if shadowed else ""
@@ -95,6 +122,8 @@ def not_found(name: str, found: Sequence[Found]) -> ProviderError:
         )
     if owner_of(name):
         return ProviderNotFound(f"{name!r} is the curated memory itself", "it is always on; name another one")
+    if lacking:
+        return ProviderNotFound(f"no provider is called {name!r}: {lacking}", REGISTERS)
     close = [place.name for place in found if normalised(place.distribution) == normalised(name)]
     close = close or get_close_matches(name, {place.name for place in found} | set(BUNDLED), n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""

@@ -197,7 +197,9 @@ class Drainer:
             self._bell.quiet()
             pause = self._safe_step()
             if not pause:
-                self._moved.set()  # only then: `flush` looks again at once, and wakes us for it
+                # Only where a row moved: `flush` looks again at once, and wakes us for it.
+                if not self._unready:
+                    self._moved.set()
             else:
                 lingered = min(pause, LINGER) if self._lock.held else 0.0
                 if lingered and self._bell.wait(lingered):

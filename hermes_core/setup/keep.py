@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from hermes_core.config import load_config, set_value
@@ -90,17 +91,27 @@ def _keep_settings(home: HermesHome, name: str, answers: Answers) -> Iterator[Sa
 
 
 def _hand_over(home: HermesHome, name: str, answers: Answers, provider: KeepsItself) -> Iterator[Saved]:
-    """Give a provider its settings to keep. Where it makes no file of its name, ours holds them too, so that a second run
+    """Give a provider its settings to keep. Where it writes no file of its name, ours holds them too, so that a second run
     and `status` know them."""
+    path = home.provider_json(name)
     if not answers.settings or _reads_back(home, name, answers):
-        yield from (Saved(key, home.provider_json(name).name) for key in answers.settings)
+        yield from (Saved(key, path.name) for key in answers.settings)
         return
+    ours, before = not path.exists() or bool(_on_disk(home, name, answers)), _version(path)
     provider.store_settings(answers.settings)
-    if home.provider_json(name).exists() and not _reads_back(home, name, answers):
+    if (ours and _version(path) == before) or _reads_back(home, name, answers):
+        yield from _keep_settings(home, name, answers)
+    else:
         note = "it keeps its settings in a form of its own, so this was not read back"
         yield from (Saved(key, "its own settings", note) for key in answers.settings)
-    else:
-        yield from _keep_settings(home, name, answers)
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    """What differs once a file was written again; () where there is none."""
+    if not path.exists():
+        return ()
+    now = path.stat()
+    return now.st_ino, now.st_mtime_ns, now.st_size
 
 
 def _plain(answers: Answers) -> list[Field]:

@@ -55,6 +55,14 @@ def test_a_configured_name_that_nothing_has_is_listed_as_failed(site: Site) -> N
     assert entry.remedy
 
 
+def test_a_configured_folder_that_is_no_provider_says_what_it_lacks(site: Site) -> None:
+    site.plugin("pond", "import json\n")
+    entry = listed(site, "pond")["pond"]
+    assert entry.state == "failed"
+    assert "registers no memory provider" in entry.reason
+    assert "register(ctx)" in entry.remedy
+
+
 def test_a_configured_provider_of_ours_that_is_not_installed_is_listed_once(site: Site) -> None:
     entry = listed(site, "honcho")["honcho"]
     assert entry.state == "unavailable"

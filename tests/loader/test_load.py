@@ -247,6 +247,48 @@ def test_an_entry_point_to_nothing_says_to_reinstall(site: Site) -> None:
         load_provider("notes", site.home)
 
 
+def test_a_dependency_whose_name_begins_like_the_provider_s_package_is_no_part_of_it(site: Site) -> None:
+    site.module("valkey_not_here_hermes", "import valkey_not_here\n")
+    site.distribution(
+        "valkey-not-here-hermes",
+        {"hermes_core.providers": {"notes": "valkey_not_here_hermes:Notes"}},
+        requires=("valkey-not-here>=6",),
+    )
+    with pytest.raises(ProviderUnavailable, match=r"'valkey_not_here', which is not installed") as caught:
+        load_provider("notes", site.home)
+    assert caught.value.remedy == "pip install 'valkey-not-here>=6'"
+
+
+def test_a_module_that_a_package_lacks_of_itself_says_to_reinstall(site: Site) -> None:
+    site.module("pond.duck", "from . import eggs_not_here\nfrom .legs import x\n")
+    site.module("pond.eggs_not_here", "")
+    site.distribution("pond", {"hermes_core.providers": {"notes": "pond.duck:Notes"}})
+    with pytest.raises(ProviderUnavailable, match=r"'pond\.legs', which is not there") as caught:
+        load_provider("notes", site.home)
+    assert caught.value.remedy == "reinstall it: pip install --force-reinstall pond"
+
+
+def test_a_module_that_a_folder_lacks_is_named_as_it_is_written(site: Site) -> None:
+    folder = site.plugin("duck", "from .legs.left import register\n")
+    with pytest.raises(ProviderUnavailable, match=r"needs '\.legs', which is not in its folder") as caught:
+        load_provider("duck", site.home)
+    assert caught.value.remedy == f"copy all of it to {str(folder)!r} again"
+
+
+@pytest.mark.parametrize("missing", ["agent.estop", "gateway.session_context", "model_tools"])
+def test_a_module_of_the_other_host_is_nothing_to_install(site: Site, missing: str) -> None:
+    """Packages of such names are on PyPI, and they are of others."""
+    site.module("duck_under_test", f"import {missing}\n")
+    site.distribution(
+        "duck",
+        {"hermes_agent.memory_providers": {"duck": "duck_under_test:register"}},
+        requires=("httpx", "hermes-agent>=0.19"),
+    )
+    with pytest.raises(ProviderUnavailable, match="of Hermes Agent itself, which is not here") as caught:
+        load_provider("duck", site.home)
+    assert "pip" not in caught.value.remedy
+
+
 def test_a_hook_with_an_unknown_parameter_is_refused(site: Site) -> None:
     error = refusal(site, NATIVE.replace("query", "question"))
     assert isinstance(error, ProviderInvalid)
@@ -277,6 +319,42 @@ def test_a_package_without_a_provider_is_reported(site: Site) -> None:
     assert "registered no provider" in str(refusal(site, "value = 3", ":value"))
 
 
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (DUCK.replace('    name = "duck"\n', "") + REGISTER, "Duck, which lacks name"),
+        (
+            "def register(ctx):\n    ctx.register_memory_provider({})\n",
+            "dict, which lacks name, is_available",
+        ),
+        (
+            "from agent.memory_provider import MemoryProvider\n"
+            + DUCK.replace("class Duck", "class Duck(MemoryProvider)").replace("get_tool_schemas", "tools"),
+            "abstract method get_tool_schemas",
+        ),
+    ],
+)
+def test_a_class_of_a_published_provider_that_lacks_a_member_says_which(
+    site: Site, source: str, told: str
+) -> None:
+    site.plugin("duck", f"# MemoryProvider\n{source}")
+    with pytest.raises(ProviderError, match=told):
+        load_provider("duck", site.home)
+
+
+def test_a_published_provider_without_register_says_what_to_write(site: Site) -> None:
+    site.plugin("duck", DUCK.replace('    name = "duck"\n', "") + REGISTER.replace("register(", "regsiter("))
+    with pytest.raises(ProviderInvalid, match=r"write register\(ctx\)"):
+        load_provider("duck", site.home)
+
+
+def test_a_published_provider_that_is_async_is_refused(site: Site) -> None:
+    """Its host never waits for one, and what it returned would be in the prompt as `<coroutine object ...>`."""
+    site.plugin("duck", DUCK.replace("def prefetch", "async def prefetch") + REGISTER)
+    with pytest.raises(ProviderInvalid, match=r"prefetch\(\) is async"):
+        load_provider("duck", site.home)
+
+
 def test_a_constructor_that_raises_is_reported(site: Site) -> None:
     source = NATIVE + "    def __init__(self):\n        raise OSError('no disk')\n"
     assert "OSError: no disk" in str(refusal(site, source))
@@ -292,6 +370,19 @@ def test_a_failed_folder_leaves_no_half_module_behind(site: Site) -> None:
 def test_an_unknown_name_says_what_was_meant(site: Site) -> None:
     with pytest.raises(ProviderNotFound, match="did you mean 'holographic'"):
         load_provider("holografic", site.home, entry_points=[])
+
+
+def test_a_folder_of_the_name_that_is_no_provider_says_what_it_lacks(site: Site) -> None:
+    site.plugin("pond", "import json\n")
+    site.plugin("duck", DUCK + REGISTER).joinpath("__init__.py").rename(
+        site.home.path / "plugins/duck/init.py"
+    )
+    for name, why in (
+        ("pond", "__init__.py' registers no memory provider"),
+        ("duck", "duck' has no __init__.py"),
+    ):
+        with pytest.raises(ProviderNotFound, match=why):
+            load_provider(name, site.home, entry_points=[])
 
 
 def test_a_bundled_name_that_is_not_installed_says_what_to_install(site: Site) -> None:

@@ -139,6 +139,30 @@ def test_rows_of_an_earlier_process_get_an_instance_of_their_session(
     assert [instance.session for instance in per_session.made] == ["a", "b"]
 
 
+def test_a_flush_does_not_ask_all_the_time_for_a_session_that_can_not_start(
+    open_manager: OpenManager, per_session: type[PerSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Down(per_session):  # type: ignore[misc,valid-type]
+        def answer(self, hook: str, **arguments: Any) -> Any:
+            if hook == "initialize":
+                raise OSError("unreachable")
+            return super().answer(hook, **arguments)
+
+    manager = open_manager(Down)
+    manager.initialize_all(A)
+    manager.sync_all(make_turn("t1"), A)
+    asked: list[str] = []
+    waits = manager.outbox.waits
+
+    def counted(provider: str, session_id: str | None = None) -> bool:
+        asked.append(provider)
+        return waits(provider, session_id)
+
+    monkeypatch.setattr(manager.outbox, "waits", counted)
+    assert not manager.flush(0.3)
+    assert len(asked) < 50
+
+
 # ------------------------------------------------------------------------ end
 
 

@@ -270,6 +270,33 @@ def test_without_a_name_nothing_is_set_up_unasked(home: HermesHome) -> None:
     assert run("--yes").exit_code == 2
 
 
+def test_a_published_provider_s_setting_can_be_changed_again(
+    hermes_home: HermesHome, install_plugin: InstallPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ELEPHANT_KEY", raising=False)
+    install_plugin("elephant", PUBLISHED)
+    run("elephant", "--set", "key=elephant-key-0123456789", "--set", "herd=two", "--yes")
+    done = run("elephant", "--set", "herd=one", "--yes")
+    assert done.exit_code == 0, done.output
+    for file in ("elephant/config.json", "elephant.json"):
+        assert json.loads((hermes_home.path / file).read_text()) == {"herd": "one"}
+
+
+def test_a_file_that_a_published_provider_writes_in_a_form_of_its_own_stays_as_it_is(
+    hermes_home: HermesHome, install_plugin: InstallPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ELEPHANT_KEY", raising=False)
+    wrapped = PUBLISHED.replace('"elephant", "config.json"', '"elephant.json"')
+    wrapped = wrapped.replace("path.parent.mkdir(exist_ok=True)", 'values = {"hosts": {"here": values}}')
+    install_plugin("elephant", wrapped)
+    for herd in ("two", "two", "one"):
+        done = run("elephant", "--set", "key=elephant-key-0123456789", "--set", f"herd={herd}", "--yes")
+        assert "herd: it keeps its settings in a form of its own" in done.output
+        assert json.loads((hermes_home.path / "elephant.json").read_text()) == {
+            "hosts": {"here": {"herd": herd}}
+        }
+
+
 CRATE = """
 from hermes_core import Field, MemoryProvider
 
