@@ -291,6 +291,10 @@ class Drainer:
         instance = self._held.instance(session)
         instance.start(session)
         if instance.phase != "ready":
+            if instance.phase == "failed" and row.error != instance.reason:
+                self._outbox.failed(
+                    row, instance.reason, counted=False
+                )  # for the person who lists what waits
             self._unready |= {row.session_id}
             return 0.0 if self._held.per_session else IDLE_POLL
         if row.fingerprint not in (self._held.fingerprint, ANY_ACCOUNT):  # that of its start

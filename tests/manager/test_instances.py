@@ -139,16 +139,35 @@ def test_rows_of_an_earlier_process_get_an_instance_of_their_session(
     assert [instance.session for instance in per_session.made] == ["a", "b"]
 
 
-def test_a_flush_does_not_ask_all_the_time_for_a_session_that_can_not_start(
-    open_manager: OpenManager, per_session: type[PerSession], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def never_starts(per_session: type[PerSession]) -> type[PerSession]:
+    """A provider of scope `session` whose backend is away."""
+
     class Down(per_session):  # type: ignore[misc,valid-type]
         def answer(self, hook: str, **arguments: Any) -> Any:
             if hook == "initialize":
                 raise OSError("unreachable")
             return super().answer(hook, **arguments)
 
-    manager = open_manager(Down)
+    return Down
+
+
+def test_a_write_of_a_session_that_can_not_start_says_why_it_waits(
+    open_manager: OpenManager, never_starts: type[PerSession]
+) -> None:
+    manager = open_manager(never_starts)
+    manager.initialize_all(A)
+    manager.sync_all(make_turn("t1"), A)
+    assert until(
+        lambda: [row.error for row in manager.outbox.pending()] == ["initialize: OSError: unreachable"]
+    )
+    assert [row.attempts for row in manager.outbox.pending()] == [0]
+
+
+def test_a_flush_does_not_ask_all_the_time_for_a_session_that_can_not_start(
+    open_manager: OpenManager, never_starts: type[PerSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = open_manager(never_starts)
     manager.initialize_all(A)
     manager.sync_all(make_turn("t1"), A)
     asked: list[str] = []
