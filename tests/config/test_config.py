@@ -163,6 +163,25 @@ def test_comments_and_everything_else_survive_a_write(home: HermesHome) -> None:
     assert home.config_yaml.read_text() == WRITTEN_BY_A_PERSON.replace("    provider: holographic\n", "")
 
 
+def test_comments_above_the_next_key_stay_there_when_a_key_comes_changes_or_goes(home: HermesHome) -> None:
+    text = "providers:\n  block:\n    - a\n  # allow: [b]\n\n# which model\nmodel:\n  name: x\n\n# end\n"
+    written(home, text)
+    set_value(home, "providers.allow", ["b"])
+    set_value(home, "model.retries", 5)
+    added = text.replace("# allow: [b]\n", "# allow: [b]\n  allow:\n    - b\n")
+    assert home.config_yaml.read_text() == added.replace("name: x\n", "name: x\n  retries: 5\n")
+    unset_value(home, "providers.allow")
+    unset_value(home, "model.retries")
+    assert home.config_yaml.read_text() == text
+    set_value(home, "providers.block", ["c"])
+    assert home.config_yaml.read_text() == text.replace("- a", "- c")
+    unset_value(home, "providers.block")
+    unset_value(home, "model.name")
+    assert home.config_yaml.read_text() == (
+        "providers: {}\n  # allow: [b]\n\n# which model\nmodel: {}\n\n# end\n"
+    )
+
+
 @pytest.mark.parametrize("key", KEYS)
 def test_every_key_can_be_set_read_and_unset(home: HermesHome, key: str) -> None:
     samples = {bool: False, int: 7, float: 2.5, str: "off", list: ["a", "off"]}
