@@ -17,7 +17,7 @@ from pathlib import Path
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.sessions import index, meaning
 from hermes_core.sessions.mark import Mark
-from hermes_core.sessions.migrations import MIGRATIONS
+from hermes_core.sessions.migrations import MIGRATIONS, give_to_chats
 from hermes_core.storage.files import PRIVATE_FOLDER, locked, sync_folder
 from hermes_core.storage.salvage import (
     copy_parts,
@@ -260,6 +260,7 @@ def _put_right(connection: sqlite3.Connection, mark: int) -> None:
     """Make the rows fit together, and let no id that was ever given out be given again."""
     for statement in (_ORPHANS, _BROKEN_TURNS, _POSITIONS, _COUNTS):
         connection.execute(statement)
+    give_to_chats(connection)  # the rows may come from an earlier version
     connection.execute("DELETE FROM state_meta WHERE key = ?", (index.UNFINISHED,))
     connection.execute(
         "DELETE FROM state_meta WHERE key LIKE ?", (f"{meaning.DONE}%",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import signal
 import sqlite3
@@ -14,9 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, HermesError, SessionError
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.mark import Mark
+from hermes_core.sessions.migrations import MIGRATIONS
 from hermes_core.sessions.repair import repair
 from hermes_core.sessions.upkeep import behind
 from hermes_core.storage.sqlite import Database
@@ -228,6 +231,21 @@ def test_what_was_rewound_stays_hidden_in_a_repaired_store(path: Path) -> None:
     with contextlib.closing(SessionDB(path)) as db:
         assert db.search("persimmon") == []
         assert db.get_message(gone) is None
+
+
+def test_a_repaired_store_of_an_earlier_version_gives_chats_what_is_theirs(tmp_path: Path) -> None:
+    path, group = tmp_path / "state.db", Session("s1", platform="telegram", chat_id="7")
+    with contextlib.closing(Database(path, MIGRATIONS[:4])) as older, older.transaction() as connection:
+        row = (
+            "INSERT INTO sessions (id, source, identity, started_at, last_active) VALUES ('s1', '', ?, 1, 1)"
+        )
+        connection.execute(row, (json.dumps(group.to_dict()),))
+
+    repair(path)
+
+    with contextlib.closing(SessionDB(path)) as db:
+        found = db.get_session("s1")
+        assert found and found.user == group.owner
 
 
 def test_a_store_that_another_process_has_open_is_not_repaired(path: Path) -> None:
