@@ -15,7 +15,7 @@ from hermes_core.health.finding import Finding, failed
 from hermes_core.home import HermesHome
 from hermes_core.kit.text import counted
 from hermes_core.sessions.db import SessionDB
-from hermes_core.storage.faults import TranslatedErrors
+from hermes_core.storage.faults import TranslatedErrors, file_errors
 from hermes_core.storage.sqlite import Database
 
 PATIENCE = 2.0
@@ -107,6 +107,7 @@ def _probe(path: Path) -> str:
     """Read and take the write lock, changing nothing; the journal mode. Raises `StorageError`."""
     with (
         TranslatedErrors(path),
+        file_errors(path),
         contextlib.closing(
             sqlite3.connect(
                 f"file:{quote(str(path))}?mode=rw", uri=True, timeout=PATIENCE, isolation_level=None

@@ -316,6 +316,17 @@ def test_a_row_that_damage_made_another_is_told_in_one_line_with_what_to_do(
         assert "\n" not in str(told.value)
 
 
+def test_a_search_index_that_can_not_be_opened_is_damage(path: Path) -> None:
+    root = root_of(path, "messages_fts_data")
+    overwrite(path, (root - 1) * PAGE, b"\xff" * PAGE)
+    with contextlib.closing(SessionDB(path)) as db:
+        for use in (lambda: db.search("kumquat"), lambda: db.append_message("s1", "user", "x"), db.vacuum):
+            with pytest.raises(DatabaseCorrupt, match="hermes sessions repair"):
+                use()
+    assert not any(repair(path).lost.values())
+    assert len(texts(path)) == MESSAGES
+
+
 def test_a_mistake_of_the_caller_is_no_damage(path: Path) -> None:
     with contextlib.closing(SessionDB(path)) as db, pytest.raises(AttributeError):
         db.search(3)  # type: ignore[arg-type]
