@@ -69,6 +69,7 @@ def test_values_are_read_with_their_types(home: HermesHome) -> None:
         ("memory:\n  memory_enabled: 1", "line 2: memory.memory_enabled must be true or false, is 1"),
         ("memory:\n  user_char_limit: 0", "line 2: memory.user_char_limit must be at least 1, is 0"),
         ("recall:\n  deadline: .inf", "line 2: recall.deadline must be a finite number, is inf"),
+        (f"recall:\n  deadline: {'9' * 400}", "line 2: recall.deadline must be a finite number, is 999"),
         (
             "recall:\n  sessions: always",
             "line 2: recall.sessions must be one of on_request, auto, is 'always'",
