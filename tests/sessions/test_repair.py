@@ -244,8 +244,7 @@ def test_a_repaired_store_of_an_earlier_version_gives_chats_what_is_theirs(tmp_p
     repair(path)
 
     with contextlib.closing(SessionDB(path)) as db:
-        found = db.get_session("s1")
-        assert found and found.user == group.owner
+        assert [session.user for session in (db.get_session("s1"),) if session] == [group.owner]
 
 
 def test_a_store_that_another_process_has_open_is_not_repaired(path: Path) -> None:
