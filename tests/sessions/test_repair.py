@@ -23,6 +23,7 @@ from hermes_core.sessions.migrations import MIGRATIONS
 from hermes_core.sessions.repair import repair
 from hermes_core.sessions.upkeep import behind
 from hermes_core.storage.sqlite import Database
+from tests.storage.notes import posix, run
 
 PAGE = 4096
 MESSAGES = 600
@@ -263,6 +264,26 @@ def test_a_store_that_another_process_has_open_is_not_repaired(path: Path) -> No
         assert path.read_bytes() == before
         child.communicate()
     assert repair(path).lost["messages"] == 0
+
+
+@posix
+def test_a_repair_that_finds_no_room_says_so_and_leaves_nothing_behind(path: Path) -> None:
+    code = """
+import resource, signal, sys
+from pathlib import Path
+from hermes_core.errors import DatabaseUnavailable
+from hermes_core.sessions.repair import repair
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+try:
+    repair(Path(sys.argv[1]))
+except DatabaseUnavailable as exc:
+    print(exc)
+"""
+    before = {one.name: one.stat().st_size for one in path.parent.iterdir()}
+    out, err = run(code, path).communicate()
+    assert ("free space" in out, err) == (True, "")
+    assert {one.name: one.stat().st_size for one in path.parent.iterdir() if one.suffix != ".lock"} == before
 
 
 def test_a_store_in_which_nothing_was_said_yet_may_be_repaired(tmp_path: Path) -> None:
