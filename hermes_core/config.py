@@ -267,7 +267,7 @@ def _edited(home: HermesHome) -> Iterator[tuple[Any, dict[str, Any]]]:
         # Blocks that share values by an anchor change one by one here, so that the change of another shows below.
         plain = {key: dict(block) if isinstance(block, dict) else block for key, block in plain.items()}
         yield tree, plain
-        new = _dump(editor, tree, old) if plain else old
+        new = _with_comments(old, _dump(editor, tree, old)) if plain else old
         with _yaml_errors():
             unharmed = (yaml.load(new, _Loader) or {}) == plain
         parse_config(new)
@@ -321,6 +321,39 @@ def _dump(editor: Any, tree: Any, old: str) -> str:
         if yaml.load(old, _Loader) is not None:
             return buffer.getvalue()
     return f"{old.rstrip()}\n\n{buffer.getvalue()}" if old.strip() else buffer.getvalue()
+
+
+def _with_comments(old: str, new: str) -> str:
+    """The new text with the comments below the change where they stood: to ruamel they are the end of what is above
+    them, which go with a value that goes, and stay above a key that is added."""
+    before, after = (text.removesuffix("\n").split("\n") for text in (old, new))
+    below: list[str] = []
+    while before and after and before[-1].split() == after[-1].split():
+        below.insert(0, after.pop())
+        before.pop()
+    run = [*itertools.takewhile(_is_comment, reversed(before))][::-1]
+    added = [*itertools.takewhile(lambda line: not _is_comment(line), reversed(after))][::-1]
+    above = after[: len(after) - len(added)]
+    if _comments(after) < _comments(before):
+        after += run
+    elif run and added and above[-len(run) :] == run and (depth := _depth(added[0])):
+        own = [*itertools.takewhile(lambda line: not line.strip() or _depth(line) >= depth, run)]
+        while own and not own[-1].strip():
+            own.pop()
+        after = above[: -len(run)] + own + added + run[len(own) :]
+    return "\n".join([*after, *below, ""])
+
+
+def _is_comment(line: str) -> bool:
+    return not line.strip() or line.lstrip().startswith("#")
+
+
+def _comments(lines: list[str]) -> int:
+    return sum(line.lstrip().startswith("#") for line in lines)
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _with_quotes(value: Value) -> Any:

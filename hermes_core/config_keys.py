@@ -6,7 +6,7 @@ Validation, `hermes_core.config.set_value` and the reference page all read this 
 from __future__ import annotations
 
 import dataclasses
-import math
+import sys
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -53,7 +53,7 @@ class Key:
         return isinstance(value, (int, float) if self.kind is float else self.kind)
 
     def _range_fault(self, value: float) -> str:
-        if not math.isfinite(value):
+        if not abs(value) <= sys.float_info.max:
             return f"must be a finite number, is {value!r}"
         if self.minimum is not None and value < self.minimum:
             return f"must be at least {self.minimum:g}, is {value!r}"

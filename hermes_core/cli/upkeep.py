@@ -20,6 +20,7 @@ from hermes_core.memory import Memory, open_memory
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import StoredSession
 from hermes_core.sessions.repair import repair as repair_store
+from hermes_core.storage.sqlite import wal_of
 
 DAY = 86_400.0
 
@@ -28,7 +29,7 @@ DAY = 86_400.0
 def _store(ctx: click.Context) -> Iterator[SessionDB]:
     """The home's store alone: what keeps it well must work when nothing else does."""
     home = home_of(ctx)
-    if not home.state_db.exists():
+    if not (home.state_db.exists() or wal_of(home.state_db).exists()):
         raise SessionError(
             f"there is no session store {str(home.state_db)!r} yet", "it is made with the first session"
         )

@@ -15,8 +15,9 @@ from hermes_core.health.finding import Finding, failed
 from hermes_core.home import HermesHome
 from hermes_core.kit.text import counted
 from hermes_core.sessions.db import SessionDB
-from hermes_core.storage.faults import TranslatedErrors
-from hermes_core.storage.sqlite import Database
+from hermes_core.storage.faults import TranslatedErrors, file_errors
+from hermes_core.storage.salvage import parts_of
+from hermes_core.storage.sqlite import Database, wal_of
 
 PATIENCE = 2.0
 """Seconds that a probe waits for a lock; a turn waits longer, and a writer of ours holds it for milliseconds."""
@@ -28,7 +29,7 @@ def examine_databases(home: HermesHome) -> Iterator[Finding]:
     """Each database with its journal mode, or what is wrong with it."""
     for path in databases(home):
         what = path.relative_to(home.path).as_posix()
-        if path.exists():
+        if _is_here(path):
             yield from _examine(path, what, home)
         else:
             yield Finding(what, "ok", "made when it is first needed")
@@ -43,7 +44,7 @@ def unusable(home: HermesHome) -> list[Finding]:
     """Databases that can't be read or written now; quick, nothing is checked page by page."""
     found = []
     for path in databases(home):
-        if path.exists():
+        if _is_here(path):
             try:
                 _probe(path)
             except HermesError as exc:
@@ -103,10 +104,18 @@ def _rebuild(path: Path) -> str:
         db.close()
 
 
+def _is_here(path: Path) -> bool:
+    """Whether there is a database, or what was left of one when it was moved away."""
+    return path.exists() or (wal_of(path).exists() and wal_of(path).stat().st_size > 0)
+
+
 def _probe(path: Path) -> str:
     """Read and take the write lock, changing nothing; the journal mode. Raises `StorageError`."""
+    if not path.exists():
+        raise DatabaseCorrupt("its write-ahead log is here without it")
     with (
         TranslatedErrors(path),
+        file_errors(path),
         contextlib.closing(
             sqlite3.connect(
                 f"file:{quote(str(path))}?mode=rw", uri=True, timeout=PATIENCE, isolation_level=None
@@ -148,13 +157,19 @@ def rescue(path: Path) -> str:
     if path.name == "state.db":
         return "stop every hermes, then put a backup in its place or run: hermes sessions repair"
     aside = str(path.with_name(f"{path.name}.damaged"))
+    # The log goes along: it holds rows of this file, and beside another one it would be in the way.
+    away = " && ".join(
+        f"mv {str(part)!r} {aside + part.name.removeprefix(path.name)!r}" for part in parts_of(path)
+    )
     if path.name == "journal.db":
         return (
-            f"stop every hermes, then move it away: mv {str(path)!r} {aside!r}; only history and undo are lost, "
+            f"stop every hermes, then move it away: {away}; only history and undo are lost, "
             "MEMORY.md and USER.md are whole"
         )
+    if not path.exists():
+        return f"stop every hermes and put the database or a backup in its place, or move it away: {away}"
     return (
-        f"stop every hermes and put a backup in its place, or rescue what can be read: mv {str(path)!r} {aside!r} && "
+        f"stop every hermes and put a backup in its place, or rescue what can be read: {away} && "
         f"sqlite3 {aside!r} .recover | sqlite3 {str(path)!r}"
     )
 

@@ -245,7 +245,7 @@ class Outbox:
     def knows(self, provider: str, hook: str, event: str) -> bool:
         """Whether this event waits, is parked, or was settled within the time that ids are remembered."""
         self._sort_in()
-        return self._known(self._db.connection, provider, hook, event)
+        return self._known(self._db, provider, hook, event)
 
     def attach(self, provider: str) -> float:
         """Note that `provider` is in use; returns since when it has been, in seconds since the epoch."""
@@ -413,9 +413,9 @@ class Outbox:
                 connection.execute(_SORT_IN)
                 connection.execute("DELETE FROM arrived")
 
-    def _known(self, connection: sqlite3.Connection, provider: str, hook: str, event: str) -> bool:
+    def _known(self, reader: sqlite3.Connection | Database, provider: str, hook: str, event: str) -> bool:
         return any(
-            connection.execute(
+            reader.execute(
                 f"SELECT 1 FROM {table} WHERE provider = ? AND hook = ? AND event = ?",  # noqa: S608  two constants
                 (provider, hook, event),
             ).fetchone()

@@ -125,7 +125,7 @@ def _keep_words(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE vectors RENAME COLUMN pair TO words")
 
 
-def _give_to_chats(connection: sqlite3.Connection) -> None:
+def give_to_chats(connection: sqlite3.Connection) -> None:
     """Sessions in chats that name no user belong to the chat; before, to the home. See `Session.owner`."""
     rows = connection.execute("SELECT key, identity FROM sessions WHERE user = '' AND json_valid(identity)")
     for key, identity in rows.fetchall():
@@ -144,6 +144,6 @@ MIGRATIONS: tuple[Migration, ...] = (
     (f"text-cut-{CUT_VERSION}", recut),
     ("vectors", _add_vectors),
     ("vectors-of-words", _keep_words),
-    ("owners-of-chats", _give_to_chats),
+    ("owners-of-chats", give_to_chats),
     ("titles-of-users", _title_by_user),
 )

@@ -17,7 +17,8 @@ from pathlib import Path
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.sessions import index, meaning
 from hermes_core.sessions.mark import Mark
-from hermes_core.sessions.migrations import MIGRATIONS
+from hermes_core.sessions.migrations import MIGRATIONS, give_to_chats
+from hermes_core.storage.faults import file_errors
 from hermes_core.storage.files import PRIVATE_FOLDER, locked, sync_folder
 from hermes_core.storage.salvage import (
     copy_parts,
@@ -70,11 +71,11 @@ def repair(
     """Save what can be read of the store at `path` into a new one in its place; the old files are kept beside it.
 
     `progress` is told the table and how many of its rows were read. No other program may have the store open. Raises
-    `DatabaseUnavailable` when one has, `DatabaseCorrupt` when no row can be read (the file then stays as it is), and
-    `SessionError` when there is no store.
+    `DatabaseUnavailable` when one has, or there is no room, `DatabaseCorrupt` when no row can be read (the file then
+    stays as it is), and `SessionError` when there is no store.
     """
     finished = path.with_name(f"{path.name}.repaired")
-    with locked(path.with_name(f"{path.name}.repair")):
+    with locked(path.with_name(f"{path.name}.repair")), file_errors(path):
         if not parts_of(path) and not finished.exists():
             raise SessionError(f"there is no session store {str(path)!r}", "there is nothing to repair")
         with unused(path):
@@ -260,6 +261,7 @@ def _put_right(connection: sqlite3.Connection, mark: int) -> None:
     """Make the rows fit together, and let no id that was ever given out be given again."""
     for statement in (_ORPHANS, _BROKEN_TURNS, _POSITIONS, _COUNTS):
         connection.execute(statement)
+    give_to_chats(connection)  # the rows may come from an earlier version
     connection.execute("DELETE FROM state_meta WHERE key = ?", (index.UNFINISHED,))
     connection.execute(
         "DELETE FROM state_meta WHERE key LIKE ?", (f"{meaning.DONE}%",)

@@ -33,7 +33,7 @@ class TranslatedErrors:
         if not isinstance(exc, sqlite3.DatabaseError):
             return
         text = str(exc).lower()
-        if any(sign in text for sign in _DAMAGED):
+        if getattr(exc, "sqlite_errorcode", 0) & 0xFF in _DAMAGE or any(sign in text for sign in _DAMAGED):
             raise DatabaseCorrupt(f"{str(self._path)!r} is damaged ({exc})", self._repair) from exc
         for sign, remedy in _UNAVAILABLE.items():
             if sign in text:
@@ -42,9 +42,11 @@ class TranslatedErrors:
 
 @contextlib.contextmanager
 def file_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the system about opening the file into ours."""
+    """Turn errors of the system about opening the file into ours, and what Python can't read of SQLite's into one that it can."""
     try:
         yield
+    except UnicodeDecodeError as exc:
+        raise sqlite3.DatabaseError(f"malformed database schema: {exc}") from exc
     except OSError as exc:
         remedy = _TOO_MANY if exc.errno == errno.EMFILE else "check the folder's owner, mode and free space"
         raise DatabaseUnavailable(f"can't open {str(path)!r}: {exc.strerror or exc}", remedy) from exc
@@ -77,7 +79,8 @@ def refuse_others(connection: sqlite3.Connection, path: Path, migrations: Sequen
         )
 
 
-# The last two: a size in the header that can't be, and a byte that made text no longer text.
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+# Told without one of these codes. The last two: a size in the header that can't be, and a byte that made text no longer text.
 _DAMAGED = ("malformed", "not a database", "corrupt", "unsupported file format", "could not decode to utf-8")
 
 _UNAVAILABLE = {

@@ -96,7 +96,7 @@ def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
 
 def write_checked(path: Path, data: bytes, mode: int, check: Callable[[], object]) -> None:
     """As `write_atomic`, with a `check` at the last moment, when only the replacing is left; it may raise."""
-    target = path.resolve()
+    target = Path(os.path.realpath(path))  # `resolve` raises no OSError for links in a circle
     try:
         ensure_folder(target.parent)
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
@@ -173,7 +173,7 @@ def file_system(path: Path) -> FileSystem:
     existing = path.absolute()
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
-    return FileSystem(_mounted_kind(existing.resolve()))
+    return FileSystem(_mounted_kind(Path(os.path.realpath(existing))))
 
 
 def _mounted_kind(path: Path) -> str:

@@ -35,14 +35,17 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def copy_parts(path: Path, folder: Path) -> None:
-    """Copy the database's files into `folder`; they are on disk when this returns."""
-    ensure_folder(folder)
-    for part in parts_of(path):
-        target = folder / part.name
-        shutil.copy2(part, target)
-        with target.open("rb") as copied:
-            os.fsync(copied.fileno())
-    sync_folder(folder)
+    """Copy the database's files into a new `folder`; they are on disk when this returns, or the folder is gone again."""
+    with contextlib.ExitStack() as undo:
+        ensure_folder(folder)
+        undo.callback(shutil.rmtree, folder, ignore_errors=True)
+        for part in parts_of(path):
+            target = folder / part.name
+            shutil.copy2(part, target)
+            with target.open("rb") as copied:
+                os.fsync(copied.fileno())
+        sync_folder(folder)
+        undo.pop_all()
 
 
 @contextlib.contextmanager

@@ -368,7 +368,12 @@ class Database:
         # In this order: the log of a file that is just being made appears after its first page.
         had_rows = self._held_rows() or _size(wal_of(self.path)) > 0
         if had_rows and not _size(self.path):
-            raise DatabaseCorrupt(f"{str(self.path)!r} is empty, though it held rows", self._repair)
+            raise DatabaseCorrupt(
+                f"{str(self.path)!r} is empty, though it held rows"
+                if self.path.exists()
+                else f"{str(wal_of(self.path))!r} is here without its database",
+                self._repair,
+            )
         # Made by us before SQLite sees it, so that it is private from its first byte on.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE))
 

@@ -69,6 +69,7 @@ def test_values_are_read_with_their_types(home: HermesHome) -> None:
         ("memory:\n  memory_enabled: 1", "line 2: memory.memory_enabled must be true or false, is 1"),
         ("memory:\n  user_char_limit: 0", "line 2: memory.user_char_limit must be at least 1, is 0"),
         ("recall:\n  deadline: .inf", "line 2: recall.deadline must be a finite number, is inf"),
+        (f"recall:\n  deadline: {'9' * 400}", "line 2: recall.deadline must be a finite number, is 999"),
         (
             "recall:\n  sessions: always",
             "line 2: recall.sessions must be one of on_request, auto, is 'always'",
@@ -161,6 +162,25 @@ def test_comments_and_everything_else_survive_a_write(home: HermesHome) -> None:
     assert home.config_yaml.read_text() == WRITTEN_BY_A_PERSON.replace("holographic", "mem0")
     unset_value(home, "memory.provider")
     assert home.config_yaml.read_text() == WRITTEN_BY_A_PERSON.replace("    provider: holographic\n", "")
+
+
+def test_comments_above_the_next_key_stay_there_when_a_key_comes_changes_or_goes(home: HermesHome) -> None:
+    text = "providers:\n  block:\n    - a\n  # allow: [b]\n\n# which model\nmodel:\n  name: x\n\n# end\n"
+    written(home, text)
+    set_value(home, "providers.allow", ["b"])
+    set_value(home, "model.retries", 5)
+    added = text.replace("# allow: [b]\n", "# allow: [b]\n  allow:\n    - b\n")
+    assert home.config_yaml.read_text() == added.replace("name: x\n", "name: x\n  retries: 5\n")
+    unset_value(home, "providers.allow")
+    unset_value(home, "model.retries")
+    assert home.config_yaml.read_text() == text
+    set_value(home, "providers.block", ["c"])
+    assert home.config_yaml.read_text() == text.replace("- a", "- c")
+    unset_value(home, "providers.block")
+    unset_value(home, "model.name")
+    assert home.config_yaml.read_text() == (
+        "providers: {}\n  # allow: [b]\n\n# which model\nmodel: {}\n\n# end\n"
+    )
 
 
 @pytest.mark.parametrize("key", KEYS)

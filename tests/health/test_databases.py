@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from hermes_core import SessionDB
-from hermes_core.health.databases import examine_databases, unusable
+from hermes_core.health.databases import databases, examine_databases, rescue, unusable
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
 from hermes_core.manager.outbox import Outbox
 from hermes_core.storage.sqlite import Database
+from tests.storage.notes import posix
 
 
 def look(home: HermesHome) -> dict[str, Finding]:
@@ -70,6 +73,27 @@ def test_a_damaged_file_is_named_with_the_rescue_and_left_alone(stored: HermesHo
     assert not found.safe_to_fix
     assert [one.what for one in unusable(stored)] == [name]
     assert path.read_bytes() == before
+
+
+@posix
+@pytest.mark.parametrize("moved", [False, True], ids=["damaged", "moved away"])
+@pytest.mark.parametrize("name", ["journal.db", "outbox.db"])
+def test_what_is_advised_takes_the_log_along_and_all_is_well_after_it(
+    hermes_home: HermesHome, name: str, moved: bool
+) -> None:
+    (path,) = (one for one in databases(hermes_home) if one.name == name)
+    path.parent.mkdir(parents=True)
+    for part in (name, f"{name}-wal"):
+        path.with_name(part).write_bytes(b"what a killed process left")
+    if moved:
+        path.rename(path.with_name(f"{name}.damaged"))
+        assert (
+            [one.failed for one in look(hermes_home).values()].count(True) == len(unusable(hermes_home)) == 1
+        )
+    for command in re.findall(r"mv '\S+' '\S+'", rescue(path)):
+        subprocess.run(["sh", "-c", command], check=True)
+    assert sorted(one.name for one in path.parent.iterdir()) == [f"{name}.damaged", f"{name}.damaged-wal"]
+    assert {one.state for one in look(hermes_home).values()} == {"ok"}
 
 
 def test_a_store_that_was_emptied_is_to_be_rescued_not_indexed_anew(stored: HermesHome) -> None:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes_core.contract.values import Message, SessionSwitch, Turn
-from hermes_core.errors import OutboxError, OutboxFull
+from hermes_core.errors import DatabaseCorrupt, OutboxError, OutboxFull
 from hermes_core.home import HermesHome
 from hermes_core.manager.outbox import ANY_ACCOUNT, MIGRATIONS, REMEMBERED, Outbox, Row
 from hermes_core.manager.payload import (
@@ -324,6 +324,27 @@ def test_an_outbox_of_the_first_version_keeps_its_rows(hermes_home: HermesHome) 
     assert [row.event for row in outbox.pending("fake")] == ["a", "b"]
     outbox.delivered(head(outbox))
     outbox.close()
+
+
+def test_damage_is_named_whatever_the_outbox_is_asked(outbox: Outbox) -> None:
+    outbox.append("fake", [write("a")])
+    outbox.delivered(head(outbox))
+    outbox.close()
+    with contextlib.closing(sqlite3.connect(outbox.path)) as connection:
+        root = "SELECT rootpage FROM sqlite_master WHERE name = 'settled'"
+        (settled,) = connection.execute(root).fetchone()
+    with outbox.path.open("r+b") as file:
+        file.seek((settled - 1) * 4096)
+        file.write(b"\xff" * 4096)
+    damaged = Outbox(HermesHome(outbox.path.parent))
+    for ask in (
+        lambda: damaged.knows("fake", "sync_turn", "a"),
+        lambda: damaged.append("fake", [write("a")]),
+        lambda: damaged.last_settled("fake"),
+    ):
+        with pytest.raises(DatabaseCorrupt, match="is damaged"):
+            ask()
+    damaged.close()
 
 
 def test_a_program_of_the_first_version_goes_on_beside_a_newer_one(outbox: Outbox) -> None:

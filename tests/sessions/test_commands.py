@@ -78,6 +78,15 @@ def test_damage_is_one_line_with_what_to_do_and_repair_does_it(home: HermesHome)
     assert len(ids(home)) == 5
 
 
+def test_a_log_whose_store_was_moved_away_is_no_store_to_come(home: HermesHome) -> None:
+    home.state_db.rename(home.path / "aside.db")
+    home.state_db.with_name("state.db-wal").write_bytes(b"what a killed process left")
+    checked = hermes(home, "check")
+    assert checked.exit_code == 1
+    assert "state.db-wal' is here without its database" in checked.output
+    assert "hermes sessions repair" in checked.output
+
+
 def test_the_index_is_made_anew(home: HermesHome) -> None:
     assert json.loads(hermes(home, "rebuild", "--json").output) == {"messages": 5, "vectors": 0}
     assert hermes(home, "rebuild").output.endswith("5 messages indexed.\n")

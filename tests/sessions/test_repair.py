@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import signal
 import sqlite3
@@ -14,12 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, HermesError, SessionError
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.mark import Mark
+from hermes_core.sessions.migrations import MIGRATIONS
 from hermes_core.sessions.repair import repair
 from hermes_core.sessions.upkeep import behind
 from hermes_core.storage.sqlite import Database
+from tests.storage.notes import posix, run
 
 PAGE = 4096
 MESSAGES = 600
@@ -230,6 +234,20 @@ def test_what_was_rewound_stays_hidden_in_a_repaired_store(path: Path) -> None:
         assert db.get_message(gone) is None
 
 
+def test_a_repaired_store_of_an_earlier_version_gives_chats_what_is_theirs(tmp_path: Path) -> None:
+    path, group = tmp_path / "state.db", Session("s1", platform="telegram", chat_id="7")
+    with contextlib.closing(Database(path, MIGRATIONS[:4])) as older, older.transaction() as connection:
+        row = (
+            "INSERT INTO sessions (id, source, identity, started_at, last_active) VALUES ('s1', '', ?, 1, 1)"
+        )
+        connection.execute(row, (json.dumps(group.to_dict()),))
+
+    repair(path)
+
+    with contextlib.closing(SessionDB(path)) as db:
+        assert [session.user for session in (db.get_session("s1"),) if session] == [group.owner]
+
+
 def test_a_store_that_another_process_has_open_is_not_repaired(path: Path) -> None:
     holding = (
         "import sys; from pathlib import Path; from hermes_core.sessions.db import SessionDB;"
@@ -246,6 +264,26 @@ def test_a_store_that_another_process_has_open_is_not_repaired(path: Path) -> No
         assert path.read_bytes() == before
         child.communicate()
     assert repair(path).lost["messages"] == 0
+
+
+@posix
+def test_a_repair_that_finds_no_room_says_so_and_leaves_nothing_behind(path: Path) -> None:
+    code = """
+import resource, signal, sys
+from pathlib import Path
+from hermes_core.errors import DatabaseUnavailable
+from hermes_core.sessions.repair import repair
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+try:
+    repair(Path(sys.argv[1]))
+except DatabaseUnavailable as exc:
+    print(exc)
+"""
+    before = {one.name: one.stat().st_size for one in path.parent.iterdir()}
+    out, err = run(code, path).communicate()
+    assert ("free space" in out, err) == (True, "")
+    assert {one.name: one.stat().st_size for one in path.parent.iterdir() if one.suffix != ".lock"} == before
 
 
 def test_a_store_in_which_nothing_was_said_yet_may_be_repaired(tmp_path: Path) -> None:
@@ -296,6 +334,17 @@ def test_a_row_that_damage_made_another_is_told_in_one_line_with_what_to_do(
         with pytest.raises(DatabaseCorrupt, match="hermes sessions repair") as told:
             ask(db)
         assert "\n" not in str(told.value)
+
+
+def test_a_search_index_that_can_not_be_opened_is_damage(path: Path) -> None:
+    root = root_of(path, "messages_fts_data")
+    overwrite(path, (root - 1) * PAGE, b"\xff" * PAGE)
+    with contextlib.closing(SessionDB(path)) as db:
+        for use in (lambda: db.search("kumquat"), lambda: db.append_message("s1", "user", "x"), db.vacuum):
+            with pytest.raises(DatabaseCorrupt, match="hermes sessions repair"):
+                use()
+    assert not any(repair(path).lost.values())
+    assert len(texts(path)) == MESSAGES
 
 
 def test_a_mistake_of_the_caller_is_no_damage(path: Path) -> None:

@@ -137,6 +137,15 @@ def test_a_symbolic_link_stays_one_and_its_target_is_replaced(tmp_path: Path) ->
 
 
 @posix
+def test_links_that_lead_in_a_circle_are_an_error_of_ours(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.symlink_to(home)
+    with pytest.raises(StorageError, match="home"):
+        write_atomic(home / "f", b"x")
+    assert file_system(home / "f") == file_system(tmp_path)
+
+
+@posix
 def test_a_full_disk_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
     code = """
 import resource, signal, sys

@@ -86,6 +86,19 @@ def test_an_empty_file_beside_a_log_is_refused_and_the_log_stays(path: Path) -> 
     assert log.read_bytes() == b"something"
 
 
+def test_a_log_that_is_left_of_a_database_is_named(path: Path) -> None:
+    path.rename(path.with_name("aside.db"))
+    log = path.with_name("notes.db-wal")
+    log.write_bytes(b"something")
+    with (
+        contextlib.closing(Database(path, MIGRATIONS)) as db,
+        pytest.raises(DatabaseCorrupt, match=r"notes\.db-wal' is here without its database"),
+    ):
+        db.execute("SELECT 1")
+    assert log.read_bytes() == b"something"
+    assert not path.exists()
+
+
 def test_text_that_is_none_is_damage(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE note SET text = CAST(x'ff41' AS TEXT) WHERE id = 7")

@@ -288,13 +288,15 @@ def damaged(path: Path, how: str) -> bytes:
         data[:] = b"this was never a database, " * 100
     elif how == "cut short":
         del data[len(data) // 2 :]
+    elif how == "no text in the schema":
+        data[:] = data.replace(b"CREATE TABLE note", b"CRE\x8aTE TABLE note")
     else:
         data[100:4096] = b"\xff" * 3996
     path.write_bytes(data)
     return bytes(data)
 
 
-@pytest.mark.parametrize("how", ["no database", "cut short", "overwritten"])
+@pytest.mark.parametrize("how", ["no database", "cut short", "overwritten", "no text in the schema"])
 def test_damage_is_named_with_what_to_do_and_the_file_stays_as_it_was(tmp_path: Path, how: str) -> None:
     path = tmp_path / "notes.db"
     before = damaged(path, how)
