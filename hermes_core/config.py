@@ -269,7 +269,7 @@ def _edited(home: HermesHome) -> Iterator[tuple[Any, dict[str, Any]]]:
         yield tree, plain
         new = _with_comments(old, _dump(editor, tree, old)) if plain else old
         with _yaml_errors():
-            unharmed = (yaml.load(new, _Loader) or {}) == plain
+            unharmed = _with_empty_blocks(yaml.load(new, _Loader) or {}) == _with_empty_blocks(plain)
         parse_config(new)
         if not unharmed:
             raise ConfigError(
@@ -317,10 +317,17 @@ def _dump(editor: Any, tree: Any, old: str) -> str:
     """The new text; comments alone make no tree, so they are put before it."""
     buffer = io.StringIO()
     editor.dump(tree, buffer)
+    # Below a comment, ruamel writes a block that became empty at the beginning of a line, where it is no YAML.
+    new = buffer.getvalue().replace("\n{}\n", "\n")
     with _yaml_errors():
         if yaml.load(old, _Loader) is not None:
-            return buffer.getvalue()
-    return f"{old.rstrip()}\n\n{buffer.getvalue()}" if old.strip() else buffer.getvalue()
+            return new
+    return f"{old.rstrip()}\n\n{new}" if old.strip() else new
+
+
+def _with_empty_blocks(data: dict[str, Any]) -> dict[str, Any]:
+    """The data with each block that holds nothing in one form of the two that it may be written in."""
+    return {key: None if value == {} else value for key, value in data.items()}
 
 
 def _with_comments(old: str, new: str) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hermes_core.config import KEYS, Config, load_config, parse_config, set_value, unset_value
 from hermes_core.errors import ConfigError
@@ -181,6 +183,78 @@ def test_comments_above_the_next_key_stay_there_when_a_key_comes_changes_or_goes
     assert home.config_yaml.read_text() == (
         "providers: {}\n  # allow: [b]\n\n# which model\nmodel: {}\n\n# end\n"
     )
+
+
+def test_the_only_key_of_a_block_goes_from_below_a_comment(home: HermesHome) -> None:
+    written(home, "agent:\n  # how long\n  compress_at: 0.7\nmodel:\n  name: m\n")
+    unset_value(home, "agent.compress_at")
+    assert home.config_yaml.read_text() == "agent:\n  # how long\nmodel:\n  name: m\n"
+
+
+_BLOCKS = {
+    "agent": ["compress_at: 0.7", "max_iterations: 20"],
+    "memory": ["memory_enabled: true", "provider: holographic", "nudge_interval: 10"],
+    "model": ["base_url: http://a/v1", "name: m"],
+    "of_another": ["x: 1", "y: [1, 2]"],
+}
+_CHANGES = {
+    "agent.compress_at": 0.5,
+    "memory.nudge_interval": 7,
+    "memory.provider": "mem0",
+    "model.name": "q",
+}
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> str:
+    """A config.yaml with comments anywhere on lines of their own and behind keys."""
+    lines: list[str] = []
+
+    def comments(indents: tuple[int, ...]) -> None:
+        for indent in draw(st.lists(st.sampled_from(indents), max_size=2)):
+            lines.append(" " * indent + f"# note {len(lines)}")
+        lines.extend([""] * draw(st.integers(0, 1)))
+
+    comments((0,))
+    for block in draw(st.lists(st.sampled_from(sorted(_BLOCKS)), min_size=1, unique=True)):
+        lines.append(f"{block}:" + draw(st.sampled_from(["", "  # its block"])))
+        comments((0, 2))
+        for key in draw(st.lists(st.sampled_from(_BLOCKS[block]), min_size=1, unique=True)):
+            lines.append(f"  {key}" + draw(st.sampled_from(["", "  # its key"])))
+            comments((0, 2))
+    return "\n".join(lines) + "\n"
+
+
+@given(
+    text=documents(),
+    changes=st.lists(st.tuples(st.sampled_from(sorted(_CHANGES)), st.booleans()), max_size=4),
+)
+def test_no_change_loses_or_moves_a_comment_or_another_value(
+    tmp_path_factory: pytest.TempPathFactory, text: str, changes: list[tuple[str, bool]]
+) -> None:
+    home = HermesHome(tmp_path_factory.mktemp("home"))
+    written(home, text)
+    expected = yaml.safe_load(text)
+    for key, comes in changes:
+        block, name = key.split(".")
+        expected[block] = dict(expected.get(block) or {})
+        expected[block].pop(name, None)
+        if comes:
+            set_value(home, key, _CHANGES[key])
+            expected[block][name] = _CHANGES[key]
+        else:
+            unset_value(home, key)
+    now = home.config_yaml.read_text()
+    assert _notes(now) == _notes(text)
+    assert _filled(yaml.safe_load(now)) == _filled(expected)
+
+
+def _notes(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip().startswith("# note")]
+
+
+def _filled(data: dict[str, object]) -> dict[str, object]:
+    return {key: value for key, value in data.items() if value}
 
 
 @pytest.mark.parametrize("key", KEYS)
