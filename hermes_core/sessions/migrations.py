@@ -109,6 +109,15 @@ def _create(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+def _cut_text(connection: sqlite3.Connection) -> None:
+    """Make the indexes anew; a version that cuts in a later way, and left its store to this one, has to do so again."""
+    later = (
+        "DELETE FROM schema_migrations WHERE name LIKE 'text-cut-%' AND CAST(substr(name, 10) AS INTEGER) > ?"
+    )
+    connection.execute(later, (int(CUT_VERSION),))
+    recut(connection)
+
+
 def _add_vectors(connection: sqlite3.Connection) -> None:
     """Vectors of messages, see `sessions.meaning`; empty without the extra that makes them."""
     connection.execute(
@@ -141,7 +150,7 @@ def _title_by_user(connection: sqlite3.Connection) -> None:
 
 MIGRATIONS: tuple[Migration, ...] = (
     ("sessions-messages-turns", _create),
-    (f"text-cut-{CUT_VERSION}", recut),
+    (f"text-cut-{CUT_VERSION}", _cut_text),
     ("vectors", _add_vectors),
     ("vectors-of-words", _keep_words),
     ("owners-of-chats", give_to_chats),

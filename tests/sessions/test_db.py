@@ -11,8 +11,11 @@ import pytest
 
 from hermes_core import Session
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
+from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.migrations import MIGRATIONS
 from hermes_core.sessions.reads import AT_ONCE
+from hermes_core.storage.sqlite import Database
 
 
 def say(db: SessionDB, *texts: str, session: str = "s1") -> list[int]:
@@ -277,6 +280,25 @@ def test_sessions_of_a_chat_without_a_user_are_the_chats_own_also_those_from_bef
         users = {session.id: session.user for session in stored if session}
 
     assert users == {"s1": "", "s2": group.owner, "bare": "", "of-a-host": ""}
+
+
+def test_what_an_older_version_cut_anew_a_newer_one_cuts_again_and_is_not_refused(tmp_path: Path) -> None:
+    cuts: list[None] = []
+    ours = f"text-cut-{CUT_VERSION}"
+    newer = [
+        (f"text-cut-{int(CUT_VERSION) + 1}", lambda _: cuts.append(None)) if name == ours else (name, step)
+        for name, step in MIGRATIONS
+    ]
+    for times in (1, 2):
+        with contextlib.closing(Database(tmp_path / "state.db", newer)) as database:
+            assert database.connection
+        assert len(cuts) == times
+        with contextlib.closing(SessionDB(tmp_path / "state.db")) as older:
+            if times == 1:
+                assert older.check() == []
+            else:  # now it is known to be newer
+                with pytest.raises(DatabaseUnavailable, match="newer version"):
+                    older.counts()
 
 
 def test_titles_from_before_are_kept_and_are_free_for_other_users(tmp_path: Path) -> None:
