@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,6 +33,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if str(item.path).startswith(here):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning"))
+
+
+@pytest.fixture(autouse=True)
+def _keeps_out_of_the_persons_home() -> Iterator[None]:
+    """The SDK decides at its import, which happens once a process, where it writes: in ~/.mem0 unless it is told."""
+    yield
+    setup = sys.modules.get("mem0.memory.setup")
+    assert setup is None or Path(setup.mem0_dir).name != ".mem0"
 
 
 @pytest.fixture

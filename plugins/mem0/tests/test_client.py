@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hermes_mem0.backend import MOST, PATIENCE, Backend, translated
+from hermes_mem0.backend import MOST, PATIENCE, Backend, sdk, translated
 from hermes_mem0.client import Platform, Server
 from hermes_mem0.oss import place_of
 from hermes_mem0.settings import NAME, SETTINGS
@@ -206,7 +206,10 @@ def test_a_wrong_key_names_the_variable(cloud: Cloud, tmp_path: Path) -> None:
     assert "m0-wrong" not in str(told.value)
 
 
-def test_every_error_class_of_the_sdk_has_a_meaning() -> None:
+def test_every_error_class_of_the_sdk_has_a_meaning(tmp_path: Path) -> None:
+    sdk(
+        load_settings(SETTINGS, tmp_path, NAME, {}, {}), tmp_path
+    )  # imported plainly, it would write to ~/.mem0
     from mem0 import exceptions
 
     meant = {
