@@ -20,6 +20,12 @@ KINDS = ("local", "http", "sdk")
 INSTALL = ("install", "-q", "--no-index", "--no-deps", "--no-build-isolation")
 
 
+@pytest.fixture(autouse=True)
+def _home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that fails says so in the log of its home, which is not to be the person's own."""
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path_factory.mktemp("hermes")))
+
+
 @dataclass(frozen=True)
 class Made:
     """A provider's folder, and the environment that it is installed in."""
