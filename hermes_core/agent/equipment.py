@@ -10,9 +10,13 @@ from types import NoneType
 from typing import TypeVar
 
 from hermes_core.agent.answer import Chat
+from hermes_core.agent.cancel import Cancel
+from hermes_core.agent.chat_model import require_model
 from hermes_core.agent.delegation import delegate_tool
-from hermes_core.agent.given import Kind, refused, require
+from hermes_core.agent.exchange import untold
+from hermes_core.agent.given import Kind, refused, require, require_function
 from hermes_core.agent.prompt import PromptParts, context_file, read_part, system_prompt
+from hermes_core.agent.review import Background
 from hermes_core.agent.shared import shared_of
 from hermes_core.agent.tools import Tool, Toolbelt
 from hermes_core.agent.toolsets import house_tools, unknown_toolsets, with_memory, without_memory
@@ -89,3 +93,15 @@ def _all(what: str, given: Iterable[Item], kind: Kind, instead: str) -> tuple[It
     for one in found:
         require(f"a {what}", one, kind, instead)
     return found
+
+
+def require_parts(
+    memory: object, model: object, auxiliary: object, background: object, cancel: object, reviewed: object
+) -> None:
+    """Raises `ConfigError` for a part of an agent that is none."""
+    require("memory", memory, Memory, "what open_memory returned")
+    require_model("model", model)
+    require_model("auxiliary", auxiliary or model)
+    require("background", background, (Background, NoneType), "a Background, or none")
+    require("cancel", cancel, (Cancel, NoneType), "a Cancel, or none")
+    require_function("reviewed", reviewed or untold)

@@ -21,14 +21,14 @@ from hermes_core.agent.account import keep_account
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cadence import cadence_due
 from hermes_core.agent.cancel import Cancel, Cancelled
-from hermes_core.agent.chat_model import ChatModel, Hear, require_model, unheard
+from hermes_core.agent.chat_model import ChatModel, Hear, unheard
 from hermes_core.agent.claims import lock_path, locked_unless_stopped
 from hermes_core.agent.compression import Compressor, Limits, SummaryCompressor
 from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegation_of
-from hermes_core.agent.equipment import Equipment
+from hermes_core.agent.equipment import Equipment, require_parts
 from hermes_core.agent.exchange import Called, Exchange, untold
 from hermes_core.agent.fullness import Fullness
-from hermes_core.agent.given import require, require_function
+from hermes_core.agent.given import require_function
 from hermes_core.agent.life import Event, Life, Passage
 from hermes_core.agent.lifecycle import cross, end_crashed, stand_again, take_along, write_prompt
 from hermes_core.agent.prompt import mended
@@ -96,12 +96,7 @@ class Agent:
         cancel: Cancel | None = None,
         **identity: Any,
     ) -> None:
-        require("memory", memory, Memory, "what open_memory returned")
-        require_model("model", model)
-        require_model("auxiliary", auxiliary or model)
-        require("background", background or Background(), Background, "a Background, or none")
-        require("cancel", cancel or Cancel(), Cancel, "a Cancel, or none")
-        require_function("reviewed", reviewed or untold)
+        require_parts(memory, model, auxiliary, background, cancel, reviewed)
         self.memory = memory
         self.model = model
         self._settings = memory.config.agent
