@@ -37,7 +37,7 @@ from hermes_core.manager.call import Outcome, describe
 from hermes_core.manager.health import Terms
 from hermes_core.manager.held import Held
 from hermes_core.manager.instance import Flight, Landed
-from hermes_core.manager.lanes import Bell
+from hermes_core.manager.line import Bell
 from hermes_core.manager.outbox import ANY_ACCOUNT, Outbox, Row
 from hermes_core.manager.payload import Transcripts, unpack
 from hermes_core.manager.process_lock import ProcessLock

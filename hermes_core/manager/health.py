@@ -14,6 +14,7 @@ from typing import Any, Literal
 from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES
 from hermes_core.manager.breaker import Breaker, BreakerState
 from hermes_core.manager.call import Outcome
+from hermes_core.manager.line import Errands
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class Terms:
     deadlines: Mapping[str, float]
     start_wait: float
     emit: Callable[[str, Mapping[str, Any]], None]
+    errands: Errands = field(default_factory=Errands)
 
     def deadline(self, hook: str) -> float:
         """Seconds that one try of `hook` may take: the host's, else the policy's. To construct counts as to start."""

@@ -220,7 +220,7 @@ class Instance:
         if breaker is not None and not breaker.closed and (way.hook in NO_PROBE or not breaker.admit()):
             return Landed(self, Outcome("open", error=f"left alone for {breaker.remaining:.0f} s more"))
         flight = Flight(self, way, arguments, afterwards, watched, way.patient and not (watched or alone))
-        if refused := way.lane.submit(flight):
+        if refused := way.lane.submit(flight, self._terms.errands if way.hook == "queue_prefetch" else None):
             if breaker is not None:
                 breaker.withdrawn()
             return Landed(self, Outcome("skipped", error=refused))

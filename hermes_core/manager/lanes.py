@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
 from typing import Literal
 
 from hermes_core.manager.call import Outcome
+from hermes_core.manager.line import Errands, Line
 from hermes_core.stopping import stopped, waited
 
 log = logging.getLogger(__name__)
@@ -98,31 +98,6 @@ class Task(Job):
             self._afterwards(outcome)
 
 
-class Bell:
-    """Wakes the one thread that waits for it; an `Event` does so for any number of them and takes five times as long."""
-
-    __slots__ = ("_silent",)
-
-    def __init__(self) -> None:
-        self._silent = threading.Lock()
-        self._silent.acquire()
-
-    def ring(self) -> None:
-        """Let the thread that waits go on, or the next that would wait."""
-        try:
-            self._silent.release()
-        except RuntimeError:  # it rings already
-            pass
-
-    def quiet(self) -> None:
-        """Forget that it was rung."""
-        self._silent.acquire(blocking=False)
-
-    def wait(self, timeout: float) -> bool:
-        """Wait until it rings, at most `timeout` seconds; whether it did."""
-        return self._silent.acquire(timeout=timeout)
-
-
 class _Worker:
     """The lane's present thread and what it runs."""
 
@@ -144,7 +119,7 @@ class Lane:
         self.name = name
         self.replaceable = replaceable
         self._clock = clock
-        self._queue: SimpleQueue[Job | None] = SimpleQueue()
+        self._line: Line[Job | None] = Line()
         self._lock = threading.Lock()
         self._worker: _Worker | None = None
         self._abandoned = 0
@@ -166,8 +141,8 @@ class Lane:
         with self._lock:
             return self._hung() or ("a call that was left behind has not returned" if self._abandoned else "")
 
-    def submit(self, job: Job) -> str:
-        """Put `job` in line. Returns "" or the reason why it can't be."""
+    def submit(self, job: Job, errands: Errands | None = None) -> str:
+        """Put `job` in line. Returns "" or the reason why it can't be. `errands` wake the thread for who has no time."""
         with self._lock:
             worker = self._worker
             if (worker is None or worker.job is not None or self._stopped) and (refused := self._refused()):
@@ -175,9 +150,13 @@ class Lane:
             # A patient one now waits itself, and goes before the next.
             waited, self._patient = self._patient, job if job.patient else None
             if waited is not None:
-                self._queue.put(waited)
+                self._line.put(waited)
             if not job.patient:
-                self._queue.put(job)
+                self._line.put(job)
+        if errands is not None:
+            errands.add(self._line.ring)
+        elif waited is not None or not job.patient:
+            self._line.ring()
         return ""
 
     def wait(self, job: Job, timeout: float) -> Outcome:
@@ -220,9 +199,12 @@ class Lane:
             if not self._stopped:
                 self._stopped = True
                 if self._patient is not None:
-                    self._queue.put(self._patient)
-                self._queue.put(None)
+                    self._line.put(self._patient)
+                self._line.put(None)
             thread = self._worker.thread if self._worker else None
+        self._line.ring()
+        if thread is None:
+            self._line.close()
         if thread is None or thread is threading.current_thread():
             return True
         thread.join(max(0.0, timeout))
@@ -238,7 +220,7 @@ class Lane:
         if hung or self._worker is None:
             try:
                 self._start()
-            except RuntimeError as exc:  # the system has no thread left, or the interpreter is ending
+            except (RuntimeError, OSError) as exc:  # no thread, no descriptor, or the interpreter ends
                 return f"no thread can be started ({exc})"
         if hung:
             self._abandoned += 1
@@ -253,13 +235,14 @@ class Lane:
         return f"{job.hook} has not returned for {self._clock() - job.started:.1f} s (deadline {job.deadline:g} s)"
 
     def _start(self) -> None:
+        self._line.open()
         worker = _Worker()
         worker.thread = threading.Thread(target=self._work, args=(worker,), name=self.name, daemon=True)
         worker.thread.start()
         self._worker = worker
 
     def _work(self, me: _Worker) -> None:
-        while (job := self._queue.get()) is not None:
+        while (job := self._line.get()) is not None:
             with self._lock:
                 if job.state == "withdrawn":
                     continue
@@ -278,3 +261,4 @@ class Lane:
                 job.ended(outcome)
             if replaced:
                 return
+        self._line.close()

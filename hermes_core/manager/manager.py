@@ -384,6 +384,7 @@ class MemoryManager:
         for held in self._roster.external:
             held.vitals.report()
         self._observers.stop(min(1.0, max(0.0, until - time.monotonic())))
+        self._terms.errands.stop(max(0.0, until - time.monotonic()))
         self._writes.outbox.close()
 
     def _emit(self, kind: str, data: Mapping[str, Any]) -> None:

@@ -75,7 +75,7 @@ class Writes:
                 data = {"provider": held.name, "hook": hook, "error": str(exc)}
                 self._terms.emit("outbox.refused", data)
                 raise
-            self._drainer(held).wake()
+            self._terms.errands.add(self._drainer(held).wake)
 
     def switch(self, switch: SessionSwitch, turns: Iterable[str], account: str | None) -> bool:
         """Drop unsent rows of `turns` and put the switch in line, in one transaction; whether there is a provider.

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import contextvars
+import errno
+import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from hermes_core.manager.call import Outcome
-from hermes_core.manager.lanes import Bell, Job, Lane, Task
+from hermes_core.manager.lanes import Job, Lane, Task
+from hermes_core.manager.line import Errands
 from hermes_core.testing.fakes import Clock
 from tests.manager.conftest import until
 
@@ -207,14 +209,39 @@ def test_a_stopped_lane_takes_nothing(clock: Clock) -> None:
     assert lane.submit(job()) == "the provider was shut down"
 
 
-def test_a_bell_that_was_rung_lets_one_wait_through_at_once() -> None:
-    bell = Bell()
-    bell.ring()
-    bell.ring()
-    began = time.monotonic()
-    bell.wait(60.0)
-    assert time.monotonic() - began < 30
-    bell.ring()
-    bell.quiet()
-    bell.wait(0.01)
-    assert not bell._silent.acquire(blocking=False), "it was forgotten, and nobody rang since"
+def test_a_lane_that_ended_leaves_no_descriptor_open(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, pipe = [], os.pipe
+
+    def seen() -> tuple[int, int]:
+        made.extend(ends := pipe())
+        return ends
+
+    monkeypatch.setattr(os, "pipe", seen)
+    lane = Lane("test", clock)
+    lane.submit(job())
+    assert len(made) == 2
+    assert lane.stop(5.0)
+    for end in made:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(end)
+
+
+def test_without_a_descriptor_a_job_is_refused_with_the_reason_and_the_next_is_taken(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> tuple[int, int]:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pipe", refuse)
+    assert "Too many open files" in lane.submit(job())
+    monkeypatch.undo()
+    one = job(lambda: "went")
+    assert lane.submit(one) == ""
+    assert lane.wait(one, 5.0).value == "went"
+
+
+def test_a_job_that_nobody_waits_for_may_be_told_by_an_errand(lane: Lane) -> None:
+    done, errands = threading.Event(), Errands()
+    assert lane.submit(job(done.set, watched=False), errands) == ""
+    assert done.wait(60)
+    errands.stop(60)
