@@ -1,16 +1,17 @@
 """What the manager adds to a turn: the time that a host waits for it, with providers of several kinds.
 
-    python bench/turn.py [--turns 2000] [--memory /dev/shm] [--disk DIR] [--alone] [--peer] [--json]
+    python bench/turn.py [--turns 2000] [--memory /dev/shm] [--disk DIR] [--alone] [--no-rest] [--peer] [--json]
 
 A turn is `on_turn_start`, `prefetch_all`, `sync_all` and `queue_prefetch_all`, with a message of 65 and an answer of 236
 characters, others in each turn; before each the outbox is empty and all threads are idle, as between the turns of a
-person. Beside them, in the same rounds, what it is made of: its words and the values that the host makes of them, which
-are no part of what the manager adds; a call of a pluggy hook, a hand-off to a waiting thread and back, one durable commit
-of a row of the same size. All figures are microseconds. `busy` has a thread beside it that never
+person. Beside them, in the same rounds, what it is made of: a call of a pluggy hook, a hand-off to a waiting thread and back, one durable commit
+of a row of the same size. The words, and the values that the host makes of them, are there before the clock starts. All
+figures are microseconds. `busy` has a thread beside it that never
 stops computing: each time the interpreter changes hands, that one keeps it for up to 5 ms.
 
 The table has eight managers in one process, which take the caches from one another; `--alone` measures one, as a host has.
-What the disk adds is taken once more turn by turn, since a disk moves more between two rows than a turn takes. `--peer`
+`--no-rest` begins
+each turn when the writes of the last one are taken, as a loop does, with the caches and the cores warm. What the disk adds is taken once more turn by turn, since a disk moves more between two rows than a turn takes. `--peer`
 measures the manager of Hermes Agent, which stores nothing, beside ours with the outbox in memory: a turn of the one, a
 turn of the other, in an environment where hermes-agent is installed.
 """
@@ -27,6 +28,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import median, quantiles
@@ -110,22 +113,28 @@ class _Plugin:
 
 @dataclass
 class Case:
-    """One row of the table: `run` is timed, `rest` brings quiet back, untimed."""
+    """One row of the table: `run` is timed, with what `bring` makes of the number; `rest` brings quiet back,
+    for `quiet` seconds, untimed."""
 
     name: str
-    run: Callable[[int], object]
+    run: Callable[[Any], object]
     rest: Callable[[], object] = lambda: None
     busy: bool = False
     turns: int = 0
+    bring: Callable[[int], Any] = int
+    quiet: float = 0.0
     seconds: list[float] = field(default_factory=list)
     rounds: list[float] = field(default_factory=list)
 
     def measure(self, first: int, count: int) -> None:
         for number in range(first, first + count):
+            brought = self.bring(number)
             began = time.perf_counter()
-            self.run(number)
+            self.run(brought)
             self.seconds.append(time.perf_counter() - began)
             self.rest()
+            if self.quiet:
+                come_to_rest(self.quiet)
         self.rounds.append(median(self.seconds[-count:]))
 
     def figures(self) -> dict[str, Any]:
@@ -135,24 +144,19 @@ class Case:
         return {"case": self.name, **{name: round(value * 1e6, 1) for name, value in found.items()}}
 
 
-def come_to_rest() -> None:
+def come_to_rest(quiet: float) -> None:
     """Let the other threads end what they do. Each `sleep(0)` gives them the core, for the 50 us by which Linux lets a timer
     be late, so that this thread comes out of a short sleep, as one that read the answer of a model does."""
-    until = time.perf_counter() + QUIET
+    until = time.perf_counter() + quiet
     while time.perf_counter() < until:
         time.sleep(0)
 
 
-def words_of(name: str, number: int) -> tuple[str, Query, Turn]:
-    """What the host brings to a turn: the message, the question, the exchange."""
+def words_of(name: str, number: int) -> tuple[int, str, Query, Turn]:
+    """What the host brings to a turn: its number, the message, the question, the exchange."""
     user, answer = f"{USER} {number}", f"{number} {ANSWER}"
     messages = (Message(role="user", content=user), Message(role="assistant", content=answer))
-    return user, Query(user), Turn(f"{name}-{number}", number, user, answer, messages)
-
-
-def words_case() -> Case:
-    """The part of each turn below that is not the manager's."""
-    return Case("its words and values", lambda number: words_of("bare", number), come_to_rest)
+    return number, user, Query(user), Turn(f"{name}-{number}", number, user, answer, messages)
 
 
 def turn_case(
@@ -174,18 +178,14 @@ def turn_case(
     session = Session("bench", home=str(home.path))
     manager.initialize_all(session)
 
-    def run(number: int) -> None:
-        user, query, turn = words_of(name, number)
+    def run(words: tuple[int, str, Query, Turn]) -> None:
+        number, user, query, turn = words
         manager.on_turn_start(number, user, session)
         manager.prefetch_all(query, session)
         manager.sync_all(turn, session)
         manager.queue_prefetch_all(query, session)
 
-    def rest() -> None:
-        manager.flush(10)
-        come_to_rest()
-
-    return Case(name, run, rest, busy, turns)
+    return Case(name, run, partial(manager.flush, 10), busy, turns, partial(words_of, name), QUIET)
 
 
 def commit_case(stack: ExitStack, name: str, folder: Path, *, busy: bool = False) -> Case:
@@ -264,19 +264,21 @@ def peer_case(stack: ExitStack) -> Case:
     manager.initialize_all("bench")
     stack.callback(manager.shutdown_all)
 
-    def run(number: int) -> None:
+    def words(number: int) -> tuple[int, str, str, list[dict[str, str]]]:
         user, answer = f"{USER} {number}", f"{number} {ANSWER}"
+        messages = [{"role": "user", "content": user}, {"role": "assistant", "content": answer}]
+        return number, user, answer, messages
+
+    def run(words: tuple[int, str, str, list[dict[str, str]]]) -> None:
+        number, user, answer, messages = words
         manager.on_turn_start(number, user)
         manager.prefetch_all(user, session_id="bench")
-        messages = [{"role": "user", "content": user}, {"role": "assistant", "content": answer}]
         manager.sync_all(user, answer, session_id="bench", messages=messages)
         manager.queue_prefetch_all(user, session_id="bench")
 
-    def rest() -> None:
-        manager.flush_pending(10)
-        come_to_rest()
-
-    return Case("Hermes Agent, nothing stored", run, rest)
+    return Case(
+        "Hermes Agent, nothing stored", run, partial(manager.flush_pending, 10), bring=words, quiet=QUIET
+    )
 
 
 @contextmanager
@@ -299,11 +301,12 @@ def open_breaker_case(stack: ExitStack, folder: Path) -> tuple[Case, list[float]
     """A provider that hangs: what each turn waits until its breaker opens, and the turns from then on."""
     given = {"deadlines": {"prefetch": HUNG_DEADLINE}}
     case = turn_case(stack, "hung provider, breaker open", Hung, folder, **given)
-    case.rest = lambda: None
+    case.rest, case.quiet = (lambda: None), 0.0
     waits = []
     for number in range(1_000_000, 1_000_010):
+        words = case.bring(number)
         began = time.perf_counter()
-        case.run(number)
+        case.run(words)
         waits.append(time.perf_counter() - began)
     return case, [wait for wait in waits if wait > HUNG_DEADLINE / 2]
 
@@ -337,14 +340,12 @@ def cases_of(stack: ExitStack, memory: Path, disk: Path, *, alone: bool = False)
     """The rows of the table, each thing beside what it is made of; `alone` leaves one manager, as a host has."""
     if alone:
         return [
-            words_case(),
             pluggy_case(),
             hand_off_case(stack),
             commit_case(stack, "commit, memory", memory),
             turn_case(stack, "all no-ops, memory", Noop, memory),
         ]
     return [
-        words_case(),
         pluggy_case(),
         hand_off_case(stack),
         commit_case(stack, "commit, memory", memory),
@@ -384,6 +385,9 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=2000)
     parser.add_argument("--memory", type=Path, default=SHM if SHM.is_dir() else Path())
     parser.add_argument("--disk", type=Path, default=Path())
+    parser.add_argument(
+        "--no-rest", action="store_true", help="begin each turn when the writes of the last one are taken"
+    )
     parser.add_argument("--alone", action="store_true", help="measure one manager, alone in its process")
     parser.add_argument("--peer", action="store_true", help="measure the manager of Hermes Agent beside ours")
     parser.add_argument("--json", action="store_true")
@@ -394,6 +398,19 @@ def main() -> int:
         if not given.alone:
             hung, waits = open_breaker_case(stack, given.memory)
             cases.append(hung)
+        pairs: dict[str, list[Case]] = {}
+        if not given.alone:
+            places = {"in memory": given.memory, "on disk": given.disk}
+            turns = [turn_case(stack, place, Noop, folder) for place, folder in places.items()]
+            pairs["disk"] = [commit_case(stack, "bare commit", given.disk), *turns]
+        if given.peer:
+            pairs["beside"] = [
+                turn_case(stack, "ours, outbox in memory", Noop, given.memory),
+                peer_case(stack),
+            ]
+        if given.no_rest:
+            for case in (*cases, *chain.from_iterable(pairs.values())):
+                case.quiet = 0.0
         run_all(cases, given.turns)
         found = {
             "turns": [case.figures() for case in cases],
@@ -403,13 +420,8 @@ def main() -> int:
             },
             "scrubber": scrubber_rates(),
         }
-        if not given.alone:
-            places = {"in memory": given.memory, "on disk": given.disk}
-            turns = [turn_case(stack, place, Noop, folder) for place, folder in places.items()]
-            found["disk"] = beside([commit_case(stack, "bare commit", given.disk), *turns], given.turns)
-        if given.peer:
-            ours = turn_case(stack, "ours, outbox in memory", Noop, given.memory)
-            found["beside"] = beside([ours, peer_case(stack)], given.turns)
+        for name, pair in pairs.items():
+            found[name] = beside(pair, given.turns)
     if given.json:
         print(json.dumps(found, indent=2))
     else:
