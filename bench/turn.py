@@ -4,16 +4,16 @@
 
 A turn is `on_turn_start`, `prefetch_all`, `sync_all` and `queue_prefetch_all`, with a message of 65 and an answer of 236
 characters, others in each turn; before each the outbox is empty and all threads are idle, as between the turns of a
-person. Beside them, in the same rounds, what it is made of: a call of a pluggy hook, a hand-off to a waiting thread and back, one durable commit
-of a row of the same size. The words, and the values that the host makes of them, are there before the clock starts. All
-figures are microseconds. `busy` has a thread beside it that never
-stops computing: each time the interpreter changes hands, that one keeps it for up to 5 ms.
+person. Beside them, in the same rounds, what it is made of: a call of a pluggy hook, a hand-off to a waiting thread and
+back, one durable commit of a row of the same size. The words, and the values that the host makes of them, are there before
+the clock starts. All figures are microseconds. `busy` has a thread beside it that never stops computing: each time the
+interpreter changes hands, that one keeps it for up to 5 ms.
 
 The table has eight managers in one process, which take the caches from one another; `--alone` measures one, as a host has.
-`--no-rest` begins
-each turn when the writes of the last one are taken, as a loop does, with the caches and the cores warm. What the disk adds is taken once more turn by turn, since a disk moves more between two rows than a turn takes. `--peer`
-measures the manager of Hermes Agent, which stores nothing, beside ours with the outbox in memory: a turn of the one, a
-turn of the other, in an environment where hermes-agent is installed.
+`--no-rest` begins each turn when the writes of the last one are taken, as a loop does, with caches and cores warm. What the
+disk adds is taken once more turn by turn, since a disk moves more between two rows than a turn takes. `--peer` measures the
+manager of Hermes Agent, which stores nothing, beside ours with the outbox in memory: a turn of the one, a turn of the
+other, in an environment where hermes-agent is installed.
 """
 
 from __future__ import annotations
