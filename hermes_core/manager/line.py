@@ -91,11 +91,12 @@ class Line(Generic[Job]):
 class Errands:
     """Wakes threads for callers that don't wait for them: all errands of a turn cost it one wake, of the thread here.
 
-    A lock wakes that one, so the caller goes on at once. The thread starts with the first errand.
+    A lock wakes that one, so the caller goes on at once. The thread starts with the first errand. One that is due already
+    is not due twice: a fork, which has no such thread, keeps one for each thread that it would wake.
     """
 
     def __init__(self) -> None:
-        self._due: deque[Callable[[], None]] = deque()
+        self._due: set[Callable[[], None]] = set()
         self._bell = Bell()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -103,7 +104,7 @@ class Errands:
 
     def add(self, ring: Callable[[], None]) -> None:
         """Call `ring` soon; at once where no thread can be had for it."""
-        self._due.append(ring)
+        self._due.add(ring)
         if self._thread is None or self._stopped:
             self._start()
         self._bell.ring()
@@ -138,7 +139,7 @@ class Errands:
     def _run(self) -> None:
         while True:
             try:
-                ring = self._due.popleft()
-            except IndexError:
+                ring = self._due.pop()
+            except KeyError:
                 return
             ring()
