@@ -98,11 +98,7 @@ def over_budget(
         reason = (
             f"Memory at {used:,}/{limit:,} chars. Adding this entry ({size:,} chars) would exceed the limit."
         )
-        advice = (
-            "Replace or remove existing entries first, or do both in one call with 'operations'."
-            if size <= limit
-            else "It is larger than the whole store: write a shorter one."
-        )
+        advice = "Replace or remove existing entries first, or do both in one call with 'operations'."
     else:
         reason = f"Replacement would put memory at {after:,}/{limit:,} chars."
         advice = "Shorten the new content, or remove other entries first."

@@ -276,10 +276,12 @@ class MemoryStore:
         who = session or self._nobody
         if off := self._off(target):
             return self.refuse(off, None, who)
-        writes = self._vetting.operations(target, asked, who, batch=batch)
+        suppressed = self._suppresses is not None and self._suppresses(target)
+        limit = None if suppressed else self._limits[target]
+        writes = self._vetting.operations(target, asked, who, batch=batch, limit=limit)
         if isinstance(writes, Refusal):
             return self.refuse(writes, target, who)
-        if self._suppresses and self._suppresses(target):
+        if limit is None:
             return self._hand_on(target, writes, who)
         operations = [Operation(write.action, write.content, write.old_text) for write in writes]
 
@@ -287,7 +289,6 @@ class MemoryStore:
             edit = apply(entries, operations, batch=batch)
             if isinstance(edit, Refusal) or not edit.changes:
                 return edit
-            limit = self._limits[target]
             if large := oversized(entries, edit, limit):
                 return self._too_large(target, large)
             return over_budget(entries, edit, operations, limit, batch=batch) or edit

@@ -23,14 +23,20 @@ class Vetting:
         self._filter_write = filter_write
 
     def operations(
-        self, target: MemoryTarget, asked: Sequence[Operation], session: Session, *, batch: bool
+        self,
+        target: MemoryTarget,
+        asked: Sequence[Operation],
+        session: Session,
+        *,
+        batch: bool,
+        limit: int | None,
     ) -> list[MemoryWrite] | Refusal:
-        """A write for each operation, in order; the first that may not be refuses all."""
+        """A write for each operation, in order; the first that may not be, or is longer than `limit`, refuses all."""
         if not asked:
             return Refusal("operations list is empty.")
         writes = []
         for index, operation in enumerate(asked):
-            write = self._operation(target, operation, session)
+            write = self._operation(target, operation, session, limit)
             if isinstance(write, Refusal):
                 return in_batch(write, index, operation) if batch else write
             writes.append(write)
@@ -53,9 +59,11 @@ class Vetting:
             writes.append(write)
         return writes
 
-    def _operation(self, target: MemoryTarget, asked: Operation, session: Session) -> MemoryWrite | Refusal:
+    def _operation(
+        self, target: MemoryTarget, asked: Operation, session: Session, limit: int | None
+    ) -> MemoryWrite | Refusal:
         write = _tidied(MemoryWrite(str(uuid.uuid4()), asked.action, target, asked.content, asked.old_text))
-        if fault := _fault(write):
+        if fault := _fault(write, limit):
             return Refusal(fault)
         if self._filter_write:
             kept = self._filter_write(write, session)
@@ -65,7 +73,7 @@ class Vetting:
                 return Refusal("An observer changed this write, and now its content or metadata is no text.")
             # Only text and metadata are the observer's to change; its text is held to the same rules.
             write = _tidied(dataclasses.replace(write, content=kept.content, metadata=kept.metadata))
-            if fault := _fault(write):
+            if fault := _fault(write, limit):
                 return Refusal(f"An observer changed this write, and now: {fault}")
         threat = self._scan(write.content) if write.content else None
         return Refusal(_blocked(threat)) if threat else write
@@ -89,13 +97,16 @@ def _tidied(write: MemoryWrite) -> MemoryWrite:
     return dataclasses.replace(write, content=tidy(write.content), old_text=tidy(write.old_text))
 
 
-def _fault(write: MemoryWrite) -> str:
+def _fault(write: MemoryWrite, limit: int | None) -> str:
     if write.action != "add" and not write.old_text:
         return "old_text cannot be empty."
     if write.action == "add" and not write.content:
         return "Content cannot be empty."
     if write.action == "replace" and not write.content:
         return "new_content cannot be empty. Use 'remove' to delete entries."
+    size = len(write.content)
+    if limit is not None and size > limit:
+        return f"Nothing was saved: the text has {size:,} chars, more than the whole store ({limit:,}): write a shorter one."
     fault = entry_fault(write.content) or text_fault(write.old_text)
     return f"Nothing was saved: {fault}." if fault else ""
 

@@ -79,6 +79,20 @@ def test_a_full_store_refuses_and_shows_what_it_holds(make_store: MakeStore) -> 
     assert (refused["current_entries"], refused["usage"]) == (["Uses ruff"], "9/20")
 
 
+def test_a_text_larger_than_the_store_is_refused_before_anything_scans_it(
+    make_store: MakeStore,
+) -> None:
+    seen: list[str] = []
+    store = make_store(memory_char_limit=20, scan=seen.append)
+    large = Operation("replace", "x" * 21, "ruff")
+    refused = store.add("memory", "x" * 21), store.apply_batch("memory", [large])
+    assert seen == []
+    assert refused[0]["error"] == (
+        "Nothing was saved: the text has 21 chars, more than the whole store (20): write a shorter one."
+    )
+    assert refused[1]["error"].startswith("Operation 1 (replace): Nothing was saved: the text has 21 chars")
+
+
 def test_an_ambiguous_fragment_is_refused_with_previews(store: MemoryStore) -> None:
     store.add("memory", "tea " + "x" * 100)
     store.add("memory", "tea too")
