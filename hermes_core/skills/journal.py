@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_core.errors import SkillError
+from hermes_core.skills.document import normal
 from hermes_core.storage.followed import Followed
 from hermes_core.storage.sqlite import Database
 
@@ -35,7 +36,7 @@ _SELECT = "SELECT id, path, action, at, before, after, session_id FROM changes"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of one file: its text before and after, None where there was or is no file."""
+    """One change of one file: its text before and after, line ends and all; None where there was or is no file."""
 
     id: int
     path: str
@@ -75,7 +76,7 @@ class Journal:
                 now = read(row["path"])
             except SkillError:  # decided when it can be read again
                 continue
-            if now == row["after"]:
+            if same(now, row["after"]):
                 self.finish(row["id"])
             else:
                 self._database.execute("DELETE FROM changes WHERE id = ?", (row["id"],))
@@ -93,7 +94,8 @@ class Journal:
             if (
                 change.action == "undo"
                 and last
-                and (last.before, last.after) == (change.after, change.before)
+                and same(last.before, change.after)
+                and same(last.after, change.before)
             ):
                 standing.remove(last)
             else:
@@ -113,6 +115,11 @@ class Journal:
     @property
     def _database(self) -> Database:
         return self._file.now
+
+
+def same(one: str | None, other: str | None) -> bool:
+    """Whether two texts of a file say the same, whoever saved them; None is no file."""
+    return one == other or (one is not None and other is not None and normal(one) == normal(other))
 
 
 def _create(connection: sqlite3.Connection) -> None:

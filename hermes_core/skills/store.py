@@ -21,7 +21,7 @@ from hermes_core.home import expanded
 from hermes_core.kit.text import clip, storable
 from hermes_core.safety.scan import first_threat
 from hermes_core.skills.document import MAX_SKILL, OPERATING_SYSTEMS, Document, checked_name, normal, parse
-from hermes_core.skills.journal import Change, Journal
+from hermes_core.skills.journal import Change, Journal, same
 from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_checked
 
 FILE = "SKILL.md"
@@ -223,8 +223,7 @@ class SkillStore:
                 check()
                 _delete(file)
             else:
-                line_end, mode = _form(file)
-                write_checked(file, after.replace("\n", line_end).encode(), mode, check)
+                write_checked(file, after.encode(), _mode(file), check)
             self._journal.finish(change)
             return change
 
@@ -252,14 +251,16 @@ class SkillStore:
     def _patched(self, before: str | None, name: str, old_text: str, new_text: str) -> str:
         if before is None:
             raise SkillError(f"skill {name!r} is gone", "create it anew")
-        found = before.count(old_text) if old_text else 0
+        text = normal(before)
+        found = text.count(old_text) if old_text else 0
         if found != 1:
             where = "is not in" if not found else f"is {found} times in"
             raise SkillError(
                 f"old_text {clip(old_text, _DESCRIPTION_SHOWN)!r} {where} skill {name!r}",
                 "copy one unique place of it",
             )
-        return self._accepted(before.replace(old_text, new_text), name)
+        line_end = "\r\n" if before.partition("\n")[0].endswith("\r") else "\n"
+        return self._accepted(text.replace(old_text, new_text), name).replace("\n", line_end)
 
     def _accepted(self, content: str, name: str) -> str:
         content = normal(storable(content))
@@ -344,7 +345,7 @@ class SkillStore:
                 seen.add(real)
 
     def _text(self, path: str) -> str | None:
-        return _read_text(self._root / path)
+        return _read_exactly(self._root / path)
 
     def _settle(self) -> None:
         with self._locked():
@@ -355,12 +356,17 @@ class SkillStore:
 
 
 def _restored(change: Change, now: str | None) -> str | None:
-    if now != change.after:
+    if not same(now, change.after):
         raise SkillError(f"{change.path!r} was changed since", "edit it by hand")
     return change.before
 
 
 def _read_text(path: Path) -> str | None:
+    text = _read_exactly(path)
+    return None if text is None else normal(text)
+
+
+def _read_exactly(path: Path) -> str | None:
     try:
         with open(path, "rb", opener=open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -375,19 +381,17 @@ def _read_text(path: Path) -> str | None:
     if len(data) > MAX_FILE:
         raise SkillError(f"{str(path)!r} is larger than {MAX_FILE // 1024} KB", "split it")
     try:
-        return normal(data.decode())
+        return data.decode()
     except UnicodeDecodeError as exc:
         raise SkillError(f"{str(path)!r} is not UTF-8 text", "save it as UTF-8") from exc
 
 
-def _form(file: Path) -> tuple[str, int]:
-    """How its lines end and its mode, which stay when it is written; as on Linux, and private, where there is none."""
+def _mode(file: Path) -> int:
+    """Its mode, which stays when it is written; private where there is none."""
     try:
-        with open(file, "rb", opener=open_at_once) as opened:
-            line_end = "\r\n" if opened.readline(MAX_FILE).endswith(b"\r\n") else "\n"
-            return line_end, stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
+        return stat.S_IMODE(file.stat().st_mode)
     except OSError:
-        return "\n", PRIVATE_FILE
+        return PRIVATE_FILE
 
 
 def _delete(file: Path) -> None:

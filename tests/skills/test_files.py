@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -40,6 +41,39 @@ def test_a_patch_and_its_undo_keep_the_line_ends_and_the_mode_of_the_file(
     assert path.read_bytes() == saved.replace(b"Run it.", b"Walk.\r\nSlowly.")
     store.undo()
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (saved, 0o664)
+
+
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+def test_a_deleted_skill_comes_back_with_its_bytes(store: SkillStore, tmp_path: Path, start: str) -> None:
+    path = tmp_path / "skills/ops/deploy/SKILL.md"
+    write(path.parent, "")
+    path.write_bytes(saved := f"{start}{skill()}One.\n".replace("\n", "\r\n").encode() + b"Two.\n")
+    store.patch("deploy", "Run it.", "Walk.")
+    patched = path.read_bytes()
+    store.delete("deploy")
+    store.undo()
+    assert path.read_bytes() == patched
+    store.undo()
+    assert path.read_bytes() == saved
+
+
+def test_a_skill_whose_line_ends_were_changed_since_can_be_taken_back(
+    store: SkillStore, tmp_path: Path
+) -> None:
+    path = tmp_path / "skills/ops/deploy/SKILL.md"
+    store.create("deploy", "ops", skill())
+    store.patch("deploy", "Run it.", "Walk.")
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    store.undo()
+    store.undo()
+    assert not path.exists()
+
+
+def test_a_text_of_carriage_returns_alone_is_read_in_no_time(store: SkillStore) -> None:
+    began = time.monotonic()
+    with pytest.raises(SkillError, match="may have 65536 characters, this has 200000"):
+        store.create("deploy", "ops", "\r" * 200_000)
+    assert time.monotonic() - began < 10
 
 
 def test_a_folder_whose_name_is_no_text_is_a_problem_and_stops_nothing(
