@@ -70,7 +70,7 @@ def normal(text: str) -> str:
     >>> normal("\\ufeffone\\r\\ntwo")
     'one\\ntwo'
     """
-    return re.sub(r"\r+\n", "\n", text.removeprefix("\ufeff"))
+    return re.sub(r"(?<!\r)\r+\n", "\n", text.removeprefix("\ufeff"))
 
 
 def checked_name(name: object, what: str = "name") -> str:
