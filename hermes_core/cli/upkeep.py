@@ -124,7 +124,10 @@ def vacuum(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
 
 @click.command()
 @click.option(
-    "--older-than", type=click.IntRange(min=0), metavar="DAYS", help="Without a message for this many days."
+    "--older-than",
+    type=click.IntRange(0, 1_000_000),
+    metavar="DAYS",
+    help="Without a message for this many days.",
 )
 @click.option("--before", type=click.DateTime(), help="Without a message since before this moment.")
 @click.option("--source", "sources", multiple=True, help="Only sessions of this source; may be given again.")
