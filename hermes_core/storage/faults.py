@@ -79,6 +79,23 @@ def refuse_others(connection: sqlite3.Connection, path: Path, migrations: Sequen
         )
 
 
+@contextlib.contextmanager
+def misfits(connection: sqlite3.Connection, path: Path, repair: str) -> Iterator[None]:
+    """Tell a record of migrations that does not fit the tables as damage: one that lacks a row does again what was done.
+
+    In a new file the migration itself is wrong, which stays the error that it is.
+    """
+    new = connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+    try:
+        yield
+    except sqlite3.OperationalError as exc:
+        if new or exc.sqlite_errorcode != sqlite3.SQLITE_ERROR or "no such module" in str(exc):
+            raise
+        raise DatabaseCorrupt(
+            f"{str(path)!r} is damaged: its record of migrations does not fit its tables ({exc})", repair
+        ) from exc
+
+
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 # Told without one of these codes. The last two: a size in the header that can't be, and a byte that made text no longer text.
 _DAMAGED = ("malformed", "not a database", "corrupt", "unsupported file format", "could not decode to utf-8")

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
-from hermes_core.storage.faults import RESTORE, TranslatedErrors, file_errors, refuse_others
+from hermes_core.storage.faults import RESTORE, TranslatedErrors, file_errors, misfits, refuse_others
 from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, locked, sync_folder
 from hermes_core.storage.files import file_system as file_system_of
 from hermes_core.storage.migrations import Migration, migrate, roll_back
@@ -380,12 +380,14 @@ class Database:
     def _configure(self, connection: sqlite3.Connection) -> None:
         if not self._ready:
             if self._migrations:
-                refuse_others(connection, self.path, [name for name, _ in self._migrations])
+                with misfits(connection, self.path, self._repair):
+                    refuse_others(connection, self.path, [name for name, _ in self._migrations])
             self.journal_mode = self._set_journal_mode(connection)
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute(f"PRAGMA secure_delete = {'ON' if self._secure_delete else 'OFF'}")
         if not self._ready:
-            migrate(connection, self._migrations)
+            with misfits(connection, self.path, self._repair):
+                migrate(connection, self._migrations)
             self._on_open(connection)
             self._inode = _inode(self.path)
             self._ready = True

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core.errors import DatabaseUnavailable, StorageError
+from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.storage.migrations import Migration, pending
 from hermes_core.storage.sqlite import Database
 from tests.storage.notes import MIGRATIONS, notes, posix, run
@@ -242,3 +242,36 @@ def test_a_database_of_a_newer_version_is_refused_and_one_of_an_older_is_not(tmp
                 _ = database.connection
             assert "upgrade" in refused.value.remedy
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "DELETE FROM schema_migrations",
+        "DELETE FROM schema_migrations WHERE name = 'titles'",
+        "UPDATE schema_migrations SET name = 'x' || name",
+        "ALTER TABLE schema_migrations RENAME COLUMN name TO x",
+    ],
+)
+def test_a_record_of_migrations_that_does_not_fit_the_tables_is_damage(tmp_path: Path, harm: str) -> None:
+    path, steps = tmp_path / "notes.db", [*MIGRATIONS, ("titles", _add_titles)]
+    with contextlib.closing(Database(path, steps, journal_mode="delete")) as database:
+        database.execute(harm)
+    before = path.read_bytes()
+    again = Database(path, steps, journal_mode="delete", repair="call the doctor")
+    with contextlib.closing(again), pytest.raises(DatabaseCorrupt) as refused:
+        _ = again.connection
+    assert "record of migrations does not fit its tables (" in refused.value.message
+    assert refused.value.remedy == "call the doctor"
+    assert path.read_bytes() == before
+
+
+def test_a_migration_that_is_wrong_in_a_new_file_stays_the_error_that_it_is(tmp_path: Path) -> None:
+    steps = [*MIGRATIONS, ("titles", _add_titles), ("twice", _add_titles)]
+    database = Database(tmp_path / "notes.db", steps)
+    with contextlib.closing(database), pytest.raises(sqlite3.OperationalError, match="duplicate column"):
+        _ = database.connection
+
+
+def _add_titles(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE note ADD COLUMN title TEXT")
