@@ -57,6 +57,9 @@ __all__ = [
 ]
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# Reads also what another program marks with a tag of its own, as Home Assistant's `!secret`: as it is written.
+_Whole: Any = type("_Whole", (_Loader,), {})
+_Whole.add_multi_constructor("!", lambda _loader, _suffix, node: yaml.serialize(node))
 _LONGEST_LINE = 1 << 20
 # What PyYAML and ruamel let out over a value that has the form of a date or a number and is none: `2024-02-30`, `0x_`.
 _STUMBLES = (ValueError, LookupError, AttributeError)
@@ -134,7 +137,7 @@ def _mapping(block: Any) -> Any:
 def stored_keys(home: HermesHome) -> frozenset[str]:
     """The keys of ours that config.yaml holds; all others have their defaults. Raises `ConfigError`."""
     with _yaml_errors():
-        data = yaml.load(read_text(home.config_yaml, ConfigError), _Loader) or {}
+        data = yaml.load(read_text(home.config_yaml, ConfigError), _Whole) or {}
     named = {
         f"{block}.{name}" for block, values in data.items() if isinstance(values, dict) for name in values
     }
@@ -263,13 +266,13 @@ def _edited(home: HermesHome) -> Iterator[tuple[Any, dict[str, Any]]]:
         old = found.replace("\r\n", "\n")
         editor, tree = _round_trip(old)
         with _yaml_errors():
-            plain = yaml.load(old, _Loader) or {}
+            plain = yaml.load(old, _Whole) or {}
         # Blocks that share values by an anchor change one by one here, so that the change of another shows below.
         plain = {key: dict(block) if isinstance(block, dict) else block for key, block in plain.items()}
         yield tree, plain
         new = _with_comments(old, _dump(editor, tree, old)) if plain else old
         with _yaml_errors():
-            unharmed = _with_empty_blocks(yaml.load(new, _Loader) or {}) == _with_empty_blocks(plain)
+            unharmed = _with_empty_blocks(yaml.load(new, _Whole) or {}) == _with_empty_blocks(plain)
         parse_config(new)
         if not unharmed:
             raise ConfigError(
@@ -320,7 +323,7 @@ def _dump(editor: Any, tree: Any, old: str) -> str:
     # Below a comment, ruamel writes a block that became empty at the beginning of a line, where it is no YAML.
     new = buffer.getvalue().replace("\n{}\n", "\n")
     with _yaml_errors():
-        if yaml.load(old, _Loader) is not None:
+        if yaml.load(old, _Whole) is not None:
             return new
     return f"{old.rstrip()}\n\n{new}" if old.strip() else new
 

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core.config import KEYS, Config, load_config, parse_config, set_value, unset_value
+from hermes_core.config import KEYS, Config, load_config, parse_config, set_value, stored_keys, unset_value
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
 
@@ -377,6 +377,23 @@ def test_a_value_that_yaml_itself_stumbles_over_is_an_error_with_its_line(
     assert load_config(home, {}).memory == Config().memory
     with pytest.raises(ConfigError, match=r"config\.yaml can't be"):
         set_value(home, "memory.provider", "holographic")
+    assert home.config_yaml.read_text() == text
+
+
+def test_what_another_program_marks_with_a_tag_of_its_own_stays(home: HermesHome) -> None:
+    text = "http:\n  token: !secret ha_token  # theirs\n  all: !include_dir 'x'\n  one: !one\n    a: [!two 1, b]\n"
+    written(home, text)
+    set_value(home, "memory.nudge_interval", 5)
+    assert home.config_yaml.read_text() == f"{text}memory:\n  nudge_interval: 5\n"
+    assert stored_keys(home) == {"memory.nudge_interval"}
+    unset_value(home, "memory.nudge_interval")
+    assert home.config_yaml.read_text() == f"{text}memory: {{}}\n"
+
+
+def test_a_tag_is_no_value_of_a_key_of_ours_and_may_be_replaced_by_hand_alone(home: HermesHome) -> None:
+    written(home, text := "memory:\n  provider: !secret mine\n")
+    with pytest.raises(ConfigError, match="line 2: could not determine a constructor for the tag '!secret'"):
+        set_value(home, "memory.provider", "mem0")
     assert home.config_yaml.read_text() == text
 
 
