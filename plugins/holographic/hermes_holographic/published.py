@@ -111,8 +111,12 @@ def _seconds(text: object, otherwise: float) -> float:
 def _block(path: Path) -> dict[str, Any]:
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """Reads what another program marks with a tag of its own, such as Home Assistant's `!secret`, as nothing."""
+
+    Loader.add_multi_constructor("!", lambda *_: None)
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+        data = yaml.load(path.read_text(encoding="utf-8-sig"), Loader)
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:

@@ -117,6 +117,15 @@ def test_a_setting_that_they_left_empty_says_nothing(tmp_path: Path, start: Call
     assert start().provider.open(tmp_path).store.db.path == tmp_path / "memory_store.db"
 
 
+def test_what_another_program_marks_with_a_tag_of_its_own_says_nothing(
+    tmp_path: Path, start: Callable[..., Any]
+) -> None:
+    block = "{hrr_dim: 256, db_path: !secret path}"
+    (tmp_path / "config.yaml").write_text(f"token: !secret ha\nplugins: {{hermes-memory-store: {block}}}\n")
+    store = start().provider.open(tmp_path).store
+    assert (store.dim, store.db.path) == (256, tmp_path / "memory_store.db")
+
+
 def test_a_wrong_value_of_theirs_is_named_with_its_place(tmp_path: Path, start: Callable[..., Any]) -> None:
     (tmp_path / "config.yaml").write_text("plugins: {hermes-memory-store: {hrr_dim: many}}\n")
     with pytest.raises(ConfigError, match=r"hrr_dim.*plugins\.hermes-memory-store"):
