@@ -155,9 +155,14 @@ class Held:
         return str(getattr(self.first.provider, "name", ""))
 
     def condition(self) -> tuple[State, str]:
-        """The state of the provider: that of its most troubled instance."""
+        """The state of the provider: that of its most troubled instance, but one that failed beside others that work only
+        degrades it.
+        """
         order: dict[State, int] = {"failed": 0, "degraded": 1, "unavailable": 2, "active": 3, "idle": 4}
-        return min((instance.condition() for instance in self.instances()), key=lambda found: order[found[0]])
+        found = [instance.condition() for instance in self.instances()]
+        state, reason = min(found, key=lambda one: order[one[0]])
+        works = any(other == "active" for other, _ in found)
+        return ("degraded", reason) if state == "failed" and works else (state, reason)
 
     def _new(self, label: str) -> Instance:
         return Instance(

@@ -66,6 +66,24 @@ def test_each_session_has_an_instance_of_its_own(
         assert {session for _, session in instance.seen if session} == {instance.session}
 
 
+def test_a_session_that_can_not_start_fails_alone(
+    open_manager: OpenManager, per_session: type[PerSession]
+) -> None:
+    class Choosy(per_session):  # type: ignore[misc,valid-type]
+        def initialize(self, session: Session) -> None:
+            if session.id == "b":
+                raise BackendRefused("no room")
+
+    manager = open_manager(Choosy)
+    manager.initialize_all(B)
+    assert manager.health()[-1].state == "failed"
+    manager.initialize_all(A)
+    health = manager.health()[-1]
+    assert (health.state, health.reason) == ("degraded", "initialize: no room")
+    states = [manager.prefetch_all(Query("tea"), session).parts[-1].state for session in (A, B)]
+    assert states == ["active", "failed"]
+
+
 def test_the_least_recently_used_instance_is_closed_but_not_before_its_writes_are_sent(
     open_manager: OpenManager, per_session: type[PerSession]
 ) -> None:
