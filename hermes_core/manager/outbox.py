@@ -121,6 +121,7 @@ _SORT_IN = f"""
     ORDER BY number
 """  # noqa: S608  a constant
 
+_LAST_OF_EACH = "SELECT max(settled_at), provider FROM settled WHERE settled_at < ? GROUP BY provider"
 # A clock that was ahead and is set right counts from then: it would be a long time until any turn is recovered.
 _SINCE = """
     INSERT INTO providers VALUES (?, ?)
@@ -280,7 +281,7 @@ class Outbox:
         """The provider took the row: it is deleted, and its id remembered."""
         with self._changes() as connection:
             self._settle(connection, [row])
-            connection.execute("DELETE FROM settled WHERE settled_at < ?", (self._wall() - REMEMBERED,))
+            self._forget(connection, self._wall() - REMEMBERED)
 
     def failed(self, row: Row, error: str, *, counted: bool) -> None:
         """A try failed: noted on the row, and `counted` towards parking it."""
@@ -443,6 +444,13 @@ class Outbox:
         )
         connection.executemany("DELETE FROM rows WHERE number = ?", [(row.number,) for row in rows])
         return len(rows)
+
+    def _forget(self, connection: sqlite3.Connection, before: float) -> None:
+        """Drop the ids of rows that were settled `before` this; recovery never asks for them again, whatever the clock does."""
+        last = connection.execute(_LAST_OF_EACH, (before,)).fetchall()
+        if last:
+            connection.executemany("UPDATE providers SET since = max(since, ?) WHERE name = ?", last)
+            connection.execute("DELETE FROM settled WHERE settled_at < ?", (before,))
 
     def _rows(self, state: RowState, provider: str | None, limit: int | None) -> list[Row]:
         query = f"{_ROW} WHERE state = ? AND provider = coalesce(?, provider) ORDER BY number LIMIT ?"

@@ -142,6 +142,17 @@ def test_settled_ids_are_forgotten_when_recovery_looks_no_further_back(outbox: O
     assert outbox.recover_since("fake") == clock() - REMEMBERED > started
 
 
+def test_what_a_clock_that_ran_ahead_made_forget_is_not_recovered(outbox: Outbox, clock: Clock) -> None:
+    outbox.attach("fake")
+    for event, ahead in (("a", 60.0), ("b", 365 * 86_400.0)):
+        clock.advance(ahead)
+        outbox.append("fake", [write(event)])
+        outbox.delivered(head(outbox))
+    clock.advance(-365 * 86_400)
+    assert not outbox.knows("fake", "sync_turn", "a")
+    assert outbox.recover_since("fake") == clock()
+
+
 def test_turns_are_recovered_also_after_a_clock_that_ran_ahead_was_set_right(
     outbox: Outbox, clock: Clock
 ) -> None:
