@@ -101,6 +101,7 @@ def test_a_refused_key_is_named_with_its_cure(hermes_home: HermesHome, install_p
     told = failures(examine(hermes_home))
     assert "refuses the key; make a new one" in told["provider lockbox"]
     assert "correct key and address: hermes memory setup lockbox" in told["provider lockbox"]
+    assert "a fault in its code: hermes --debug doctor shows where" in told["provider lockbox"]
 
 
 def test_a_cure_that_the_provider_names_itself_is_told_once(
