@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hermes_core.agent.answer import Answer, ToolRequest, Usage
+    from hermes_core.agent.chat_model import ChatModel
     from hermes_core.agent.configured import ConfiguredModels
     from hermes_core.agent.loop import Agent
     from hermes_core.agent.model import ModelSettings, OpenAIModel
@@ -53,12 +55,14 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Agent": "agent.loop",
+    "Answer": "agent.answer",
     "Availability": "contract.values",
     "BackendAuthError": "errors",
     "BackendNotFound": "errors",
     "BackendRefused": "errors",
     "BackendUnavailable": "errors",
     "Capabilities": "contract.values",
+    "ChatModel": "agent.chat_model",
     "Check": "contract.values",
     "ConfiguredModels": "agent.configured",
     "Delegation": "contract.values",
@@ -83,10 +87,12 @@ _HOMES = {
     "SessionSwitch": "contract.values",
     "Tool": "agent.tools",
     "ToolCall": "contract.values",
+    "ToolRequest": "agent.answer",
     "TranscriptReader": "contract.hooks",
     "Turn": "contract.values",
     "TurnRecall": "recalled",
     "TurnResult": "agent.turn",
+    "Usage": "agent.answer",
     "discover_providers": "loader.catalog",
     "hookimpl": "contract.hooks",
     "load_provider": "loader.load",
@@ -96,12 +102,14 @@ _HOMES = {
 
 __all__ = [
     "Agent",
+    "Answer",
     "Availability",
     "BackendAuthError",
     "BackendNotFound",
     "BackendRefused",
     "BackendUnavailable",
     "Capabilities",
+    "ChatModel",
     "Check",
     "ConfiguredModels",
     "Delegation",
@@ -126,10 +134,12 @@ __all__ = [
     "SessionSwitch",
     "Tool",
     "ToolCall",
+    "ToolRequest",
     "TranscriptReader",
     "Turn",
     "TurnRecall",
     "TurnResult",
+    "Usage",
     "discover_providers",
     "hookimpl",
     "load_provider",

@@ -24,7 +24,9 @@ def unheard(text: str) -> None:
 
 
 class ChatModel(Protocol):
-    """What the agent needs of a model."""
+    """What the agent needs of a model, ours or a host's own. It is asked from several threads: a look back runs beside the
+    conversation.
+    """
 
     @property
     def name(self) -> str:
@@ -41,7 +43,8 @@ class ChatModel(Protocol):
     ) -> Answer:
         """Answer a conversation; `hear` gets the text as it comes, on the calling thread.
 
-        Raises `ModelError`, and `Cancelled` when `cancel` is thrown; what else it raises is logged, and told as one.
+        Raises `ModelError`; what else it raises is logged, and told as one. When `cancel` is thrown it ends soon, and whatever
+        it raises then is taken for that.
         """
         ...
 
@@ -81,9 +84,13 @@ def answer_of(
     told = f"the model {model.name!r}"
     if fault is None:
         raise ModelError(
-            f"{told} gave a {type(answer).__name__}, not an Answer", "return that of hermes_core.agent.answer"
+            f"{told} gave a {type(answer).__name__}, not an Answer", "return hermes_core.Answer(text, calls)"
         )
-    if fault in raised or isinstance(fault, ModelError | Cancelled) or not isinstance(fault, Exception):
+    if fault in raised or isinstance(fault, Cancelled) or not isinstance(fault, Exception):
+        raise fault
+    if cancel.is_set():
+        raise Cancelled from fault  # it hung up, and its client calls that a failure
+    if isinstance(fault, ModelError):
         raise fault
     log.warning("%s failed", told, exc_info=fault)
     raise ModelError(f"{told} failed: {type(fault).__name__}: {fault}", "the log says where") from fault

@@ -326,6 +326,22 @@ def test_a_model_of_the_host_that_fails_in_its_own_way_fails_the_turn_and_not_th
     assert stage.told(durable=True) == []
 
 
+def test_a_model_of_the_host_that_hangs_up_when_it_is_stopped_is_interrupted(stage: Stage) -> None:
+    class HangsUp:
+        name, context_length = "own", 32768
+
+        def complete(self, *_: Any, hear: Callable[[str], None], cancel: Cancel) -> Answer:
+            hung_up = threading.Event()
+            with cancel.calling(hung_up.set):
+                hear("It was")
+                assert hung_up.wait(10)
+            raise OSError("the connection was closed")
+
+    agent = Agent(stage.memory, HangsUp())
+    result = agent.run_turn("Hello.", hear=lambda _: agent.interrupt())
+    assert (result.outcome, result.text, result.problems) == ("interrupted", "It was", ())
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
