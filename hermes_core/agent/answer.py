@@ -7,6 +7,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hermes_core.agent.given import require
 from hermes_core.sessions.records import storable
 
 Chat = dict[str, Any]
@@ -42,6 +43,11 @@ class ToolRequest:
     arguments: str
     extra: Any = None
 
+    def __post_init__(self) -> None:
+        require("id", self.id, str, "a text")
+        require("name", self.name, str, "a text")
+        require("arguments", self.arguments, str, "a text, of JSON")
+
     def chat(self) -> Chat:
         """The call as a message holds it."""
         return {
@@ -58,6 +64,10 @@ class Usage:
     prompt: int = 0
     completion: int = 0
     cached: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("prompt", "completion", "cached"):
+            require(name, getattr(self, name), int, "a number")
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -78,6 +88,14 @@ class Answer:
     reasoning: str = ""
     usage: Usage = field(default_factory=Usage)
     details: tuple[dict[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        require("text", self.text, str, "a text")
+        require("calls", self.calls, (tuple, list), "a tuple")
+        for call in self.calls:
+            require("a call", call, ToolRequest, "a ToolRequest")
+        require("reasoning", self.reasoning, str, "a text")
+        require("usage", self.usage, Usage, "a Usage")
 
     def message(self, text: str | None = None) -> Chat:
         """The assistant's message of this answer, with `text` in place of its own where given."""

@@ -66,7 +66,7 @@ def answer_of(
     model: ChatModel, messages: Sequence[Chat], tools: Sequence[dict[str, Any]], *, hear: Hear, cancel: Cancel
 ) -> Answer:
     """What a model answers, who may be the host's own: a failure of another kind, and an answer that is none, is a
-    `ModelError` too. What `hear` raises comes back as it is.
+    `ModelError` too, and what it raises once `cancel` is thrown a `Cancelled`. What `hear` raises comes back as it is.
     """
     raised: list[BaseException] = []
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_core.agent.answer import Answer, ToolRequest
+from hermes_core.agent.answer import Answer, ToolRequest, Usage
 from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.loop import Agent
 from hermes_core.agent.model import ModelSettings, OpenAIModel
@@ -21,7 +21,7 @@ from hermes_core.agent.prompt import context_file
 from hermes_core.agent.tools import Tool
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Recall, Session
-from hermes_core.errors import ConfigError, SessionError
+from hermes_core.errors import ConfigError, ModelUnavailable, SessionError
 from hermes_core.safety.fence import build_memory_context_block
 from hermes_core.testing.fakes import (
     REMEMBER_TOOL,
@@ -326,7 +326,10 @@ def test_a_model_of_the_host_that_fails_in_its_own_way_fails_the_turn_and_not_th
     assert stage.told(durable=True) == []
 
 
-def test_a_model_of_the_host_that_hangs_up_when_it_is_stopped_is_interrupted(stage: Stage) -> None:
+@pytest.mark.parametrize("error", [OSError("the connection was closed"), ModelUnavailable("closed")])
+def test_a_model_of_the_host_that_hangs_up_when_it_is_stopped_is_interrupted(
+    stage: Stage, error: Exception
+) -> None:
     class HangsUp:
         name, context_length = "own", 32768
 
@@ -335,11 +338,37 @@ def test_a_model_of_the_host_that_hangs_up_when_it_is_stopped_is_interrupted(sta
             with cancel.calling(hung_up.set):
                 hear("It was")
                 assert hung_up.wait(10)
-            raise OSError("the connection was closed")
+            raise error
 
     agent = Agent(stage.memory, HangsUp())
     result = agent.run_turn("Hello.", hear=lambda _: agent.interrupt())
     assert (result.outcome, result.text, result.problems) == ("interrupted", "It was", ())
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: Answer(calls=(ToolRequest("1", "memory", {}),)), "arguments is {}; give a text, of JSON"),  # type: ignore[arg-type]
+        (lambda: Answer(calls=(ToolRequest(None, "memory", "{}"),)), "id is None; give a text"),  # type: ignore[arg-type]
+        (lambda: Answer(calls=({"name": "memory"},)), "a call is {'name': 'memory'}; give a ToolRequest"),  # type: ignore[arg-type]
+        (lambda: Answer(None), "text is None; give a text"),  # type: ignore[arg-type]
+        (lambda: Answer("Hi.", reasoning=None), "reasoning is None; give a text"),  # type: ignore[arg-type]
+        (lambda: Answer("Hi.", usage={}), "usage is {}; give a Usage"),  # type: ignore[arg-type]
+        (lambda: Answer("Hi.", usage=Usage(None)), "prompt is None; give a number"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_answer_of_another_shape_fails_the_turn_where_it_is_made(
+    stage: Stage, made: Callable[[], Answer], said: str
+) -> None:
+    class Own:
+        name, context_length = "own", 32768
+
+        def complete(self, *_: Any, **__: Any) -> Answer:
+            return made()
+
+    result = Agent(stage.memory, Own()).run_turn("Hello.")
+    assert result.outcome == "failed"
+    assert result.problems == (f"the model 'own' failed: ConfigError: {said}; the log says where",)
 
 
 @pytest.mark.parametrize(
