@@ -22,6 +22,7 @@ from hermes_core.config_keys import (
     BLOCKS,
     KEYS,
     LOAD_PROVIDERS,
+    PLATFORMS,
     SEMANTIC,
     TOOLSETS,
     Config,
@@ -176,7 +177,28 @@ class _Reading:
         if name == "model" and isinstance(self._top[name][1], yaml.ScalarNode):
             # Other programs that share the file write the model's name alone.
             return cls(name=str(self._top[name][1].value))
-        found, pairs = {}, self._pairs(self._top[name][1], name)
+        pairs = self._pairs(self._top[name][1], name)
+        return cls(**(self._toolsets(pairs) if name == "enabled_toolsets" else self._values(name, pairs)))
+
+    def _toolsets(self, pairs: Mapping[str, tuple[int, Any]]) -> dict[str, Any]:
+        """By platform; those that only the host knows are `others`."""
+        found: dict[str, Any] = {}
+        others = []
+        for platform, (at, node) in pairs.items():
+            full = f"enabled_toolsets.{platform}"
+            value = self._value(dataclasses.replace(KEYS["enabled_toolsets.cli"], name=full), at, node)
+            for toolset in {*(value or ())}.difference(TOOLSETS):
+                self._warn_unknown(toolset, at, TOOLSETS, certain=False, what="toolset")
+            if platform in PLATFORMS:
+                found[platform] = None if value is None else tuple(value)
+            elif value is not None:
+                self._warn_unknown(platform, at, PLATFORMS, certain=False, what="platform")
+                others.append((platform, tuple(value)))
+        return {**found, "others": tuple(others)}
+
+    def _values(self, name: str, pairs: Mapping[str, tuple[int, Any]]) -> dict[str, Any]:
+        """Those of a block's keys that are set."""
+        found: dict[str, Any] = {}
         # Published providers keep settings of their own beside the key that chooses them.
         _, chosen = pairs.get("provider", (0, None))
         shared = name == "memory" and _has_content(chosen) and bool(chosen.value)
@@ -190,12 +212,9 @@ class _Reading:
                 self._warn_unknown(prefix + key, at, siblings, certain=certain)
                 continue
             value = self._value(known, at, node)
-            if name == "enabled_toolsets":
-                for toolset in {*(value or ())}.difference(TOOLSETS):
-                    self._warn_unknown(toolset, at, TOOLSETS, certain=False, what="toolset")
             if value is not None:
                 found[key] = tuple(value) if isinstance(value, list) else value
-        return cls(**found)
+        return found
 
     def _value(self, key: Key, line: int, node: Any) -> Any:
         with _yaml_errors(line):

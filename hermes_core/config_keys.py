@@ -206,7 +206,9 @@ class AgentConfig:
 
 @dataclass(frozen=True, slots=True)
 class ToolsetsConfig:
-    """The `enabled_toolsets:` block: for each platform the toolsets that the model gets; not set, all."""
+    """The `enabled_toolsets:` block: for each platform the toolsets that the model gets; not set, all. A host may name
+    platforms of its own beside these.
+    """
 
     cli: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
     telegram: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
@@ -217,10 +219,13 @@ class ToolsetsConfig:
     email: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
     api: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
     cron: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
+    others: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def of(self, platform: str) -> tuple[str, ...] | None:
         """The toolsets of this platform, None for all."""
-        found: tuple[str, ...] | None = getattr(self, platform, None) if platform in self.__slots__ else None
+        if platform not in PLATFORMS:
+            return dict(self.others).get(platform)
+        found: tuple[str, ...] | None = getattr(self, platform)
         return found
 
 
@@ -283,8 +288,12 @@ def _table() -> dict[str, Key]:
         f"{block}.{field.name}": dataclasses.replace(field.metadata[_METADATA], name=f"{block}.{field.name}")
         for block, cls in BLOCKS.items()
         for field in dataclasses.fields(cls)
+        if _METADATA in field.metadata
     }
 
 
 KEYS: dict[str, Key] = _table()
 """Every key that config.yaml may hold for us, by its dotted name."""
+
+PLATFORMS = tuple(name.partition(".")[2] for name in KEYS if name.startswith("enabled_toolsets."))
+"""Those that the `enabled_toolsets:` block knows."""

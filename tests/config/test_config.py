@@ -343,6 +343,23 @@ def test_toolsets_are_looked_up_by_platform() -> None:
     assert found.of("of") is None
 
 
+def test_a_host_names_toolsets_of_a_platform_of_its_own() -> None:
+    config = parse_config(
+        "enabled_toolsets:\n  my-app: [todo]\n  telegramm: []\n  others: [memory]\n  matrix:\n"
+    )
+    found = config.enabled_toolsets
+    assert [found.of(one) for one in ("my-app", "telegramm", "others", "matrix", "telegram")] == [
+        ("todo",),
+        (),
+        ("memory",),
+        None,
+        None,
+    ]
+    assert config.warnings == ("config.yaml line 3: unknown platform 'telegramm', did you mean 'telegram'?",)
+    with pytest.raises(ConfigError, match=r"enabled_toolsets\.my-app must be a list of strings, is 'todo'"):
+        parse_config("enabled_toolsets:\n  my-app: todo\n")
+
+
 def test_the_environment_says_whether_search_is_by_meaning(home: HermesHome) -> None:
     assert load_config(home, {}).recall.semantic == "auto"
     assert load_config(home, {"HERMES_SEMANTIC": "off"}).recall.semantic == "off"
