@@ -139,7 +139,8 @@ def _chat() -> Any:
     from hermes_core.agent.turn import TurnResult
 
     told = {"recall": [{"source": str, "text": str}], "problems": list[str]}
-    return {**_fields(TurnResult), **told}
+    fields = {name: kind for name, kind in _fields(TurnResult).items() if name != "contexts"}
+    return {**fields, **told}
 
 
 def _examination() -> Any:

@@ -28,7 +28,8 @@ Outcome = Literal["answered", "interrupted", "failed"]
 @dataclass(frozen=True, slots=True)
 class TurnResult:
     """What came of a turn. `text` is what the person saw; `problems` say what of memory or model did not work; `usage` is of
-    the turn's own requests, a subagent's is counted with the session of the subagent.
+    the turn's own requests, a subagent's is counted with the session of the subagent. `recall` tells of each provider,
+    `contexts` are (label, text) of all that was recalled, of past sessions too.
     """
 
     text: str
@@ -39,6 +40,7 @@ class TurnResult:
     problems: tuple[str, ...] = ()
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)
+    contexts: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -99,11 +101,19 @@ class Turn:
 
     def result(self, session_id: str, problems: Sequence[str], tool_calls: int, usage: Usage) -> TurnResult:
         """What came of it, with what its recall and the agent say of `problems`."""
-        recall, told = RecallResult(), tuple(problems)
-        if self.recall is not None:
-            recall, told = self.recall.recall, (*self.recall.problems, *told)
-        told = tuple(dict.fromkeys(told))
-        return TurnResult(self.seen(), self.outcome, session_id, self.id, recall, told, tool_calls, usage)
+        recall = self.recall or TurnRecall(RecallResult(), ())
+        told = tuple(dict.fromkeys((*recall.problems, *problems)))
+        return TurnResult(
+            self.seen(),
+            self.outcome,
+            session_id,
+            self.id,
+            recall.recall,
+            told,
+            tool_calls,
+            usage,
+            recall.contexts,
+        )
 
     def seen(self) -> str:
         """What the person saw of it."""

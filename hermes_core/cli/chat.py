@@ -316,7 +316,7 @@ def _tell(talk: Chat, result: TurnResult) -> None:
     if result.outcome == "interrupted":
         talk.voice.aside("(stopped; no provider hears of this turn)")
     if talk.show_recall:
-        for label, text in result.recall.contexts:
+        for label, text in result.contexts:
             talk.voice.aside(f"recalled from {label}:\n{text}")
     if result.outcome == "failed":
         for problem in result.problems:
@@ -355,7 +355,7 @@ def _as_data(result: TurnResult) -> dict[str, Any]:
         "outcome": result.outcome,
         "session_id": result.session_id,
         "turn_id": result.turn_id,
-        "recall": [{"source": label, "text": text} for label, text in result.recall.contexts],
+        "recall": [{"source": label, "text": text} for label, text in result.contexts],
         "problems": list(result.problems),
         "tool_calls": result.tool_calls,
         "usage": {

@@ -392,6 +392,19 @@ def test_without_memory_no_tool_of_it_is_offered_and_all_others_are(
     assert {"session_search", "delegate_task", "skill_view", "todo"} <= offered
 
 
+def test_what_was_recalled_is_shown_on_request_of_past_sessions_too(
+    home: HermesHome, server: ModelServer
+) -> None:
+    set_value(home, "recall.sessions", "auto")
+    chat("-m", "The safe in the cellar opens with 4711.")
+    asked = "Which number opens the safe?"
+    shown = chat("-m", asked, "--show-recall").stderr
+    assert "recalled from sessions:" in shown
+    assert "4711" in shown
+    (told,) = json.loads(chat("-m", asked, "--json").stdout)["recall"]
+    assert (told["source"], "4711" in told["text"]) == ("sessions", True)
+
+
 def test_commands_act_on_the_conversation(home: HermesHome) -> None:
     typed = "Hello.\n/branch\nMore.\n/undo\n/new\n/status\n/memory\n/skills\n/recall\n/compress\n/resume\n/helo\n/help\n/quit\nlost\n"
     result = chat(typed=typed)
