@@ -28,7 +28,7 @@ SESSION_SEARCH_SCHEMA: dict[str, Any] = {
         "each with the messages around it and how its conversation began and ended; ask in plain words, or use "
         '"exact phrases", AND, OR, NOT and prefix*. With `session_id` and `around_message_id`: scroll, the messages '
         "around that one; take `match_message_id` from a result, then the first or last id shown to go on. With "
-        "`session_id` alone: read that session. The current conversation is left out, since you see it already. What "
+        "`session_id` alone: read that session. What you still see of this conversation is left out. What "
         "was said may be out of date: for the present state of a file or a service, look at the source first."
     ),
     "parameters": {

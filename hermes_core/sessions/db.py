@@ -13,6 +13,7 @@ from hermes_core.recall.query import analyse
 from hermes_core.sessions import lineage, reads, records, writes
 from hermes_core.sessions.file import reading
 from hermes_core.sessions.filters import Filters, Order
+from hermes_core.sessions.meta import key_of
 from hermes_core.sessions.records import (
     CompletedTurn,
     SearchHit,
@@ -147,6 +148,15 @@ class SessionDB(SessionRows):
             for m in self.get_messages(one)
             if not (m.compacted or (m.carried and one != chain[0]))
         ]
+
+    def in_context(self, session_id: str) -> frozenset[str]:
+        """Ids of its `lineage` without the sessions whose messages a compression took out of the model's context, nor this
+        one, where it took some out of that without a summary.
+        """
+        gone = set(lineage.left_behind(self._database, session_id))
+        if self.get_meta(key_of("left_out", session_id)):
+            gone.add(session_id)
+        return self.lineage(session_id) - gone
 
     @reading
     def around(self, message_id: int, window: int = 5, *, roles: Sequence[str] = ()) -> Window | None:

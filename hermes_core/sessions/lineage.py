@@ -19,8 +19,8 @@ from hermes_core.storage.sqlite import Database
 Reads = sqlite3.Connection | Database
 """A transaction, or the store outside one."""
 
-MAX_HOPS = 100
-"""A chain longer than this, or a circle, is cut here."""
+MOST = 10_000
+"""Sessions of a chain, or under one root; a longer chain is cut here."""
 
 MAX_TITLE = 100
 PREVIEW = 60
@@ -39,19 +39,18 @@ _NUMBERED = re.compile(r"^(.*?)\s+#(\d+)$")
 
 def tip(connection: Reads, session_id: str) -> str:
     """Follow the compression chain forward: a child that was compressed in turn, then one that lives, then the newest."""
-    seen = {session_id}
-    for _ in range(MAX_HOPS):
-        row = connection.execute(
-            f"""SELECT c.id FROM sessions c JOIN sessions p ON p.id = c.parent_id
-                WHERE c.parent_id = ? AND c.parent_id <> '' AND {_CONTINUES}
-                ORDER BY c.end_reason = 'compression' DESC, c.ended_at IS NULL DESC, c.last_active DESC LIMIT 1""",
-            (session_id,),
-        ).fetchone()
-        if row is None or row[0] in seen:
-            break
-        session_id = row[0]
-        seen.add(session_id)
-    return session_id
+    rows = connection.execute(
+        f"""WITH RECURSIVE down (id) AS (
+                VALUES (?)
+                UNION
+                SELECT (SELECT c.id FROM sessions c JOIN sessions p ON p.id = c.parent_id
+                        WHERE c.parent_id = down.id AND c.parent_id <> '' AND {_CONTINUES}
+                        ORDER BY c.end_reason = 'compression' DESC, c.ended_at IS NULL DESC, c.last_active DESC LIMIT 1)
+                FROM down WHERE down.id IS NOT NULL
+            ) SELECT id FROM down WHERE id IS NOT NULL LIMIT {MOST}""",
+        (session_id,),
+    )
+    return str([row[0] for row in rows][-1])
 
 
 def root(connection: Reads, session_id: str) -> str:
@@ -66,16 +65,29 @@ def compressed_from(connection: Reads, session_id: str) -> list[str]:
 
 def _ancestors(connection: Reads, session_id: str, link: str) -> list[str]:
     """This session and its parents while `link` holds between child and parent, nearest first."""
-    found = [session_id]
-    while len(found) <= MAX_HOPS:
-        row = connection.execute(
-            f"SELECT p.id FROM sessions c JOIN sessions p ON p.id = c.parent_id WHERE c.id = ? AND {link}",
-            (found[-1],),
-        ).fetchone()
-        if row is None or row[0] in found:
-            break
-        found.append(row[0])
-    return found
+    rows = connection.execute(
+        f"""WITH RECURSIVE up (id) AS (
+                VALUES (?)
+                UNION
+                SELECT p.id FROM up JOIN sessions c ON c.id = up.id JOIN sessions p ON p.id = c.parent_id WHERE {link}
+            ) SELECT id FROM up LIMIT {MOST}""",
+        (session_id,),
+    )
+    return [row[0] for row in rows]
+
+
+def left_behind(connection: Reads, session_id: str) -> list[str]:
+    """The sessions whose messages left the context when this one, or one that it was branched from, was compressed."""
+    rows = connection.execute(
+        f"""WITH RECURSIVE up (id, gone) AS (
+                VALUES (?, 0)
+                UNION
+                SELECT p.id, {_CONTINUES} FROM up JOIN sessions c ON c.id = up.id JOIN sessions p ON p.id = c.parent_id
+                WHERE {_CONTINUES} OR {_BRANCHES}
+            ) SELECT id FROM up WHERE gone LIMIT {MOST}""",
+        (session_id,),
+    )
+    return [row[0] for row in rows]
 
 
 def family(connection: Reads, session_id: str) -> frozenset[str]:
@@ -99,7 +111,7 @@ def _under(connection: Reads, session_id: str, link: str) -> list[str]:
                 UNION
                 SELECT c.id FROM under JOIN sessions p ON p.id = under.id JOIN sessions c ON c.parent_id = p.id AND c.parent_id <> ''
                 WHERE {link}
-            ) SELECT id FROM under LIMIT 10000""",
+            ) SELECT id FROM under LIMIT {MOST}""",
         (session_id,),
     )
     return [row[0] for row in rows]

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
-OF_A_SESSION = ("cadence", "fullness", "flushed", "reviewed")
+OF_A_SESSION = ("cadence", "fullness", "left_out", "flushed", "reviewed")
 """What agents keep with a session; it goes with it."""
 
 

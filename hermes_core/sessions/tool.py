@@ -115,7 +115,7 @@ class _Call:
         self, db: SessionDB, session: Session, zone: tzinfo | None, summarise: Summarise | None
     ) -> None:
         self._db = db
-        self._current = db.lineage(session.id)
+        self._current = db.in_context(session.id)
         self._user = session.owner or None
         self._zone = zone
         self._summarise = summarise

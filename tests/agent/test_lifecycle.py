@@ -242,6 +242,9 @@ def test_without_a_summary_nothing_moves_and_nothing_is_lost(stage: Stage) -> No
     assert "left out" in json.dumps(agent.history)
     assert len(stage.memory.sessions.get_messages(before)) == 12
     assert "on_session_switch" not in stage.told(durable=True)
+    assert "Message 2." not in json.dumps(agent.history)
+    found = stage.memory.call_tool("session_search", {"query": '"Message 2"'}, agent.session)
+    assert "Message 2." in found
 
 
 def test_thirty_turns_in_a_small_context_are_compressed_and_nothing_is_forgotten(stage: Stage) -> None:
@@ -258,14 +261,18 @@ def test_thirty_turns_in_a_small_context_are_compressed_and_nothing_is_forgotten
     summaries = [request for request in stage.server.requests if "tools" not in request]
     assert "previous-summary" in json.dumps(summaries[-1])
 
+    assert "Number 14." not in json.dumps(agent.history)
+    found = stage.memory.call_tool("session_search", {"query": '"Number 14"'}, agent.session)
+    assert "Number 14." in found, "it is searched by the conversation that it left"
+
     # The thirtieth turn starts a review, which would otherwise hear the answers meant for the next agent.
     assert agent.wait_for_review(10)
     other = stage.agent()
     stage.script(Reply(calls=[("session_search", {"query": "code of the safe"})]), Reply("4711."))
     other.run_turn("What was the code?")
     assert "4711" in other.history[2]["content"]
-    found = stage.memory.recall("What is the code of the safe?").results
-    assert any("4711" in result.text for result in found)
+    results = stage.memory.recall("What is the code of the safe?").results
+    assert any("4711" in result.text for result in results)
 
 
 def test_a_session_that_another_process_compressed_goes_on_where_that_one_left_it(stage: Stage) -> None:

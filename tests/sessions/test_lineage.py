@@ -38,6 +38,15 @@ def test_a_compression_chain_is_one_entry_and_shows_its_tip(db: SessionDB) -> No
     assert db.compression_tip("a") == db.compression_tip("b") == "c"
 
 
+def test_a_chat_that_was_compressed_for_years_goes_on_at_its_end(db: SessionDB) -> None:
+    names = [f"part-{number}" for number in range(300)]
+    chain(db, *names)
+
+    assert db.compression_tip(names[0]) == names[-1]
+    assert db.lineage_root(names[-1]) == names[0]
+    assert db.in_context(names[-1]) == {names[-1]}
+
+
 def test_a_session_delegated_by_a_living_parent_is_no_continuation(db: SessionDB) -> None:
     begin(db, "parent", started_at=0.0)
     begin(db, "helper", "subagent", parent_id="parent", started_at=50.0)

@@ -93,6 +93,29 @@ def test_the_current_lineage_and_tool_sessions_are_left_out(past: SessionDB) -> 
     assert {r["session_id"] for r in call(past)["results"]} == {"walnut", "maple"}
 
 
+def test_what_a_compression_took_out_of_the_context_is_found(past: SessionDB) -> None:
+    fact = past.append_message("now", "user", "the walnut table cost 40 crowns")
+    past.end_session("now", "compression")
+    past.create_session("later", parent_id="now", relation="compression")
+    past.append_message("later", "user", "a summary without crowns")
+    past.create_session("branch", parent_id="later", relation="branch")
+
+    for session in (Session("later"), Session("branch")):
+        (found,) = call(past, session, query="crowns")["results"]
+        assert (found["session_id"], found["match_message_id"]) == ("now", fact)
+        assert call(past, session, session_id="now", around_message_id=fact)["success"]
+        assert call(past, session, session_id="now")["success"]
+        assert not call(past, session, session_id="later")["success"]
+
+
+def test_a_session_of_which_the_model_sees_a_part_is_searched_too(past: SessionDB) -> None:
+    past.set_meta("left_out:now", "1")
+
+    assert "now" in {one["session_id"] for one in call(past, query="walnut table")["results"]}
+    past.delete_session("now")
+    assert past.get_meta("left_out:now") is None
+
+
 def test_scrolling_shows_the_messages_around_one(past: SessionDB) -> None:
     anchor = past.get_messages("walnut")[10].id
 
