@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from hermes_core.agent.answer import Chat
@@ -32,9 +32,10 @@ Count = Callable[[str], int]
 
 _MESSAGE_OVERHEAD = 4  # tokens for role and separators, as chat templates add them
 PICTURE = 1000  # tokens that a picture costs, about: servers count 85 to 1,600 by its size
-_HEAD_SHARE = 0.25
-_TAIL_SHARE = 0.25
-_SUMMARY_SHARE = 0.25
+# Of the room for messages: what is left of it is for the turns until the next compression.
+_HEAD_SHARE = 0.15
+_TAIL_SHARE = 0.2
+_SUMMARY_SHARE = 0.15
 _HUGE_SHARE = 0.5  # a message that takes more of the context than this is not kept for being the last
 _LEAST_GAIN = 0.9  # of what a summary replaces, it may take as much as this
 _INSTRUCTIONS = """\
@@ -51,12 +52,21 @@ summary that still holds. Answer with the summary alone, in the language of the 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to compress and what to keep: `context_length` in tokens, `at` as a share of it, `first`/`last` messages."""
+    """When to compress and what to keep: `context_length` in tokens, `at` as a share of it, `first`/`last` messages. `fixed`
+    are the tokens of what stands before the messages in each request.
+    """
 
     context_length: int
     at: float = 0.75
     first: int = 3
     last: int = 6
+    fixed: int = 0
+
+    @property
+    def room(self) -> float:
+        """Tokens that messages may take until they are made shorter; a quarter of all where what is fixed leaves less."""
+        most = self.context_length * self.at
+        return max(most - self.fixed, most / 4)
 
     @classmethod
     def of(cls, model: ChatModel, settings: AgentConfig) -> Limits:
@@ -112,12 +122,22 @@ class Compressor(Protocol):
 
 
 class SummaryCompressor:
-    """Replaces the middle of a conversation by a summary that `model` writes, which carries the one before it."""
+    """Replaces the middle of a conversation by a summary that `model` writes, which carries the one before it.
 
-    def __init__(self, model: ChatModel, limits: Limits, count: Count) -> None:
+    `fixed` gives what stands before the messages in each request, the system prompt and the tools.
+    """
+
+    def __init__(
+        self, model: ChatModel, limits: Limits, count: Count, fixed: Callable[[], str] = str
+    ) -> None:
         self._model = model
-        self._limits = limits
+        self._most = limits
         self._count = count
+        self._fixed = fixed
+
+    @property
+    def _limits(self) -> Limits:
+        return replace(self._most, fixed=self._count(self._fixed()))
 
     def can_shorten(self, messages: Sequence[Chat]) -> bool:
         """Whether there is anything but the protected ends and an old summary."""
@@ -125,12 +145,13 @@ class SummaryCompressor:
 
     def compress(self, messages: Sequence[Chat], memory_context: str, cancel: Cancel) -> Compressed | None:
         """See `Compressor`; without an answer of the model the middle is left out with a note in its place."""
-        found = plan(messages, self._limits, self._count)
+        limits = self._limits
+        found = plan(messages, limits, self._count)
         if found is None:
             return None
         middle = messages[found.head : found.tail]
         replaced = tokens_of(middle, self._count)
-        most = int(min(self._limits.context_length * _SUMMARY_SHARE, replaced * _LEAST_GAIN))
+        most = int(min(limits.room * _SUMMARY_SHARE, replaced * _LEAST_GAIN))
         try:
             request = summary_request(middle, memory_context, self._room(middle), most)
             # Providers add to what is asked: a fence that the model copies from there would be stored.
@@ -251,7 +272,7 @@ def _blocks(messages: Sequence[Chat]) -> Iterator[tuple[int, int]]:
 
 
 def _head(messages: Sequence[Chat], blocks: Sequence[tuple[int, int]], limits: Limits, count: Count) -> int:
-    budget = limits.context_length * _HEAD_SHARE
+    budget = limits.room * _HEAD_SHARE
     head = 0
     for start, end in blocks:
         budget -= tokens_of(messages[start:end], count)
@@ -262,7 +283,7 @@ def _head(messages: Sequence[Chat], blocks: Sequence[tuple[int, int]], limits: L
 
 
 def _tail(messages: Sequence[Chat], blocks: Sequence[tuple[int, int]], limits: Limits, count: Count) -> int:
-    budget = limits.context_length * _TAIL_SHARE
+    budget = limits.room * _TAIL_SHARE
     tail = len(messages)
     for start, end in reversed(blocks):
         size = tokens_of(messages[start:end], count)

@@ -127,7 +127,7 @@ class Agent:
         self._life = Life(
             memory,
             session,
-            compressor or SummaryCompressor(auxiliary or model, limits, count_tokens),
+            compressor or SummaryCompressor(auxiliary or model, limits, count_tokens, self._fixed),
             lambda new: self._equipment.prompt(new, clock(), self._life.problems),
             self._flush,
             model.name,
@@ -377,7 +377,7 @@ class Agent:
         """What is due before a turn: the session-end work of a chat that never ends, and compression, if it can be stored."""
         if quiet:
             self._cross("cadence", self.session)
-        fixed, before = f"{self.prompt}{self.belt.schemas}", self.session.id
+        fixed, before = self._fixed(), self.session.id
         if not (turn.message_id and self._fullness.is_due(fixed, self._life.history, turn.messages)):
             return
         self._life.problems += filter(None, [self._fullness.fault(fixed)])
@@ -386,6 +386,10 @@ class Agent:
         finally:
             if self.session.id != before:
                 self._life.attempt("taking a message along", lambda: take_along(self._life, turn, before))
+
+    def _fixed(self) -> str:
+        """What stands before the messages in each request."""
+        return f"{self.prompt}{self.belt.schemas}"
 
     def _recall(self, text: str) -> TurnRecall | None:
         if self._skip_memory:

@@ -152,8 +152,19 @@ def test_a_summary_that_rambles_is_cut_to_less_than_what_it_replaces(words: int)
     assert result is not None
     assert tokens_of(result.messages, count) < tokens_of(messages, count)
     (summary,) = filter(is_summary, result.messages)
-    assert count(summary["content"]) <= 1000 // 4 + count(SUMMARY_MARK) + 4
+    assert count(summary["content"]) <= 750 * 0.15 + count(SUMMARY_MARK) + 4
     assert ("[...]" in summary["content"]) is (words == 3000)
+
+
+@pytest.mark.parametrize("fixed", [0, 300, 700, 2000])
+def test_what_is_left_takes_about_half_of_the_room_that_prompt_and_tools_leave(fixed: int) -> None:
+    turns = [user("long " * 20), assistant("long " * 20)] * 20
+    compressor = SummaryCompressor(Summariser("word " * 3000), LIMITS, count, lambda: "abcd" * fixed)
+    result = compressor.compress(turns, "", Cancel())
+    assert result is not None
+    one = tokens_of(turns[:1], count)
+    room = max(750 - fixed, 750 // 4)
+    assert room * 0.15 < tokens_of(result.messages, count) < room * 0.5 + one + count(SUMMARY_MARK) + 4
 
 
 def test_what_nothing_in_its_place_makes_shorter_stays() -> None:

@@ -255,7 +255,7 @@ def test_thirty_turns_in_a_small_context_are_compressed_and_nothing_is_forgotten
         said = "The code of the safe is 4711." if number == 2 else f"Number {number}."
         assert agent.run_turn(said).outcome == "answered"
         ids.append(agent.session.id)
-    assert len(set(ids)) >= 3
+    assert 3 <= len(set(ids)) <= 11, "at least twice, and no oftener than each third turn"
     assert max(len(json.dumps(request["messages"])) for request in stage.server.requests) // 4 < 4096
     assert len(stage.memory.sessions.list_sessions()) == 1
     summaries = [request for request in stage.server.requests if "tools" not in request]
