@@ -15,7 +15,7 @@ from hermes_core.agent.loop import Agent
 from hermes_core.cli.output import moment, print_table, warn
 from hermes_core.cli.voice import Voice
 from hermes_core.curated.store import MemoryStore
-from hermes_core.errors import SessionError
+from hermes_core.errors import CuratedMemoryError, SessionError
 from hermes_core.kit.text import counted, printable
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import hanging
@@ -122,12 +122,15 @@ def _undo_memory(talk: Chat, argument: str) -> None:
     curated = talk.agent.memory.curated.of(session)
     before = _entries(curated)
     result = curated.undo(session=session)
-    click.secho(printable(result["message"] if result["success"] else result["error"]), dim=True)
+    if not result["success"]:
+        raise CuratedMemoryError(result["error"], result.get("remediation", ""))
+    click.secho(printable(result["message"]), dim=True)
     after = _entries(curated)
     moved = [f"- {entry}" for entry in before if entry not in after]
     moved += [f"+ {entry}" for entry in after if entry not in before]
     for line in moved:
         click.secho(f"  {printable(line)}", dim=True)
+    warn(filter(None, [result.get("warning")]))
 
 
 def _undo_skill(talk: Chat, argument: str) -> None:

@@ -25,6 +25,7 @@ from hermes_core.cli.chat import _CtrlC, _tell_pause, _tell_review
 from hermes_core.cli.typed import typed
 from hermes_core.cli.voice import Voice
 from hermes_core.config import set_value
+from hermes_core.curated.store import MemoryStore
 from hermes_core.home import HermesHome
 from hermes_core.logs import LogFile
 from hermes_core.memory import open_memory
@@ -295,6 +296,7 @@ def test_standard_output_holds_answers_alone(home: HermesHome, server: ModelServ
         ("/", "there is no command /; see /help"),
         ("/STATUS", "scripted"),
         ("/undo-skill", "there is nothing to undo"),
+        ("/undo-memory", "error: There is no change to undo"),
     ],
 )
 def test_a_command_used_badly_says_so_and_the_chat_goes_on(home: HermesHome, line: str, said: str) -> None:
@@ -434,6 +436,22 @@ def test_what_is_taken_back_of_memory_is_shown(home: HermesHome, server: ModelSe
     add = ("memory", {"action": "add", "target": "user", "content": "Lives in Oslo."})
     server._script = [Reply(calls=[add]), Reply("Noted.")]
     assert "- user: Lives in Oslo." in chat(typed="I live in Oslo.\n/undo-memory\n").stdout
+
+
+def test_what_is_taken_back_and_not_told_to_the_provider_is_said(
+    home: HermesHome, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = ("memory", {"action": "add", "target": "user", "content": "Lives in Oslo."})
+    server._script = [Reply(calls=[add]), Reply("Noted.")]
+    undo = MemoryStore.undo
+
+    def overdue(store: MemoryStore, *args: Any, **given: Any) -> dict[str, Any]:
+        return {**undo(store, *args, **given), "warning": "the provider was not told"}
+
+    monkeypatch.setattr(MemoryStore, "undo", overdue)
+    result = chat(typed="I live in Oslo.\n/undo-memory\n")
+    assert (result.exit_code, "- user: Lives in Oslo." in result.stdout) == (0, True)
+    assert "warning: the provider was not told" in result.stderr
 
 
 def test_memory_that_a_chat_saved_is_in_the_next_ones_prompt(home: HermesHome, server: ModelServer) -> None:
