@@ -15,6 +15,7 @@ _LONGEST = 500  # characters of a server's words
 _PAGE = 20_000  # characters of a page that are looked at
 _BUSY = frozenset({408, 429})
 _NO_CREDIT = "the account of that key has no credit left"
+_NO_KEY_SENT = "no key was sent: write it into .env, under the name that model.api_key_env has"
 _TAGS = re.compile(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>")
 _OVERFLOW = re.compile(
     r"(?i)context[ _](length|size|window|limit)|maximum (context|prompt length|model length)|too many tokens"
@@ -63,7 +64,7 @@ def failure(
         return ModelRefused(told, "check model.base_url: most servers want its /v1")
     if not status or status in _BUSY or status >= 500:
         return ModelUnavailable(told, "try again later", _pause(body) if retry_after is None else retry_after)
-    return ModelRefused(told, _remedy(status, said))
+    return ModelRefused(told, _remedy(status, said, secret))
 
 
 def _inner(body: object) -> dict[str, object]:
@@ -111,9 +112,9 @@ def code_of(body: object) -> int:
     return int(code) if re.fullmatch("[45][0-9][0-9]", code) else 0
 
 
-def _remedy(status: int, said: str) -> str:
+def _remedy(status: int, said: str, secret: str) -> str:
     if status in (401, 403) or (status == 400 and _NO_KEY.search(said)):
-        return "check the key that model.api_key_env names"
+        return "check the key that model.api_key_env names" if secret else _NO_KEY_SENT
     if status == 402:
         return _NO_CREDIT
     if _NO_TOOLS.search(said):

@@ -228,6 +228,19 @@ def test_a_refusal_is_not_tried_again(status: int) -> None:
     assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("sk-wrong", "check the key that model.api_key_env names"),
+        ("", "no key was sent: write it into .env, under the name that model.api_key_env has"),
+    ],
+)
+def test_a_server_that_wants_a_key_is_told_apart_from_one_that_refuses_it(key: str, remedy: str) -> None:
+    with serving(Reply(status=401), api_key=key) as (_, model), pytest.raises(ModelRefused) as caught:
+        ask(model)
+    assert caught.value.remedy == remedy
+
+
 def test_a_request_that_is_too_long_has_its_own_error() -> None:
     error = "This model's maximum context length is 4096 tokens"
     with serving(Reply(status=400, error=error)) as (_, model), pytest.raises(ContextOverflow):

@@ -52,7 +52,7 @@ def test_a_name_that_the_server_does_not_list_is_told_with_those_it_has(
 
 @pytest.mark.parametrize(
     ("status", "code", "state", "cure"),
-    [(401, 3, "failed", "check the key"), (404, 0, "warning", "check model.name and model.base_url")],
+    [(401, 3, "failed", "no key was sent"), (404, 0, "warning", "check model.name and model.base_url")],
 )
 def test_a_server_that_refuses_is_named_with_its_cure(
     hermes: Hermes, hermes_home: HermesHome, status: int, code: int, state: str, cure: str
