@@ -378,9 +378,11 @@ class Agent:
         if quiet:
             self._cross("cadence", self.session)
         fixed, before = self._fixed(), self.session.id
-        if not (turn.message_id and self._fullness.is_due(fixed, self._life.history, turn.messages)):
+        due = turn.message_id and self._fullness.is_due(fixed, self._life.history, turn.messages)
+        if due or not self._life.history:
+            self._life.problems += filter(None, [self._fullness.fault(fixed)])
+        if not due:
             return
-        self._life.problems += filter(None, [self._fullness.fault(fixed)])
         try:
             self._compress()
         finally:

@@ -371,6 +371,13 @@ def test_a_model_that_fails_fails_the_command(home: HermesHome, server: ModelSer
     assert "answered 500" in result.stderr
 
 
+def test_a_context_that_the_prompt_alone_fills_is_told_of_with_the_one_answer(home: HermesHome) -> None:
+    set_value(home, "model.context_length", 2400)
+    result = chat("-m", "Hello.")
+    assert (result.exit_code, result.stdout) == (3, "Good morning.\n")
+    assert "the system prompt and the tools alone take" in result.stderr
+
+
 def test_who_waits_for_a_busy_server_is_told_why(home: HermesHome, server: ModelServer) -> None:
     home.config_yaml.write_text(home.config_yaml.read_text().replace("retries: 0", "retries: 1"))
     server._script = [Reply(status=503, headers={"Retry-After": "0.01"}), Reply("Good morning.")]

@@ -89,7 +89,7 @@ def test_what_can_not_be_made_shorter_is_not_tried_each_turn_and_the_reason_is_t
     results = [agent.run_turn(f"Message {number}. " + "No more. " * 10) for number in range(12)]
     assert len(tried) in (2, 3), tried
     told = [result for result in results if any("the tools alone take" in one for one in result.problems)]
-    assert len(told) == len(tried)
+    assert len(told) == len(tried) + 1  # and with the first answer
 
 
 def test_a_summary_for_which_there_is_no_room_on_the_disk_is_not_asked_for_each_turn(
