@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from hermes_core.agent.cancel import Cancel
 from hermes_core.errors import ModelRefused
@@ -42,6 +43,22 @@ def _trust_of(*_where: str | None) -> ssl.SSLContext:
     import httpx2
 
     return httpx2.create_ssl_context()
+
+
+def unreached(url: str) -> str:
+    """What to look at where no connection comes about: that to a proxy fails in the same words as that to the server."""
+    from urllib.request import (
+        getproxies,
+        proxy_bypass,
+    )  # 20 ms, of use only here
+
+    parts, proxies = urlsplit(url), getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(parts.hostname or ""):
+        return "is the server running?"
+    return (
+        "is the server running, and the proxy that the environment names? NO_PROXY names those that need none"
+    )
 
 
 @contextlib.contextmanager

@@ -20,7 +20,16 @@ from urllib.parse import urlsplit
 from hermes_core.agent.answer import Answer, AnswerBuilder, Chat
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, relay
 from hermes_core.agent.chat_model import ChatModel, Hear, unheard
-from hermes_core.agent.connection import follow, framed, hung_up_by, limits, lingering, only_data, trusted
+from hermes_core.agent.connection import (
+    follow,
+    framed,
+    hung_up_by,
+    limits,
+    lingering,
+    only_data,
+    trusted,
+    unreached,
+)
 from hermes_core.agent.failures import code_of, failure, words
 from hermes_core.agent.given import require, require_number
 from hermes_core.agent.request import Dialect
@@ -353,16 +362,14 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
         if type(exc.__cause__).__name__ == "ConnectTimeout":
             raise ModelUnavailable(
                 f"the connection to {server!r} failed: nothing there in {CONNECT_SECONDS:g} s",
-                "is the server running?",
+                unreached(server),
             ) from exc
         raise ModelUnavailable(
             f"{server!r} did not answer within {settings.timeout:g} s", "try again, or raise model.timeout"
         ) from exc
     except (openai.APIConnectionError, httpx2.HTTPError) as exc:
         said = words(str(exc.__cause__ or exc), settings.api_key)
-        raise ModelUnavailable(
-            f"the connection to {server!r} failed: {said}", "is the server running?"
-        ) from exc
+        raise ModelUnavailable(f"the connection to {server!r} failed: {said}", unreached(server)) from exc
     except openai.APIError as exc:
         raise failure(server, code_of(exc.body), exc.body or exc.message, settings.api_key) from exc
     except (ValueError, RecursionError) as exc:

@@ -241,6 +241,27 @@ def test_a_server_that_wants_a_key_is_told_apart_from_one_that_refuses_it(key: s
     assert caught.value.remedy == remedy
 
 
+@pytest.mark.parametrize(
+    ("spared", "remedy"),
+    [
+        (
+            "",
+            "is the server running, and the proxy that the environment names? NO_PROXY names those that need none",
+        ),
+        ("127.0.0.1", "is the server running?"),
+    ],
+)
+def test_a_proxy_that_stands_before_a_server_is_named(
+    monkeypatch: pytest.MonkeyPatch, spared: str, remedy: str
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", spared)
+    model = OpenAIModel(ModelSettings("http://127.0.0.1:9/v1", "scripted", retries=0))
+    with closing(model), pytest.raises(ModelUnavailable) as caught:
+        ask(model)
+    assert caught.value.remedy == remedy
+
+
 def test_a_request_that_is_too_long_has_its_own_error() -> None:
     error = "This model's maximum context length is 4096 tokens"
     with serving(Reply(status=400, error=error)) as (_, model), pytest.raises(ContextOverflow):
