@@ -146,8 +146,15 @@ def _agent(
 ) -> Agent:
     session_id = stored_session(memory, resume) if resume is not None else ""
     return models.agent(
-        memory, session_id=session_id, folder=Path.cwd(), skip_memory=no_memory, reviewed=reviewed
+        memory, session_id=session_id, folder=_folder(), skip_memory=no_memory, reviewed=reviewed
     )
+
+
+def _folder() -> Path | None:
+    """Where an AGENTS.md may stand, unless the folder was deleted since."""
+    with suppress(FileNotFoundError):
+        return Path.cwd()
+    return None
 
 
 def _answer(talk: Chat, message: str, as_json: bool, *, told: bool) -> int:
@@ -318,6 +325,8 @@ def _tell(talk: Chat, result: TurnResult) -> None:
     if talk.show_recall:
         for label, text in result.contexts:
             talk.voice.aside(f"recalled from {label}:\n{text}")
+        if not result.recall.contexts:
+            talk.voice.aside("nothing was recalled")
     if result.outcome == "failed":
         for problem in result.problems:
             click.secho(f"error: {hanging(problem)}", fg="red", err=True)

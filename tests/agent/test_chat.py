@@ -378,6 +378,21 @@ def test_a_context_that_the_prompt_alone_fills_is_told_of_with_the_one_answer(ho
     assert "the system prompt and the tools alone take" in result.stderr
 
 
+def test_a_turn_for_which_nothing_is_recalled_says_so_where_recall_is_shown(home: HermesHome) -> None:
+    assert "nothing was recalled" in chat("-m", "Hello.", "--show-recall").stderr
+    assert "nothing was recalled" not in chat("-m", "Hello.").stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a folder in use is not deleted there")
+def test_a_chat_begins_in_a_folder_that_was_deleted(
+    home: HermesHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert chat("-m", "Hello.").stdout == "Good morning.\n"
+
+
 def test_who_waits_for_a_busy_server_is_told_why(home: HermesHome, server: ModelServer) -> None:
     home.config_yaml.write_text(home.config_yaml.read_text().replace("retries: 0", "retries: 1"))
     server._script = [Reply(status=503, headers={"Retry-After": "0.01"}), Reply("Good morning.")]
