@@ -59,7 +59,8 @@ def run_command(talk: Chat, line: str) -> None:
     given, argument = (*line[1:].split(maxsplit=1), "", "")[:2]
     name = given.lower()
     if name not in COMMANDS:
-        close = difflib.get_close_matches(name, COMMANDS, n=1)
+        begun = [one for one in COMMANDS if name and one.startswith(name)]
+        close = begun or difflib.get_close_matches(name, COMMANDS, n=1)
         raise SessionError(
             f"there is no command /{name}", f"did you mean /{close[0]}?" if close else "see /help"
         )

@@ -294,6 +294,8 @@ def test_standard_output_holds_answers_alone(home: HermesHome, server: ModelServ
         (f"/undo {'9' * 5000}", "a number of turns"),
         ("/branch mine", "/branch takes nothing, not 'mine'"),
         ("/", "there is no command /; see /help"),
+        ("/undo-m", "did you mean /undo-memory?"),
+        ("/undoo", "did you mean /undo?"),
         ("/STATUS", "scripted"),
         ("/undo-skill", "there is nothing to undo"),
         ("/undo-memory", "error: There is no change to undo"),
