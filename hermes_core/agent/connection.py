@@ -47,18 +47,13 @@ def _trust_of(*_where: str | None) -> ssl.SSLContext:
 
 def unreached(url: str) -> str:
     """What to look at where no connection comes about: that to a proxy fails in the same words as that to the server."""
-    from urllib.request import (
-        getproxies,
-        proxy_bypass,
-    )  # 20 ms, of use only here
+    from urllib.request import getproxies, proxy_bypass  # 20 ms, of use only here
 
     parts, proxies = urlsplit(url), getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(parts.hostname or ""):
         return "is the server running?"
-    return (
-        "is the server running, and the proxy that the environment names? NO_PROXY names those that need none"
-    )
+    return "is the server running, and the proxy of the environment? NO_PROXY names servers that need none"
 
 
 @contextlib.contextmanager

@@ -325,7 +325,7 @@ def _tell(talk: Chat, result: TurnResult) -> None:
     if talk.show_recall:
         for label, text in result.contexts:
             talk.voice.aside(f"recalled from {label}:\n{text}")
-        if not result.recall.contexts:
+        if not result.contexts:
             talk.voice.aside("nothing was recalled")
     if result.outcome == "failed":
         for problem in result.problems:

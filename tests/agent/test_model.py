@@ -246,7 +246,7 @@ def test_a_server_that_wants_a_key_is_told_apart_from_one_that_refuses_it(key: s
     [
         (
             "",
-            "is the server running, and the proxy that the environment names? NO_PROXY names those that need none",
+            "is the server running, and the proxy of the environment? NO_PROXY names servers that need none",
         ),
         ("127.0.0.1", "is the server running?"),
     ],
