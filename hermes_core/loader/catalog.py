@@ -13,7 +13,7 @@ from hermes_core.loader.discover import discover, no_provider_in, select
 from hermes_core.loader.entry import BUNDLED, Found, LoadControl, ProviderEntry
 from hermes_core.loader.foreign import Failure, attempt
 from hermes_core.loader.load import load_provider
-from hermes_core.loader.reasons import REGISTERS
+from hermes_core.loader.reasons import ONE_OF_TWO, REGISTERS, hidden_package, name_the_other, not_used
 from hermes_core.safety.redact import redact
 
 __all__ = ["LoadControl", "ProviderEntry", "discover_providers"]
@@ -44,7 +44,7 @@ def discover_providers(
         _not_installed(name) for name in sorted(set(BUNDLED) - {e.name for e in entries if _usable(e)})
     ]
     if active and not chosen and active not in BUNDLED:
-        entries.append(_unknown(active, no_provider_in(home, active.strip())))
+        entries.append(_unknown(active, found, no_provider_in(home, active.strip())))
     if active:
         entries = [_configured(entry, active, chosen) for entry in entries]
     if probe and chosen:
@@ -71,12 +71,7 @@ def _usable(entry: ProviderEntry) -> bool:
 
 def _entry(place: Found, control: LoadControl, active: bool) -> ProviderEntry:
     if place.shadowed_by:
-        return ProviderEntry.of(
-            place,
-            "shadowed",
-            f"{place.where} is not used: {place.shadowed_by} comes first",
-            "rename or remove one of the two",
-        )
+        return ProviderEntry.of(place, "shadowed", not_used(place), ONE_OF_TWO)
     refusal = control.refusal(place)
     if refusal:
         return ProviderEntry.of(place, "blocked", refusal, "change providers.allow or providers.block")
@@ -95,13 +90,16 @@ def _not_installed(name: str) -> ProviderEntry:
     )
 
 
-def _unknown(name: str, lacking: str) -> ProviderEntry:
-    install = "install its package, or choose one that 'hermes providers' lists"
+def _unknown(name: str, found: Sequence[Found], lacking: str) -> ProviderEntry:
+    reason = lacking or "nothing of that name is installed"
+    remedy = REGISTERS if lacking else "install its package, or choose one that 'hermes providers' lists"
+    if hidden := hidden_package(name, found):
+        reason, remedy = not_used(hidden), name_the_other(hidden)
     return ProviderEntry(
         name=name,
         state="failed",
-        reason=f"memory.provider names {name!r} and {lacking or 'nothing of that name is installed'}",
-        remedy=REGISTERS if lacking else install,
+        reason=f"memory.provider names {name!r} and {reason}",
+        remedy=remedy,
         installed=False,
     )
 

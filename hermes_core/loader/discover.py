@@ -1,8 +1,8 @@
 """Which providers are there: entry points and folders, from metadata alone. Nothing is imported.
 
 Precedence on one name: bundled with the project, then folders below the home, then entry points of others in the order
-of `GROUPS`. What loses is still listed, with both places. This is precedence, not a border of security: whoever can
-install a package can run code.
+of `GROUPS`. What loses is still listed, with both places, unless it is the same package. This is precedence, not a
+border of security: whoever can install a package can run code.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import importlib.util
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,15 +119,35 @@ def _with_shadows(places: list[Found]) -> Iterator[Found]:
         label = owner if owner not in BUNDLED.values() else f"{owner}, to which the name belongs"
         yield from (place.shadowed(label) for place in places)
         return
+    winner = next((_named_as(place, winner) for place in places[1:] if _leads_into(place, winner)), winner)
     yield winner
     for place in places[1:]:
         yield place if _alternative(place, winner) else place.shadowed(winner.where)
 
 
 def _alternative(place: Found, winner: Found) -> bool:
-    """Whether both are one distribution's offer of one provider in two groups."""
-    same = normalised(place.distribution) == normalised(winner.distribution) != ""
-    return same and not place.is_folder and not winner.is_folder
+    """Whether both are one distribution's offer of one provider: in two groups, or as a folder as well."""
+    return normalised(place.distribution) == normalised(winner.distribution) != ""
+
+
+def _leads_into(point: Found, folder: Found) -> bool:
+    """Whether an entry point names the code of a plugin folder, or that which the folder only imports."""
+    if point.is_folder or not folder.is_folder or point.path is None or folder.path is None:
+        return False
+    code, root = point.path.resolve(), folder.path.resolve()
+    one_inside = code.is_relative_to(root) or root.is_relative_to(code)
+    return one_inside or point.path in map(_module_path, _borrowed(folder))
+
+
+def _named_as(point: Found, folder: Found) -> Found:
+    """The folder with what the metadata of its package say of it."""
+    return replace(
+        folder,
+        distribution=point.distribution,
+        version=folder.version or point.version,
+        description=folder.description or point.description,
+        requires=folder.requires or point.requires,
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ entry points
@@ -296,9 +317,14 @@ def _sources(found: Found) -> Iterator[str]:
     if found.path is None:
         return
     yield from _texts(found.path)
-    borrowed = set(_BORROWS.findall(_read(found.path / "__init__.py"))) if found.is_folder else ()
-    for path in filter(None, map(_module_path, sorted(borrowed))):
+    for path in filter(None, map(_module_path, sorted(_borrowed(found)))):
         yield from _texts(path)
+
+
+def _borrowed(found: Found) -> set[str]:
+    """The packages that a plugin folder imports a provider from."""
+    text = _read(found.path / "__init__.py") if found.is_folder and found.path else ""
+    return set(_BORROWS.findall(text))
 
 
 def _texts(path: Path) -> Iterator[str]:

@@ -12,6 +12,9 @@ from hermes_core.loader.entry import BUNDLED, FOLDER_PACKAGE, Found, normalised,
 REGISTERS = "write register(ctx), which calls ctx.register_memory_provider(...), into its __init__.py"
 """What to do with a folder that is no provider yet."""
 
+ONE_OF_TWO = "rename or remove one of the two"
+"""What to do about two providers of one name."""
+
 _MODULE_AND_NAME = re.compile(r"[\w.]+(\s*:\s*[\w.]+)?\s*(\[.*\])?\s*")
 
 
@@ -122,14 +125,35 @@ def not_found(name: str, found: Sequence[Found], lacking: str = "") -> ProviderE
         )
     if owner_of(name):
         return ProviderNotFound(f"{name!r} is the curated memory itself", "it is always on; name another one")
+    hidden = hidden_package(name, found)
+    if hidden:
+        return ProviderNotFound(not_used(hidden), name_the_other(hidden))
     if lacking:
         return ProviderNotFound(f"no provider is called {name!r}: {lacking}", REGISTERS)
-    close = [place.name for place in found if normalised(place.distribution) == normalised(name)]
-    close = close or get_close_matches(name, {place.name for place in found} | set(BUNDLED), n=1)
+    close = get_close_matches(name, {place.name for place in found} | set(BUNDLED), n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return ProviderNotFound(
         f"no provider called {name!r} is installed", f"{hint}see 'hermes providers --all' for those that are"
     )
+
+
+def hidden_package(name: str, found: Sequence[Found]) -> Found | None:
+    """What the distribution of this name offers, where something else of the provider's name comes first."""
+    wanted = normalised(name.strip())
+    return next(
+        (place for place in found if place.shadowed_by and normalised(place.distribution) == wanted != ""),
+        None,
+    )
+
+
+def not_used(place: Found) -> str:
+    """Why a shadowed place is not used."""
+    return f"{place.where} is not used: {place.shadowed_by} comes first"
+
+
+def name_the_other(place: Found) -> str:
+    """What to do where the distribution of a shadowed place was named."""
+    return f"name {place.name!r} for that one, or {ONE_OF_TWO}"
 
 
 def still_loading(place: Found, seconds: float) -> ProviderError:

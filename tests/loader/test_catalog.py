@@ -85,6 +85,28 @@ def test_a_shadowed_folder_is_listed_beside_what_it_imitates(site: Site) -> None
     assert "hermes-memory-holographic" in theirs.reason
 
 
+def test_a_configured_package_that_is_shadowed_says_by_what(site: Site) -> None:
+    folder = site.plugin("duck", DUCK + REGISTER)
+    site.distribution("pond-memory", {"hermes_agent.memory_providers": {"duck": "pond:register"}})
+    entries = discover_providers(site.home, control=LoadControl(), active="pond-memory")
+    entry = next(entry for entry in entries if entry.name == "pond-memory")
+    assert (entry.state, entry.installed) == ("failed", False)
+    assert f"pond-memory pond:register is not used: {folder} comes first" in entry.reason
+    assert "'duck'" in entry.remedy
+
+
+@pytest.mark.parametrize("name", ["duck", "pond-memory"])
+def test_a_package_that_lies_in_the_plugin_folder_is_one_line(
+    site: Site, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    site.plugin("duck", DUCK + REGISTER)
+    monkeypatch.syspath_prepend(str(site.home.plugins))
+    site.distribution("pond-memory", {"hermes_agent.memory_providers": {"duck": "duck:register"}})
+    entries = discover_providers(site.home, control=LoadControl(), active=name)
+    (entry,) = [entry for entry in entries if entry.name not in BUNDLED]
+    assert (entry.name, entry.state, entry.distribution) == ("duck", "active", "pond-memory")
+
+
 @pytest.mark.parametrize(
     ("source", "state", "reason"),
     [

@@ -88,6 +88,40 @@ def test_a_folder_comes_before_an_entry_point_of_the_same_name(site: Site) -> No
     assert second.shadowed_by == str(folder)
 
 
+@pytest.mark.parametrize("value", ["pond:register", "pond.duck:register"])
+def test_a_folder_that_an_installed_package_leads_into_is_that_package(
+    site: Site, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    """As after `pip install -e` of what lies below plugins/."""
+    folder = site.plugin("pond", DUCK + REGISTER)
+    monkeypatch.syspath_prepend(str(site.home.plugins))
+    group = {"hermes_agent.memory_providers": {"pond": value}}
+    site.distribution("pond-memory", group, ("bread>=2",))
+    found = [f for f in discover(site.home) if f.name == "pond"]
+    assert [f.shadowed_by for f in found] == ["", ""]
+    assert (found[0].path, found[0].distribution, found[0].version) == (folder, "pond-memory", "1.2")
+    assert found[0].requires == ("bread>=2",)
+    assert select(discover(site.home), "pond-memory") == found
+
+
+def test_a_link_into_an_installed_package_is_that_package(site: Site) -> None:
+    site.module("pond.provider.duck", DUCK + REGISTER)
+    (site.folder / "pond" / "provider" / "__init__.py").write_text("from .duck import register")
+    site.distribution("pond-memory", {"hermes_agent.memory_providers": {"pond": "pond.provider:register"}})
+    site.home.plugins.mkdir()
+    (site.home.plugins / "pond").symlink_to(site.folder / "pond" / "provider")
+    found = [f for f in discover(site.home) if f.name == "pond"]
+    assert [(f.distribution, f.shadowed_by) for f in found] == [("pond-memory", "")] * 2
+
+
+def test_a_folder_that_only_imports_an_installed_package_is_that_package(site: Site) -> None:
+    site.module("pond_memory", DUCK + REGISTER)
+    site.distribution("pond-memory", {"hermes_agent.memory_providers": {"pond": "pond_memory:register"}})
+    site.plugin("pond", "from pond_memory import register")
+    found = [f for f in discover(site.home) if f.name == "pond"]
+    assert [(f.distribution, f.shadowed_by) for f in found] == [("pond-memory", "")] * 2
+
+
 @pytest.mark.parametrize("name", ["holographic", "builtin", "Builtin"])
 def test_a_name_of_ours_is_shadowed_whoever_uses_it(site: Site, name: str) -> None:
     site.plugin(name, DUCK + REGISTER)

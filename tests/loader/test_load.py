@@ -161,11 +161,24 @@ def test_a_source_that_only_seems_to_have_the_name_is_not_taken(site: Site) -> N
         load_provider("duckling", site.home, entry_points=[])
 
 
-def test_a_distribution_whose_folder_comes_first_is_told_by_the_folders_name(site: Site) -> None:
+def test_a_distribution_that_another_folder_comes_before_is_told_with_both_places(site: Site) -> None:
     site.distribution("hermes-pond-memory", {"hermes_agent.memory_providers": {"duck": "pond:register"}})
-    site.plugin("duck", DUCK + REGISTER)
-    with pytest.raises(ProviderNotFound, match="did you mean 'duck'"):
+    folder = site.plugin("duck", DUCK + REGISTER)
+    with pytest.raises(ProviderNotFound) as told:
         load_provider("hermes_pond_memory", site.home)
+    assert told.value.message == f"hermes-pond-memory pond:register is not used: {folder} comes first"
+    assert told.value.remedy == "name 'duck' for that one, or rename or remove one of the two"
+
+
+def test_a_package_that_lies_in_the_plugin_folder_loads_by_each_of_its_names(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.plugin("duck", DUCK + REGISTER)
+    monkeypatch.syspath_prepend(str(site.home.plugins))
+    site.distribution("pond-memory", {"hermes_agent.memory_providers": {"duck": "duck:register"}})
+    for name in ("duck", "pond-memory"):
+        entry = load_provider(name, site.home).entry
+        assert (entry.name, entry.source, entry.distribution) == ("duck", "plugins", "pond-memory")
 
 
 def test_what_a_published_provider_imports_to_say_if_it_can_run_is_imported_while_it_loads(
