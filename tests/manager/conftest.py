@@ -34,6 +34,19 @@ def until(condition: Callable[[], object], timeout: float = 30.0) -> bool:
     return bool(condition())
 
 
+def count_questions(manager: MemoryManager, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The list to which each question to the outbox adds the provider, whether any row of it waits."""
+    asked: list[str] = []
+    waits = manager.outbox.waits
+
+    def counted(provider: str, session_id: str | None = None) -> bool:
+        asked.append(provider)
+        return waits(provider, session_id)
+
+    monkeypatch.setattr(manager.outbox, "waits", counted)
+    return asked
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()

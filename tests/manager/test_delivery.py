@@ -21,7 +21,7 @@ from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.outbox import Outbox
 from hermes_core.manager.payload import Transcript
 from hermes_core.testing.fakes import Clock, RecordingProvider, make_session, make_turn
-from tests.manager.conftest import until
+from tests.manager.conftest import count_questions, until
 
 OpenManager = Callable[..., MemoryManager]
 
@@ -232,14 +232,7 @@ def test_a_flush_does_not_ask_all_the_time_for_a_row_that_has_to_wait(
     manager = start(open_manager(provider))
     manager.sync_all(make_turn("t1"), A)
     assert until(lambda: provider.tries == ["t1"])
-    asked: list[str] = []
-    waits = manager.outbox.waits
-
-    def counted(provider: str, session_id: str | None = None) -> bool:
-        asked.append(provider)
-        return waits(provider, session_id)
-
-    monkeypatch.setattr(manager.outbox, "waits", counted)
+    asked = count_questions(manager, monkeypatch)
     assert not manager.flush(0.3)
     assert len(asked) < 50
 

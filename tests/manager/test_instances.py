@@ -16,7 +16,7 @@ from hermes_core.manager.health import REPORT_EVERY
 from hermes_core.manager.held import MAX_INSTANCES
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.testing.fakes import Clock, EveryHook, RecordingProvider, make_session, make_turn
-from tests.manager.conftest import Named, until
+from tests.manager.conftest import Named, count_questions, until
 
 OpenManager = Callable[..., MemoryManager]
 
@@ -188,14 +188,7 @@ def test_a_flush_does_not_ask_all_the_time_for_a_session_that_can_not_start(
     manager = open_manager(never_starts)
     manager.initialize_all(A)
     manager.sync_all(make_turn("t1"), A)
-    asked: list[str] = []
-    waits = manager.outbox.waits
-
-    def counted(provider: str, session_id: str | None = None) -> bool:
-        asked.append(provider)
-        return waits(provider, session_id)
-
-    monkeypatch.setattr(manager.outbox, "waits", counted)
+    asked = count_questions(manager, monkeypatch)
     assert not manager.flush(0.3)
     assert len(asked) < 50
 
