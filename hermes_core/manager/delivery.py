@@ -123,11 +123,12 @@ class Drainer:
         self._bell.ring()
 
     def flush(self, timeout: float) -> bool:
-        """Wait until no row waits. False after `timeout` seconds, or at once when the backend is left alone."""
+        """Wait until no row waits. False after `timeout` seconds, or as soon as nothing can be sent: the backend is left
+        alone, or all that waits is of sessions that can't be started."""
         until = time.monotonic() + timeout
         while self._outbox.waits(self._held.name) or self._doubts:
             self.wake()
-            if self._left_alone() or time.monotonic() >= until:
+            if self._left_alone() or self._none_starts() or time.monotonic() >= until:
                 return False
             self._moved.wait(0.05)
             self._moved.clear()
@@ -177,6 +178,13 @@ class Drainer:
         if self._held.first.phase == "failed" and not self._held.per_session:
             return self._held.first.reason
         return ""
+
+    def _none_starts(self) -> bool:
+        """Whether all rows that wait are of sessions that can't be started."""
+        name, given_up = self._held.name, self._held.given_up()
+        if not given_up or self._doubts or self._outbox.next(name, given_up) is not None:
+            return False
+        return self._outbox.waits(name)  # else the last of the others was taken just now
 
     def _start(self) -> None:
         name = f"hermes-{self._held.name}-outbox"

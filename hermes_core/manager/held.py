@@ -144,6 +144,11 @@ class Held:
         with self._lock:
             return list(dict.fromkeys([self.first, *self._by_session.values()]))
 
+    def given_up(self) -> list[str]:
+        """The ids of sessions whose instance could not be started, and is not tried again yet."""
+        with self._lock:
+            return [name for name, instance in self._by_session.items() if instance.given_up]
+
     def retire(self, session_id: str) -> None:
         """Close the instance of a session that went on under another id."""
         with self._lock:
@@ -155,14 +160,14 @@ class Held:
         return str(getattr(self.first.provider, "name", ""))
 
     def condition(self) -> tuple[State, str]:
-        """The state of the provider: that of its most troubled instance, but one that failed beside others that work only
-        degrades it.
-        """
+        """The state of the provider: that of its most troubled instance, but not failed while any session is started."""
         order: dict[State, int] = {"failed": 0, "degraded": 1, "unavailable": 2, "active": 3, "idle": 4}
-        found = [instance.condition() for instance in self.instances()]
-        state, reason = min(found, key=lambda one: order[one[0]])
-        works = any(other == "active" for other, _ in found)
-        return ("degraded", reason) if state == "failed" and works else (state, reason)
+        instances = self.instances()
+        state, reason = min((one.condition() for one in instances), key=lambda found: order[found[0]])
+        if state == "failed" and any(one.phase == "ready" for one in instances):
+            failed = sum(one.phase == "failed" for one in instances)
+            return "degraded", f"{failed} of {len(instances)} sessions can't be started: {reason}"
+        return state, reason
 
     def _new(self, label: str) -> Instance:
         return Instance(

@@ -267,7 +267,7 @@ class Instance:
     def start(self, session: Session) -> None:
         """Begin `initialize` in the background, unless it was; after a failure again, but not at once."""
         with self._lock:
-            again = self.phase == "failed" and self._terms.clock() - self._started_at >= RETRY_START
+            again = self.phase == "failed" and not self.given_up
             if self._closing or not (self.phase == "new" or again):
                 return
             self.phase = "starting"
@@ -282,6 +282,11 @@ class Instance:
         flight = self._hand_over(way, {}, self._started, watched=False)
         if isinstance(flight, Landed):
             self._started(flight.outcome)
+
+    @property
+    def given_up(self) -> bool:
+        """Whether `initialize` failed a short while ago, so that it is not tried again yet."""
+        return self.phase == "failed" and self._terms.clock() - self._started_at < RETRY_START
 
     def start_again(self) -> None:
         """After a start that failed a while ago, begin another in the background."""

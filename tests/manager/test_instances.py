@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from hermes_core.errors import BackendRefused, DatabaseCorrupt
 from hermes_core.home import HermesHome
 from hermes_core.manager.health import REPORT_EVERY
 from hermes_core.manager.held import MAX_INSTANCES
+from hermes_core.manager.instance import RETRY_START
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.testing.fakes import Clock, EveryHook, RecordingProvider, make_session, make_turn
 from tests.manager.conftest import Named, count_questions, until
@@ -64,24 +66,6 @@ def test_each_session_has_an_instance_of_its_own(
     assert [instance.session for instance in per_session.made] == ["a", "b"]
     for instance in per_session.made:
         assert {session for _, session in instance.seen if session} == {instance.session}
-
-
-def test_a_session_that_can_not_start_fails_alone(
-    open_manager: OpenManager, per_session: type[PerSession]
-) -> None:
-    class Choosy(per_session):  # type: ignore[misc,valid-type]
-        def initialize(self, session: Session) -> None:
-            if session.id == "b":
-                raise BackendRefused("no room")
-
-    manager = open_manager(Choosy)
-    manager.initialize_all(B)
-    assert manager.health()[-1].state == "failed"
-    manager.initialize_all(A)
-    health = manager.health()[-1]
-    assert (health.state, health.reason) == ("degraded", "initialize: no room")
-    states = [manager.prefetch_all(Query("tea"), session).parts[-1].state for session in (A, B)]
-    assert states == ["active", "failed"]
 
 
 def test_the_least_recently_used_instance_is_closed_but_not_before_its_writes_are_sent(
@@ -182,14 +166,77 @@ def test_a_write_of_a_session_that_can_not_start_says_why_it_waits(
     assert [row.attempts for row in manager.outbox.pending()] == [0]
 
 
-def test_a_flush_does_not_ask_all_the_time_for_a_session_that_can_not_start(
-    open_manager: OpenManager, never_starts: type[PerSession], monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def starts_some(per_session: type[PerSession]) -> type[PerSession]:
+    """A provider of scope `session` that can't start session a."""
+
+    class Picky(per_session):  # type: ignore[misc,valid-type]
+        def answer(self, hook: str, **arguments: Any) -> Any:
+            if hook == "initialize" and arguments["session"] == A:
+                raise OSError("no such room")
+            return super().answer(hook, **arguments)
+
+    return Picky
+
+
+def test_a_flush_ends_when_only_sessions_that_can_not_start_have_writes(
+    open_manager: OpenManager, starts_some: type[PerSession]
 ) -> None:
-    manager = open_manager(never_starts)
+    manager = open_manager(starts_some)
+    for session in (A, B):
+        manager.sync_all(make_turn(f"{session.id}1"), session)
+    began = time.monotonic()
+    assert not manager.flush(10)
+    assert time.monotonic() - began < 5
+    assert [row.event for row in manager.outbox.pending()] == ["a1"]
+
+
+def test_a_flush_waits_for_a_session_that_is_started_once_more(
+    open_manager: OpenManager, starts_some: type[PerSession], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = open_manager(starts_some)
+    manager.sync_all(make_turn("a1"), A)
+    assert not manager.flush(10)
+    monkeypatch.setattr(starts_some, "answer", PerSession.answer)
+    clock.advance(RETRY_START)
+    assert manager.flush(10)
+
+
+def test_one_session_that_can_not_start_makes_no_failed_provider(
+    open_manager: OpenManager, starts_some: type[PerSession]
+) -> None:
+    manager = open_manager(starts_some)
+    manager.initialize_all(A)
+    assert (manager.health()[0].state, manager.health()[0].reason) == (
+        "failed",
+        "initialize: OSError: no such room",
+    )
+    manager.initialize_all(B)
+    assert (manager.health()[0].state, manager.health()[0].reason) == (
+        "degraded",
+        "1 of 2 sessions can't be started: initialize: OSError: no such room",
+    )
+    parts = [manager.prefetch_all(Query("tea"), session).parts[0] for session in (A, B)]
+    assert [part.state for part in parts] == ["failed", "active"]
+
+
+def test_a_flush_does_not_ask_all_the_time_for_a_session_that_has_not_started(
+    open_manager: OpenManager, per_session: type[PerSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+
+    class Slow(per_session):  # type: ignore[misc,valid-type]
+        def answer(self, hook: str, **arguments: Any) -> Any:
+            if hook == "initialize":
+                gate.wait(30)
+            return super().answer(hook, **arguments)
+
+    manager = open_manager(Slow, start_wait=0.01)
     manager.initialize_all(A)
     manager.sync_all(make_turn("t1"), A)
     asked = count_questions(manager, monkeypatch)
     assert not manager.flush(0.3)
+    gate.set()
     assert len(asked) < 50
 
 
