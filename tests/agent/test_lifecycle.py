@@ -78,16 +78,67 @@ def do(agent: Any, event: str) -> None:
     calls.get(event, getattr(agent, event, None))()
 
 
-@pytest.mark.parametrize("event", EVENTS)
-def test_each_event_calls_the_hooks_of_its_row_once_and_in_order(stage: Stage, event: str) -> None:
-    agent = stage.agent(compressor=Engine())
+END, SWITCH, PROMPT = "on_session_end", "on_session_switch", "system_prompt_block"
+
+
+@pytest.mark.parametrize(
+    ("event", "flushes", "writes", "reads", "engine", "ended", "moves"),
+    [
+        ("new", 1, [END, SWITCH], [PROMPT], ["end", "start new"], "new", True),
+        ("reset", 1, [END, SWITCH], [PROMPT], ["end", "start reset"], "reset", True),
+        ("resume", 1, [END, SWITCH], [], ["end", "start resume"], "resume", True),
+        ("branch", 0, [END, SWITCH], [], ["end", "start branch"], "branch", True),
+        ("rewind", 0, [SWITCH], [], [], "", False),
+        (
+            "compress",
+            1,
+            [END, SWITCH],
+            ["on_pre_compress", PROMPT],
+            ["compress", "end", "start compression"],
+            "compression",
+            True,
+        ),
+        ("cadence", 1, [END], [], [], "", False),
+        ("commit", 0, [END], [], ["end"], "", False),
+        ("evict", 1, [END], [], ["end"], "evict", False),
+        ("close", 1, [END], [], ["end"], "close", False),
+        ("shutdown", 1, [END], ["shutdown"], ["end"], "close", False),
+    ],
+)
+def test_each_event_does_what_is_written_here_once_and_in_order(
+    stage: Stage,
+    event: str,
+    flushes: int,
+    writes: list[str],
+    reads: list[str],
+    engine: list[str],
+    ended: str,
+    moves: bool,
+) -> None:
+    """`flushes` are requests to the model, `writes` and `reads` the provider's hooks of each lane, `engine` is what the
+    compressor was told, `ended` how state.db has the session that was the agent's, which `moves` to another one."""
+    stage.config("memory: {flush_min_turns: 2, nudge_interval: 0}")
+    compressor = Engine()
+    agent = stage.agent(compressor=compressor)
+    first = agent.session.id
+    if event == "resume":
+        talk(agent)
+        agent.new()
     talk(agent, 2)
     assert stage.provider.wait_for("queue_prefetch", 2)
     stage.told(durable=True)
     stage.provider.calls.clear()
-    do(agent, event)
-    assert stage.told(durable=True) == expected(event, durable=True)
-    assert stage.told(durable=False) == expected(event, durable=False)
+    compressor.told.clear()
+    before, asked = agent.session.id, len(stage.server.requests)
+
+    agent.resume(first) if event == "resume" else do(agent, event)
+
+    assert (stage.told(durable=True), stage.told(durable=False)) == (writes, reads)
+    assert (len(stage.server.requests) - asked, compressor.told) == (flushes, engine)
+    row = stage.memory.sessions.get_session(before)
+    assert row is not None
+    assert (row.end_reason, row.ended_at is not None) == (ended, bool(ended))
+    assert (agent.session.id != before) is moves
 
 
 def test_a_start_initializes_once_and_asks_for_the_prompt(stage: Stage) -> None:
