@@ -34,9 +34,9 @@ Keep every fact that still holds, in as few words as it needs; invent nothing. T
 
 Answer with one JSON object and nothing else:
 {"entries": [{"text": "the entry", "from": [1, 2]}], "lost": [{"entry": 3, "reason": "why"}], "contradictions": ["..."]}
-`from` holds the numbers of the entries that it was made of. Every number stands in a `from` or in `lost`. Where all \
-together become more than {shrink} shorter, each entry that does not stay word for word stands in `lost` too, also one \
-that was merged: its reason says what of it goes, as "said by 2 as well"."""
+`from` holds the numbers of the entries that it was made of. Every number stands in a `from` or in `lost`. An entry that \
+was merged into one that stays word for word stands in `lost` too, with a reason, as "said by 2 as well"; and where all \
+together become more than {shrink} shorter, so does each that does not stay word for word: its reason says what of it goes."""
 
 _AGAIN = "That can't be used: {faults}. Answer once more, with one whole JSON object and nothing else."
 
@@ -72,7 +72,7 @@ class Proposal:
 
     def faults(self) -> list[str]:
         """Why it must not be applied, a sentence each; empty when it is sound."""
-        return [*self._no_entries(), *self._vanished(), *self._silently_shortened()]
+        return [*self._no_entries(), *self._vanished(), *self._swallowed(), *self._silently_shortened()]
 
     def require_sound(self) -> None:
         """Raise `CuratedMemoryError` when it has faults."""
@@ -123,6 +123,15 @@ class Proposal:
         for index, text in enumerate(self.before):
             if index not in accounted:
                 yield f"{text!r} is neither kept nor named as lost with a reason"
+
+    def _swallowed(self) -> Iterator[str]:
+        """What was merged into an entry that says no word more than before."""
+        after = self.after
+        for entry in self.entries:
+            for index in entry.sources if entry.text in self.before else ():
+                text = self.before[index]
+                if text not in after and not self.losses.get(index, "").strip():
+                    yield f"{text!r} was merged into an entry that stays as it is, and is not named as lost"
 
     def _silently_shortened(self) -> Iterator[str]:
         after, accounted = self.after, self._accounted()

@@ -73,6 +73,10 @@ def test_what_is_no_proposal_is_said(text: str) -> None:
         (answer([("Likes tea.", [1]), ("Drinks tea, green.", [2])]), "neither kept nor named"),
         (answer([("Lives in Oslo.", [])], {1: "a", 2: "b", 3: "c"}), "was made of no entry"),
         (answer([("Tea.", [1, 2, 3])]), "more than 30% would go"),
+        (
+            answer([("Drinks tea, green.", [2, 1]), ("The build is red today.", [3])]),
+            "'Likes tea.' was merged into an entry that stays as it is, and is not named as lost",
+        ),
         (answer([], {1: "stale", 2: "stale", 3: " "}), "named as lost with a reason"),
         (answer([("Likes tea.\n§\nAnd green.", [1, 2, 3])]), "is no entry"),
     ],
