@@ -32,6 +32,7 @@ from hermes_core.config_keys import (
     RecallConfig,
     SessionsConfig,
     Value,
+    key_of_platform,
 )
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
@@ -185,8 +186,7 @@ class _Reading:
         found: dict[str, Any] = {}
         others = []
         for platform, (at, node) in pairs.items():
-            full = f"enabled_toolsets.{platform}"
-            value = self._value(dataclasses.replace(KEYS["enabled_toolsets.cli"], name=full), at, node)
+            value = self._value(key_of_platform(platform), at, node)
             for toolset in {*(value or ())}.difference(TOOLSETS):
                 self._warn_unknown(toolset, at, TOOLSETS, certain=False, what="toolset")
             if platform in PLATFORMS:
@@ -400,9 +400,13 @@ def _with_quotes(value: Value) -> Any:
 
 
 def known_key(key: str) -> Key:
-    """The key of this full name; raises `ConfigError` with the one that is close."""
+    """The key of this full name; raises `ConfigError` with the one that is close. A platform of the host's has one too."""
     if key in KEYS:
         return KEYS[key]
+    block, _, platform = key.partition(".")
+    alike = difflib.get_close_matches(platform, PLATFORMS, n=1, cutoff=0.8)
+    if block == "enabled_toolsets" and platform and "." not in platform and not alike:
+        return key_of_platform(platform)
     close = [known for known in KEYS if known.endswith(f".{key}")] or difflib.get_close_matches(
         key, KEYS, n=1
     )

@@ -295,5 +295,11 @@ def _table() -> dict[str, Key]:
 KEYS: dict[str, Key] = _table()
 """Every key that config.yaml may hold for us, by its dotted name."""
 
+
+def key_of_platform(platform: str) -> Key:
+    """The key that holds the toolsets of a platform, of the host's own too."""
+    return dataclasses.replace(KEYS["enabled_toolsets.cli"], name=f"enabled_toolsets.{platform}")
+
+
 PLATFORMS = tuple(name.partition(".")[2] for name in KEYS if name.startswith("enabled_toolsets."))
 """Those that the `enabled_toolsets:` block knows."""

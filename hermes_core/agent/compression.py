@@ -131,13 +131,13 @@ class SummaryCompressor:
         self, model: ChatModel, limits: Limits, count: Count, fixed: Callable[[], str] = str
     ) -> None:
         self._model = model
-        self._most = limits
+        self._given = limits
         self._count = count
         self._fixed = fixed
 
     @property
     def _limits(self) -> Limits:
-        return replace(self._most, fixed=self._count(self._fixed()))
+        return replace(self._given, fixed=self._count(self._fixed()))
 
     def can_shorten(self, messages: Sequence[Chat]) -> bool:
         """Whether there is anything but the protected ends and an old summary."""

@@ -79,13 +79,17 @@ class Fullness:
         return kept_back_too(stored, replace_middle(stored, Plan(start, start + number), note))
 
     def keep(self, sessions: SessionDB, session_id: str) -> None:
-        """Store it with the session, where it has changed and says something."""
+        """Store it with the session, where it has changed and says something; and for its search, whether the model sees it
+        in part.
+        """
         values = (self.limits.context_length, self.told, self.left, *self.gone)
         says = self.left is not None or self.limits.exceeded(self.told * _WORTH_KEEPING)
         text = json.dumps(values) if says else ""
         session, before = self.kept
         if text != (before if session == session_id else ""):
-            sessions.set_meta(key_of("fullness", session_id), text or json.dumps(_NOTHING))
+            with sessions.transaction():
+                sessions.set_meta(key_of("fullness", session_id), text or json.dumps(_NOTHING))
+                sessions.set_meta(key_of("left_out", session_id), "1" if self.gone[1] else "")
         self.kept = (session_id, text)
 
 

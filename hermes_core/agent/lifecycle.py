@@ -255,9 +255,6 @@ def _summarise(life: Life, passage: Passage) -> None:
         passage.messages = kept_back_too(history, found.messages)
         if found.failure:
             life.history = list(passage.messages)
-            if found.left_out:  # from now on it searches also its own session
-                key = key_of("left_out", passage.ending.id)
-                life.attempt("noting what was left out", lambda: life.memory.sessions.set_meta(key, "1"))
             done = "shortened without a summary" if found.left_out else "not made shorter"
             _note(life, f"the conversation was {done}: {found.failure}")
     elif found is not None:

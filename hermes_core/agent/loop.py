@@ -97,8 +97,7 @@ class Agent:
         **identity: Any,
     ) -> None:
         require_parts(memory, model, auxiliary, background, cancel, reviewed)
-        self.memory = memory
-        self.model = model
+        self.memory, self.model = memory, model
         self._settings = memory.config.agent
         self._clock = clock
         self._under_way = UnderWay(cancel)
@@ -122,12 +121,12 @@ class Agent:
         behind = background or shared_of(memory).background
         self._reviewer = Reviewer(memory, auxiliary or model, self.belt, behind, reviewed)
         self._tidier = Tidier(memory, auxiliary or model, behind, reviewed, clock)
-        limits = Limits.of(model, self._settings)
-        self._fullness = Fullness(limits, count_tokens)
+        self._fullness = Fullness(Limits.of(model, self._settings), count_tokens)
         self._life = Life(
             memory,
             session,
-            compressor or SummaryCompressor(auxiliary or model, limits, count_tokens, self._fixed),
+            compressor
+            or SummaryCompressor(auxiliary or model, self._fullness.limits, count_tokens, self._fixed),
             lambda new: self._equipment.prompt(new, clock(), self._life.problems),
             self._flush,
             model.name,

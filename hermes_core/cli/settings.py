@@ -11,6 +11,7 @@ import yaml
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, print_json, print_table
 from hermes_core.config import KEYS, Value, known_key, load_config, set_value, stored_keys, unset_value
+from hermes_core.config_keys import ToolsetsConfig
 from hermes_core.kit.text import printable
 from hermes_core.safety.redact import redact, redact_value
 
@@ -47,14 +48,16 @@ def list_keys(ctx: click.Context, as_json: bool) -> None:
     """
     home = home_of(ctx)
     loaded, stored = load_config(home), stored_keys(home)
+    own = [f"enabled_toolsets.{platform}" for platform, _ in loaded.enabled_toolsets.others]
     rows = [Setting(key, _value(loaded, key), KEYS[key].default, key in stored) for key in KEYS]
+    rows += [Setting(key, _value(loaded, key), None, set=True) for key in own]
     if as_json:
         print_json([replace(row, value=_without_secrets(row.value)) for row in rows])
     else:
         print_table(
             str(home.config_yaml),
             ("key", "value", "set", "what it does"),
-            [(row.key, _shown(row.value), "yes" if row.set else "", KEYS[row.key].help) for row in rows],
+            [(row.key, _shown(row.value), "yes" if row.set else "", known_key(row.key).help) for row in rows],
             "",
         )
     finish(ctx, loaded.warnings)
@@ -106,7 +109,7 @@ def _require(ctx: click.Context, key: str) -> None:
 
 def _read(key: str, text: str) -> Value:
     """A value as it is typed: `on` and `12` are what YAML takes them for, where the key is no text."""
-    kind = KEYS[key].kind if key in KEYS else str
+    kind = known_key(key).kind
     if kind is list:
         return [item.strip() for item in text.split(",") if item.strip()]
     if kind is str:
@@ -120,9 +123,9 @@ def _read(key: str, text: str) -> Value:
 
 def _value(loaded: object, key: str) -> Any:
     """What holds for a key. Raises `ConfigError` for one that is none."""
-    for name in known_key(key).name.split("."):
-        loaded = getattr(loaded, name)
-    return loaded
+    block, name = known_key(key).name.split(".")
+    held = getattr(loaded, block)
+    return held.of(name) if isinstance(held, ToolsetsConfig) else getattr(held, name)
 
 
 def _shown(value: object) -> str:

@@ -71,6 +71,19 @@ def test_a_key_taken_out_has_its_default_again(hermes: Hermes) -> None:
     assert done.stdout == f"recall.budget is {KEYS['recall.budget'].default}, the default\n"
 
 
+def test_a_platform_of_the_hosts_has_a_key_for_its_toolsets(hermes: Hermes) -> None:
+    key = "enabled_toolsets.my-app"
+    assert hermes("config", "set", key, "todo, memory").stdout == f"{key} is todo, memory\n"
+    assert hermes("config", "get", key).stdout == "todo\nmemory\n"
+    hermes("config", "set", key, "")
+    (listed,) = [row for row in json.loads(hermes("config", "list", "--json").stdout) if row["key"] == key]
+    assert (listed["value"], listed["set"]) == ([], True)
+    assert hermes("config", "unset", key).stdout == f"{key} is , the default\n"
+    refused = hermes("config", "set", "enabled_toolsets.telegramm", "todo", code=1)
+    assert "did you mean 'enabled_toolsets.telegram'?" in refused.stderr
+    hermes("config", "set", "enabled_toolsets.", "todo", code=1)
+
+
 def test_all_keys_are_listed_with_what_holds_and_which_the_file_says(
     hermes: Hermes, hermes_home: HermesHome
 ) -> None:
