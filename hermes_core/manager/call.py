@@ -38,7 +38,8 @@ class Outcome(NamedTuple):
     late     the deadline passed; a call that is still running may yet end, and then comes back as another outcome
     failed   it raised, or returned a wrong type; `error` says what
     open     the breaker is open: the call was not made
-    skipped  the call was not made, for the reason in `error` ("" when the provider has no such hook)
+    skipped  the call was not made, or not waited for as long as it may take, for the reason in `error` ("" when the
+             provider has no such hook)
 
     `elapsed` is in seconds. `counts` says whether it is a failure of the backend, for the breaker. `trace` is the
     traceback, redacted, for the log. `retry_after` is how many seconds the backend asks to be left alone.

@@ -7,7 +7,7 @@ process dies. How a row fares:
     failed            its session waits, longer each time; the other sessions go on
     failed often      while the breaker is closed and the backend has answered since the start, so it is well and the row
                       is not: parked, and shown
-    late              in doubt: its lane sends nothing more until the call returns (a late success counts) or the process
+    not back in time  in doubt: its lane sends nothing more until the call returns (a late success counts) or the process
                       ends, and with it the lock; so it is also after the manager was shut down
     death             the process ended in the midst of it: a failed try, told by the next one
     not noted         a full disk kept what became of it from being stored: in doubt as well, until that is on disk
@@ -313,7 +313,7 @@ class Drainer:
         self._lock.sends(row.number)
         flight = instance.submit(row.hook, arguments, partial(self._came_back, row))
         outcome = flight.wait()
-        if outcome.status == "late" and _left_behind(flight):
+        if _left_behind(flight):  # late, or it stood in line so long that little of its time was left
             return self._doubt(row, outcome)
         return self._settle(row, outcome)
 
@@ -401,5 +401,5 @@ class Drainer:
 
 
 def _left_behind(flight: Flight | Landed) -> bool:
-    """Whether the call goes on and will come back; a coroutine that was cancelled will not."""
-    return not flight.watched
+    """Whether the call goes on and will come back; one that was cancelled or taken out of the line will not."""
+    return isinstance(flight, Flight) and not flight.watched and flight.state != "withdrawn"

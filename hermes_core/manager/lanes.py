@@ -173,7 +173,7 @@ class Lane:
             if job.state == "running" and given_up:
                 return Outcome("skipped", error="the turn was stopped")
             if job.state == "running" and (left := time.monotonic() - job.began) < timeout * IN_TIME:
-                error = f"waited in line, and {left:.1f} s were left of {timeout:.3g}"
+                error = f"waited in line, and {left:.1f} s were left of {timeout:.3g}; it still runs"
                 return Outcome("skipped", error=error, elapsed=timeout)
             if job.state == "running":
                 return Outcome(

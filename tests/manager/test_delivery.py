@@ -12,7 +12,7 @@ import pytest
 from filelock import FileLock, Timeout
 
 from hermes_core.contract.provider import MemoryProvider
-from hermes_core.contract.values import Capabilities, MemoryWrite, Message, SessionSwitch, Turn
+from hermes_core.contract.values import Capabilities, MemoryWrite, Message, Query, SessionSwitch, Turn
 from hermes_core.errors import BackendNotFound, BackendRefused, BackendUnavailable, OutboxFull
 from hermes_core.home import HermesHome
 from hermes_core.manager.breaker import COOLDOWN, THRESHOLD
@@ -169,6 +169,31 @@ def test_a_write_that_was_waited_for_in_vain_until_the_end_is_a_try_that_failed(
         assert re.fullmatch(error, other.backlog("fake").error)
         assert [row.attempts for row in other.pending()] == [0, 0]
     gate.set()
+
+
+def test_a_write_that_began_late_in_its_time_is_not_sent_again_while_it_runs(
+    open_manager: OpenManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_core.manager.delivery.LOCK_POLL", 0.01)
+    provider = Backend()
+    provider.capabilities = Capabilities(serial=True)
+    recall, write = provider.gates["prefetch"], provider.gates["sync_turn"] = (
+        threading.Event(),
+        threading.Event(),
+    )
+    deadlines = {"prefetch": 30.0, "sync_turn": 1.0}
+    manager = start(open_manager(provider, clock=time.monotonic, deadlines=deadlines))
+    asked = threading.Thread(target=manager.prefetch_all, args=(Query("tea"), A))
+    asked.start()
+    assert provider.wait_for("prefetch")
+    manager.sync_all(make_turn("t1"), A)
+    threading.Timer(0.5, recall.set).start()  # so that half of its time is left to the write
+    assert provider.wait_for("sync_turn")
+    asked.join()
+    until(lambda: "in doubt" in manager.health()[0].reason, 1.2)  # a second call would stand in line by then
+    write.set()
+    assert manager.flush(30)
+    assert (provider.tries, provider.taken) == (["t1"], ["t1"])
 
 
 def test_a_write_that_was_taken_is_not_sent_again_while_the_disk_is_full(

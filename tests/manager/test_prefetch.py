@@ -415,7 +415,7 @@ def test_a_breaker_that_opened_lets_one_recall_through_after_a_while(
     manager.on_turn_start(1, "hi", A)
     clock.advance(60)
     manager.on_turn_start(2, "hi", A)
-    gate = provider.gates["prefetch"] = threading.Event()  # an answer at once would be there when it is looked for
+    gate = provider.gates["prefetch"] = threading.Event()  # what is there at once would count as warmed
     assert part(manager.prefetch_all(Query("tea"), A)).origin == "none"
     gate.set()
     assert until(lambda: manager.health()[0].breakers["read"] == "closed")
