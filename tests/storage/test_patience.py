@@ -69,10 +69,12 @@ def test_a_program_that_ends_waits_shortly(path: Path) -> None:
 
 
 def test_a_close_does_not_wait_for_a_thread_that_waits_for_another_process(path: Path) -> None:
-    database = Database(path, MIGRATIONS)
+    opened = threading.Event()
+    database = Database(path, MIGRATIONS, on_open=lambda _: opened.set())
     with locked(path):
         writer = threading.Thread(target=add, args=(database, "a"))
         writer.start()
+        assert opened.wait(30)
         database.close()
         assert writer.is_alive()
     writer.join()
