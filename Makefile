@@ -6,8 +6,8 @@ PLUGINS := $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
 PACKAGES := $(wildcard plugins/*/hermes_*)
 DEV    := $(shell sed -n '/^dev = \[/,/^\]/s/^ *"\(.*\)",/"\1"/p' pyproject.toml)
 
-# Much of the suite waits for deadlines: two workers more than there are cores.
-WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 2)")
+# Much of the suite waits for deadlines: four workers more than there are cores, and who is idle takes from the others.
+WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 4)") --dist worksteal
 
 # Hundreds of tests start a Python of their own; where this is set each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
