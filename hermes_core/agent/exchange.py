@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import itertools
-import json
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,8 +19,8 @@ from hermes_core.agent.cancel import Cancel, Cancelled, taken
 from hermes_core.agent.chat_model import ChatModel, Hear, answer_of, unheard
 from hermes_core.agent.compression import tokens_of
 from hermes_core.agent.prompt import UNANSWERED, mended
-from hermes_core.agent.tools import MALFORMED, Toolbelt, arguments_of, clipped
-from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Session
+from hermes_core.agent.tools import Toolbelt, clipped, sendable
+from hermes_core.contract.values import Session
 from hermes_core.errors import ContextOverflow
 from hermes_core.recall.rank import count_tokens
 from hermes_core.safety.fence import sanitize_context
@@ -41,7 +39,6 @@ FULLEST = 0.85
 
 _CUTS = ((1, SHORT_RESULT), (0, SHORT_RESULT), (1, SHORT_RESULT // 10))
 
-_NO_NAME = re.compile(f"[^{TOOL_NAME_LETTERS}]+")
 _CUT_SHORT = {
     "length": "its server's limit of tokens was reached",
     "content_filter": "its server's content filter stopped it",
@@ -233,23 +230,12 @@ class Exchange:
             yield result
 
     def _sendable(self, answer: Answer) -> Answer:
-        """The answer with calls that every server takes back: names in its letters, arguments that are JSON objects.
-
-        Chat templates parse the arguments again. What the model copied of recalled text is left out, of its thoughts too.
+        """The answer with calls that every server takes back. What the model copied of recalled text is left out, of its
+        thoughts too.
         """
-        calls = []
-        for call in answer.calls:
-            found = arguments_of(call)
-            cut = "cut off at the limit of tokens: " if answer.finish == "length" else ""
-            kept = {MALFORMED: cut + call.arguments[:2000]} if isinstance(found, str) else found
-            name = (
-                call.name
-                if call.name in self.belt
-                else _NO_NAME.sub("_", call.name.strip())[:LONGEST_TOOL_NAME]
-            )
-            arguments = json.dumps(kept, ensure_ascii=False)
-            calls.append(replace(call, name=name or "unnamed", arguments=arguments))
-        return replace(answer, calls=tuple(calls), reasoning=sanitize_context(answer.reasoning))
+        cut = "cut off at the limit of tokens: " if answer.finish == "length" else ""
+        calls = tuple(sendable(call, self.belt, cut) for call in answer.calls)
+        return replace(answer, calls=calls, reasoning=sanitize_context(answer.reasoning))
 
     def _add(self, request: list[Chat], message: Chat) -> None:
         request.append(message)

@@ -24,6 +24,7 @@ from hermes_core.agent.given import id_of
 from hermes_core.agent.life import Event, Life, Passage
 from hermes_core.agent.sessions import (
     as_text,
+    chat_of,
     compressed,
     conversation,
     find_session,
@@ -139,10 +140,10 @@ def _rotate(life: Life, passage: Passage) -> None:
         if passage.event == "compress":
             late = said_elsewhere(life.memory, old.id, life.taken_up, life.turns)
         for one in late:
-            store_message(life.memory, passage.new.id, one.as_chat(), one.ref, one.speaker, carried=True)
+            store_message(life.memory, passage.new.id, chat_of(one), one.ref, one.speaker, carried=True)
         _end(life, passage)
         _owe(life, passage)
-    adopt(life, passage.new, [*(passage.messages or ()), *(one.as_chat() for one in late)])
+    adopt(life, passage.new, [*(passage.messages or ()), *(chat_of(one) for one in late)])
 
 
 def _reopen(life: Life, passage: Passage) -> None:

@@ -155,9 +155,11 @@ def mended(messages: Sequence[Chat]) -> list[Chat]:
     waiting: list[str] = []
     for message in messages:
         if message["role"] == "tool":
-            if message.get("tool_call_id") not in waiting:
+            answered = message.get("tool_call_id") or next(iter(waiting), "")  # an import names none
+            if answered not in waiting:
                 continue
-            waiting.remove(message["tool_call_id"])
+            waiting.remove(answered)
+            message = {**message, "tool_call_id": answered}
         else:
             whole += _unanswered(waiting)
             waiting = [call["id"] for call in message.get("tool_calls", ())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,9 +10,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from hermes_core.agent.answer import KEPT_BACK, Chat, Usage
+from hermes_core.agent.answer import KEPT_BACK, Chat, ToolRequest, Usage
 from hermes_core.agent.compression import SUMMARY_MARK, is_summary, text_of
 from hermes_core.agent.given import id_of
+from hermes_core.agent.tools import sendable
 from hermes_core.agent.turn import Turn, title_of
 from hermes_core.contract.values import Message, Session
 from hermes_core.errors import SessionError
@@ -190,11 +192,30 @@ def conversation(memory: Memory, session_id: str) -> list[Chat]:
     live = [message for message in memory.sessions.get_messages(session_id) if not message.compacted]
     ended = memory.sessions.turns_among({turn_of_ref(message.ref) for message in live})
     return [
-        message.as_chat()
-        if turn_of_ref(message.ref) in ended
-        else message.as_chat() | {KEPT_BACK: message.ref}
+        chat_of(message) if turn_of_ref(message.ref) in ended else chat_of(message) | {KEPT_BACK: message.ref}
         for message in live
     ]
+
+
+def chat_of(message: StoredMessage) -> Chat:
+    """A stored message as the model is given it. Tool calls that an import or a host stored in a form of their own become
+    those of a chat.
+    """
+    chat = message.as_chat()
+    if message.tool_calls:
+        chat["tool_calls"] = [_as_call(call, message.id, at) for at, call in enumerate(message.tool_calls)]
+    return chat
+
+
+def _as_call(call: Any, message_id: int, at: int) -> Chat:
+    """The call where it is one of a chat already. An id that it lacks is made of its place: Mistral takes nine digits."""
+    own: Mapping[str, Any] = call if isinstance(call, Mapping) else {}
+    function = own.get("function", own)
+    function = function if isinstance(function, Mapping) else {}
+    given = function.get("arguments")
+    name, arguments = str(function.get("name") or ""), given if isinstance(given, str) else json.dumps(given)
+    made = ToolRequest(str(own.get("id") or f"{message_id % 10**7:07}{at % 100:02}"), name, arguments)
+    return dict(own) if {**own, **made.chat()} == own else sendable(made).chat()
 
 
 def kept_back_too(before: Sequence[Chat], shorter: Sequence[Chat]) -> list[Chat]:

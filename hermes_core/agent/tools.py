@@ -9,23 +9,25 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import re
 import threading
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
     Collection,
+    Container,
     Coroutine,
     Iterable,
     Iterator,
     Mapping,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hermes_core.agent.answer import ToolRequest
 from hermes_core.agent.cancel import Cancel, interruptible
-from hermes_core.contract.values import Session
+from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Session
 from hermes_core.errors import ConfigError
 from hermes_core.manager.attempt import attempt
 from hermes_core.manager.tools import schema_fault
@@ -38,6 +40,8 @@ MALFORMED = "malformed_arguments"
 
 MAX_LEVELS = 100
 """How deep arguments may be nested; what each version of Python still reads differs by thousands."""
+
+_NO_NAME = re.compile(f"[^{TOOL_NAME_LETTERS}]+")
 
 _WAIT = "give a function that waits for its whole result"
 
@@ -109,7 +113,7 @@ class Toolbelt:
                 raise ConfigError(f"two tools are named {tool.name!r}", "rename the host's own")
             self._tools[tool.name] = tool
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._tools
 
     @property
@@ -163,6 +167,16 @@ def arguments_of(request: ToolRequest) -> dict[str, Any] | str:
     if MALFORMED in found:
         return f"the arguments of {request.name!r} were no JSON object: {found[MALFORMED]!r}"
     return found
+
+
+def sendable(call: ToolRequest, known: Container[str] = (), cut: str = "") -> ToolRequest:
+    """The call as every server takes it back: a name in its letters, unless it is `known`, and arguments that are a JSON
+    object. Chat templates parse them again.
+    """
+    found = arguments_of(call)
+    kept = {MALFORMED: cut + call.arguments[:2000]} if isinstance(found, str) else found
+    name = call.name if call.name in known else _NO_NAME.sub("_", call.name.strip())[:LONGEST_TOOL_NAME]
+    return replace(call, name=name or "unnamed", arguments=json.dumps(kept, ensure_ascii=False))
 
 
 def _no_json(name: str) -> None:
