@@ -10,11 +10,13 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import Any, Protocol
 
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.chat_model import ChatModel, say
+from hermes_core.agent.given import refused, require
 from hermes_core.config_keys import AgentConfig
 from hermes_core.contract.values import Session
 from hermes_core.errors import ModelError
@@ -93,6 +95,15 @@ class Compressed:
     messages: tuple[Chat, ...]
     left_out: int
     failure: str = ""
+
+    def __post_init__(self) -> None:
+        require("messages", self.messages, (tuple, list), "a tuple")
+        if not self.messages:
+            raise refused("messages", self.messages, "what the conversation goes on with")
+        for message in self.messages:
+            if not _is_chat(message):
+                raise refused("a message", message, "{'role': 'user', 'content': 'text'}")
+        require("failure", self.failure, str, "a text")
 
 
 class Compressor(Protocol):
@@ -311,6 +322,20 @@ def text_of(content: Any) -> str:
     if isinstance(content, list):
         return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else ""
+
+
+def _is_chat(message: object) -> bool:
+    """Whether an agent can store this message, and send it."""
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str) or not message["role"]:
+        return False
+    content, calls = message.get("content"), message.get("tool_calls", ())
+    known = isinstance(content, str | list | NoneType) and isinstance(calls, list | tuple)
+    return known and all(map(_is_call, calls))
+
+
+def _is_call(call: object) -> bool:
+    function = call.get("function") if isinstance(call, dict) and isinstance(call.get("id"), str) else None
+    return isinstance(function, dict) and all(isinstance(function.get(k), str) for k in ("name", "arguments"))
 
 
 def _line(message: Chat) -> str:

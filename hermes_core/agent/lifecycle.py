@@ -221,7 +221,7 @@ def _look(life: Life, passage: Passage) -> None:
     """A compressor that can't tell beforehand is asked when it compresses."""
     can_shorten = getattr(life.compressor, "can_shorten", None)
     if can_shorten is not None:
-        history = list(life.history)
+        history = [dict(message) for message in life.history]
         look = partial(attempt, lambda: can_shorten(history))
         passage.stopped = interruptible(look, passage.cancel, "agent-compressor") == (False, None)
 
@@ -242,9 +242,10 @@ def _summarise(life: Life, passage: Passage) -> None:
     """Without a summary nothing moves: the middle leaves the prompt of this agent only and stays in state.db."""
     passage.stopped = True
     history, said, cancel = list(life.history), passage.memory_context, passage.cancel
+    given = [dict(message) for message in history]  # the compressor may write into it
 
     def work() -> tuple[Any, BaseException | None]:
-        return attempt(lambda: life.compressor.compress(history, said, cancel))
+        return attempt(lambda: life.compressor.compress(given, said, cancel))
 
     found, failure = interruptible(work, cancel, "agent-compressor")
     if isinstance(failure, Cancelled):
@@ -253,7 +254,8 @@ def _summarise(life: Life, passage: Passage) -> None:
         _note(life, f"the compressor failed: {type(failure).__name__}: {failure}")
     elif isinstance(found, Compressed):
         passage.stopped = bool(found.failure)
-        passage.messages = kept_back_too(history, found.messages)
+        same = {id(copy): own for copy, own in zip(given, history, strict=False) if copy == own}
+        passage.messages = kept_back_too(history, [same.get(id(one), one) for one in found.messages])
         if found.failure:
             life.history = list(passage.messages)
             done = "shortened without a summary" if found.left_out else "not made shorter"

@@ -43,7 +43,31 @@ def failing(error: BaseException) -> Callable[..., Any]:
     return act
 
 
-BROKEN = [failing(ModelUnavailable("down")), failing(ValueError("odd")), failing(SystemExit(3)), list]
+def shortening(*messages: Any, failure: str = "") -> Callable[..., Any]:
+    return lambda *_: Compressed(messages, 1, failure)
+
+
+def trimming_in_place(messages: list[dict[str, Any]]) -> None:
+    for message in messages:
+        message.clear()
+    raise ValueError("odd")
+
+
+BROKEN = [
+    shortening(),
+    shortening(failure="down"),
+    shortening("One."),
+    shortening(1, failure="down"),
+    shortening({"content": "One."}),
+    shortening({"role": "user", "content": object()}),
+    shortening({"role": "assistant", "content": "", "tool_calls": [{}]}),
+    lambda messages: Compressed(iter(messages), 0),  # type: ignore[arg-type]
+    trimming_in_place,
+    failing(ModelUnavailable("down")),
+    failing(ValueError("odd")),
+    failing(SystemExit(3)),
+    list,
+]
 
 
 @pytest.mark.parametrize("act", BROKEN)
