@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any, Literal
 
 from hermes_core.agent.given import require
@@ -59,7 +60,9 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request, or of several added up; `cached` are those of `prompt` that the server had already."""
+    """Tokens of one request, or of several added up; `cached` are those of `prompt` that the server had already. A figure
+    below 0 or above any context counts as 0.
+    """
 
     prompt: int = 0
     completion: int = 0
@@ -67,7 +70,9 @@ class Usage:
 
     def __post_init__(self) -> None:
         for name in ("prompt", "completion", "cached"):
-            require(name, getattr(self, name), int, "a number")
+            require(name, figure := getattr(self, name), int, "a number")
+            if not 0 <= figure <= MOST_TOKENS:
+                object.__setattr__(self, name, 0)
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -94,6 +99,7 @@ class Answer:
         require("calls", self.calls, (tuple, list), "a tuple")
         for call in self.calls:
             require("a call", call, ToolRequest, "a ToolRequest")
+        require("finish", self.finish, (str, NoneType), "a text")
         require("reasoning", self.reasoning, str, "a text")
         require("usage", self.usage, Usage, "a Usage")
 

@@ -11,7 +11,7 @@ from hermes_core.agent.answer import Answer, Chat, behind_thoughts
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.given import refused
 from hermes_core.errors import ModelError
-from hermes_core.manager.attempt import attempt
+from hermes_core.manager.attempt import attempt, ends_program
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,8 @@ def answer_of(
             raised.append(fault)
             raise fault
 
-    answer, fault = attempt(lambda: model.complete(messages, tools, hear=note, cancel=cancel))
+    given = [{**message} for message in messages]  # a host's model may write into it
+    answer, fault = attempt(lambda: model.complete(given, tools, hear=note, cancel=cancel))
     if isinstance(answer, Answer):
         return answer
     told = f"the model {model.name!r}"
@@ -86,7 +87,7 @@ def answer_of(
         raise ModelError(
             f"{told} gave a {type(answer).__name__}, not an Answer", "return hermes_core.Answer(text, calls)"
         )
-    if fault in raised or isinstance(fault, Cancelled) or not isinstance(fault, Exception):
+    if fault in raised or isinstance(fault, Cancelled) or ends_program(fault):
         raise fault
     if cancel.is_set():
         raise Cancelled from fault  # it hung up, and its client calls that a failure

@@ -10,7 +10,6 @@ import inspect
 import json
 import logging
 import re
-import threading
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -29,7 +28,7 @@ from hermes_core.agent.answer import ToolRequest
 from hermes_core.agent.cancel import Cancel, interruptible
 from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Session
 from hermes_core.errors import ConfigError
-from hermes_core.manager.attempt import attempt
+from hermes_core.manager.attempt import attempt, ends_program
 from hermes_core.manager.tools import schema_fault
 from hermes_core.safety.fence import sanitize_context
 
@@ -206,8 +205,8 @@ def _run(
     if not tool.quick:
         return interruptible(work, cancel, f"agent-tool-{tool.name}")
     result, failure = work()
-    if isinstance(failure, SystemExit) and threading.current_thread() is threading.main_thread():
-        raise failure  # where signals arrive it is a SIGTERM's
+    if failure is not None and ends_program(failure):
+        raise failure
     return result, failure
 
 

@@ -18,3 +18,8 @@ def attempt(function: Callable[..., Value], *arguments: Any) -> tuple[Value | No
         if isinstance(exc, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise
         return None, exc
+
+
+def ends_program(failure: BaseException | None) -> bool:
+    """Whether it is a SIGTERM's: where signals arrive, a SystemExit is."""
+    return isinstance(failure, SystemExit) and threading.current_thread() is threading.main_thread()

@@ -5,7 +5,9 @@ import os
 import signal
 import sqlite3
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -302,6 +304,8 @@ def test_a_model_of_the_host_may_answer_in_one_piece(stage: Stage) -> None:
     [
         pytest.param(OSError("no route"), "'own' failed: OSError: no route", id="an-error-of-its-own"),
         pytest.param(ConfigError("no key"), "'own' failed: ConfigError: no key", id="another-of-ours"),
+        pytest.param(CancelledError(), "'own' failed: CancelledError", id="a-task-of-its-own-was-cancelled"),
+        pytest.param(GeneratorExit(), "'own' failed: GeneratorExit", id="its-stream-was-closed"),
         pytest.param("Hello.", "'own' gave a str, not an Answer", id="a-text"),
         pytest.param(b"Hello.", "'own' failed: TypeError: b'Hello.' is no text", id="bytes-to-hear"),
     ],
@@ -316,7 +320,7 @@ def test_a_model_of_the_host_that_fails_in_its_own_way_fails_the_turn_and_not_th
             hear("It was")
             if isinstance(answer, bytes):
                 hear(answer)  # type: ignore[arg-type]
-            if isinstance(answer, Exception):
+            if isinstance(answer, BaseException):
                 raise answer
             return answer
 
@@ -324,6 +328,34 @@ def test_a_model_of_the_host_that_fails_in_its_own_way_fails_the_turn_and_not_th
     assert (result.outcome, result.text) == ("failed", "It was")
     assert said in result.problems[0]
     assert stage.told(durable=True) == []
+
+
+def test_a_model_of_the_host_may_count_tokens_wrongly_and_write_into_what_it_is_given(stage: Stage) -> None:
+    class Careless:
+        name, context_length = "own", 32768
+
+        def complete(self, messages: list[Any], *_: Any, **__: Any) -> Answer:
+            for message in messages:
+                message.clear()
+            return Answer("Hi.", usage=Usage(10**30, -5, 3))
+
+    agent = Agent(stage.memory, Careless())
+    results = [agent.run_turn("Hello."), agent.run_turn("Hello again.")]
+    assert [(r.outcome, r.usage) for r in results] == [("answered", Usage(0, 0, 3))] * 2
+    assert [m["content"] for m in agent.history] == ["Hello.", "Hi.", "Hello again.", "Hi."]
+    assert stage.told(durable=True) == ["sync_turn", "sync_turn"]
+
+
+def test_a_model_of_the_host_ends_no_thread_of_the_host(stage: Stage) -> None:
+    class Leaves:
+        name, context_length = "own", 32768
+
+        def complete(self, *_: Any, **__: Any) -> Answer:
+            raise SystemExit(3)
+
+    with ThreadPoolExecutor(1) as workers:
+        result = workers.submit(Agent(stage.memory, Leaves()).run_turn, "Hello.").result()
+    assert (result.outcome, result.problems[0][:33]) == ("failed", "the model 'own' failed: SystemExi")
 
 
 @pytest.mark.parametrize("error", [OSError("the connection was closed"), ModelUnavailable("closed")])
@@ -353,6 +385,7 @@ def test_a_model_of_the_host_that_hangs_up_when_it_is_stopped_is_interrupted(
         (lambda: Answer(calls=({"name": "memory"},)), "a call is {'name': 'memory'}; give a ToolRequest"),  # type: ignore[arg-type]
         (lambda: Answer(None), "text is None; give a text"),  # type: ignore[arg-type]
         (lambda: Answer("Hi.", reasoning=None), "reasoning is None; give a text"),  # type: ignore[arg-type]
+        (lambda: Answer("Hi.", finish=["stop"]), "finish is ['stop']; give a text"),  # type: ignore[arg-type]
         (lambda: Answer("Hi.", usage={}), "usage is {}; give a Usage"),  # type: ignore[arg-type]
         (lambda: Answer("Hi.", usage=Usage(None)), "prompt is None; give a number"),  # type: ignore[arg-type]
     ],
