@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator, Iterator
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
+from hermes_core.errors import HermesError
+
 log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
@@ -80,12 +82,22 @@ def taken(queue: SimpleQueue[Item]) -> Item:
             return queue.get(timeout=LOOK_UP)
 
 
+def begin(thread: threading.Thread) -> None:
+    """Start a thread. Raises `HermesError` where the system has none left, or the interpreter is ending."""
+    try:
+        thread.start()
+    except RuntimeError as exc:
+        raise HermesError(
+            f"{thread.name!r} can't begin: {exc}", "let this program have more threads"
+        ) from exc
+
+
 def relay(
     produce: Callable[[Callable[[Item], None]], Result], cancel: Cancel, name: str
 ) -> Generator[Item, None, Result]:
     """Run `produce(emit)` on a daemon thread; yield on this thread what it emits and return what it returns.
 
-    Raises what it raises, and `Cancelled` as soon as `cancel` is thrown, however long the work still hangs; its next
+    Raises `HermesError` where no thread is left, what `produce` raises, and `Cancelled` as soon as `cancel` is thrown, however long the work still hangs; its next
     `emit` then raises `Cancelled` over there. The work sees the caller's contextvars.
     """
     events: SimpleQueue[tuple[str, object]] = SimpleQueue()
@@ -104,7 +116,7 @@ def relay(
     abandoned = threading.Event()
     context = contextvars.copy_context()
     with cancel.calling(lambda: events.put(("cancelled", None))):
-        threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
+        begin(threading.Thread(target=context.run, args=(work,), name=name, daemon=True))
         try:
             while True:
                 kind, value = taken(events)

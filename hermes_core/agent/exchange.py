@@ -15,13 +15,13 @@ from functools import partial
 from queue import SimpleQueue
 
 from hermes_core.agent.answer import Answer, Chat, ToolRequest, Usage, behind_thoughts
-from hermes_core.agent.cancel import Cancel, Cancelled, taken
+from hermes_core.agent.cancel import Cancel, Cancelled, begin, taken
 from hermes_core.agent.chat_model import ChatModel, Hear, answer_of, unheard
 from hermes_core.agent.compression import tokens_of
 from hermes_core.agent.prompt import UNANSWERED, mended
-from hermes_core.agent.tools import Toolbelt, clipped, sendable
+from hermes_core.agent.tools import Toolbelt, clipped, error, sendable
 from hermes_core.contract.values import Session
-from hermes_core.errors import ContextOverflow
+from hermes_core.errors import ContextOverflow, HermesError
 from hermes_core.recall.rank import count_tokens
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.scrubber import StreamingContextScrubber
@@ -222,7 +222,10 @@ class Exchange:
 
         for call, end in zip(calls, ends, strict=True):
             run = partial(contextvars.copy_context().run, work, call, end)
-            threading.Thread(target=run, name=f"agent-call-{call.name}", daemon=True).start()
+            try:
+                begin(threading.Thread(target=run, name=f"agent-call-{call.name}", daemon=True))
+            except HermesError as exc:
+                end.put(error(f"tool {call.name!r} failed: {exc}"))
         for end in ends:
             result = taken(end)
             if result is None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from hermes_core.agent.answer import KEPT_BACK, Chat, ToolRequest
-from hermes_core.agent.cancel import Cancel, Cancelled
+from hermes_core.agent.cancel import Cancel, Cancelled, begin
 from hermes_core.agent.chat_model import ChatModel
 from hermes_core.agent.compression import is_summary, last_that_fit
 from hermes_core.agent.exchange import Exchange
@@ -86,13 +86,14 @@ class Background:
         self._cancel = Cancel()
 
     def start(self, work: Callable[[Cancel], None], name: str) -> bool:
-        """Begin; False when something is running."""
+        """Begin; False when something is running. Raises `HermesError` where no thread is left."""
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 return False
             self._cancel = Cancel()
-            self._thread = threading.Thread(target=work, args=(self._cancel,), name=name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=work, args=(self._cancel,), name=name, daemon=True)
+            begin(thread)
+            self._thread = thread
             return True
 
     def wait(self, timeout: float) -> bool:

@@ -27,7 +27,7 @@ from typing import Any
 from hermes_core.agent.answer import ToolRequest
 from hermes_core.agent.cancel import Cancel, interruptible
 from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Session
-from hermes_core.errors import ConfigError
+from hermes_core.errors import ConfigError, HermesError
 from hermes_core.manager.attempt import attempt, ends_program
 from hermes_core.manager.tools import schema_fault
 from hermes_core.safety.fence import sanitize_context
@@ -203,7 +203,10 @@ def _run(
         return attempt(lambda: _text(tool.run(arguments, session)))
 
     if not tool.quick:
-        return interruptible(work, cancel, f"agent-tool-{tool.name}")
+        try:
+            return interruptible(work, cancel, f"agent-tool-{tool.name}")
+        except HermesError as exc:
+            return None, exc
     result, failure = work()
     if failure is not None and ends_program(failure):
         raise failure
