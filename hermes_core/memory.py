@@ -323,8 +323,8 @@ class Memory:
         """Store a completed turn: in state.db and in the outbox before this returns, searchable at once.
 
         `messages` are the turn's own, clean of recall; without them the two texts are stored. Giving the same
-        `turn_id` again stores nothing twice. `warm` lets providers prepare the next turn's recall. `author` is who
-        spoke, where several people do.
+        `turn_id` again stores nothing twice; one of another session, or that was taken back, is refused with
+        `SessionError`. `warm` lets providers prepare the next turn's recall. `author` is who spoke, where several people do.
         """
         _checked(session)
         said, answer, author = text_of(user), text_of(assistant), str(author or "")  # as Session takes them

@@ -246,6 +246,19 @@ def test_a_rewound_turn_is_found_nowhere_and_the_provider_is_told(hermes_home: H
         assert memory.sessions.search("take this back keep")[0].text == "keep this"
 
 
+def test_what_is_said_in_the_place_of_a_turn_that_was_taken_back_has_an_id_of_its_own(
+    hermes_home: HermesHome,
+) -> None:
+    with open_memory(hermes_home, provider=RecordingProvider()) as memory:
+        session = memory.start_session()
+        memory.end_turn(session, "I like tea.", "Noted.", turn_id="7")
+        memory.rewind(session, memory.sessions.get_messages(session.id)[0].id)
+        with pytest.raises(SessionError, match="'7' was taken back; mint an id"):
+            memory.end_turn(
+                session, "I like coffee.", "Noted.", turn_id="7"
+            )  # the chat's number of what was edited
+
+
 def test_a_deleted_session_leaves_nothing_behind_to_be_sent(hermes_home: HermesHome) -> None:
     provider = RecordingProvider()
     with open_memory(hermes_home, provider=provider) as memory:

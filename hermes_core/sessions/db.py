@@ -88,7 +88,8 @@ class SessionDB(SessionRows):
         """Store the messages of a completed turn and mark it complete, in one transaction; returns their ids.
 
         Messages are in chat form, with `speaker`, `ref`, `timestamp` and `reasoning` where known. A turn whose id is
-        here already is left as it is, and its message ids are returned; so an import may run twice.
+        here already is left as it is, and its message ids are returned; so an import may run twice. Raises
+        `SessionError` for one that was taken back, or belongs to another session.
         """
         if not messages:
             raise SessionError(f"turn {turn_id!r} has no messages", "store a turn once it is complete")

@@ -115,6 +115,8 @@ def append_turn(
         return ids
     if known["session_key"] != key:
         raise SessionError(f"turn {turn_id!r} belongs to another session", "mint an id for each turn")
+    if known["state"] == State.REWOUND:
+        raise SessionError(f"turn {turn_id!r} was taken back", "mint an id for what is said in its place")
     rows = connection.execute(
         # The plus: by their ids, not through the whole session.
         "SELECT id FROM messages WHERE +session_key = ? AND id BETWEEN ? AND ? ORDER BY id",
