@@ -118,7 +118,7 @@ class Memory:
     """The memory of one home. Safe to share between threads, agents and sessions; lives as long as the process.
 
     `sessions` is its `SessionDB`, `curated` its `MemoryStore`, `manager` its `MemoryManager`; `home` and `config` are what
-    it was opened with. What is put on the stack `at_close` ends before they do.
+    it was opened with; `refused` says why the provider's last write was not accepted, else "". `at_close` ends before they do.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Memory:
         self._search = SessionSearchTool(self.sessions if config.sessions.search_enabled else None)
         chosen = config.memory.provider if provider is None else provider
         self._selected = chosen if isinstance(chosen, str) else str(getattr(chosen, "name", ""))
-        self._external = self._refused = ""
+        self._external = self.refused = ""
         self._taken = False
         self._unread: dict[str, str] = {}
         self._load_error: ProviderError | None = None
@@ -388,7 +388,7 @@ class Memory:
     def problems(self, session: Session | None = None) -> list[str]:
         """What is configured and does not work for who speaks, a sentence each; empty when all is well."""
         found = [str(self._load_error)] if self._load_error else []
-        found += [*self._observer_problems, *filter(None, [self._refused])]
+        found += [*self._observer_problems, *filter(None, [self.refused])]
         found += dict.fromkeys(self._unread.values())
         if self.sessions.meaning is not None:
             found += filter(None, [self.sessions.meaning.fault])
@@ -432,17 +432,20 @@ class Memory:
     # ----------------------------------------------------------------- private
 
     def _hand_on(self, store: Callable[[], object]) -> None:
-        """Put a call into the outbox. When that can't be done the turn goes on, and `problems` says so.
-
-        A turn is in state.db by then, so that the next start hands it on.
+        """Put a call into the outbox. When that can't be done the turn goes on, and `problems` says so: it is in state.db by
+        then, so that the next write that is accepted, or the next start, hands it on.
         """
         try:
             store()
         except (OutboxError, StorageError) as exc:
             log.error("a write was not accepted for the provider: %s", exc)
-            self._refused = f"the last write was not accepted for the provider: {exc}"
+            self.refused = f"the last write was not accepted for the provider: {exc}"
         else:
-            self._refused = ""
+            before, self.refused = self.refused, ""
+            if before and self._taken:
+                self._read(
+                    "past sessions", partial(recover, self.sessions, self.manager, self._external), None
+                )
 
     def _load(self, name: str) -> None:
         try:

@@ -474,6 +474,8 @@ def test_a_full_outbox_fails_no_turn_and_is_a_problem_until_a_write_is_accepted(
             assert "is full" in memory.problems()[0]
         say(memory, session, "when there is room")
         assert memory.problems() == []
+        assert memory.flush()  # a gateway is not started anew for months
+        assert {turn.user for turn in provider.turns} == {"while it is full", "when there is room"}
     with open_memory(hermes_home, provider=Elephant(provider.turns)) as memory:
         memory.start_session()
         memory.flush()

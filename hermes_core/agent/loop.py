@@ -439,6 +439,7 @@ class Agent:
     def _store(self, turn: Turn) -> None:
         if not self._skip_memory:  # what no turn is marked for stays in state.db, and no recovery hands it on
             store_turn(self.memory, self.session, turn, warm=self._equipment.has("memory"))
+            self._life.problems += filter(None, [self.memory.refused])
         give_title(self.memory, self.session.id, title_of(turn.text))
 
     def _result(self, turn: Turn, exchange: Exchange) -> TurnResult:

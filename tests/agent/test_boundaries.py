@@ -195,3 +195,17 @@ def test_a_sigterm_within_a_tool_ends_the_turn_in_order(stage: Stage, quick: boo
     assert row is not None
     assert row.end_reason == "close"
     assert stage.told(durable=True) == ["sync_turn", "on_session_end"]
+
+
+def test_a_turn_that_the_outbox_refused_says_so_itself_and_goes_out_with_the_next(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = stage.agent()
+    with monkeypatch.context() as full:
+        full.setattr(stage.memory.manager.outbox, "_max_rows", 0)
+        assert any("not accepted for the provider" in one for one in agent.run_turn("One.").problems)
+    agent.run_turn("Two.")
+    assert agent.run_turn("Three.").problems == ()
+    assert stage.memory.flush()
+    told = [call["turn"].user for call in stage.provider.of("sync_turn")]
+    assert sorted(told) == ["One.", "Three.", "Two."]
