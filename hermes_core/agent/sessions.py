@@ -199,9 +199,11 @@ def conversation(memory: Memory, session_id: str) -> list[Chat]:
 
 def chat_of(message: StoredMessage) -> Chat:
     """A stored message as the model is given it. Tool calls that an import or a host stored in a form of their own become
-    those of a chat.
+    those of a chat, and parts their text.
     """
     chat = message.as_chat()
+    if not all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in message.parts):
+        chat["content"] = message.content
     if message.tool_calls:
         chat["tool_calls"] = [_as_call(call, message.id, at) for at, call in enumerate(message.tool_calls)]
     return chat

@@ -44,3 +44,15 @@ def test_an_agent_goes_on_with_calls_of_any_form_and_their_results(
         assert result["content"] == "A cat."
     if isinstance(call, dict) and call.get("id") == "call_1":
         assert asked == call
+
+
+@pytest.mark.parametrize(
+    "content", [["There is", "a cat."], ["There is", 1, "cat."], [{"text": "A cat."}]], ids=str
+)
+def test_an_agent_goes_on_with_content_of_any_parts(stage: Stage, content: list[Any]) -> None:
+    session = stage.memory.start_session("import")
+    messages: list[Any] = [{"role": role, "content": content} for role in ("user", "assistant")]
+    stage.memory.end_turn(session, "What?", "A cat.", messages=messages)
+
+    assert stage.agent(session_id="import").run_turn("Go on.").outcome == "answered"  # its server is strict
+    assert isinstance(stage.asked()[-1][1]["content"], str)
