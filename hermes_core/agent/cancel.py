@@ -97,8 +97,9 @@ def relay(
 ) -> Generator[Item, None, Result]:
     """Run `produce(emit)` on a daemon thread; yield on this thread what it emits and return what it returns.
 
-    Raises `HermesError` where no thread is left, what `produce` raises, and `Cancelled` as soon as `cancel` is thrown, however long the work still hangs; its next
-    `emit` then raises `Cancelled` over there. The work sees the caller's contextvars.
+    Raises `HermesError` where no thread is left, what `produce` raises, and `Cancelled` as soon as `cancel` is thrown,
+    however long the work still hangs; its next `emit` then raises `Cancelled` over there. The work sees the caller's
+    contextvars.
     """
     events: SimpleQueue[tuple[str, object]] = SimpleQueue()
 
