@@ -95,8 +95,10 @@ def schema(*, summaries: bool) -> dict[str, Any]:
 
 
 def text(value: object) -> str:
-    """Text without space around it, "" for anything else."""
-    return value.strip() if isinstance(value, str) else ""
+    """Text without space around it, also of a number; "" for anything else."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return ""
+    return str(value).strip()
 
 
 def integer(value: object) -> int | None:
@@ -132,11 +134,12 @@ def detail(value: object) -> Detail:
 
 def moment(value: object, zone: tzinfo | None, *, end: bool = False) -> float | None:
     """A date or time in epoch seconds; the `end` of a day when no time of it is given. Raises `SessionError`."""
-    if not isinstance(value, str) or not value.strip():
+    given = text(value)
+    if not given:
         return None
     try:
-        told = datetime.fromisoformat(value.strip())
-        if end and len(value.strip()) <= len("2026-01-31"):
+        told = datetime.fromisoformat(given)
+        if end and len(given) <= len("2026-01-31"):
             told += timedelta(days=1)
         return (told if told.tzinfo else told.replace(tzinfo=zone)).timestamp()
     except (OverflowError, ValueError) as exc:

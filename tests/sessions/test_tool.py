@@ -287,6 +287,16 @@ ANYTHING = st.recursive(
 NAMES = st.sampled_from(sorted(SESSION_SEARCH_SCHEMA["parameters"]["properties"]))
 
 
+def test_what_a_model_sends_as_a_number_is_looked_for_as_it_stands(past: SessionDB) -> None:
+    past.create_session("4711")
+    past.append_message("4711", "user", "the parcel is 90210")
+
+    assert [r["session_id"] for r in call(past, query=90210)["results"]] == ["4711"]
+    assert call(past, session_id=4711)["messages"][0]["content"] == "the parcel is 90210"
+    assert call(past, query="walnut", since=19700102)["count"] == 1
+    assert "is not a date" in call(past, query="walnut", since=5)["error"]
+
+
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(arguments=ANYTHING | st.dictionaries(NAMES, ANYTHING | st.sampled_from(["walnut", 3, "maple"])))
 def test_arguments_of_any_type_never_raise(past: SessionDB, arguments: object) -> None:
