@@ -54,6 +54,8 @@ AFTER_FLUSH = 7.0
 """Of the seconds that an end may take those for what comes after the flush: the compressor, the rows, and the providers' shutdown."""
 
 
+JOINED = "what another process said in this session is part of the conversation from here on; the next undo takes it back"
+
 # ------------------------------------------------------------------- steps: providers
 
 
@@ -164,6 +166,8 @@ def _rewind(life: Life, passage: Passage) -> None:
     sessions = life.memory.sessions
     with sessions.transaction():
         _owe(life, passage, take_back(life.memory, passage.new.id, passage.rewind_to))
+    if said_elsewhere(life.memory, passage.new.id, life.taken_up, life.turns):
+        _note(life, JOINED)
     adopt(life, passage.new, conversation(life.memory, passage.new.id))
 
 

@@ -10,7 +10,7 @@ import pytest
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.compression import SUMMARY_MARK, Compressed, Compressor
-from hermes_core.agent.lifecycle import STEPS, TABLE, lifecycle_table
+from hermes_core.agent.lifecycle import JOINED, STEPS, TABLE, lifecycle_table
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseUnavailable, SessionError
@@ -387,6 +387,7 @@ def test_undo_takes_nothing_back_that_another_process_said(stage: Stage) -> None
     assert stage.memory.sessions.search('"said elsewhere"')
     mine.run_turn("Said here.")
     assert mine.undo() == "Said here."
+    assert mine.problems == (JOINED,)
     assert [m["content"] for m in mine.history if m["role"] == "user"] == ["Message 0.", "Said elsewhere."]
     assert mine.undo() == "Said elsewhere.", "now it is seen here"
 
