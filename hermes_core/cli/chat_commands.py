@@ -207,7 +207,9 @@ def stored_session(memory: Memory, wanted: str, besides: str = "") -> str:
     else:
         found = memory.sessions.find_session(wanted, user="") or memory.sessions.find_session(wanted)
     if found is None:
-        raise SessionError(f"there is no session {wanted!r}", "list them with `hermes sessions list`")
+        which = f"session {wanted!r}" if wanted != LAST else "other chat" if besides else "chat"
+        more = " with messages" if wanted == LAST else ""
+        raise SessionError(f"there is no {which}{more}", "list them with `hermes sessions list`")
     if found.user:
         raise SessionError(f"session {wanted!r} is {found.user}'s", "`hermes sessions show` shows it")
     return found.id
@@ -217,8 +219,9 @@ def where(talk: Chat) -> None:
     """Say which session this is, and take hold of it."""
     session, said = talk.agent.session, len(talk.agent.history)
     stored = talk.agent.memory.sessions.get_session(session.id)
-    title = f" {printable(stored.title)!r}, {counted(said, 'message')}" if stored is not None and said else ""
-    click.secho(f"session {_short(session.id)}{title}", dim=True, err=True)
+    title = f" {printable(stored.title)!r}," if stored is not None and stored.title else ""
+    holds = f"{title} {counted(said, 'message')}" if said else ""
+    click.secho(f"session {_short(session.id)}{holds}", dim=True, err=True)
     hold(talk)
 
 

@@ -185,6 +185,7 @@ def test_the_last_session_goes_on(home: HermesHome, server: ModelServer) -> None
         (("--new", "--resume", "x"), 2, "not both"),
         (("-m", "x", "--resume", "nothing"), 1, "there is no session 'nothing'"),
         (("-m", "x", "--resume", ""), 1, "there is no session ''"),
+        (("-m", "x", "--resume", "last"), 1, "there is no chat with messages; list them"),
         (("-m", " "), 1, "write a message"),
     ],
 )
@@ -266,6 +267,22 @@ def test_a_session_of_a_user_of_a_gateway_is_not_gone_on_with(home: HermesHome, 
 def test_the_command_goes_back_to_the_last_session_as_the_option_does(home: HermesHome) -> None:
     chat("-m", "Hello.")
     assert "'Hello.', 2 messages" in chat(typed="Here.\n/resume last\n").stderr
+
+
+def test_where_there_is_no_other_chat_the_last_one_is_not_taken_for_a_name(home: HermesHome) -> None:
+    chat("-m", "Hello.")
+    assert (
+        "error: there is no other chat with messages"
+        in chat("--resume", "last", typed="/resume last\n").stderr
+    )
+
+
+def test_a_session_without_a_title_is_not_shown_with_an_empty_one(
+    home: HermesHome, server: ModelServer
+) -> None:
+    server._script = [Reply(status=400)]
+    session_id = json.loads(chat("-m", "Hello.", "--json").stdout)["session_id"]
+    assert f"session {session_id[:12]} 1 message\n" in chat("--resume", "last").stderr
 
 
 def test_a_session_that_is_open_elsewhere_is_said_to_be(home: HermesHome) -> None:
