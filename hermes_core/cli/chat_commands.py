@@ -152,7 +152,8 @@ def _memory(talk: Chat, argument: str) -> None:
     del argument
     curated = talk.agent.memory.curated.of(talk.agent.session)
     rows = [(target, entry) for target in curated.enabled_targets for entry in curated.entries(target)]
-    print_table("", ("file", "entry"), rows, "nothing is kept yet")
+    empty = "nothing is kept yet" if curated.enabled_targets else "memory is switched off in config.yaml"
+    print_table("", ("file", "entry"), rows, empty)
 
 
 def _entries(curated: MemoryStore) -> list[str]:
@@ -166,7 +167,8 @@ def _skills(talk: Chat, argument: str) -> None:
     skills = talk.agent.skills
     found = skills.skills() if skills is not None else []
     rows = [(f"{skill.category}/{skill.name}", skill.document.description) for skill in found]
-    print_table("", ("skill", "for"), rows, "no skills yet")
+    empty = "no skills yet" if skills is not None else "skills are switched off in config.yaml"
+    print_table("", ("skill", "for"), rows, empty)
     for problem in skills.problems() if skills is not None else []:
         click.secho(f"warning: {hanging(problem)}", fg="yellow", err=True)
 

@@ -349,6 +349,13 @@ def test_a_summary_that_failed_is_told(home: HermesHome, server: ModelServer) ->
     assert "answered 500" in result.stderr
 
 
+def test_what_is_switched_off_is_not_shown_as_empty(home: HermesHome) -> None:
+    for key in ("skills.enabled", "memory.memory_enabled", "memory.user_profile_enabled"):
+        set_value(home, key, False)
+    said = chat(typed="/memory\n/skills\n").stdout
+    assert said == "memory is switched off in config.yaml\nskills are switched off in config.yaml\n"
+
+
 def test_a_skill_is_taken_back(home: HermesHome, server: ModelServer) -> None:
     brew = "---\nname: brew\ndescription: Make tea.\n---\nBoil water.\n"
     made = ("skill_manage", {"action": "create", "name": "brew", "category": "home", "content": brew})
