@@ -165,7 +165,7 @@ def prune(
 @json_option
 @click.pass_context
 def delete(ctx: click.Context, session_id: str, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Delete one conversation, with all that was compressed, branched or delegated in it.
+    """Delete one conversation, with all that was compressed, branched or delegated in it, and what it was branched from.
 
     SESSION_ID is an id of hermes sessions list, the beginning of one, or a title. What waits for the provider goes
     too; what the provider took is in the provider's hands.

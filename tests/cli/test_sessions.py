@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome
+from hermes_core.memory import open_memory
 from hermes_core.sessions.db import SessionDB
 
 
@@ -113,6 +114,16 @@ def test_a_damaged_store_is_one_clear_line(hermes: Any, hermes_home: Any, import
     result = hermes("sessions", "list", code=1)
     assert "is damaged" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_branch_is_deleted_with_what_it_was_branched_from_as_its_help_says(
+    hermes: Any, data: Any, hermes_home: Any
+) -> None:
+    with open_memory(hermes_home) as memory:
+        memory.sessions.create_session("stem")
+        memory.sessions.create_session("branch", parent_id="stem", relation="branch")
+    assert "and what it was branched from" in " ".join(hermes("sessions", "delete", "--help").stdout.split())
+    assert data("sessions", "delete", "branch", "--dry-run")["sessions"] == ["branch", "stem"]
 
 
 @pytest.mark.usefixtures("imported")
