@@ -24,6 +24,7 @@ from hermes_core.agent.prompt import mended
 from hermes_core.agent.sessions import compressed, turns_of
 from hermes_core.agent.tools import Toolbelt, arguments_of
 from hermes_core.contract.values import Session
+from hermes_core.curated.results import changed_something
 from hermes_core.errors import ModelError, StorageError
 from hermes_core.kit.text import clip, fold_space
 from hermes_core.manager.attempt import attempt
@@ -332,7 +333,7 @@ def _change(request: ToolRequest, result: str) -> str:
         return ""
     if request.name == "skill_manage":
         return f"skill {arguments.get('name')} ({arguments.get('action')})"
-    if request.name == "memory":
+    if request.name == "memory" and changed_something(answer):
         text = str(arguments.get("content") or arguments.get("old_text") or "several entries")
         return f"{arguments.get('target')} ({arguments.get('action', 'batch')}): {clip(fold_space(text), 80)}"
     return ""

@@ -25,6 +25,7 @@ _UNCHANGED = {
     "batch": "All operations were done already (nothing changed).",
     "undo": "The entries are as they were before that change (nothing changed).",
 }
+_NOTHING = "Nothing to change."
 _CHANGED = {
     "add": "Entry added.",
     "replace": "Entry replaced.",
@@ -45,9 +46,14 @@ def saved(target: MemoryTarget, action: str, edit: Edit, limit: int, asked: int)
         "target": target,
         "usage": str(Usage(measure(edit.entries), limit)),
         "entry_count": len(edit.entries),
-        "message": table.get(action, "Nothing to change.").format(count=count),
+        "message": table.get(action, _NOTHING).format(count=count),
         "note": _DONE,
     }
+
+
+def changed_something(result: Mapping[str, Any]) -> bool:
+    """Whether a call changed the file: one that found everything done is a success too, and there is nothing to undo."""
+    return bool(result.get("success")) and result.get("message") not in (*_UNCHANGED.values(), _NOTHING)
 
 
 def caution(target: MemoryTarget, edit: Edit) -> Result:

@@ -107,6 +107,19 @@ def test_what_a_review_saved_can_be_undone(stage: Stage) -> None:
     assert stage.memory.curated.entries("user") == ()
 
 
+def test_what_a_review_found_saved_already_is_not_told_as_a_change(stage: Stage) -> None:
+    stage.config("memory: {nudge_interval: 1}")
+    stage.memory.curated.add("user", "Prefers short answers.")
+    again = {"action": "replace", "old_text": "Prefers short", "content": "Prefers short answers."}
+    batch = {"target": "user", "operations": [again]}
+    stage.script(reviewing(ADD, ("memory", {"target": "user", **again}), ("memory", batch)))
+    reviews: list[Review] = []
+    agent = stage.agent(reviewed=reviews.append)
+    talk(agent, 1)
+    assert agent.wait_for_review(10)
+    assert reviews == []
+
+
 def test_the_count_begins_anew_when_the_model_saves_by_itself(stage: Stage) -> None:
     stage.config("memory: {nudge_interval: 2}")
     agent = stage.agent()
