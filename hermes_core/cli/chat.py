@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager, redirect_stdout, suppress
 from dataclasses import replace
@@ -350,10 +351,11 @@ def _tell_review(voice: Voice, once: bool, review: Review) -> None:
     of_memory, of_skills = (
         ("hermes memory undo", "hermes skills undo") if once else ("/undo-memory", "/undo-skill")
     )
-    ways = dict.fromkeys(of_skills if change.startswith("skill ") else of_memory for change in review.changes)
+    ways = Counter(of_skills if change.startswith("skill ") else of_memory for change in review.changes)
+    undo = ", ".join(way if times == 1 else f"{times} times {way}" for way, times in ways.items())
     with voice.turn:
         if review.changes:
-            voice.aside(f"{review} (undo: {', '.join(ways)})")
+            voice.aside(f"{review} (undo: {undo})")
         if review.failure and review.failure != STOPPED:
             voice.aside(f"looking back at memory failed: {review.failure}")
 

@@ -370,6 +370,11 @@ def test_a_skill_is_taken_back(home: HermesHome, server: ModelServer) -> None:
     ("once", "review", "told"),
     [
         (False, Review(("user (add): Tea.", "skill a (patch)")), "(undo: /undo-memory, /undo-skill)"),
+        (
+            False,
+            Review(("user (add): Tea.", "skill a (patch)", "user (add): Milk.")),
+            "(undo: 2 times /undo-memory, /undo-skill)",
+        ),
         (True, Review(("skill a (patch)",)), "skill a (patch) (undo: hermes skills undo)"),
         (False, Review(failure="no such model"), "looking back at memory failed: no such model"),
         (False, Review(failure=STOPPED), ""),
