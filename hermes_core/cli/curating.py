@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -81,9 +82,17 @@ def _curate(
             result = accept(store, found, who)
             report.applied = True
             if not quiet:
-                click.echo(f"{report.target}: {result['message']} hermes memory undo takes it back.")
+                click.echo(f"{report.target}: {result['message']}{_way_back(store, who)}")
             warn(filter(None, [result.get("warning")]))
     except HermesError as exc:
         report.refused = str(exc)
         if not quiet:
             click.secho(f"error: {report.target}: {hanging(report.refused)}", fg="red", err=True)
+
+
+def _way_back(store: MemoryStore, who: Session) -> str:
+    """What undoes the last change of a store; without the id and the user it may be another file's, or another person's."""
+    user = f" --user {shlex.quote(who.owner)}" if who.owner else ""
+    return "".join(
+        f" hermes memory undo {change.id}{user} takes it back." for change in store.history(limit=1)
+    )

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -193,6 +196,21 @@ def test_the_command_shows_the_difference_and_asks(
     assert result.exit_code == 0
     assert "+Drinks green tea." in result.output
     assert entries(home) == kept
+
+
+@pytest.mark.parametrize("whose", [(), ("--user", "telegram:42")])
+def test_the_command_names_the_undo_of_this_change_alone(home: HermesHome, whose: tuple[str, ...]) -> None:
+    set_value(home, "memory.per_user", True)
+    run = partial(CliRunner().invoke, main)
+    for entry in BEFORE if whose else ():
+        run(["memory", "add", "--target", "user", entry, *whose])
+    told = curate("--apply", *whose).output
+    run(["memory", "add", "--target", "memory", "The build is green.", *whose])
+    way = re.search(r"hermes (memory undo.*) takes it back", told)
+    assert way is not None
+    run(shlex.split(way[1]))
+    after = run(["memory", "show", *whose]).output
+    assert all(entry in after for entry in BEFORE)
 
 
 def test_the_configuration_may_accept(home: HermesHome) -> None:
