@@ -201,8 +201,9 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
     refused = [_refusal(result) for result in done if not result.get("success")]
     if not refused:
         count = sum(counts.values())
+        each = ", one file each time" if all(counts.get(target) for target in TARGETS) else ""
         click.echo(
-            f"{counted(count, 'entry', 'entries')} removed; hermes memory undo brings back what was there"
+            f"{counted(count, 'entry', 'entries')} removed; hermes memory undo brings back what was there{each}"
         )
     finish(ctx, [*refused, *problems], failed=bool(refused))
 

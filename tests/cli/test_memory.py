@@ -354,6 +354,12 @@ def test_a_change_that_the_damaged_outbox_kept_from_the_provider_was_made_all_th
     assert "Likes tea" in hermes("memory", "show").stdout
 
 
+def test_a_reset_of_both_files_says_that_an_undo_brings_back_one(hermes: Any) -> None:
+    for target in ("memory", "user"):
+        hermes("memory", "add", "--target", target, "Likes tea.")
+    assert hermes("memory", "reset", "--yes").stdout.endswith("what was there, one file each time\n")
+
+
 def test_a_reset_that_is_refused_says_so(
     hermes: Any, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
