@@ -34,19 +34,21 @@ class Coroutines:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._under_way: set[Future[Any]] = set()
-        self._ending = False
+        self._ending = self._stopped = False
 
     def finish(self, coroutine: Coroutine[Any, Any, Any], within: float) -> Any:
         """Run `coroutine` to its end and return its value; cancel it after `within` seconds and raise `CoroutineLate`.
 
-        Raises `CoroutineStopped` when `cancel` came meanwhile. It sees the contextvars of the calling thread.
+        Raises `CoroutineStopped` when `cancel` came meanwhile, or `stop` before. It sees the contextvars of the calling thread.
         """
         import asyncio
         from concurrent.futures import CancelledError
 
-        loop = self._running_loop()
         with self._lock:  # `cancel` must not miss one that has just begun
-            future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+            if self._stopped:
+                coroutine.close()
+                raise CoroutineStopped
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._running_loop())
             self._under_way.add(future)
         try:
             return future.result(within)
@@ -71,20 +73,20 @@ class Coroutines:
         return any(cancelled)
 
     def stop(self) -> None:
-        """End the loop after what runs now; its thread closes it."""
+        """End the loop after what runs now; its thread closes it. No other is made."""
         with self._lock:
+            self._stopped = True
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._loop = None
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = _new_loop()
-                threading.Thread(
-                    target=_run, args=(self._loop,), name=f"{self._name}-coroutines", daemon=True
-                ).start()
-            return self._loop
+        if self._loop is None:
+            self._loop = _new_loop()
+            threading.Thread(
+                target=_run, args=(self._loop,), name=f"{self._name}-coroutines", daemon=True
+            ).start()
+        return self._loop
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

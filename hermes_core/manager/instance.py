@@ -347,10 +347,12 @@ class Instance:
             return
         if self.write is not self.read:
             self.write.stop(0)
-        if phase != "new":
-            self.submit("shutdown", {}, watched=False)
+        last: Flight | Landed | None = None
+        if phase != "new":  # it needs the event loop still
+            last = self.submit("shutdown", {}, lambda _: self._leave(), watched=False)
         self.read.stop(0)
-        self._leave()
+        if not isinstance(last, Flight):
+            self._leave()
 
     def _begin_close(self) -> Phase:
         """The phase before; what is starting goes on and is shut down when it ends."""

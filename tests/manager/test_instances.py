@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -15,7 +16,7 @@ from hermes_core.errors import BackendRefused, DatabaseCorrupt
 from hermes_core.home import HermesHome
 from hermes_core.manager.health import REPORT_EVERY
 from hermes_core.manager.held import MAX_INSTANCES
-from hermes_core.manager.instance import RETRY_START
+from hermes_core.manager.instance import RETRY_START, Instance
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.testing.fakes import Clock, EveryHook, RecordingProvider, make_session, make_turn
 from tests.manager.conftest import Named, count_questions, until
@@ -130,6 +131,43 @@ def test_an_instance_ends_when_its_session_goes_on_under_another_id(
     assert until(lambda: first.seen[-1][0] == "shutdown")
     assert [hook for hook, _ in first.seen[-3:]] == ["sync_turn", "on_session_switch", "shutdown"]
     assert second.session == "b"
+
+
+def test_an_instance_that_is_closed_shuts_down_on_the_event_loop_that_it_ran_on(
+    open_manager: OpenManager, per_session: type[PerSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loops: list[object] = []
+    left, leave = threading.Event(), Instance._leave
+
+    def leaves(instance: Instance) -> None:
+        leave(instance)
+        left.set()
+
+    monkeypatch.setattr(Instance, "_leave", leaves)
+
+    class Async(per_session):  # type: ignore[misc,valid-type]
+        async def prefetch(self) -> str:
+            loops.append(asyncio.get_running_loop())
+            return ""
+
+        def shutdown(self) -> Any:
+            left.wait(0.2)  # in vain: it is left after this
+            return self.close()
+
+        async def close(self) -> None:
+            loops.append(asyncio.get_running_loop())
+            await asyncio.sleep(0)
+            loops.append("shut down")
+
+    manager = open_manager(Async)
+    manager.initialize_all(A)
+    manager.prefetch_all(Query("tea"), A)
+    held = next(iter(manager._roster))
+    held.retire(A.id)
+    assert until(lambda: "shut down" in loops)
+    assert loops[0] is loops[1]
+    assert left.wait(30)
+    assert until(lambda: "hermes-per-session-coroutines" not in {one.name for one in threading.enumerate()})
 
 
 def test_rows_of_an_earlier_process_get_an_instance_of_their_session(
