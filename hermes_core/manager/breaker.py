@@ -12,13 +12,14 @@ THRESHOLD = 5
 """Failures in a row that open it: one bad minute of a turn-by-turn conversation, not one bad answer."""
 
 COOLDOWN = 60.0
-"""Seconds that it stays open before one probe."""
+"""Seconds that it stays open before one probe, and after which a probe that has not come back is waited for no longer."""
 
 
 class Breaker:
     """Counts failures in a row; `admit` says whether the next call may go out. Safe between threads.
 
-    Every admitted call that asks the backend ends in exactly one of `success`, `failure`, `answered` and `withdrawn`.
+    Every admitted call that asks the backend ends in exactly one of `success`, `failure`, `answered` and `withdrawn`, unless
+    it hangs where nobody waits for it.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -26,7 +27,7 @@ class Breaker:
         self._lock = threading.Lock()
         self._failures = 0
         self._opened_at: float | None = None
-        self._probing = False
+        self._probed_at: float | None = None
         self.last_error = ""
         """The last failure that was counted: hook and error."""
         self.closed = True
@@ -49,13 +50,13 @@ class Breaker:
             return max(0.0, self._opened_at + COOLDOWN - self._clock())
 
     def admit(self) -> bool:
-        """Whether a call may go out now. In half-open exactly one caller is told yes."""
+        """Whether a call may go out now. In half-open exactly one caller is told yes, until its call ended or hangs."""
         if self.closed:
             return True
         with self._lock:
             state = self._state()
-            if state == "half-open" and not self._probing:
-                self._probing = True
+            if state == "half-open" and not self._probe_under_way():
+                self._probed_at = self._clock()
                 return True
             return state == "closed"
 
@@ -70,31 +71,34 @@ class Breaker:
         with self._lock:
             self._failures += 1
             enough = at_once or self._failures >= THRESHOLD
-            if self._probing or (self._opened_at is None and enough):
+            if self._probed_at is not None or (self._opened_at is None and enough):
                 self._opened_at = self._clock()
-            self._probing = False
+            self._probed_at = None
             self._tell()
 
     def answered(self) -> None:
         """The backend is well but refused this request, or its answer had the wrong type: no failure of the backend."""
         with self._lock:
-            if self._probing:
+            if self._probed_at is not None:
                 self._close()
 
     def withdrawn(self) -> None:
         """The call never went out: it says nothing, and a probe is free again."""
         with self._lock:
-            self._probing = False
+            self._probed_at = None
 
     def _state(self) -> BreakerState:
         if self._opened_at is None:
             return "closed"
         return "open" if self._clock() - self._opened_at < COOLDOWN else "half-open"
 
+    def _probe_under_way(self) -> bool:
+        return self._probed_at is not None and self._clock() - self._probed_at < COOLDOWN
+
     def _close(self) -> None:
         self._failures = 0
         self._opened_at = None
-        self._probing = False
+        self._probed_at = None
         self._tell()
 
     def _tell(self) -> None:

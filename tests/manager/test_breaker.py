@@ -98,6 +98,16 @@ def test_a_probe_that_the_backend_refuses_shows_that_it_is_back(breaker: Breaker
     assert breaker.state == "closed"
 
 
+def test_a_probe_that_hangs_leaves_the_place_to_another_in_time(breaker: Breaker, clock: Clock) -> None:
+    fail(breaker, THRESHOLD)
+    clock.advance(COOLDOWN)
+    assert breaker.admit()
+    clock.advance(COOLDOWN - 1)
+    assert not breaker.admit()
+    clock.advance(1)
+    assert [breaker.admit(), breaker.admit()] == [True, False]
+
+
 def test_a_probe_that_never_went_out_leaves_the_place_to_another(breaker: Breaker, clock: Clock) -> None:
     fail(breaker, THRESHOLD)
     clock.advance(COOLDOWN)

@@ -469,3 +469,24 @@ def test_a_turn_start_that_is_waited_for_waits_for_no_recall(hermes_home: Hermes
     asked = {"turn_number": 1, "message": "hello", "session": session}
     assert manager.ask("fake", "on_turn_start", **asked).ok
     manager.shutdown_all()
+
+
+def test_a_recall_that_hangs_where_nobody_waits_for_it_keeps_the_breaker_from_nothing(
+    open_manager: OpenManager, clock: Clock
+) -> None:
+    provider = RecordingProvider()
+    manager = start(open_manager(provider))
+    provider.results["prefetch"] = OSError("down")
+    manager.prefetch_all(Query("tea?"), A)
+    for _ in range(THRESHOLD - 1):
+        manager.queue_prefetch_all(Query("tea?"), A)
+        assert until(lambda: not manager._prefetch._probes["fake"].under_way)
+    assert until(lambda: manager.health()[0].breakers["read"] == "open")
+    hangs = provider.gates["prefetch"] = threading.Event()
+    clock.advance(COOLDOWN)
+    manager.queue_prefetch_all(Query("tea?"), A)  # the probe
+    assert provider.wait_for("prefetch", THRESHOLD + 1)
+    clock.advance(COOLDOWN)
+    assert manager.handle_tool_call(ToolCall("fake_remember", {}), A) == '{"ok": true}'
+    assert manager.health()[0].breakers["read"] == "closed"
+    hangs.set()
