@@ -115,9 +115,11 @@ class Held:
 
     def instance(self, session: Session) -> Instance:
         """The instance for this session; one that is made now is started."""
-        if self._closed or not self.per_session:
+        if not self.per_session:
             return self.first
         with self._lock:
+            if self._closed:
+                return self.first
             found = self._by_session.get(session.id)
             if found is None:
                 found = self._by_session[session.id] = self._fresh(session)
@@ -136,7 +138,8 @@ class Held:
 
     def close(self) -> list[Instance]:
         """Make no more instances; those that live, the newest first, for the caller to close."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
         return self.instances()[::-1]
 
     def instances(self) -> list[Instance]:

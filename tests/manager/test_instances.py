@@ -337,6 +337,34 @@ def test_nothing_starts_after_a_shutdown(open_manager: OpenManager, per_session:
     assert len(per_session.made) == 1
 
 
+def test_a_session_that_begins_while_all_is_shut_down_is_not_started(
+    open_manager: OpenManager, per_session: type[PerSession]
+) -> None:
+    manager = open_manager(per_session)
+    manager.initialize_all(A)
+    held = next(iter(manager._roster))
+    begins, shut_down, lock = threading.Event(), threading.Event(), held._lock
+
+    class Late:
+        def __enter__(self) -> None:
+            if threading.current_thread() is other:
+                begins.set()
+                shut_down.wait()
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    other = threading.Thread(target=manager.initialize_all, args=(B,))
+    held._lock = Late()  # type: ignore[assignment]
+    other.start()
+    assert begins.wait(30)
+    manager.shutdown_all()
+    shut_down.set()
+    other.join()
+    assert len(per_session.made) == 1
+
+
 def test_a_damaged_outbox_is_shown_and_stops_neither_start_nor_turn_nor_end(
     open_manager: OpenManager, hermes_home: HermesHome
 ) -> None:
