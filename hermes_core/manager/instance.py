@@ -412,7 +412,7 @@ class Instance:
             outcome = Outcome("failed", error=f"capabilities: {describe(broken, self._terms.redact)}")
         with self._lock:
             closing = self._closing
-            self.phase = "ready" if outcome.ok else "failed"
+            self.phase = "closed" if closing else "ready" if outcome.ok else "failed"
             self.reason = "" if outcome.ok else f"initialize: {outcome.error or outcome.status}"
             self.capabilities = capabilities or self.capabilities
         self._start_ended.set()
@@ -427,7 +427,6 @@ class Instance:
         log.info("%s: initialize ended after the shutdown; shutting it down", self.label)
         if "shutdown" in self.hooks:
             self.vitals.settle("shutdown", self._ways["shutdown"].run({}), None)
-        self.phase = "closed"
         self._leave()
 
     def _leave(self) -> None:

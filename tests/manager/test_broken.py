@@ -287,6 +287,35 @@ def test_an_initialize_that_ends_after_the_shutdown_is_shut_down(open_manager: O
     assert provider.hooks.count("shutdown") == 1
 
 
+def test_no_write_goes_to_a_provider_that_is_shut_down_after_its_initialize(
+    open_manager: OpenManager,
+) -> None:
+    provider, reads, read = RecordingProvider(), threading.Event(), threading.Event()
+    start, end = provider.gates["initialize"], provider.gates["shutdown"] = (
+        threading.Event(),
+        threading.Event(),
+    )
+
+    def transcripts(session_id: str, last: int | None) -> list[Message]:
+        reads.set()
+        read.wait()
+        return []
+
+    manager = open_manager(provider, start_wait=0.01, transcripts=transcripts)
+    manager.initialize_all(A)
+    manager.on_session_end(A, "close", 5)
+    assert reads.wait(30)
+    (drainer,) = manager._writes._drainers.values()
+    manager.shutdown_all(0.3)
+    start.set()
+    assert provider.wait_for("shutdown")
+    read.set()
+    assert drainer._thread is not None
+    drainer._thread.join(30)
+    end.set()
+    assert "on_session_end" not in provider.hooks
+
+
 def test_an_initialize_that_failed_is_shut_down_once(open_manager: OpenManager) -> None:
     provider = RecordingProvider()
     provider.results["initialize"] = OSError("unreachable")
