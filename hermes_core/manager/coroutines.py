@@ -53,9 +53,8 @@ class Coroutines:
         try:
             return future.result(within)
         except TimeoutError:
-            if future.done():  # the provider's own TimeoutError
-                raise
-            future.cancel()
+            if not future.cancel():  # it has ended: it is the provider's own, or it came back just then
+                return future.result()
             raise CoroutineLate from None
         except CancelledError:
             if not self._ending:  # the provider's own

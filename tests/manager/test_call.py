@@ -7,6 +7,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
@@ -212,6 +213,25 @@ def test_a_late_coroutine_is_cancelled(call: Call) -> None:
 
     assert call(hook, within=0.02).status == "late"
     assert cancelled.wait(60)
+
+
+def test_a_coroutine_that_ends_as_its_time_is_over_has_ended_well(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = Future.result
+
+    def too_late(future: Future[Any], timeout: float | None = None) -> Any:
+        value = result(future)
+        if timeout is None:
+            return value
+        raise TimeoutError  # as one that waited in vain, and ran again only after the end
+
+    monkeypatch.setattr(Future, "result", too_late)
+
+    async def hook() -> str:
+        return "taken"
+
+    assert call(hook).value == "taken"
 
 
 def test_what_still_runs_when_the_loop_ends_can_tidy_up() -> None:
