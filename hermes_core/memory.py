@@ -55,7 +55,7 @@ from hermes_core.recalled import (
     TurnRecall,
     of_providers,
 )
-from hermes_core.recovery import owe, recover, tell
+from hermes_core.recovery import caught_up, owe, recover, tell
 from hermes_core.sessions import recipients
 from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.db import SessionDB
@@ -435,17 +435,15 @@ class Memory:
         """Put a call into the outbox. When that can't be done the turn goes on, and `problems` says so: it is in state.db by
         then, so that the next write that is accepted, or the next start, hands it on.
         """
+        before, self.refused = self.refused, ""
         try:
+            # First: it was said before this.
+            if before and self._taken and not caught_up(self.sessions, self.manager, self._external):
+                self.refused = before
             store()
         except (OutboxError, StorageError) as exc:
             log.error("a write was not accepted for the provider: %s", exc)
             self.refused = f"the last write was not accepted for the provider: {exc}"
-        else:
-            before, self.refused = self.refused, ""
-            if before and self._taken:
-                self._read(
-                    "past sessions", partial(recover, self.sessions, self.manager, self._external), None
-                )
 
     def _load(self, name: str) -> None:
         try:

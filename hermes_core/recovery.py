@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from itertools import groupby
 from typing import Any
 
 from hermes_core.contract.values import Session, SessionSwitch
+from hermes_core.errors import StorageError
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.outbox import REMEMBERED
 from hermes_core.manager.payload import plain, switch_of
 from hermes_core.sessions import recipients
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.meta import read_meta
+
+log = logging.getLogger(__name__)
 
 _OWED = "switches_to_tell"
 """Key in state_meta: switches that happened and of which the outbox may not know, as JSON."""
@@ -31,6 +35,16 @@ def recover(sessions: SessionDB, manager: MemoryManager, provider: str) -> None:
     if handed != str(newest):
         sessions.set_meta(mark, str(newest))
     recover_switches(sessions, manager, provider)
+
+
+def caught_up(sessions: SessionDB, manager: MemoryManager, provider: str) -> bool:
+    """`recover` before another write; False where state.db can't be read. Raises `OutboxError` where there is no room."""
+    try:
+        recover(sessions, manager, provider)
+    except StorageError as exc:
+        log.error("what the provider was not told can't be handed on: %s", exc)
+        return False
+    return True
 
 
 def recover_turns(

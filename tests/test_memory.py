@@ -483,6 +483,25 @@ def test_a_full_outbox_fails_no_turn_and_is_a_problem_until_a_write_is_accepted(
     assert {turn.user for turn in provider.turns} == {"while it is full", "when there is room"}
 
 
+def test_turns_that_a_full_outbox_refused_keep_their_place_until_there_is_room_for_all(
+    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = Elephant()
+    with open_memory(hermes_home, provider=provider) as memory:
+        session, outbox = memory.start_session(), memory.manager.outbox
+        with monkeypatch.context() as full:
+            full.setattr(outbox, "_max_rows", 0)
+            say(memory, session, "one")
+            say(memory, session, "two")
+            full.setattr(outbox, "_max_rows", 1)
+            say(memory, session, "three")
+            assert "is full" in memory.problems()[0]
+        say(memory, session, "four")
+        assert memory.problems() == []
+        assert memory.flush()
+    assert [turn.user for turn in provider.turns] == ["one", "two", "three", "four"]
+
+
 @pytest.mark.parametrize("name", ["state_db", "journal_db"])
 def test_a_damaged_database_costs_a_turn_only_what_lies_in_it(hermes_home: HermesHome, name: str) -> None:
     turns: list[Turn] = []

@@ -208,4 +208,4 @@ def test_a_turn_that_the_outbox_refused_says_so_itself_and_goes_out_with_the_nex
     assert agent.run_turn("Three.").problems == ()
     assert stage.memory.flush()
     told = [call["turn"].user for call in stage.provider.of("sync_turn")]
-    assert sorted(told) == ["One.", "Three.", "Two."]
+    assert told == ["One.", "Two.", "Three."]
