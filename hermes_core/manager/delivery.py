@@ -339,7 +339,9 @@ class Drainer:
             self._outbox.delivered(row)
             self._retry_at.pop(row.session_id, None)
             if row.hook == "on_session_switch" and self._held.per_session:
-                self._held.retire(row.session_id)
+                switch = unpack(row.hook, row.body, None, self._terms.redact)[1]["switch"]
+                if switch.new.id != switch.old.id:  # a rewind goes on where it is
+                    self._held.retire(row.session_id)
             return 0.0
         if outcome.status in ("open", "skipped"):
             return LOCK_POLL

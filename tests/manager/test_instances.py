@@ -133,6 +133,20 @@ def test_an_instance_ends_when_its_session_goes_on_under_another_id(
     assert second.session == "b"
 
 
+def test_an_instance_goes_on_when_turns_of_its_session_are_taken_back(
+    open_manager: OpenManager, per_session: type[PerSession]
+) -> None:
+    manager = open_manager(per_session)
+    manager.initialize_all(A)
+    manager.sync_all(make_turn("t1"), A)
+    manager.on_session_switch(SessionSwitch("x", A, A, "rewind"), ["t1"])
+    manager.on_session_switch(SessionSwitch("y", B, B, "rewind"))
+    assert manager.flush(30)
+    assert manager.prefetch_all(Query("tea"), A).contexts == [("per-session", "a")]
+    assert [one.session for one in per_session.made] == ["a", "b"]
+    assert not any(("shutdown", "") in one.seen for one in per_session.made)
+
+
 def test_an_instance_that_is_closed_shuts_down_on_the_event_loop_that_it_ran_on(
     open_manager: OpenManager, per_session: type[PerSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
