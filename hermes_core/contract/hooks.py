@@ -323,7 +323,7 @@ class ProviderHooks:
         """Close what `initialize` opened. Borrowed clients stay open.
 
         Comes once, also where `initialize` raised, was late, or was cancelled because the program ends: close what is there.
-        Where a write hangs at the end it comes when that returns, if the program still runs; not for a `serial` provider.
+        Where a write hangs at the end, or another call on its thread, it comes when that returns, if the program still runs.
         """
         raise NotImplementedError
 

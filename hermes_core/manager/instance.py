@@ -306,7 +306,8 @@ class Instance:
 
         `shutdown` comes whatever `initialize` did. One that is a coroutine is cancelled; another is waited for as long
         as a start waits, and the provider is shut down when it ends. A write is waited for, then all that is a
-        coroutine is cancelled; one that hangs nonetheless puts `shutdown` off until it returns.
+        coroutine is cancelled; a call that hangs nonetheless on the thread of `shutdown`, or a write, puts it off until it
+        returns.
         """
         until = time.monotonic() + timeout
         phase = self._begin_close()
@@ -333,12 +334,20 @@ class Instance:
 
     def _end(self, phase: Phase, timeout: float) -> bool:
         """`shutdown` for what was begun, and the end of the read lane. Whether it ended in time."""
-        clean = True
+        clean, last = True, None
         if phase != "new" and "shutdown" in self.hooks:
-            clean = self.submit("shutdown", {}).wait(timeout).status in ("ok", "failed")
-        self.read.stop(0)
-        self._leave()
+            flight = self.submit("shutdown", {})
+            clean = flight.wait(timeout).status in ("ok", "failed")
+            if not clean and (isinstance(flight, Landed) or flight.state == "withdrawn"):
+                last = self._last()  # a call hangs: it comes when that returns
+        if self.read.stop(0, last) or last is None:
+            self._leave()
         return clean
+
+    def _last(self) -> Flight:
+        """`shutdown` as the last call of its lane, for which nobody waits."""
+        way = self._ways["shutdown"]
+        return Flight(self, way, {}, lambda _: self._leave(), watched=False, patient=False)
 
     def close_idle(self) -> None:
         """Close an instance that runs nothing, without waiting for it."""
@@ -347,11 +356,9 @@ class Instance:
             return
         if self.write is not self.read:
             self.write.stop(0)
-        last: Flight | Landed | None = None
-        if phase != "new":  # it needs the event loop still
-            last = self.submit("shutdown", {}, lambda _: self._leave(), watched=False)
-        self.read.stop(0)
-        if not isinstance(last, Flight):
+        last = self._last() if phase != "new" and "shutdown" in self.hooks else None
+        in_line = last is not None and not self.read.submit(last)
+        if self.read.stop(0, None if in_line else last) or last is None:
             self._leave()
 
     def _begin_close(self) -> Phase:

@@ -193,13 +193,17 @@ class Lane:
             job.state = "withdrawn"
             return True
 
-    def stop(self, timeout: float) -> bool:
-        """Take nothing more, let what is in line end, and wait for it. Whether the thread ended in time."""
+    def stop(self, timeout: float, last: Job | None = None) -> bool:
+        """Take nothing more, let what is in line end, `last` behind it also where a call hangs, and wait for that. Whether the
+        thread ended in time.
+        """
         with self._lock:
             if not self._stopped:
                 self._stopped = True
                 if self._patient is not None:
                     self._line.put(self._patient)
+                if last is not None:
+                    self._line.put(last)
                 self._line.put(None)
             thread = self._worker.thread if self._worker else None
         self._line.ring()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hermes_core.contract.values import Capabilities, Event, Query, Session, SessionSwitch, Turn
+from hermes_core.contract.values import Capabilities, Event, Query, Session, SessionSwitch, ToolCall, Turn
 from hermes_core.errors import BackendRefused, DatabaseCorrupt
 from hermes_core.home import HermesHome
 from hermes_core.manager.health import REPORT_EVERY
@@ -326,6 +326,48 @@ def test_a_provider_whose_write_hangs_at_the_end_is_shut_down_when_it_returns(
     assert "shutdown" not in provider.hooks
     gate.set()
     assert until(lambda: provider.hooks[-2:] == ["sync_turn", "shutdown"])
+
+
+@pytest.mark.parametrize("overdue", [False, True])
+@pytest.mark.parametrize("hook", ["sync_turn", "handle_tool_call"])
+def test_a_provider_whose_only_thread_hangs_at_the_end_is_shut_down_when_it_returns(
+    open_manager: OpenManager, clock: Clock, hook: str, overdue: bool
+) -> None:
+    provider = RecordingProvider()
+    provider.capabilities = Capabilities(serial=True)
+    gate = provider.gates[hook] = threading.Event()
+    manager = open_manager(provider)
+    manager.initialize_all(A)
+    if hook == "sync_turn":
+        manager.sync_all(make_turn("t1"), A)
+    else:
+        call = ToolCall("fake_remember", {})
+        threading.Thread(target=manager.handle_tool_call, args=(call, A), daemon=True).start()
+    assert provider.wait_for(hook)
+    if overdue:
+        clock.advance(1000)
+    manager.shutdown_all(0.3)
+    assert "shutdown" not in provider.hooks
+    gate.set()
+    assert until(lambda: provider.hooks[-2:] == [hook, "shutdown"])
+
+
+@pytest.mark.parametrize("overdue", [False, True])
+def test_an_idle_instance_whose_only_thread_hangs_is_shut_down_when_it_returns(
+    open_manager: OpenManager, clock: Clock, overdue: bool
+) -> None:
+    provider = RecordingProvider()
+    provider.capabilities = Capabilities(serial=True)
+    gate = provider.gates["queue_prefetch"] = threading.Event()
+    manager = open_manager(provider)
+    manager.initialize_all(A)
+    manager.queue_prefetch_all(Query("tea"), A)
+    assert provider.wait_for("queue_prefetch")
+    if overdue:
+        clock.advance(1000)
+    next(iter(manager._roster)).first.close_idle()
+    gate.set()
+    assert until(lambda: provider.hooks[-2:] == ["queue_prefetch", "shutdown"])
 
 
 def test_no_thread_is_left_after_a_shutdown(open_manager: OpenManager) -> None:
