@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import threading
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
@@ -500,6 +501,33 @@ def test_turns_that_a_full_outbox_refused_keep_their_place_until_there_is_room_f
         assert memory.problems() == []
         assert memory.flush()
     assert [turn.user for turn in provider.turns] == ["one", "two", "three", "four"]
+
+
+def test_a_turn_that_is_taken_back_before_it_is_handed_on_never_reaches_the_provider(
+    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = Elephant()
+    with open_memory(hermes_home, provider=provider) as memory:
+        session, stored, taken_back = memory.start_session(), threading.Event(), threading.Event()
+        sync_all = memory.manager.sync_all
+
+        def late(turn: Turn, session: Session) -> None:
+            stored.set()
+            taken_back.wait()
+            sync_all(turn, session)
+
+        with monkeypatch.context() as slow:
+            slow.setattr(memory.manager, "sync_all", late)
+            other = threading.Thread(target=say, args=(memory, session, "my secret"))
+            other.start()
+            assert stored.wait(30)
+            (first, *_) = memory.sessions.get_messages(session.id)
+            assert len(memory.rewind(session, first.id)) == 1
+            taken_back.set()
+            other.join()
+        say(memory, session, "hello")
+        assert memory.flush()
+    assert [turn.user for turn in provider.turns] == ["hello"]
 
 
 @pytest.mark.parametrize("name", ["state_db", "journal_db"])

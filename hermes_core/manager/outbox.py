@@ -336,7 +336,8 @@ class Outbox:
         then: Callable[[list[str]], Write] | None = None,
         fingerprint: str = "",
     ) -> None:
-        """Drop unsent rows of turns that were taken back, and append `then(sent)` in the same transaction.
+        """Drop unsent rows of turns that were taken back, and append `then(sent)` in the same transaction. One whose row comes
+        only now, since another thread or process stored the turn, is not taken.
 
         `sent` are the turns that the provider may have: not waiting any more, tried before, or first in their
         session's line and so perhaps on their way in some process.
@@ -345,6 +346,10 @@ class Outbox:
             found = {turn: self._find(connection, provider, "sync_turn", turn) for turn in turns}
             sent = [turn for turn, row in found.items() if row is None or self._may_be_out(connection, row)]
             self._settle(connection, [row for row in found.values() if row is not None])
+            connection.executemany(
+                "INSERT OR REPLACE INTO settled VALUES (?, 'sync_turn', ?, ?)",
+                [(provider, turn, self._wall()) for turn, row in found.items() if row is None],
+            )
             if then is not None:
                 self.append(provider, [then(sent)], fingerprint)
 
