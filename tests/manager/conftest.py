@@ -29,9 +29,9 @@ class Named(RecordingProvider):
 def until(condition: Callable[[], object], timeout: float = 30.0) -> bool:
     """Wait until the condition holds; whether it does."""
     end = time.monotonic() + timeout
-    while not condition() and time.monotonic() < end:
+    while not (found := condition()) and time.monotonic() < end:
         time.sleep(0.002)
-    return bool(condition())
+    return bool(found)
 
 
 def count_questions(manager: MemoryManager, monkeypatch: pytest.MonkeyPatch) -> list[str]:
