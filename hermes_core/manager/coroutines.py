@@ -39,16 +39,19 @@ class Coroutines:
     def finish(self, coroutine: Coroutine[Any, Any, Any], within: float) -> Any:
         """Run `coroutine` to its end and return its value; cancel it after `within` seconds and raise `CoroutineLate`.
 
-        Raises `CoroutineStopped` when `cancel` came meanwhile, or `stop` before. It sees the contextvars of the calling thread.
+        Raises `CoroutineStopped` when `cancel` came meanwhile, or `stop` before, and `RuntimeError` or `OSError` where no
+        thread or descriptor is left. It sees the contextvars of the calling thread.
         """
         import asyncio
         from concurrent.futures import CancelledError
 
         with self._lock:  # `cancel` must not miss one that has just begun
-            if self._stopped:
+            try:
+                loop = self._running_loop()
+            except (CoroutineStopped, RuntimeError, OSError):
                 coroutine.close()
-                raise CoroutineStopped
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._running_loop())
+                raise
+            future = asyncio.run_coroutine_threadsafe(coroutine, loop)
             self._under_way.add(future)
         try:
             return future.result(within)
@@ -80,11 +83,17 @@ class Coroutines:
                 self._loop = None
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._stopped:
+            raise CoroutineStopped
         if self._loop is None:
-            self._loop = _new_loop()
-            threading.Thread(
-                target=_run, args=(self._loop,), name=f"{self._name}-coroutines", daemon=True
-            ).start()
+            loop = _new_loop()
+            name = f"{self._name}-coroutines"
+            try:
+                threading.Thread(target=_run, args=(loop,), name=name, daemon=True).start()
+            except RuntimeError:
+                loop.close()
+                raise
+            self._loop = loop
         return self._loop
 
 

@@ -234,6 +234,21 @@ def test_a_coroutine_that_ends_as_its_time_is_over_has_ended_well(
     assert call(hook).value == "taken"
 
 
+def test_a_coroutine_for_which_no_thread_is_left_fails_at_once_and_the_next_one_works(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hook() -> str:
+        return "taken"
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as busy:
+        busy.setattr(threading.Thread, "start", refuse)
+        assert call(hook, within=0.5).error == "RuntimeError: can't start new thread"
+    assert call(hook, within=0.5).value == "taken"
+
+
 def test_what_still_runs_when_the_loop_ends_can_tidy_up() -> None:
     coroutines, tidied, kept = Coroutines("test"), threading.Event(), []
 
