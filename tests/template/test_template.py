@@ -112,6 +112,14 @@ def hook() -> dict[str, object]:
     return scope
 
 
+def test_copier_refuses_each_name_that_the_hook_refuses(hook: dict[str, object], tmp_path: Path) -> None:
+    copier = pytest.importorskip("copier")
+    for name in (*hook["TAKEN"], "hermes-notes", "memory-notes", "My Notes", "a" * 31):  # type: ignore[misc]
+        with pytest.raises(ValueError, match=r"is taken|leave the\s+prefix out|small letters"):
+            copier.run_copy(str(TEMPLATE), tmp_path, data={"name": name}, defaults=True, quiet=True)
+    assert files(tmp_path) == set()
+
+
 @pytest.mark.parametrize("name", ["a", "notes", "my-notes", "notes2", "a-1-b", LONGEST])
 def test_a_good_name_is_taken(hook: dict[str, object], name: str) -> None:
     assert hook["fault"](name) == ""  # type: ignore[operator]
