@@ -74,7 +74,8 @@ def get_key(ctx: click.Context, key: str) -> None:
         click.echo(printable(_shown(line)))
 
 
-@config.command("set")
+# Else a negative number would be taken for an option.
+@config.command("set", context_settings={"ignore_unknown_options": True})
 @_key
 @click.argument("value")
 @click.pass_context
