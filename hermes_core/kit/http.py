@@ -200,7 +200,13 @@ def client_for(url: str, *, timeout: float, **options: Any) -> httpx.Client:
     """An httpx client for what is at `url`, also for an SDK that takes one: `timeout` bounds the whole of an answer, also
     when that drips, and 64 MiB are the most of it. A redirect says in its body where it leads. `options` are httpx's.
     """
-    from hermes_core.kit.bounded import Bounded
+    try:
+        from hermes_core.kit.bounded import Bounded
+    except ModuleNotFoundError as exc:
+        raise ConfigError(
+            f"the module {exc.name!r} is not installed",
+            f"pip install {exc.name}; a provider that uses it names it among its dependencies",
+        ) from exc
 
     # Loading the certificates takes 20 ms, in vain for a server without TLS; without any, nobody else is trusted.
     trust = not url.lower().startswith("http://") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

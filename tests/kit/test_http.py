@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,6 +158,15 @@ def test_an_environment_that_allows_no_client_is_named(monkeypatch: pytest.Monke
         Api("https://127.0.0.1:1", name="Facts")
     assert "HTTP_PROXY" in raised.value.remedy
     assert "hunter2" not in str(raised.value)
+
+
+def test_a_package_that_is_missing_is_named_with_what_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "hermes_core.kit.bounded", raising=False)
+    monkeypatch.setitem(sys.modules, "httpx", None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError) as refused:
+        Api("http://127.0.0.1:9", name="Teas")
+    assert refused.value.message == "the module 'httpx' is not installed"
+    assert refused.value.remedy.startswith("pip install httpx;")
 
 
 def test_a_redirect_does_not_carry_the_key_elsewhere(api: Api, server: StandIn) -> None:
