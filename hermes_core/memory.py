@@ -433,7 +433,7 @@ class Memory:
 
     def _hand_on(self, store: Callable[[], object]) -> None:
         """Put a call into the outbox. When that can't be done the turn goes on, and `problems` says so: it is in state.db by
-        then, so that the next write that is accepted, or the next start, hands it on.
+        then, and goes out before the next write, or at the next start.
         """
         before, self.refused = self.refused, ""
         try:
