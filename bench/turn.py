@@ -1,6 +1,6 @@
 """What the manager adds to a turn: the time that a host waits for it, with providers of several kinds.
 
-    python bench/turn.py [--turns 2000] [--memory /dev/shm] [--disk DIR] [--alone] [--no-rest] [--peer] [--json]
+    python bench/turn.py [--turns 2000] [--memory /dev/shm] [--disk DIR] [--alone] [--no-rest] [--one-core] [--peer] [--json]
 
 A turn is `on_turn_start`, `prefetch_all`, `sync_all` and `queue_prefetch_all`, with a message of 65 and an answer of 236
 characters, others in each turn; before each the outbox is empty and all threads are idle, as between the turns of a
@@ -10,16 +10,19 @@ the clock starts. All figures are microseconds. `busy` has a thread beside it th
 interpreter changes hands, that one keeps it for up to 5 ms.
 
 The table has eight managers in one process, which take the caches from one another; `--alone` measures one, as a host has.
-`--no-rest` begins each turn when the writes of the last one are taken, as a loop does, with caches and cores warm. What the
+`--no-rest` begins each turn when the writes of the last one are taken, as a loop does, with caches and cores warm.
+`--one-core` keeps the process on one core: where a hand-off wakes another, which sleeps, it takes what the machine needs for
+that, in a virtual one four times as long as the hand-off, and which of the two a turn gets is the kernel's choice. What the
 disk adds is taken once more turn by turn, since a disk moves more between two rows than a turn takes. `--peer` measures the
-manager of Hermes Agent, which stores nothing, beside ours with the outbox in memory: a turn of the one, a turn of the
-other, in an environment where hermes-agent is installed.
+manager of Hermes Agent, which stores nothing, in the same rounds, and beside ours with the outbox in memory: a turn of the
+one, a turn of the other, in an environment where hermes-agent is installed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sqlite3
 import sys
 import tempfile
@@ -388,12 +391,19 @@ def main() -> int:
     parser.add_argument(
         "--no-rest", action="store_true", help="begin each turn when the writes of the last one are taken"
     )
+    parser.add_argument("--one-core", action="store_true", help="keep the process on one core")
     parser.add_argument("--alone", action="store_true", help="measure one manager, alone in its process")
     parser.add_argument("--peer", action="store_true", help="measure the manager of Hermes Agent beside ours")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    if given.one_core and not hasattr(os, "sched_setaffinity"):
+        parser.error("--one-core: this system does not say on which core a process runs")
+    if given.one_core:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with ExitStack() as stack:
         cases = cases_of(stack, given.memory, given.disk, alone=given.alone)
+        if given.peer:
+            cases.append(peer_case(stack))
         waits: list[float] = []
         if not given.alone:
             hung, waits = open_breaker_case(stack, given.memory)

@@ -22,10 +22,11 @@ class Bell:
 
     def ring(self) -> None:
         """Let the thread that waits go on, or the next that would wait."""
-        try:
-            self._silent.release()
-        except RuntimeError:  # it rings already
-            pass
+        if self._silent.locked():
+            try:
+                self._silent.release()
+            except RuntimeError:  # another rang it just now
+                pass
 
     def quiet(self) -> None:
         """Forget that it was rung."""
@@ -74,11 +75,9 @@ class Line(Generic[Job]):
     def get(self) -> Job:
         """The next job, waited for. Only one thread calls this."""
         assert self._ends is not None
-        while True:
-            try:
-                return self._jobs.popleft()
-            except IndexError:
-                os.read(self._ends[0], 4096)
+        while not self._jobs:
+            os.read(self._ends[0], 4096)
+        return self._jobs.popleft()
 
     def close(self) -> None:
         """Close the pipe; no thread waits at it any more."""

@@ -169,7 +169,7 @@ def _turn_json(turn: Turn, redact: Redact) -> str:
     else:
         messages = ", ".join([_json(redact(plain(message))) for message in turn.messages])
     return (
-        f'{{"id": {_text(event)}, "number": {number}, "author": {_text(redact(author))}, "at": {at!r},'
+        f'{{"id": {_text(event)}, "number": {number}, "author": {_text(redact(author) if author else "")}, "at": {at!r},'
         f' "user": {question}, "assistant": {answer}, "messages": [{messages}]}}'
     )
 
