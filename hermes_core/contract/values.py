@@ -102,7 +102,7 @@ class Session:
         """Whose memory this is, wherever they speak: the platform-qualified user; "" for the person whose home it is.
 
         A chat of which no user is named, such as a group, stands for a person of its own. Its parts are percent-encoded,
-        so that no user, who always has a colon, is spelt the same.
+        so that no user, who always has a colon, is spelt the same; so are percent signs and colons of a user's platform.
 
         >>> Session("s1", platform="telegram", user_id="42", chat_id="7").owner
         'telegram:42'
@@ -110,7 +110,7 @@ class Session:
         'matrix/%21tea%3Aexample.org'
         """
         if self.user_id:
-            return f"{self.platform}:{self.user_id}"
+            return f"{self.platform.replace('%', '%25').replace(':', '%3A')}:{self.user_id}"
         parts = (quote(str(part), safe="", errors="surrogatepass") for part in (self.platform, self.chat_id))
         return "/".join(parts) if self.chat_id else ""
 

@@ -103,6 +103,16 @@ def test_the_owner_of_a_chat_is_spelt_without_a_colon(platform: str, chat: Any, 
     assert Session("s", platform=platform, chat_id=chat).owner == owner
 
 
+AMBIGUOUS = st.text("%:3Aa", min_size=1)
+
+
+@given(*[AMBIGUOUS] * 4)
+def test_users_of_two_platforms_are_one_only_if_platform_and_user_are(a: str, b: str, c: str, d: str) -> None:
+    one, other = Session("s", platform=a, user_id=b), Session("s", platform=c, user_id=d)
+    assert (one.owner == other.owner) == ((a, b) == (c, d))
+    assert Session("s", platform="a:b", user_id="c").owner != Session("s", platform="a", user_id="b:c").owner
+
+
 @pytest.mark.parametrize("context", ["subagent", "cron", "review", "flush"])
 def test_only_a_primary_session_has_a_person(context: Any) -> None:
     assert Session("s").primary
