@@ -12,7 +12,7 @@ import json
 import logging
 import random
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -346,6 +346,12 @@ def _delay(retry_after: float | None, tried: int, pause: float) -> float:
     return float(min(pause * 2**tried, MAX_DELAY)) * (1 - random.random() / 4)
 
 
+def _wished(headers: Mapping[str, str]) -> float | None:
+    """The pause in seconds that a server asks for; OpenAI and Azure say it in milliseconds as well, which is nearer."""
+    exact = seconds_of(headers.get("retry-after-ms"))
+    return seconds_of(headers.get("retry-after")) if exact is None else exact / 1000
+
+
 @contextlib.contextmanager
 def _our_errors(settings: ModelSettings) -> Iterator[None]:
     """The SDK's errors as ours, and those that it lets through of a body that breaks off; the one place that knows them."""
@@ -356,7 +362,7 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
     try:
         yield
     except openai.APIStatusError as exc:
-        pause = seconds_of(exc.response.headers.get("retry-after"))
+        pause = _wished(exc.response.headers)
         raise failure(server, exc.status_code, exc.body, settings.api_key, pause) from exc
     except (openai.APITimeoutError, httpx2.TimeoutException) as exc:
         if type(exc.__cause__).__name__ == "ConnectTimeout":

@@ -205,6 +205,13 @@ def test_what_asks_for_no_pause_leaves_ours(wish: str, caplog: Any) -> None:
     assert "asking again in 0.2 s" in caplog.text
 
 
+def test_a_pause_in_milliseconds_goes_before_the_one_in_whole_seconds() -> None:
+    busy = Reply(status=429, headers={"retry-after-ms": "3600500", "retry-after": "1"})
+    with serving(busy) as (_, model), pytest.raises(ModelUnavailable) as caught:
+        ask(model)
+    assert caught.value.retry_after == 3600.5
+
+
 def test_whatever_a_listener_raises_comes_back() -> None:
     def gone(text: str) -> None:
         raise StopIteration(text)
