@@ -87,8 +87,9 @@ def checked_name(name: object, what: str = "name") -> str:
 def _fields(front: str) -> Mapping[str, Any]:
     try:
         # Texts alone: a date that is none, a tag or a number of another notation raise all sorts of errors.
+        # The last two are let out over an escape of no letter, as `\UFFFFFFFF`.
         fields = yaml.load(front, Loader=yaml.BaseLoader)
-    except (yaml.YAMLError, RecursionError) as exc:
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as exc:
         raise SkillError(f"the front matter can't be read: {_fault(exc)}", _QUOTE) from exc
     if not isinstance(fields, dict):
         raise SkillError(f"the front matter must hold `name: value` lines, is {front[:40]!r}", _EXAMPLE)
