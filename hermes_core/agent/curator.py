@@ -170,8 +170,8 @@ def propose(
 def accept(store: MemoryStore, proposal: Proposal, session: Session) -> dict[str, Any]:
     """Apply a proposal as one change; the store's result. Raises `CuratedMemoryError` when it may not or can't be."""
     proposal.require_sound()
-    touched = set(proposal.before) - set(proposal.after)
-    if not touched <= set(store.entries(proposal.target)):
+    # Also one that is kept: it may stand for another that goes.
+    if not set(proposal.before) <= set(store.entries(proposal.target)):
         raise CuratedMemoryError("the entries were changed since the proposal was made", "ask for another")
     result = store.apply_batch(proposal.target, proposal.operations(), session=session)
     if not result["success"]:

@@ -167,6 +167,21 @@ def test_an_entry_that_changed_meanwhile_stops_the_proposal(home: HermesHome, se
     model.close()
 
 
+def test_what_was_merged_into_an_entry_stays_where_that_one_went_meanwhile(
+    home: HermesHome, server: ModelServer
+) -> None:
+    kept = [("Drinks tea, green.", [1, 2]), ("The build is red today.", [3])]
+    server._script = [Reply(answer(kept, {1: "said by 2 as well"}))]
+    model = OpenAIModel(ModelSettings(server.base_url, "m"))
+    with open_memory(home) as memory:
+        found = propose(model, memory.curated, "user")
+        memory.curated.remove("user", "Drinks tea, green.")
+        with pytest.raises(CuratedMemoryError, match="changed since"):
+            accept(memory.curated, found, memory.local_session)
+        assert "Likes tea." in memory.curated.entries("user")
+    model.close()
+
+
 def test_equal_entries_are_made_one(home: HermesHome, server: ModelServer) -> None:
     home.user_md.write_text("Likes tea.\n§\nLikes tea.\n§\nHas a cat.")
     server._script = [Reply(answer([("Likes tea.", [1, 2]), ("Has a cat.", [3])]))]
