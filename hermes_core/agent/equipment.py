@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import NoneType
 from typing import TypeVar
 
-from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.chat_model import require_model
 from hermes_core.agent.delegation import delegate_tool
@@ -44,7 +43,6 @@ class Equipment:
         skip_memory: bool,
         result_limit: int,
         delegate: Callable[[str, str], str],
-        history: Callable[[], Sequence[Chat]],
     ) -> None:
         require("instructions", instructions, str, "a text")
         require("folder", folder, (str, os.PathLike, NoneType), "a path")
@@ -60,7 +58,7 @@ class Equipment:
         self._folder = None if folder is None else Path(folder)
         self._skip_memory = skip_memory
         delegating = [delegate_tool(delegate)] if session.agent_context != "subagent" else []
-        others = [*delegating, *house_tools(self.skills, history), *self.host_tools]
+        others = [*delegating, *house_tools(self.skills, memory), *self.host_tools]
         if skip_memory:
             tools = without_memory(memory, others, session)
         else:

@@ -114,7 +114,6 @@ class Agent:
             # As many characters as the context has tokens: a quarter of it in most scripts.
             result_limit=min(self._settings.result_limit, model.context_length),
             delegate=self.delegate,
-            history=lambda: self._life.history,
         )
         self.belt = self._equipment.belt
         self._own_background = background is None  # else others may review there for another memory

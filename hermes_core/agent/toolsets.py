@@ -80,9 +80,13 @@ def open_skills(memory: Memory) -> SkillStore | None:
     return SkillStore(memory.home.skills, settings.external_dirs) if settings.enabled else None
 
 
-def house_tools(skills: SkillStore | None, history: Callable[[], Sequence[Chat]]) -> list[Tool]:
+def house_tools(skills: SkillStore | None, memory: Memory) -> list[Tool]:
     """`skill_view` and `skill_manage`, where skills are not switched off, and `todo`."""
-    return [*(_skill_tools(skills) if skills is not None else ()), todo_tool(history)]
+
+    def stored(session: Session) -> Sequence[Chat]:
+        return memory.sessions.get_messages_as_conversation(session.id, include_ancestors=True)
+
+    return [*(_skill_tools(skills) if skills is not None else ()), todo_tool(stored)]
 
 
 def _skill_tools(store: SkillStore) -> list[Tool]:
@@ -93,10 +97,10 @@ def _skill_tools(store: SkillStore) -> list[Tool]:
     ]
 
 
-def todo_tool(history: Callable[[], Sequence[Chat]] = tuple) -> Tool:
-    """A list of steps that the model keeps for itself during a session, also behind a compression.
+def todo_tool(stored: Callable[[Session], Sequence[Chat]] = lambda _: ()) -> Tool:
+    """A list of steps that the model keeps for itself during a session, also behind compressions.
 
-    `history` is the conversation so far, in which an agent that goes on with it finds the list.
+    `stored` is the whole conversation so far, in which an agent that goes on with it finds the list.
     """
     steps: dict[str, list[dict[str, str]]] = {}
 
@@ -107,14 +111,14 @@ def todo_tool(history: Callable[[], Sequence[Chat]] = tuple) -> Tool:
         elif given is not None:
             return error("todos must be a list of steps", "send the whole list again")
         elif session.id not in steps:
-            steps[session.id] = steps.get(session.parent_id) or _last_steps(history())
+            steps[session.id] = steps.get(session.parent_id) or _last_steps(stored(session))
         return json.dumps({"todos": steps[session.id]}, ensure_ascii=False)
 
     return Tool("todo", _TODO_DESCRIPTION, _TODO_PARAMETERS, run, "todo", quick=True)
 
 
-def _last_steps(history: Sequence[Chat]) -> list[dict[str, str]]:
-    for message in reversed(history):
+def _last_steps(conversation: Sequence[Chat]) -> list[dict[str, str]]:
+    for message in reversed(conversation):
         if message["role"] == "tool" and message.get("name") == "todo":
             with contextlib.suppress(ValueError, TypeError, KeyError):
                 found = json.loads(text_of(message.get("content")))["todos"]

@@ -674,7 +674,11 @@ def test_the_list_of_steps_goes_on_after_a_compression_and_with_another_agent(st
     agent.run_turn("Plan.")
     another = stage.agent(session_id=agent.session.id)
     assert agent.compress()
-    for each in (agent, another):
+    fresh = stage.agent(session_id=agent.session.id)
+    for number in range(6):
+        agent.run_turn(f"Message {number} of the next session.")
+    assert agent.compress()
+    for each in (another, fresh, agent, stage.agent(session_id=agent.session.id)):
         told = each.belt.call(ToolRequest("1", "todo", "{}"), each.session, Cancel())
         assert json.loads(told) == {"todos": steps}
     agent.new()
