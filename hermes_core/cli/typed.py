@@ -11,6 +11,9 @@ from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.patch_stdout import patch_stdout
 
+_MENU = 8
+"""Lines kept free for what completes a command. In a window that has fewer nothing of what is typed would be shown."""
+
 
 def typed(history: Path, words: Sequence[str], tell: Callable[[str], None]) -> Iterator[str]:
     """What is typed, a message at a time, until Ctrl-D. `words` are completed at the beginning of a line; `tell` is told
@@ -24,7 +27,8 @@ def typed(history: Path, words: Sequence[str], tell: Callable[[str], None]) -> I
     while True:
         try:
             with patch_stdout(raw=True):
-                line = session.prompt("> ").strip()
+                rows = session.output.get_size().rows
+                line = session.prompt("> ", reserve_space_for_menu=min(_MENU, rows)).strip()
         except KeyboardInterrupt:
             continue
         except EOFError:

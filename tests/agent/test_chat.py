@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -15,8 +16,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from prompt_toolkit.application import create_app_session
+from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
+from prompt_toolkit.output.vt100 import Vt100_Output
 
 from hermes_core.agent.claims import Claim
 from hermes_core.agent.review import STOPPED, Review
@@ -630,6 +633,15 @@ def test_a_history_that_can_not_be_kept_is_told_of_once_and_what_is_typed_is_sai
         keys.send_text("Hello.\rAgain.\r\x04")
         assert list(typed(tmp_path / place, ["/help"], told.append)) == ["Hello.", "Again."]
     assert [problem.partition(":")[0] for problem in told] == ["what you type is not kept"]
+
+
+def test_what_is_typed_is_shown_in_a_window_of_few_lines(tmp_path: Path) -> None:
+    seen = io.StringIO()
+    few = Vt100_Output(seen, lambda: Size(rows=5, columns=80), enable_cpr=False)
+    with create_pipe_input() as keys, create_app_session(input=keys, output=few):
+        keys.send_text("Hello.\r\x04")
+        assert list(typed(tmp_path / "history", ["/help"], print)) == ["Hello."]
+    assert "too small" not in seen.getvalue()
 
 
 class Terminal:
