@@ -327,8 +327,8 @@ class SkillStore:
                 )
                 unusable.append((Path(exc.filename, FILE), str(reason)))
 
+        seen: set[str] = set()  # of all roots: one may lie in another
         for root in (self._root, *self._external):
-            seen: set[str] = set()
             for folder, inner, names in os.walk(root, onerror=fault, followlinks=True):
                 real = os.path.realpath(folder)
                 depth = len(Path(folder).relative_to(root).parts)

@@ -222,3 +222,14 @@ def test_a_skill_is_deleted_where_its_empty_folder_has_to_stay(
         closed.setattr(os, "rmdir", refuse)
         store.delete("deploy")
     assert [change.action for change in store.history()] == ["delete", "create"]
+
+
+@pytest.mark.parametrize("folder", ["skills", ".", "skills/team", "skills/../skills"])
+def test_a_folder_of_skills_that_is_the_homes_own_or_lies_in_it_or_around_it_hides_nothing(
+    tmp_path: Path, folder: str
+) -> None:
+    write(tmp_path / "skills" / "ops" / "deploy", skill())
+    write(tmp_path / "skills" / "team" / "ops" / "test", skill("test"))
+    with closing(SkillStore(tmp_path / "skills", [folder], platform="linux")) as store:
+        assert [(one.name, one.own) for one in store.skills()] == [("deploy", True), ("test", True)]
+        assert store.problems() == []
