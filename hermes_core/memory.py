@@ -45,6 +45,7 @@ from hermes_core.loader.observers import load_observers
 from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
 from hermes_core.manager.manager import MemoryManager
+from hermes_core.manager.outbox import REMEMBERED
 from hermes_core.recall.rank import count_tokens
 from hermes_core.recalled import (
     SESSIONS_LABEL,
@@ -252,9 +253,11 @@ class Memory:
         """Delete a session, what it delegated, and what of both waits for the provider; what that has is its own."""
         if not isinstance(session_id, str):
             raise SessionError(f"a {type(session_id).__name__} is no id", "give session.id")
-        for one in self.sessions.delegated(session_id):  # first: after a kill it can be deleted again
-            self.manager.forget_session(one)
-        self.sessions.delete_session(session_id)
+        with self.sessions.transaction():  # no turn is stored meanwhile; after a kill it can be deleted again
+            for one in self.sessions.delegated(session_id):
+                turns = self.sessions.complete_turns(session_id=one, stored_after=time.time() - REMEMBERED)
+                self.manager.forget_session(one, [stored.turn.id for stored in turns])
+            self.sessions.delete_session(session_id)
 
     # -------------------------------------------------------------------- turn
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any
 
@@ -503,29 +503,53 @@ def test_turns_that_a_full_outbox_refused_keep_their_place_until_there_is_room_f
     assert [turn.user for turn in provider.turns] == ["one", "two", "three", "four"]
 
 
+@contextlib.contextmanager
+def handing_on(memory: Memory, monkeypatch: pytest.MonkeyPatch, text: str) -> Iterator[Session]:
+    """Another thread says this; within the block it is stored and not yet handed on."""
+    session, stored, done = memory.start_session(), threading.Event(), threading.Event()
+    sync_all = memory.manager.sync_all
+
+    def late(turn: Turn, session: Session) -> None:
+        stored.set()
+        done.wait()
+        sync_all(turn, session)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(memory.manager, "sync_all", late)
+        other = threading.Thread(target=say, args=(memory, session, text))
+        other.start()
+        assert stored.wait(30)
+        yield session
+        done.set()
+        other.join()
+
+
 def test_a_turn_that_is_taken_back_before_it_is_handed_on_never_reaches_the_provider(
     hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     provider = Elephant()
     with open_memory(hermes_home, provider=provider) as memory:
-        session, stored, taken_back = memory.start_session(), threading.Event(), threading.Event()
-        sync_all = memory.manager.sync_all
-
-        def late(turn: Turn, session: Session) -> None:
-            stored.set()
-            taken_back.wait()
-            sync_all(turn, session)
-
-        with monkeypatch.context() as slow:
-            slow.setattr(memory.manager, "sync_all", late)
-            other = threading.Thread(target=say, args=(memory, session, "my secret"))
-            other.start()
-            assert stored.wait(30)
+        with handing_on(memory, monkeypatch, "my secret") as session:
             (first, *_) = memory.sessions.get_messages(session.id)
             assert len(memory.rewind(session, first.id)) == 1
-            taken_back.set()
-            other.join()
         say(memory, session, "hello")
+        assert memory.flush()
+    assert [turn.user for turn in provider.turns] == ["hello"]
+
+
+@pytest.mark.parametrize("chosen", ["elephant", ""])
+def test_a_turn_whose_session_is_deleted_before_it_is_handed_on_never_reaches_the_provider(
+    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch, chosen: str
+) -> None:
+    """Whoever deletes it: a process with the same provider, or with none."""
+    provider, other = Elephant(), Elephant() if chosen else ""
+    with open_memory(hermes_home, provider=provider) as memory:
+        with (
+            open_memory(hermes_home, provider=other) as deleting,
+            handing_on(memory, monkeypatch, "my secret") as session,
+        ):
+            deleting.delete_session(session.id)
+        say(memory, memory.start_session(session.id), "hello")
         assert memory.flush()
     assert [turn.user for turn in provider.turns] == ["hello"]
 

@@ -314,12 +314,14 @@ class MemoryManager:
         self._prefetch.forget(switch.old.id)
         return self._writes.switch(switch, turns_to_drop, account)
 
-    def forget_session(self, session_id: str) -> int:
-        """A session is deleted: its unsent writes and its recall are dropped. Returns how many writes that were."""
+    def forget_session(self, session_id: str, turns: Iterable[str] = ()) -> int:
+        """A session is deleted: its unsent writes and its recall are dropped, and those of its `turns` that another thread
+        or process hands over only now. Returns how many writes waited.
+        """
         self._prefetch.forget(session_id)
         with self._lock:
             self._prompts.pop(session_id, None)
-        return self._writes.drop_session(session_id)
+        return self._writes.drop_session(session_id, turns)
 
     # --------------------------------------------------------------- recovery
 

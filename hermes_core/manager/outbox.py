@@ -128,6 +128,8 @@ _SINCE = """
     ON CONFLICT (name) DO UPDATE SET since = excluded.since WHERE excluded.since < since
 """
 
+_NOT_TO_COME = "INSERT OR IGNORE INTO settled SELECT name, 'sync_turn', ?, ? FROM providers"
+
 _ROW = "SELECT number, provider, session_id, hook, event, state, attempts, error, created_at, fingerprint, body FROM rows"
 """By name: a newer version, which may run beside this one, may have added a column."""
 
@@ -353,9 +355,12 @@ class Outbox:
             if then is not None:
                 self.append(provider, [then(sent)], fingerprint)
 
-    def drop_session(self, session_id: str) -> int:
-        """Drop everything of a session that is deleted. Returns how many rows there were."""
+    def drop_session(self, session_id: str, turns: Iterable[str] = ()) -> int:
+        """Drop everything of a session that is deleted. Returns how many rows there were. One of its `turns` whose row comes
+        only now, since another thread or process stored the turn, is not taken, for whatever provider.
+        """
         with self._changes() as connection:
+            connection.executemany(_NOT_TO_COME, [(turn, self._wall()) for turn in turns])
             found = connection.execute(f"{_ROW} WHERE session_id = ?", (session_id,)).fetchall()
             return self._settle(connection, [Row(**row) for row in found])
 

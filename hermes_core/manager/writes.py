@@ -96,9 +96,9 @@ class Writes:
                 self._drainer(held).wake()
         return bool(in_use)
 
-    def drop_session(self, session_id: str) -> int:
-        """Drop what waits of a session that is deleted; how many rows."""
-        return self.outbox.drop_session(session_id) if self.outbox.path.exists() else 0
+    def drop_session(self, session_id: str, turns: Iterable[str]) -> int:
+        """Drop what waits of a session that is deleted, or is yet to come of its turns; how many rows waited."""
+        return self.outbox.drop_session(session_id, turns) if self.outbox.path.exists() else 0
 
     def recover(self, turns: Iterable[tuple[Turn, Session]], account: str | None) -> int:
         """Store the turns that the outbox does not know; how many."""

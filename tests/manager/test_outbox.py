@@ -239,6 +239,17 @@ def test_a_deleted_session_leaves_nothing_that_waits(outbox: Outbox) -> None:
     assert [row.event for row in outbox.pending()] == ["b"]
 
 
+def test_a_turn_of_a_deleted_session_that_comes_only_now_is_not_taken(outbox: Outbox) -> None:
+    for provider in ("fake", "other"):
+        outbox.attach(provider)
+    outbox.append("fake", [write("waits")])
+    assert outbox.drop_session("s1", ["waits", "late"]) == 1
+    for provider in ("fake", "other"):
+        outbox.put(provider, write("late"))
+        outbox.put(provider, write("new"))
+        assert [row.event for row in outbox.pending(provider)] == ["new"]
+
+
 def test_the_backlog_tells_depth_age_and_parked(outbox: Outbox, clock: Clock) -> None:
     outbox.append("fake", [write("a")])
     clock.advance(5)
