@@ -274,11 +274,17 @@ def _prompt(life: Life, passage: Passage) -> None:
 
 
 def write_prompt(life: Life, session: Session) -> None:
-    """Build the system prompt of this session; one that was stopped on its way is left for the next turn to build."""
-    prompt = life.write_prompt(session)
-    if not stopped():
-        life.prompt = prompt
-        life.memory.sessions.set_system_prompt(session.id, prompt)
+    """Build the system prompt of this session; one that was stopped on its way is left for the next turn to build.
+
+    Another process may go on with the session from its first moment: the prompt that is stored first is that of both.
+    """
+    prompt, sessions = life.write_prompt(session), life.memory.sessions
+    if stopped():
+        return
+    life.prompt = prompt
+    with sessions.transaction():
+        life.prompt = sessions.system_prompt(session.id) or prompt
+        sessions.set_system_prompt(session.id, life.prompt)
 
 
 def _restore(life: Life, passage: Passage) -> None:

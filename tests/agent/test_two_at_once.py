@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_core.agent.loop import FOLLOWED
+from hermes_core.agent.loop import FOLLOWED, Agent
 from hermes_core.errors import SessionError
 from hermes_core.testing.model_server import Reply
 
@@ -237,6 +237,18 @@ def test_who_leaves_a_session_without_a_word_takes_it_from_nobody(stage: Stage) 
     (entry,) = stage.memory.sessions.list_sessions()
     assert (entry.session.id, entry.session.message_count, entry.session.end_reason) == ("s1", 2, "new")
     assert stage.memory.sessions.system_prompt("s1") == two.prompt
+
+
+def test_two_who_begin_a_session_at_once_send_the_same_prompt(stage: Stage) -> None:
+    others: list[Agent] = []
+
+    def in_between() -> float:
+        if not others:
+            others.append(stage.agent(session_id="s1", clock=lambda: 0.0))
+        return 86400.0
+
+    one = stage.agent(session_id="s1", clock=in_between)
+    assert one.prompt == others[0].prompt == stage.memory.sessions.system_prompt("s1") != ""
 
 
 def test_a_chat_whose_session_was_deleted_goes_on_and_is_stored(stage: Stage) -> None:
