@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from hermes_core.errors import SessionError
 from hermes_core.sessions import index, lineage
 from hermes_core.sessions.meta import OF_A_SESSION
 from hermes_core.sessions.meta import key_of as key_of_meta
-from hermes_core.sessions.records import State, columns_of, storable
+from hermes_core.sessions.records import State, columns_of, storable, turn_of_ref
 
 USAGE = (
     "input_tokens",
@@ -103,10 +104,17 @@ def append_turn(
     at: float,
     stored_at: float,
 ) -> list[int]:
-    """Insert a turn's messages and its mark of completeness, unless the turn is there already."""
+    """Insert a turn's messages and its mark of completeness, unless the turn is there already. One that was
+    stored as it went on and of which a message was taken back meanwhile is refused, as one that was taken back whole.
+    """
     known = connection.execute("SELECT * FROM turns WHERE id = ?", (turn_id,)).fetchone()
     if known is None:
         ids = [append(connection, key, message, at) for message in messages]
+        taken_back = (
+            "SELECT 1 FROM messages WHERE id IN (SELECT value FROM json_each(?)) AND position IS NULL"
+        )
+        if connection.execute(taken_back, (json.dumps(ids),)).fetchone():
+            raise _refused(turn_id)
         connection.execute(
             "INSERT INTO turns (id, session_key, number, first_message_id, last_message_id, author, at, stored_at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -116,13 +124,21 @@ def append_turn(
     if known["session_key"] != key:
         raise SessionError(f"turn {turn_id!r} belongs to another session", "mint an id for each turn")
     if known["state"] == State.REWOUND:
-        raise SessionError(f"turn {turn_id!r} was taken back", "mint an id for what is said in its place")
+        raise _refused(turn_id)
     rows = connection.execute(
         # The plus: by their ids, not through the whole session.
         "SELECT id FROM messages WHERE +session_key = ? AND id BETWEEN ? AND ? ORDER BY id",
         (key, known["first_message_id"], known["last_message_id"]),
     )
     return [row[0] for row in rows]
+
+
+def _is_of(message: Mapping[str, Any], turn_id: str) -> bool:
+    return turn_of_ref(str(message.get("ref") or "")) == turn_id
+
+
+def _refused(turn_id: str) -> SessionError:
+    return SessionError(f"turn {turn_id!r} was taken back", "mint an id for what is said in its place")
 
 
 def rewind(connection: sqlite3.Connection, key: int, message_id: int) -> list[str]:

@@ -172,6 +172,18 @@ def test_what_was_rewound_does_not_come_back_by_importing_it_again(db: SessionDB
     assert db.search("secret plan") == []
 
 
+def test_a_turn_of_which_a_message_was_taken_back_before_its_end_is_not_stored(db: SessionDB) -> None:
+    asked = {"role": "user", "content": "my secret", "ref": "t1:0"}
+    answer = {"role": "assistant", "content": "I know.", "ref": "t1:1"}
+    db.rewind("s1", db.append_message("s1", **asked))
+
+    with pytest.raises(SessionError, match="'t1' was taken back"):
+        db.append_turn("s1", [asked, answer], "t1", 1)
+
+    assert list(db.complete_turns()) == []
+    assert db.get_messages("s1") == []
+
+
 def test_after_a_rewind_the_conversation_closes_up(db: SessionDB) -> None:
     first, second, _ = say(db, "one", "two", "three")
     db.rewind("s1", second)
