@@ -122,8 +122,8 @@ def _rotate(life: Life, passage: Passage) -> None:
     """End the old session and begin the new one with its messages, all at once or not at all."""
     sessions, old = life.memory.sessions, passage.ending
     with sessions.transaction():
-        before = sessions.get_session(old.id)
-        child = bool(passage.messages)
+        before = sessions.get_session(old.id)  # none where another process has deleted it meanwhile
+        child = bool(passage.messages and before)
         relation: Relation = "branch" if passage.event == "branch" else "compression"
         sessions.create_session(
             passage.new.id,
@@ -213,7 +213,7 @@ def take_along(life: Life, turn: Turn, old: str) -> None:
     with sessions.transaction():
         sessions.drop_carried(life.session.id, ref)
         store_message(life.memory, life.session.id, message, ref, turn.author)
-        if turn.message_id:
+        if turn.message_id and sessions.get_session(old) is not None:
             sessions.withdraw(old, turn.message_id)
     life.history = [said for said in life.history if said.get(KEPT_BACK) != ref]
 

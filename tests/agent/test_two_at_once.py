@@ -251,6 +251,25 @@ def test_two_who_begin_a_session_at_once_send_the_same_prompt(stage: Stage) -> N
     assert one.prompt == others[0].prompt == stage.memory.sessions.system_prompt("s1") != ""
 
 
+def test_what_is_said_while_the_session_is_deleted_in_the_midst_of_a_summary_is_stored(stage: Stage) -> None:
+    apart = Apart(stage)
+
+    def reply(request: dict[str, Any]) -> Reply:
+        if "tools" in request:
+            return Reply(status=500)
+        stage.memory.delete_session("s1")
+        return Reply("They spoke of words.")
+
+    stage.script(reply)
+    result = apart.one.run_turn("The last straw.")
+    assert (result.outcome, len(result.problems)) == ("failed", 1)  # the model's
+    [hit] = apart.sessions.search('"last straw"')
+    assert hit.session_id == result.session_id
+    session = apart.sessions.get_session(result.session_id)
+    assert session is not None
+    assert (session.parent_id, session.relation) == ("", "")
+
+
 def test_a_chat_whose_session_was_deleted_goes_on_and_is_stored(stage: Stage) -> None:
     agent = stage.agent(session_id="s1")
     agent.run_turn("Hello.")
