@@ -8,7 +8,7 @@ sentence can always be put in another way. So the fence, the origin of an entry 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -26,6 +26,10 @@ class Threat:
     id: str
     category: str
     message: str
+
+
+Scan = Callable[[str], Threat | None]
+"""`first_threat`, or what a host has in its place."""
 
 
 def scan(text: str) -> list[Threat]:

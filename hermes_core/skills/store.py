@@ -14,12 +14,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
 
 from hermes_core.errors import SkillError, StorageError
 from hermes_core.home import expanded
 from hermes_core.kit.text import clip, storable
-from hermes_core.safety.scan import first_threat
+from hermes_core.safety.scan import Scan, first_threat
 from hermes_core.skills.document import MAX_SKILL, OPERATING_SYSTEMS, Document, checked_name, normal, parse
 from hermes_core.skills.journal import Change, Journal, same
 from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_checked
@@ -41,18 +40,6 @@ DEEPEST = 6
 
 MAX_FILE = 4 * MAX_SKILL
 """Bytes of a file that is read at all: a whole SKILL.md, and any beside it."""
-
-
-class Threat(Protocol):
-    """What a scan found."""
-
-    @property
-    def message(self) -> str:
-        """What is wrong, for people."""
-        ...
-
-
-Scan = Callable[[str], Threat | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
 
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.document import entry_fault, measure
@@ -19,16 +18,8 @@ from hermes_core.importers.openclaw.values import (
     Step,
     entry_key,
 )
+from hermes_core.safety.scan import Scan
 
-
-class Threat(Protocol):
-    """What a scan finds."""
-
-    @property
-    def message(self) -> str: ...
-
-
-Scan = Callable[[str], Threat | None]
 ArchiveStep = Callable[[str, bytes], tuple[Step, ...]]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any
 
 from hermes_core.errors import SkillError
 from hermes_core.importers.openclaw.notes import NotesPlanner
@@ -30,7 +30,7 @@ from hermes_core.importers.openclaw.values import (
     folder_digest,
 )
 from hermes_core.safety.redact import redact_value
-from hermes_core.safety.scan import first_threat
+from hermes_core.safety.scan import Scan, first_threat
 from hermes_core.skills.document import parse as parse_skill
 
 SKILL_CATEGORY = "openclaw-imports"
@@ -65,16 +65,6 @@ _SECRET_KEY = re.compile(
 )
 _SECRET_MAPS = frozenset({"env", "headers", "vars"})
 _FOR_REVIEW = "kept for you to look at"
-
-
-class Threat(Protocol):
-    """What a scan finds."""
-
-    @property
-    def message(self) -> str: ...
-
-
-Scan = Callable[[str], Threat | None]
 
 
 def make_plan(tree: Tree, here: Here, options: Options, scan: Scan = first_threat) -> Plan:
