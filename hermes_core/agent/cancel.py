@@ -7,11 +7,13 @@ import contextvars
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hermes_core.errors import HermesError
+from hermes_core.manager.attempt import attempt
 
 log = logging.getLogger(__name__)
 
@@ -93,15 +95,19 @@ def begin(thread: threading.Thread) -> None:
 
 
 def relay(
-    produce: Callable[[Callable[[Item], None]], Result], cancel: Cancel, name: str
-) -> Generator[Item, None, Result]:
-    """Run `produce(emit)` on a daemon thread; yield on this thread what it emits and return what it returns.
+    produce: Callable[[Callable[[Item], None]], Result],
+    hear: Callable[[Item], None],
+    cancel: Cancel,
+    name: str,
+) -> Result:
+    """Run `produce(emit)` on a daemon thread; call `hear` on this one with each item that it emits, and return its result.
 
-    Raises `HermesError` where no thread is left, what `produce` raises, and `Cancelled` as soon as `cancel` is thrown,
-    however long the work still hangs; its next `emit` then raises `Cancelled` over there. The work sees the caller's
-    contextvars.
+    Raises `HermesError` where no thread is left, what `produce` or `hear` raises, and `Cancelled` as soon as `cancel` is
+    thrown, however long the work still hangs; its next `emit` then raises `Cancelled` over there. The work sees the
+    caller's contextvars.
     """
-    events: SimpleQueue[tuple[str, object]] = SimpleQueue()
+    events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+    abandoned = threading.Event()
 
     def emit(item: Item) -> None:
         if abandoned.is_set():
@@ -109,53 +115,31 @@ def relay(
         events.put(("item", item))
 
     def work() -> None:
-        with _HandedOver(events, abandoned):
-            events.put(("result", produce(emit)))
+        result, failure = attempt(produce, emit)
+        events.put(("result", result) if failure is None else ("error", failure))
+        if failure is not None and abandoned.is_set() and not isinstance(failure, Cancelled):
+            log.debug("work that was stopped ended with an error", exc_info=failure)
 
     if cancel.is_set():
         raise Cancelled
-    abandoned = threading.Event()
-    context = contextvars.copy_context()
+    run = partial(contextvars.copy_context().run, work)
     with cancel.calling(lambda: events.put(("cancelled", None))):
-        begin(threading.Thread(target=context.run, args=(work,), name=name, daemon=True))
+        begin(threading.Thread(target=run, name=name, daemon=True))
         try:
             while True:
                 kind, value = taken(events)
                 if kind == "cancelled" or cancel.is_set():
                     raise Cancelled
                 if kind == "result":
-                    return value  # type: ignore[return-value]
+                    result: Result = value
+                    return result
                 if kind == "error":
-                    raise value  # type: ignore[misc]
-                yield value  # type: ignore[misc]
+                    raise value
+                hear(value)
         finally:
             abandoned.set()
 
 
-class _HandedOver:
-    """Gives an exception to the thread that waits, which raises it there; one that nobody waits for is logged."""
-
-    def __init__(self, events: SimpleQueue[tuple[str, object]], abandoned: threading.Event) -> None:
-        self._events = events
-        self._abandoned = abandoned
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if error is not None:
-            self._events.put(("error", error))
-            if self._abandoned.is_set() and not isinstance(error, Cancelled):
-                log.debug("work that was stopped ended with an error", exc_info=error)
-        return True
-
-
 def interruptible(work: Callable[[], Result], cancel: Cancel, name: str) -> Result:
     """Run `work` on a daemon thread and return its result; raises `Cancelled` as soon as `cancel` is thrown."""
-    waiting: Generator[None, None, Result] = relay(lambda _: work(), cancel, name)
-    while True:
-        try:
-            next(waiting)
-        except StopIteration as done:
-            result: Result = done.value
-            return result
+    return relay(lambda _: work(), lambda _: None, cancel, name)

@@ -12,7 +12,7 @@ import json
 import logging
 import random
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -225,18 +225,9 @@ class OpenAIModel:
 
     def _stream(self, request: dict[str, Any], hear: Hear, cancel: Cancel) -> Answer:
         over = Cancel()
-        pieces: Generator[str, None, Answer] = relay(
-            lambda emit: self._send(request, emit, over), cancel, "agent-model"
-        )
         try:
             with cancel.calling(over.set):
-                while True:
-                    try:
-                        piece = next(pieces)
-                    except StopIteration as done:
-                        answer: Answer = done.value
-                        return answer
-                    hear(piece)
+                return relay(lambda emit: self._send(request, emit, over), hear, cancel, "agent-model")
         finally:  # also where `hear` raises: nobody waits for the rest
             over.set()
 
