@@ -40,7 +40,7 @@ from hermes_core.cli.voice import Voice
 from hermes_core.errors import HermesError
 from hermes_core.home import HermesHome
 from hermes_core.logs import LogFile
-from hermes_core.memory import Memory, open_memory
+from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import hanging
 from hermes_core.stopping import waited, what_stops
 
@@ -130,25 +130,20 @@ def _opened(stack: ExitStack, home: HermesHome, resume: str | None, *, no_memory
     models = stack.enter_context(ConfiguredModels(memory, partial(_tell_pause, voice)))
     claim = Claim(home)
     stack.callback(claim.release)
-    agent = stack.enter_context(_agent(memory, models, resume, no_memory, partial(_tell_review, voice, once)))
+    agent = stack.enter_context(
+        models.agent(
+            memory,
+            session_id=stored_session(memory, resume) if resume is not None else "",
+            folder=_folder(),
+            skip_memory=no_memory,
+            reviewed=partial(_tell_review, voice, once),
+        )
+    )
     talk = Chat(agent, claim, voice=voice)
     claim.move(agent.session.id)
     for session_id in claim.abandoned():
         agent.end_crashed(session_id)
     return talk
-
-
-def _agent(
-    memory: Memory,
-    models: ConfiguredModels,
-    resume: str | None,
-    no_memory: bool,
-    reviewed: Callable[[Review], None],
-) -> Agent:
-    session_id = stored_session(memory, resume) if resume is not None else ""
-    return models.agent(
-        memory, session_id=session_id, folder=_folder(), skip_memory=no_memory, reviewed=reviewed
-    )
 
 
 def _folder() -> Path | None:

@@ -18,7 +18,6 @@ from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import CuratedMemoryError, SessionError
 from hermes_core.kit.text import counted, printable
 from hermes_core.memory import Memory
-from hermes_core.safety.terminal import hanging
 
 LAST = "last"
 
@@ -67,30 +66,29 @@ def run_command(talk: Chat, line: str) -> None:
     if argument and name not in _TAKE_ONE:
         raise SessionError(f"/{name} takes nothing, not {argument!r}", "see /help")
     known = len(talk.agent.problems)
-    COMMANDS[name][1](talk, argument)
+    _, run = COMMANDS[name]
+    run(talk, argument) if argument else run(talk)
     warn(talk.agent.problems[known:])
 
 
-def _help(talk: Chat, argument: str) -> None:
-    del talk, argument
+def _help(talk: Chat) -> None:
+    del talk
     print_table("", ("command", "does"), [(f"/{name}", says) for name, (says, _) in COMMANDS.items()], "")
 
 
-def _new(talk: Chat, argument: str) -> None:
-    del argument
+def _new(talk: Chat) -> None:
     talk.agent.new()
     where(talk)
 
 
-def _reset(talk: Chat, argument: str) -> None:
-    del argument
+def _reset(talk: Chat) -> None:
     talk.agent.reset()
     where(talk)
 
 
-def _resume(talk: Chat, argument: str) -> None:
-    if argument:
-        talk.agent.resume(stored_session(talk.agent.memory, argument, besides=talk.agent.session.id))
+def _resume(talk: Chat, wanted: str = "") -> None:
+    if wanted:
+        talk.agent.resume(stored_session(talk.agent.memory, wanted, besides=talk.agent.session.id))
         where(talk)
         return
     sessions = talk.agent.memory.sessions.list_sessions(user="", limit=50)
@@ -102,23 +100,21 @@ def _resume(talk: Chat, argument: str) -> None:
     print_table("", ("id", "last active", "title"), rows, "no other sessions yet")
 
 
-def _branch(talk: Chat, argument: str) -> None:
-    del argument
+def _branch(talk: Chat) -> None:
     talk.agent.branch()
     where(talk)
 
 
-def _undo(talk: Chat, argument: str) -> None:
-    if not re.fullmatch(r"[1-9][0-9]{0,5}", argument or "1"):
+def _undo(talk: Chat, turns: str = "1") -> None:
+    if not re.fullmatch(r"[1-9][0-9]{0,5}", turns):
         raise SessionError(
-            f"/undo takes a number of turns, not {argument!r}", "without one it takes back the last"
+            f"/undo takes a number of turns, not {turns!r}", "without one it takes back the last"
         )
-    said = talk.agent.undo(int(argument or 1))
+    said = talk.agent.undo(int(turns))
     click.secho(f"taken back: {printable(said)}", dim=True)
 
 
-def _undo_memory(talk: Chat, argument: str) -> None:
-    del argument
+def _undo_memory(talk: Chat) -> None:
     session = talk.agent.session
     curated = talk.agent.memory.curated.of(session)
     before = _entries(curated)
@@ -134,22 +130,19 @@ def _undo_memory(talk: Chat, argument: str) -> None:
     warn(filter(None, [result.get("warning")]))
 
 
-def _undo_skill(talk: Chat, argument: str) -> None:
-    del argument
+def _undo_skill(talk: Chat) -> None:
     if talk.agent.skills is None:
         raise SessionError("skills are switched off", "set skills.enabled in config.yaml")
     taken = talk.agent.skills.undo(session_id=talk.agent.session.id)
     click.secho(f"taken back: {taken.action} of {printable(taken.path)}", dim=True)
 
 
-def _compress(talk: Chat, argument: str) -> None:
-    del argument
+def _compress(talk: Chat) -> None:
     done = talk.agent.compress()
     click.secho("summarised" if done else "nothing was summarised", dim=True)
 
 
-def _memory(talk: Chat, argument: str) -> None:
-    del argument
+def _memory(talk: Chat) -> None:
     curated = talk.agent.memory.curated.of(talk.agent.session)
     rows = [(target, entry) for target in curated.enabled_targets for entry in curated.entries(target)]
     empty = "nothing is kept yet" if curated.enabled_targets else "memory is switched off in config.yaml"
@@ -162,25 +155,22 @@ def _entries(curated: MemoryStore) -> list[str]:
     return [f"{target}: {entry}" for target in readable for entry in curated.entries(target)]
 
 
-def _skills(talk: Chat, argument: str) -> None:
-    del argument
+def _skills(talk: Chat) -> None:
     skills = talk.agent.skills
-    found = skills.skills() if skills is not None else []
-    rows = [(f"{skill.category}/{skill.name}", skill.document.description) for skill in found]
-    empty = "no skills yet" if skills is not None else "skills are switched off in config.yaml"
-    print_table("", ("skill", "for"), rows, empty)
-    for problem in skills.problems() if skills is not None else []:
-        click.secho(f"warning: {hanging(problem)}", fg="yellow", err=True)
+    if skills is None:
+        click.echo("skills are switched off in config.yaml")
+        return
+    rows = [(f"{skill.category}/{skill.name}", skill.document.description) for skill in skills.skills()]
+    print_table("", ("skill", "for"), rows, "no skills yet")
+    warn(skills.problems())
 
 
-def _recall(talk: Chat, argument: str) -> None:
-    del argument
+def _recall(talk: Chat) -> None:
     talk.show_recall = not talk.show_recall
     click.secho(f"what is recalled is {'shown' if talk.show_recall else 'not shown'}", dim=True)
 
 
-def _status(talk: Chat, argument: str) -> None:
-    del argument
+def _status(talk: Chat) -> None:
     agent = talk.agent
     rows = [
         ("session", agent.session.id),
@@ -192,8 +182,8 @@ def _status(talk: Chat, argument: str) -> None:
     print_table("", ("what", "value"), rows, "")
 
 
-def _quit(talk: Chat, argument: str) -> None:
-    del talk, argument
+def _quit(talk: Chat) -> None:
+    del talk
     raise Quit
 
 
@@ -238,7 +228,7 @@ def hold(talk: Chat) -> None:
         warn(["this session is open in another process too; what is said there is not seen here"])
 
 
-COMMANDS: Mapping[str, tuple[str, Callable[[Chat, str], None]]] = {
+COMMANDS: Mapping[str, tuple[str, Callable[..., None]]] = {
     "help": ("this list", _help),
     "new": ("end this session and begin another", _new),
     "reset": ("as /new", _reset),
