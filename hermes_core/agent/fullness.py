@@ -20,9 +20,11 @@ _WORTH_KEEPING = 2  # a conversation that is not half as long as one that is com
 
 @dataclass(slots=True)
 class Fullness:
-    """How full the context is before a turn. `told` is what the server counted of the last request and its answer, 0 where
-    it did not; `left` what the messages took when they were last made shorter, or could not be. `gone` are the first
-    message of the stored ones that was left out without a summary, and how many were.
+    """How full the context is before a turn, in tokens.
+
+    `told` is what the server counted of the last request and its answer, 0 where it did not. `left` is what the messages
+    took after the last try to make them shorter, None before the first. `gone` says which of the stored messages were
+    left out without a summary: the index of the first, and how many.
     """
 
     limits: Limits

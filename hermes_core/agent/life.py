@@ -42,7 +42,9 @@ class Life:
 
     `write_prompt` builds a new system prompt, `flush` lets the model save what it should before messages leave it, and
     says whether it came to the end of that.
-    Of the stored session `history` holds what there was up to the message `taken_up`, and the `turns` since.
+
+    `history` holds what the stored session held up to its message `taken_up`; behind that only what this agent said
+    since, in the turns with the ids `turns`, while other processes may have stored more.
     """
 
     memory: Memory

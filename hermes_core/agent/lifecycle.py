@@ -106,46 +106,44 @@ def _shutdown(life: Life, passage: Passage) -> None:
 # ------------------------------------------------------------------- steps: rows
 
 
-def _create(life: Life, passage: Passage) -> None:
+def _make_row(life: Life, session: Session, parent_id: str, relation: Relation, title: str = "") -> None:
     life.memory.sessions.create_session(
-        passage.new.id,
-        life.source or passage.new.platform,
-        user=passage.new.owner,
-        parent_id=passage.new.parent_id,
-        relation="delegation" if passage.new.agent_context == "subagent" else "",
+        session.id,
+        life.source or session.platform,
+        user=session.owner,
+        parent_id=parent_id,
+        relation=relation,
+        title=title,
         model=life.model_name,
-        identity=passage.new.to_dict(),
+        identity=session.to_dict(),
     )
+
+
+def _create(life: Life, passage: Passage) -> None:
+    new = passage.new
+    _make_row(life, new, new.parent_id, "delegation" if new.agent_context == "subagent" else "")
 
 
 def _rotate(life: Life, passage: Passage) -> None:
     """End the old session and begin the new one with its messages, all at once or not at all."""
-    sessions, old = life.memory.sessions, passage.ending
+    sessions, old, new, messages = life.memory.sessions, passage.ending, passage.new, passage.messages or []
+    compressing = passage.event == "compress"
     with sessions.transaction():
         before = sessions.get_session(old.id)  # none where another process has deleted it meanwhile
-        child = bool(passage.messages and before)
-        relation: Relation = "branch" if passage.event == "branch" else "compression"
-        sessions.create_session(
-            passage.new.id,
-            life.source or passage.new.platform,
-            user=passage.new.owner,
-            parent_id=old.id if child else "",
-            relation=relation if child else "",
-            title=sessions.next_title(before.title, user=before.user) if before and child else "",
-            model=life.model_name,
-            identity=passage.new.to_dict(),
-        )
-        for message in passage.messages or ():
-            carried = passage.event == "compress" and not is_summary(message)
-            store_message(life.memory, passage.new.id, message, carried=carried)
-        late = []
-        if passage.event == "compress":
-            late = said_elsewhere(life.memory, old.id, life.taken_up, life.turns)
+        if messages and before:
+            title = sessions.next_title(before.title, user=before.user)
+            _make_row(life, new, old.id, "compression" if compressing else "branch", title)
+        else:
+            _make_row(life, new, "", "")
+        for message in messages:
+            carried = compressing and not is_summary(message)
+            store_message(life.memory, new.id, message, carried=carried)
+        late = said_elsewhere(life.memory, old.id, life.taken_up, life.turns) if compressing else []
         for one in late:
-            store_message(life.memory, passage.new.id, chat_of(one), one.ref, one.speaker, carried=True)
+            store_message(life.memory, new.id, chat_of(one), one.ref, one.speaker, carried=True)
         _end(life, passage)
         _owe(life, passage)
-    adopt(life, passage.new, [*(passage.messages or ()), *(chat_of(one) for one in late)])
+    adopt(life, new, [*messages, *map(chat_of, late)])
 
 
 def _reopen(life: Life, passage: Passage) -> None:
@@ -407,7 +405,7 @@ def _cross(life: Life, passage: Passage) -> Passage:
     for name in TABLE[passage.event]:
         step, done = STEPS[name], False
         try:
-            done = life.attempt(f"{passage.event}: {name}", lambda step=step: step.run(life, passage))  # type: ignore[misc]
+            done = life.attempt(f"{passage.event}: {name}", partial(step.run, life, passage))
         except (KeyboardInterrupt, SystemExit) as exc:
             if not no_way_back:
                 raise
