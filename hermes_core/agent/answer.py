@@ -275,8 +275,8 @@ class _Thoughts:
             if len(begun) < len(_OPEN) and _OPEN.startswith(begun):
                 return "", ""
             if not begun.startswith(_OPEN):
-                self._state = "over"
-                return self._held, ""
+                said, self._held, self._state = self._held, "", "over"
+                return said, ""
             self._state, self._held = "within", begun.removeprefix(_OPEN)
         thought = ""
         if self._state == "within":
@@ -292,8 +292,9 @@ class _Thoughts:
 
     def end(self) -> tuple[str, str]:
         """What was held back."""
-        state, self._state = self._state, "over"
-        return ("", self._held) if state == "within" else (self._held if state == "before" else "", "")
+        held, within = self._held, self._state == "within"
+        self._held, self._state = "", "over"
+        return ("", held) if within else (held, "")
 
 
 def _add_details(details: list[dict[str, Any]], pieces: Any) -> None:

@@ -220,10 +220,7 @@ def plan(messages: Sequence[Chat], limits: Limits, count: Count) -> Plan | None:
     role = _summary_role(messages, head)
     starts = [start for start, _ in blocks if start >= tail > head]
     tail = next((start for start in starts if messages[start]["role"] != role), tail)
-    middle = messages[head:tail]
-    if not any(not is_summary(message) for message in middle):
-        return None
-    return Plan(head, tail)
+    return None if all(map(is_summary, messages[head:tail])) else Plan(head, tail)
 
 
 def replace_middle(messages: Sequence[Chat], found: Plan, text: str) -> list[Chat]:

@@ -23,7 +23,7 @@ def model_settings(config: Config, credentials: Credentials) -> ModelSettings:
     return ModelSettings(
         model.base_url,
         model.name,
-        (credentials.get(model.api_key_env) or "") if model.api_key_env else "",
+        _key(credentials, model.api_key_env),
         model.context_length,
         model.timeout,
         model.retries,
@@ -35,15 +35,18 @@ def auxiliary_settings(config: Config, credentials: Credentials) -> ModelSetting
     model, other = config.model, config.auxiliary
     if not other.name:
         return None
-    key = other.api_key_env if other.api_key_env is not None else model.api_key_env
     return ModelSettings(
         other.base_url or model.base_url,
         other.name,
-        (credentials.get(key) or "") if key else "",
+        _key(credentials, model.api_key_env if other.api_key_env is None else other.api_key_env),
         other.context_length or model.context_length,
         model.timeout,
         model.retries,
     )
+
+
+def _key(credentials: Credentials, variable: str) -> str:
+    return (credentials.get(variable) or "") if variable else ""
 
 
 def look_at_models(

@@ -157,23 +157,22 @@ class Exchange:
         self.shown = shown = []
         heard = False
 
+        def show(text: str) -> None:
+            if text:
+                self.hear(text)
+                shown.append(text)
+
         def hear(text: str) -> None:
             nonlocal heard
             heard = True
-            visible = scrubber.feed(text)
-            if visible:
-                self.hear(visible)
-                shown.append(visible)
+            show(scrubber.feed(text))
 
         whole = False
         try:
             answer = answer_of(self.model, request, self.belt.schemas, hear=hear, cancel=self.cancel)
             if answer.text and not heard:  # a model of the host's that does not stream
                 hear(answer.text)
-            rest = scrubber.flush()
-            if rest:
-                self.hear(rest)
-                shown.append(rest)
+            show(scrubber.flush())
             whole = True
         finally:  # whatever broke it off, also a SIGTERM or the host's own `hear`
             if shown and not whole:

@@ -21,7 +21,7 @@ from hermes_core.agent.chat_model import ChatModel
 from hermes_core.agent.compression import is_summary, last_that_fit
 from hermes_core.agent.exchange import Exchange
 from hermes_core.agent.prompt import mended
-from hermes_core.agent.sessions import compressed, turns_of
+from hermes_core.agent.sessions import compressed
 from hermes_core.agent.tools import Toolbelt, arguments_of
 from hermes_core.contract.values import Session
 from hermes_core.curated.results import changed_something
@@ -145,7 +145,7 @@ class Reviewer:
         key, turns = self._key_and_turns(session)
         last = read_meta(key, self._memory.sessions.get_meta(key), int, None)
         if last is None:
-            self._since_memory = min(turns_since_memory(history, lambda: turns), turns)
+            self._since_memory = min(turns_since_memory(history, turns), turns)
             return
         self._since_memory = max(turns - last, 0)
         if turns < last:
@@ -216,9 +216,8 @@ class Reviewer:
             if not self._look_back(session, prompt, messages, "flush", cancel).failure:
                 self._flushed = messages[-1]
 
-        if failure := attempt(lambda: flusher.start(work, "agent-flush"))[
-            1
-        ]:  # where the interpreter is ending
+        _, failure = attempt(flusher.start, work, "agent-flush")
+        if failure is not None:  # the interpreter is ending, or no thread is left
             log.warning("the session %s was not flushed: %s", session.id, failure)
             return False
         try:
@@ -279,7 +278,7 @@ class Reviewer:
             return any(message["role"] == "user" and not is_summary(message) for message in history)
         stored = self._memory.sessions.get_session(session.id)
         branch = stored is not None and stored.relation == "branch"
-        return _answered(history) >= least and (branch or turns_of(self._memory, session) >= least)
+        return _answered(history) >= least and (branch or self._key_and_turns(session)[1] >= least)
 
     def _keeps_notes(self) -> bool:
         """Whether there is a memory tool, and a file that it may write."""
@@ -298,13 +297,13 @@ class Reviewer:
         return ""
 
 
-def turns_since_memory(history: Sequence[Chat], turns: Callable[[], int] = lambda: 0) -> int:
-    """Answered turns since the last memory call, as the history tells. `turns` counts those of a conversation that was
-    compressed, which it shows no longer.
+def turns_since_memory(history: Sequence[Chat], turns: int = 0) -> int:
+    """Answered turns since the last memory call, as the history tells; `turns`, those of the whole conversation, where a
+    compression took some of them out of it.
     """
     calls = [at for at, message in enumerate(history) if _calls_memory(message)]
     since = history[calls[-1] + 1 if calls else 0 :]
-    return turns() if any(map(is_summary, since)) else _answered(since)
+    return turns if any(map(is_summary, since)) else _answered(since)
 
 
 def _calls_memory(message: Chat) -> bool:

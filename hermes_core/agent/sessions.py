@@ -251,8 +251,3 @@ def compressed(memory: Memory, session: Session) -> list[str]:
         before.append(found.parent_id)
         found = memory.sessions.get_session(found.parent_id)
     return before
-
-
-def turns_of(memory: Memory, session: Session) -> int:
-    """How many turns the conversation had, in this session and those that were compressed into it."""
-    return sum(map(memory.sessions.turn_count, [session.id, *compressed(memory, session)]))

@@ -228,7 +228,7 @@ def _guarded(tool: Tool, names: Collection[str], refuse: Callable[[str, Mapping[
         refusal = refuse(tool.name, arguments)
         return error(refusal) if refusal else tool.run(arguments, session)
 
-    return Tool(tool.name, tool.description, tool.parameters, run, tool.toolset, tool.quick)
+    return replace(tool, run=run, parallel=False)
 
 
 _NOTE_ROOM = 60

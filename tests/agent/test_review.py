@@ -251,7 +251,7 @@ def test_the_count_is_read_from_the_history() -> None:
     assert turns_since_memory(said * 13) == 13
     assert turns_since_memory([*said * 5, *unanswered, call, *said[1:], *said * 2, *unanswered]) == 2
     summary = {"role": "user", "content": f"{SUMMARY_MARK}\nThey spoke."}
-    assert turns_since_memory([*unanswered, summary, *said], lambda: 7) == 7
+    assert turns_since_memory([*unanswered, summary, *said], 7) == 7
 
 
 class Talk:
