@@ -250,7 +250,9 @@ class Memory:
         return turns
 
     def delete_session(self, session_id: str) -> None:
-        """Delete a session, what it delegated, and what of both waits for the provider; what that has is its own."""
+        """Delete a session, what it delegated, and what of both waits for the provider; what that has is its own, but it is
+        still told to forget turns that were taken back before.
+        """
         if not isinstance(session_id, str):
             raise SessionError(f"a {type(session_id).__name__} is no id", "give session.id")
         with self.sessions.transaction():  # no turn is stored meanwhile; after a kill it can be deleted again

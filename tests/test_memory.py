@@ -274,6 +274,24 @@ def test_a_deleted_session_leaves_nothing_behind_to_be_sent(hermes_home: HermesH
         assert memory.manager.outbox.depth == 0
 
 
+def test_a_turn_that_was_taken_back_is_forgotten_also_where_its_session_is_deleted_then(
+    hermes_home: HermesHome,
+) -> None:
+    provider = RecordingProvider()
+    with open_memory(hermes_home, provider=provider) as memory:
+        session = memory.start_session()
+        turn = say(memory, session, "forget all of this")
+        assert memory.flush()
+        provider.results["on_session_switch"] = BackendUnavailable("down")
+        memory.rewind(session, memory.sessions.get_messages(session.id)[0].id)
+        memory.delete_session(session.id)
+    provider.results.clear()
+    provider.calls.clear()
+    with open_memory(hermes_home, provider=provider) as memory:
+        assert memory.flush()
+    assert [given["switch"].rewound_turns for given in provider.of("on_session_switch")] == [(turn.id,)]
+
+
 def test_a_session_whose_unsent_writes_cannot_be_dropped_is_not_half_deleted(hermes_home: HermesHome) -> None:
     class Away(MemoryProvider):
         name = "away"

@@ -316,7 +316,7 @@ class MemoryManager:
 
     def forget_session(self, session_id: str, turns: Iterable[str] = ()) -> int:
         """A session is deleted: its unsent writes and its recall are dropped, and those of its `turns` that another thread
-        or process hands over only now. Returns how many writes waited.
+        or process hands over only now, but not the word to forget what was taken back. Returns how many writes waited.
         """
         self._prefetch.forget(session_id)
         with self._lock:

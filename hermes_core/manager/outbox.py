@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from hermes_core.errors import OutboxFull
 from hermes_core.home import HermesHome
-from hermes_core.manager.payload import Write
+from hermes_core.manager.payload import Write, takes_back
 from hermes_core.storage.sqlite import Database
 
 MAX_ROWS = 100_000
@@ -356,13 +356,15 @@ class Outbox:
                 self.append(provider, [then(sent)], fingerprint)
 
     def drop_session(self, session_id: str, turns: Iterable[str] = ()) -> int:
-        """Drop everything of a session that is deleted. Returns how many rows there were. One of its `turns` whose row comes
-        only now, since another thread or process stored the turn, is not taken, for whatever provider.
+        """Drop what a session that is deleted has waiting, but not the word to forget turns that were taken back in it.
+        Returns how many rows that were. One of its `turns` whose row comes only now, since another thread or process
+        stored the turn, is not taken, for whatever provider.
         """
         with self._changes() as connection:
             connection.executemany(_NOT_TO_COME, [(turn, self._wall()) for turn in turns])
             found = connection.execute(f"{_ROW} WHERE session_id = ?", (session_id,)).fetchall()
-            return self._settle(connection, [Row(**row) for row in found])
+            gone = [Row(**row) for row in found if not takes_back(row["hook"], row["body"])]
+            return self._settle(connection, gone)
 
     # ------------------------------------------------------------------ report
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import json
 import math
@@ -88,6 +89,14 @@ def unpack(
         return session, {"session": session, **_ARGUMENTS[hook](data["value"], session, transcripts, redact)}
     except (KeyError, TypeError, ValueError, zlib.error) as exc:
         raise OutboxError(f"the row of {hook!r} can't be read ({exc!r})", "drop it") from exc
+
+
+def takes_back(hook: str, body: str) -> bool:
+    """Whether a row tells the provider to forget turns."""
+    if hook == "on_session_switch":
+        with contextlib.suppress(ValueError, TypeError, LookupError):
+            return bool(json.loads(body)["value"]["rewound_turns"])
+    return False
 
 
 def plain(value: Any) -> Any:

@@ -250,6 +250,19 @@ def test_a_turn_of_a_deleted_session_that_comes_only_now_is_not_taken(outbox: Ou
         assert [row.event for row in outbox.pending(provider)] == ["new"]
 
 
+def test_a_deleted_session_leaves_the_word_to_forget_what_was_taken_back(outbox: Outbox) -> None:
+    switches = {
+        "rewind": '{"value": {"rewound_turns": ["t1"]}}',
+        "resume": '{"value": {"rewound_turns": []}}',
+        "older": '{"value": {}}',
+        "damaged": "{",
+    }
+    for event, body in switches.items():
+        outbox.append("fake", [write(event, body=body, hook="on_session_switch")])
+    assert outbox.drop_session("s1") == 3
+    assert [row.event for row in outbox.pending()] == ["rewind"]
+
+
 def test_the_backlog_tells_depth_age_and_parked(outbox: Outbox, clock: Clock) -> None:
     outbox.append("fake", [write("a")])
     clock.advance(5)

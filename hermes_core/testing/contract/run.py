@@ -154,9 +154,9 @@ class Run:
         """End it without waiting for writes that the provider does not take."""
         if self._ended:
             return
-        written = self.manager.outbox.path.exists()
-        for row in self.manager.outbox.pending(self.name) if written else ():
-            self.manager.forget_session(row.session_id)
+        outbox = self.manager.outbox
+        if outbox.path.exists():
+            outbox.drop([row.number for row in outbox.pending(self.name)])
         self.close()
 
     # ------------------------------------------------------------------- writes
