@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from hermes_core.errors import SessionError
 from hermes_core.sessions import index, lineage
 from hermes_core.sessions.meta import OF_A_SESSION
 from hermes_core.sessions.meta import key_of as key_of_meta
-from hermes_core.sessions.records import State, columns_of, storable, turn_of_ref
+from hermes_core.sessions.records import State, columns_of, storable
 
 USAGE = (
     "input_tokens",
@@ -110,10 +109,9 @@ def append_turn(
     known = connection.execute("SELECT * FROM turns WHERE id = ?", (turn_id,)).fetchone()
     if known is None:
         ids = [append(connection, key, message, at) for message in messages]
-        taken_back = (
-            "SELECT 1 FROM messages WHERE id IN (SELECT value FROM json_each(?)) AND position IS NULL"
-        )
-        if connection.execute(taken_back, (json.dumps(ids),)).fetchone():
+        marks = ", ".join("?" * len(ids))
+        taken_back = f"SELECT 1 FROM messages WHERE id IN ({marks}) AND position IS NULL"
+        if connection.execute(taken_back, ids).fetchone():
             raise _refused(turn_id)
         connection.execute(
             "INSERT INTO turns (id, session_key, number, first_message_id, last_message_id, author, at, stored_at)"
@@ -131,10 +129,6 @@ def append_turn(
         (key, known["first_message_id"], known["last_message_id"]),
     )
     return [row[0] for row in rows]
-
-
-def _is_of(message: Mapping[str, Any], turn_id: str) -> bool:
-    return turn_of_ref(str(message.get("ref") or "")) == turn_id
 
 
 def _refused(turn_id: str) -> SessionError:
