@@ -179,7 +179,7 @@ class Exchange:
                 self.keep({"role": "assistant", "content": "".join(shown)})
         self.usage += answer.usage
         self.prompt_tokens, self._counted = answer.usage.prompt, len(request)
-        self.finish = answer.finish
+        self.finish = answer.finish or ""  # None, where a host hands on what its SDK has
         return answer, behind_thoughts("".join(shown))
 
     def _run_tools(self, request: list[Chat], answer: Answer) -> None:

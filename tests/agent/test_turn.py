@@ -404,6 +404,16 @@ def test_an_answer_of_another_shape_fails_the_turn_where_it_is_made(
     assert result.problems == (f"the model 'own' failed: ConfigError: {said}; the log says where",)
 
 
+def test_an_answer_of_nothing_and_no_reason_is_told_without_one(stage: Stage) -> None:
+    class Own:
+        name, context_length = "own", 32768
+
+        def complete(self, *_: Any, **__: Any) -> Answer:
+            return Answer("", finish=None)  # type: ignore[arg-type]
+
+    assert Agent(stage.memory, Own()).run_turn("Hello.").problems == ("the model gave no answer",)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
