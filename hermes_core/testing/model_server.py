@@ -222,7 +222,11 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
+        length = int(self.headers["content-length"])
+        body = self.rfile.read(length)
+        if len(body) < length:  # who asked has hung up
+            self.close_connection = True
+            return
         if not self.path.endswith("/chat/completions"):
             self._fail(Reply(status=404, error=f"no such path {self.path!r}"))
             return

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import socket
+from urllib.parse import urlsplit
+
 import httpx
+import pytest
 
 from hermes_core.testing.model_server import ModelServer, Reply
 
@@ -22,3 +26,13 @@ def test_a_client_that_asks_for_no_stream_is_answered_in_one_piece() -> None:
     assert calling["choices"][0]["finish_reason"] == "tool_calls"
     assert saying["choices"][0]["message"] == {"role": "assistant", "content": "Noted."}
     assert saying["usage"]["completion_tokens"] == 2
+
+
+def test_a_client_that_hangs_up_before_it_has_asked_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with ModelServer() as server:
+        address = urlsplit(server.base_url)
+        with socket.create_connection((str(address.hostname), address.port)) as client:
+            client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
+            client.shutdown(socket.SHUT_WR)
+            assert client.recv(1) == b""
+    assert (server.requests, server.refused, capsys.readouterr().err) == ([], [], "")
