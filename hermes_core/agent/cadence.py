@@ -22,6 +22,4 @@ def cadence_due(life: Life, settings: AgentConfig) -> bool:
 
     if not every or life.skip_memory or not life.session.primary:
         return False
-    found: list[bool] = []
-    life.attempt("looking at the cadence", lambda: found.append(look()))
-    return found == [True]
+    return life.asked("looking at the cadence", look, False)

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel
@@ -17,6 +17,8 @@ from hermes_core.errors import HermesError
 from hermes_core.memory import Memory
 
 log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
 
 Event = Literal[
     "start",
@@ -71,6 +73,12 @@ class Life:
             self.problems.append(f"{what} failed: {exc}")
             return False
         return True
+
+    def asked(self, what: str, ask: Callable[[], Value], without: Value) -> Value:
+        """What `ask` gives, or `without` it where memory fails, as in `attempt`."""
+        answers = [without]
+        self.attempt(what, lambda: answers.append(ask()))
+        return answers[-1]
 
 
 @dataclass(slots=True)

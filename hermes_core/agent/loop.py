@@ -398,12 +398,10 @@ class Agent:
             # No provider is asked; who counts turns hears of each all the same.
             self._life.attempt("telling of the turn", lambda: tell_of_turn(self.memory, self.session, text))
             return None
-        found: list[TurnRecall] = []
         recent = last_told(self._life.history)
-        self._life.attempt(
-            "recall", lambda: found.append(self.memory.begin_turn(text, self.session, recent=recent))
+        return self._life.asked(
+            "recall", lambda: self.memory.begin_turn(text, self.session, recent=recent), None
         )
-        return found[0] if found else None
 
     def _request(self, turn: Turn) -> list[Chat]:
         """Prompt, history and the person's message, with what was recalled in this copy of it only."""
