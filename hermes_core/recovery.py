@@ -82,7 +82,7 @@ def recover_turns(
 def owe(sessions: SessionDB, manager: MemoryManager, provider: str, switch: SessionSwitch) -> None:
     """Note, in the transaction that changes the rows, that this provider is to be told of it; then `tell`.
 
-    With no provider ("") nobody needs to hear of it, but of turns that one may have from before.
+    Without a provider ("") only turns that were taken back are noted: one that was in use before may have them.
     """
     if provider or (switch.rewound_turns and manager.outbox.path.exists()):
         about = {"provider": provider, "account": manager.account(provider), "at": time.time()}

@@ -8,7 +8,9 @@ from hermes_core.agent.review import Reviewer
 
 
 def keep_account(life: Life, fullness: Fullness, reviewer: Reviewer, event: Event) -> None:
-    """Store it with the session where this event has changed it, else take it up from there."""
+    """Of how full the context is and how many turns no review has seen: store what `event` has changed, and take up the
+    rest from the session that the agent is in now.
+    """
     sessions = life.memory.sessions
     if event in ("compress", "rewind"):
         fullness.keep(sessions, life.session.id)

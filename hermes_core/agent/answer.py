@@ -15,7 +15,7 @@ Chat = dict[str, Any]
 """One message in the OpenAI chat form."""
 
 ECHO = "echo"
-"""Key of what a server wants back with a message of its own and with no other: never stored, sent to it alone."""
+"""Key of the fields that a server wants back with each message it wrote. They are not stored, and sent with no other."""
 
 KEPT_BACK = "kept_back"
 """Key of a message that no provider is to be told, since its turn did not end or was kept from memory; its value is the

@@ -113,7 +113,7 @@ def framed(response: Any) -> bool:
 
 
 class Wire:
-    """The connection that a request goes over, known before the answer begins where it was made for it."""
+    """The connection that a request goes over; one that is made for the request is known before the answer begins."""
 
     def __init__(self) -> None:
         self._streams: list[Any] = []
@@ -161,8 +161,9 @@ def follow(request: Any) -> None:
 
 
 def limits() -> Any:
-    """How many connections a pool opens, as the SDK has it, and that none is kept: of one that was, nobody learns in time
-    which it is. The SDK itself keeps none that an answer was streamed over, only that of a server which was busy.
+    """As many connections as the SDK opens, and none kept alive: a request over an open one does not say which that is
+    before the answer begins, so it could not be cut off. Little is lost, since the SDK closes one after a streamed answer
+    anyway and keeps only that of a server which was busy.
     """
     import httpx2
 

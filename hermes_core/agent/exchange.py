@@ -136,7 +136,9 @@ class Exchange:
             raise
 
     def _make_room(self, request: list[Chat]) -> None:
-        """Some servers, as Ollama, cut what is too long without a word, and the system prompt first."""
+        """Cut results of tools short until the request fits. Some servers, as Ollama, cut what is too long without a word,
+        and the system prompt first.
+        """
         if not any(message["role"] == "tool" for message in request):
             return
         size = tokens_of(request, count_tokens) + count_tokens(str(self.belt.schemas))
@@ -207,7 +209,7 @@ class Exchange:
         return self.belt.call(call, self.session, self.cancel)
 
     def _at_once(self, calls: Sequence[ToolRequest]) -> Iterator[str]:
-        """Run these calls side by side; the one who interrupts is seen by each."""
+        """Run these calls side by side; an interrupt reaches each of them."""
         if len(calls) == 1:
             yield self._result(calls[0])
             return

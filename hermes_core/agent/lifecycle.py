@@ -192,8 +192,8 @@ def _end(life: Life, passage: Passage) -> None:
 
 
 def stand_again(life: Life) -> bool:
-    """Make the session's row anew where another process has removed it, so that what is said is stored. Whether it was
-    ended.
+    """Make the session's row anew where another process has removed it, so that what is said is stored; whether the row
+    that is there says that the session has ended.
     """
     stored = life.memory.sessions.get_session(life.session.id)
     if stored is None:

@@ -245,8 +245,10 @@ class Agent:
             self._cross("resume", found)
 
     def branch(self) -> None:
-        """Go on in a copy of this session; this one stays as it is. Providers know what was said before as this one's alone:
-        an `undo` of it there reaches them, also while the copy has it, and one in the copy does not.
+        """Go on in a copy of this session; this one stays as it is.
+
+        To providers the turns so far are turns of this session only: an `undo` in it takes them back there too, whatever
+        the copy still shows, and an `undo` in the copy takes none of them back there.
         """
         self._under_way.require_none()
         messages = list(self._life.history)

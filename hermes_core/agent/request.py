@@ -48,8 +48,9 @@ class Dialect:
         return {field: value for field, value in request.items() if field not in self.not_taken}
 
     def after(self, refusal: ModelRefused, sent: Mapping[str, Any]) -> Self | None:
-        """In which to ask again: with thoughts where those are named, else without the fields that are, else without
-        the temperature; None where there is no other."""
+        """The dialect to ask again in, by what the refusal names: thoughts are added, other fields are left out, and the
+        temperature where it names none of these. None where nothing is left to change.
+        """
         if getattr(refusal.__cause__, "status_code", None) not in _UNKNOWN_FIELD:
             return None
         if isinstance(refusal, ContextOverflow):

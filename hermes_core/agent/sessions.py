@@ -221,7 +221,9 @@ def _as_call(call: Any, message_id: int, at: int) -> Chat:
 
 
 def kept_back_too(before: Sequence[Chat], shorter: Sequence[Chat]) -> list[Chat]:
-    """A conversation after its compression: where messages are gone that were kept back, so is what stands for them."""
+    """A conversation after its compression. Where a message is gone from it that was kept back from providers, what stands
+    in its place is kept back as well.
+    """
     there = [message.get(KEPT_BACK) for message in shorter]
     if all(message.get(KEPT_BACK) in there for message in before if KEPT_BACK in message):
         return list(shorter)

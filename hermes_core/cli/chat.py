@@ -229,11 +229,12 @@ def _end_look_back(talk: Chat, seconds: float) -> None:
 
 
 class _CtrlC:
-    """Within the block Ctrl-C ends what `stops` runs. In the moments between it `leaves` the program, or does nothing, so
-    that who presses it once too often does not lose the chat: the prompt takes it as a key.
+    """What Ctrl-C does within the block. The first one asks what `stops` runs to end; a further one raises
+    `KeyboardInterrupt` in it where it has not ended a while later. While nothing runs, Ctrl-C `leaves` the program or does
+    nothing, so that nobody loses a chat who presses it once too often: the prompt reads it as a key.
 
-    What runs is asked to end by `interrupt`, on a thread, since an exception in the midst of it could leave a lock or a
-    transaction behind. It is raised in what has not ended a while later.
+    `interrupt` does the asking, on a thread of its own: an exception in the midst of the work could leave a lock or a
+    transaction behind.
     """
 
     def __init__(self, interrupt: Callable[[], None], *, leaves: bool) -> None:

@@ -26,7 +26,9 @@ user_option = click.option(
 
 
 def speaker(opened: Memory, user: str) -> Session:
-    """The person at this machine, or the user of a gateway, or chat without one, that the command names by its owner."""
+    """The session that a command acts for: of the person at this machine, or, as `user` names them, of a user
+    (PLATFORM:ID) or a chat without users (PLATFORM/CHAT) of a gateway.
+    """
     if not user:
         return opened.local_session
     platform, colon, name = user.partition(":")
