@@ -80,29 +80,44 @@ def recover_turns(
 
 
 def owe(sessions: SessionDB, manager: MemoryManager, provider: str, switch: SessionSwitch) -> None:
-    """Note, in the transaction that changes the rows, that this provider is to be told of it; then `tell`.
+    """Note, in the transaction that changes the rows, that this provider is to be told of it, and of turns that are taken
+    back each that they were meant for; then `tell`.
 
     Without a provider ("") only turns that were taken back are noted: one that was in use before may have them.
     """
+    owed = recipients.providers_of(sessions, switch.rewound_turns)
     if provider or (switch.rewound_turns and manager.outbox.path.exists()):
-        about = {"provider": provider, "account": manager.account(provider), "at": time.time()}
-        _keep(sessions, [*_owed(sessions), {**about, "switch": plain(switch)}])
+        owed[provider] = manager.account(provider)
+    about = {"at": time.time(), "switch": plain(switch)}
+    if owed:
+        new = [{"provider": name, "account": account, **about} for name, account in owed.items()]
+        _keep(sessions, [*_owed(sessions), *new])
 
 
 def tell(
     sessions: SessionDB, manager: MemoryManager, switch: SessionSwitch, account: str | None = None
 ) -> None:
-    """Tell of a switch. What was owed stays so while nobody is there to hear, or the outbox takes nothing."""
+    """Tell of a switch. What was owed stays so while nobody is there to hear, or the outbox takes nothing; to a provider that
+    is not in use, until it is.
+    """
+
+    def settled(one: dict[str, Any]) -> bool:
+        here = not one["provider"] or manager.account(one["provider"]) is not None
+        return one["switch"]["id"] == switch.id and here
+
     if manager.on_session_switch(switch, account=account):
         with sessions.transaction():
-            _keep(sessions, [one for one in _owed(sessions) if one["switch"]["id"] != switch.id])
+            _keep(sessions, [one for one in _owed(sessions) if not settled(one)])
 
 
 def recover_switches(sessions: SessionDB, manager: MemoryManager, provider: str) -> None:
     """Tell what is owed to this provider. Turns that were taken back are taken back wherever they may be."""
-    for one in _owed(sessions):
+    owed = _owed(sessions)
+    own = {one["switch"]["id"] for one in owed if one["provider"] == provider}
+    for one in owed:
         switch, mine = switch_of(one["switch"]), one["provider"] == provider
-        if one["at"] >= manager.recover_since() and (mine or switch.rewound_turns):
+        anyone = switch.rewound_turns and switch.id not in own
+        if one["at"] >= manager.recover_since() and (mine or anyone):
             tell(sessions, manager, switch, one["account"] if mine else None)
 
 

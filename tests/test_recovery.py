@@ -103,6 +103,28 @@ def test_what_was_taken_back_without_the_provider_is_forgotten_when_it_is_there_
     assert [told.rewound_turns for told in switches(provider)] == [(turn.id,)]
 
 
+def test_what_was_taken_back_with_another_provider_is_forgotten_when_its_own_is_chosen_again(
+    hermes_home: HermesHome,
+) -> None:
+    class Other(RecordingProvider):
+        name = "other"
+
+    provider, other = RecordingProvider(), Other()
+    with open_memory(hermes_home, provider=provider) as memory:
+        session = memory.start_session("s1")
+        turns = [say(memory, session, text) for text in ("take this back", "and this")]
+        assert memory.flush()
+    for text, chosen in (("and this", other), ("take this back", "")):
+        with open_memory(hermes_home, provider=chosen) as memory:
+            memory.rewind(session, message_of(memory, session, text))
+    for chosen in (other, provider, other, provider):
+        with open_memory(hermes_home, provider=chosen) as memory:
+            memory.start_session("s2")
+            assert memory.flush()
+    assert [told.rewound_turns for told in switches(provider)] == [(turns[1].id,), (turns[0].id,)]
+    assert len(switches(other)) == 2
+
+
 def memory_writes(provider: RecordingProvider) -> list[tuple[str, str, str]]:
     told = (call["write"] for call in provider.of("on_memory_write"))
     return [(write.action, write.content, write.previous) for write in told]

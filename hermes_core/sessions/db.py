@@ -210,6 +210,11 @@ class SessionDB(SessionRows):
         sql = "SELECT id FROM turns WHERE id IN (SELECT value FROM json_each(?))"
         return {"", *(row[0] for row in self._database.execute(sql, (json.dumps([*turn_ids]),)))}
 
+    def keys_of_turns(self, turn_ids: Iterable[str]) -> list[int]:
+        """The keys of those of these turns that were stored, oldest first, also if they were taken back since."""
+        sql = "SELECT key FROM turns WHERE id IN (SELECT value FROM json_each(?)) ORDER BY key"
+        return [int(row[0]) for row in self._database.execute(sql, (json.dumps([*turn_ids]),))]
+
     def said_in_turn(self, turn_id: str) -> list[tuple[str, str]]:
         """Role and text of each message stored with a turn, also if it was taken back since; none when it is not here."""
         # The plus: by their ids, not through the whole session.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hermes_core.sessions.db import SessionDB
@@ -38,11 +38,18 @@ def note(sessions: SessionDB, provider: str, account: str | None) -> None:
 def recipient_of(sessions: SessionDB) -> Callable[[CompletedTurn], Recipient]:
     """For whom a turn is meant."""
     providers, accounts = _stretches(sessions, _PROVIDERS), _stretches(sessions, _ACCOUNTS)
-    return lambda turn: Recipient(_at(providers, turn), _at(accounts, turn))
+    return lambda turn: Recipient(_at(providers, turn.key), _at(accounts, turn.key))
 
 
-def _at(stretches: Stretches, turn: CompletedTurn) -> str | None:
-    found = [value for first, value in stretches if first <= turn.key]
+def providers_of(sessions: SessionDB, turn_ids: Sequence[str]) -> dict[str, str | None]:
+    """The providers that any of these turns were meant for, each with its account then."""
+    providers, accounts = _stretches(sessions, _PROVIDERS), _stretches(sessions, _ACCOUNTS)
+    keys = sessions.keys_of_turns(turn_ids)
+    return {provider: _at(accounts, key) for key in keys if (provider := _at(providers, key))}
+
+
+def _at(stretches: Stretches, key: int) -> str | None:
+    found = [value for first, value in stretches if first <= key]
     return found[-1] if found else None
 
 
