@@ -108,11 +108,11 @@ def append_turn(
     """
     known = connection.execute("SELECT * FROM turns WHERE id = ?", (turn_id,)).fetchone()
     if known is None:
-        ids = [append(connection, key, message, at) for message in messages]
-        marks = ", ".join("?" * len(ids))
-        taken_back = f"SELECT 1 FROM messages WHERE id IN ({marks}) AND position IS NULL"
-        if connection.execute(taken_back, ids).fetchone():
+        begun = "SELECT 1 FROM messages WHERE session_key = ? AND ref >= ? AND ref < ? AND ref <> '' AND position IS NULL"
+        # Their refs are the turn's id, a colon and a number; a semicolon comes next to a colon.
+        if connection.execute(begun, (key, f"{turn_id}:", f"{turn_id};")).fetchone():
             raise _refused(turn_id)
+        ids = [append(connection, key, message, at) for message in messages]
         connection.execute(
             "INSERT INTO turns (id, session_key, number, first_message_id, last_message_id, author, at, stored_at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
