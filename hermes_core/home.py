@@ -142,6 +142,11 @@ class HermesHome:
         return self.path / "skills"
 
     @property
+    def skills_journal_db(self) -> Path:
+        """Every change that the agent made to a skill, for history and undo."""
+        return self.skills / ".journal.db"
+
+    @property
     def soul_md(self) -> Path:
         """The agent's identity, if the person wrote one."""
         return self.path / "SOUL.md"

@@ -1,4 +1,4 @@
-"""The three databases: can they be read and written, are they whole, and do the search indexes fit the rows."""
+"""The databases: can they be read and written, are they whole, and do the search indexes fit the rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def examine_databases(home: HermesHome) -> Iterator[Finding]:
 
 def databases(home: HermesHome) -> tuple[Path, ...]:
     """The files that are SQLite databases of ours."""
-    return home.state_db, home.outbox_db, home.journal_db
+    return home.state_db, home.outbox_db, home.journal_db, home.skills_journal_db
 
 
 def unusable(home: HermesHome) -> list[Finding]:
@@ -161,10 +161,10 @@ def rescue(path: Path) -> str:
     away = " && ".join(
         f"mv {str(part)!r} {aside + part.name.removeprefix(path.name)!r}" for part in parts_of(path)
     )
-    if path.name == "journal.db":
+    if path.name.endswith("journal.db"):
+        whole = "the skills" if path.name.startswith(".") else "MEMORY.md and USER.md"
         return (
-            f"stop every hermes, then move it away: {away}; only history and undo are lost, "
-            "MEMORY.md and USER.md are whole"
+            f"stop every hermes, then move it away: {away}; only history and undo are lost, {whole} are whole"
         )
     if not path.exists():
         return f"stop every hermes and put the database or a backup in its place, or move it away: {away}"

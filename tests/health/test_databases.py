@@ -77,7 +77,7 @@ def test_a_damaged_file_is_named_with_the_rescue_and_left_alone(stored: HermesHo
 
 @posix
 @pytest.mark.parametrize("moved", [False, True], ids=["damaged", "moved away"])
-@pytest.mark.parametrize("name", ["journal.db", "outbox.db"])
+@pytest.mark.parametrize("name", ["journal.db", ".journal.db", "outbox.db"])
 def test_what_is_advised_takes_the_log_along_and_all_is_well_after_it(
     hermes_home: HermesHome, name: str, moved: bool
 ) -> None:
