@@ -157,7 +157,7 @@ class Memory:
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
             on_write=self._mirror,
-            taker=lambda: self._external if self._taken else "",
+            taker=lambda: self._external if self._taken else self._selected,
         )
         self._past = PastSessions(self.sessions, config)
         self._search = SessionSearchTool(self.sessions if config.sessions.search_enabled else None)

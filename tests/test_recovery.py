@@ -164,6 +164,22 @@ def test_a_note_that_a_provider_refused_waits_for_it_while_none_is_chosen(hermes
     assert memory_writes(provider) == [("add", "Likes tea", "")]
 
 
+def test_a_note_that_one_provider_refused_is_not_told_to_another(hermes_home: HermesHome) -> None:
+    class Other(RecordingProvider):
+        name = "other"
+
+    provider, other = RecordingProvider(), Other()
+    change(hermes_home, provider, ("add", "Has a cat", ""))
+    with open_memory(hermes_home, provider=other) as memory:
+        fill_outbox(memory)
+        assert "not told yet" in memory.change_memory("add", content="Likes tea")["warning"]
+        assert "not told yet" in memory.change_memory("remove", old_text="Has a cat")["warning"]
+    for chosen in (provider, other, provider, other):
+        change(hermes_home, chosen)
+    assert memory_writes(provider) == [("add", "Has a cat", ""), ("remove", "", "Has a cat")]
+    assert [content for _, content, _ in memory_writes(other)] == ["Likes tea", ""]
+
+
 def test_a_switch_that_one_provider_missed_is_not_told_to_another(hermes_home: HermesHome) -> None:
     class Other(RecordingProvider):
         name = "other"

@@ -125,22 +125,26 @@ class Journal:
         ).fetchone()
         return Known(row["fingerprint"], split(row["after"])) if row else None
 
-    def begin(self, step: Step) -> int:
-        """Record the intent, on disk when this returns; gives its id, which no other process gets."""
-        return self._insert(step, "intent")
+    def begin(self, step: Step, taker: str = "") -> int:
+        """Record the intent, which the provider `taker` is to be told of, on disk when this returns; gives its id, which no
+        other process gets.
+        """
+        return self._insert(step, "intent", taker)
 
     def record(self, step: Step) -> int:
         """Record what happened without us: a hand edit."""
-        return self._insert(step, "done")
+        return self._insert(step, "done", "")
 
-    def finish(self, change: int, *, mirrored: bool, taker: str = "") -> None:
-        """Mark a change done, taken by the provider `taker`, and the one that it takes back as undone.
+    def finish(self, change: int, *, mirrored: bool, taker: str | None = None) -> None:
+        """Mark a change done, taken by the provider `taker` (None: by whom it was meant for), and the one that it takes back
+        as undone.
 
         What is older than the bound is dropped.
         """
         with _remedied(), self._unhurried(), self._database.transaction() as connection:
             connection.execute(
-                "UPDATE changes SET state = 'done', mirrored = mirrored OR ?, taker = ? WHERE id = ?",
+                "UPDATE changes SET state = 'done', mirrored = mirrored OR ?, taker = coalesce(?, taker)"
+                " WHERE id = ?",
                 (mirrored, taker, change),
             )
             row = connection.execute("SELECT file, undoes FROM changes WHERE id = ?", (change,)).fetchone()
@@ -154,10 +158,14 @@ class Journal:
                 (row["file"], row["file"], VERSIONS_KEPT),
             )
 
-    def unmirrored(self) -> list[tuple[int, Session, list[MemoryWrite]]]:
-        """Changes that happened and whose writes nobody has taken yet, oldest first."""
+    def unmirrored(self, taker: str) -> list[tuple[int, Session, list[MemoryWrite]]]:
+        """Changes that happened and whose writes nobody has taken yet, oldest first: those meant for the provider `taker`, or
+        for nobody knows whom.
+        """
         rows = self._execute(
-            "SELECT id, session, writes FROM changes WHERE state = 'done' AND NOT mirrored ORDER BY id"
+            "SELECT id, session, writes FROM changes"
+            " WHERE state = 'done' AND NOT mirrored AND taker IN ('', ?) ORDER BY id",
+            (taker,),
         )
         return [
             (
@@ -175,14 +183,14 @@ class Journal:
 
     def last_taken(self, taker: str) -> int:
         """The newest change that the provider `taker` took; 0 when none is known."""
-        query = "SELECT coalesce(max(id), 0) FROM changes WHERE taker = ?"
+        query = "SELECT coalesce(max(id), 0) FROM changes WHERE taker = ? AND mirrored"
         return int(self._execute(query, (taker,)).fetchone()[0])
 
     def gone(self, taker: str, since: int) -> Iterator[tuple[int, Session, MemoryWrite]]:
         """What took entries away after the change `since` that `taker` was told of, and that are not back, oldest first."""
         rows = self._execute(
             "SELECT id, file, session, writes FROM changes"
-            " WHERE id > ? AND state = 'done' AND mirrored AND taker <> ? ORDER BY id",
+            " WHERE id > ? AND state = 'done' AND (mirrored OR taker <> '') AND taker <> ? ORDER BY id",
             (since, taker),
         )
         for row in rows.fetchall():
@@ -251,10 +259,10 @@ class Journal:
         finally:
             self._execute("PRAGMA synchronous = FULL")
 
-    def _insert(self, step: Step, state: str) -> int:
+    def _insert(self, step: Step, state: str, taker: str) -> int:
         cursor = self._execute(
             "INSERT INTO changes (file, target, action, state, at, before, after, fingerprint, session, writes,"
-            " mirrored, undoes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " mirrored, undoes, taker) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 step.file,
                 step.target,
@@ -268,6 +276,7 @@ class Journal:
                 json.dumps([_plain(write) for write in step.writes]),
                 not step.writes,
                 step.undoes,
+                taker,
             ),
         )
         return int(cursor.lastrowid or 0)

@@ -54,7 +54,7 @@ class MemoryStore:
     `filter_write` may veto or change a write before anything happens; `suppresses(target)` leaves the local file as it
     is; with `per_user` each user of a gateway has a USER.md of their own, see `of`; `on_write` is told every accepted
     write, in order and under the file's lock; an `OutboxError` or `StorageError` that it raises is shown in the result,
-    and the write stands; `taker` names the provider that it tells now.
+    and the write stands; `taker` names the provider that is to be told now.
 
     Changes are answered with a dict as the `memory` tool gives it: `success`, then `message` and `usage`, or `error`
     and what to do. A file that can't be locked or written raises `StorageError`, and nothing was changed.

@@ -74,11 +74,13 @@ class Writer:
         Raises `StorageError`; whether the file was replaced before that, whoever opens it next finds out.
         """
         told = writes if self._on_write else ()
-        change = self._journal.begin(_step(opened, action, opened.entries, after, told, undoes))
+        change = self._journal.begin(
+            _step(opened, action, opened.entries, after, told, undoes), self._taker()
+        )
         opened.file.replace(render(after), opened.mark)
         warning = self._tell_overdue(told) or self._mirror(change, told, opened.session)
         try:
-            self._journal.finish(change, mirrored=not warning, taker="" if warning else self._taker())
+            self._journal.finish(change, mirrored=not warning)
         except StorageError as exc:
             # The file holds the change and the journal its intent: whoever opens the file next marks it done.
             log.warning("change %d of %s is written, not marked done: %s", change, opened.file.name, exc)
@@ -105,7 +107,7 @@ class Writer:
         """
         told, taker = 0, self._taker()
         since = self._journal.last_taken(taker) if taker else 0
-        for change, session, writes in self._journal.unmirrored():
+        for change, session, writes in self._journal.unmirrored(taker):
             if self._on_write is None or self._mirror(change, writes, session):
                 break
             self._journal.finish(change, mirrored=True, taker=taker)
@@ -126,7 +128,7 @@ class Writer:
     def _tell_overdue(self, told: Sequence[MemoryWrite]) -> str:
         """Tell what was refused before, since a later change told first would be overruled by it; gives a warning."""
         try:
-            for change, session, writes in self._journal.unmirrored() if told else ():
+            for change, session, writes in self._journal.unmirrored(self._taker()) if told else ():
                 if not all(self._hand_on_to_all(change, write, session) for write in writes):
                     break
                 self._journal.finish(change, mirrored=True, taker=self._taker())
