@@ -196,9 +196,8 @@ def stand_again(life: Life) -> bool:
     that is there says that the session has ended.
     """
     stored = life.memory.sessions.get_session(life.session.id)
-    if stored is None:
-        _create(life, Passage("start", None, life.session))
-        life.memory.sessions.set_system_prompt(life.session.id, life.prompt)
+    if stored is None or not life.history:
+        _keep_prompt(life, life.session)
     return stored is not None and stored.ended_at is not None
 
 
@@ -272,17 +271,25 @@ def _prompt(life: Life, passage: Passage) -> None:
 
 
 def write_prompt(life: Life, session: Session) -> None:
-    """Build the system prompt of this session; one that was stopped on its way is left for the next turn to build.
+    """Build the system prompt of this session; one that was stopped on its way is left for the next turn to build."""
+    prompt = life.write_prompt(session)
+    if not stopped():
+        life.prompt = prompt
+        _keep_prompt(life, session)
 
-    Another process may go on with the session from its first moment: the prompt that is stored first is that of both.
+
+def _keep_prompt(life: Life, session: Session) -> None:
+    """Store the prompt. Other processes may be in the session from its first moment, and leave it: the prompt that is stored
+    is that of all, and a row that one of them removed, since nothing was said, is made anew.
     """
-    prompt, sessions = life.write_prompt(session), life.memory.sessions
-    if stopped():
-        return
-    life.prompt = prompt
+    sessions = life.memory.sessions
     with sessions.transaction():
-        life.prompt = sessions.system_prompt(session.id) or prompt
-        sessions.set_system_prompt(session.id, life.prompt)
+        if sessions.get_session(session.id) is None:
+            _create(life, Passage("start", None, session))
+        stored = sessions.system_prompt(session.id)
+        if not stored:
+            sessions.set_system_prompt(session.id, life.prompt)
+        life.prompt = stored or life.prompt
 
 
 def _restore(life: Life, passage: Passage) -> None:

@@ -251,6 +251,21 @@ def test_two_who_begin_a_session_at_once_send_the_same_prompt(stage: Stage) -> N
     assert one.prompt == others[0].prompt == stage.memory.sessions.system_prompt("s1") != ""
 
 
+def test_who_leaves_a_session_that_another_begins_and_comes_back_sends_its_prompt(stage: Stage) -> None:
+    others: list[Agent] = []
+
+    def in_between() -> float:
+        if not others:
+            others.append(stage.agent(session_id="s1", clock=lambda: 0.0))
+            others[0].close()  # nothing was said, so the session is not kept
+        return 86400.0
+
+    one = stage.agent(session_id="s1", clock=in_between)
+    assert one.problems == ()
+    others[0].run_turn("Hello.")
+    assert stage.asked()[-1][0]["content"] == one.prompt == stage.memory.sessions.system_prompt("s1")
+
+
 def test_what_is_said_while_the_session_is_deleted_in_the_midst_of_a_summary_is_stored(stage: Stage) -> None:
     apart = Apart(stage)
 
