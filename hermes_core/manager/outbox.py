@@ -228,11 +228,15 @@ class Outbox:
             values = (provider, write.session_id, hook, event, self._wall(), fingerprint, write.body)
             self._db.write(_PUT, values)
 
-    def append(self, provider: str, writes: Sequence[Write], fingerprint: str = "") -> int:
-        """Store `writes` in one transaction; those that the outbox knows are left out. Returns how many were new.
+    def append(
+        self, provider: str, writes: Sequence[Write], fingerprint: str = "", at: float | None = None
+    ) -> int:
+        """Store `writes`, made now or `at` a time before, in one transaction; those that the outbox knows are left out. Returns
+        how many were new.
 
         They are on disk when this returns. Raises `OutboxFull` with nothing stored, or `DatabaseUnavailable`.
         """
+        at = self._wall() if at is None else at
         with self._changes() as connection:
             new = [
                 write for write in writes if not self._known(connection, provider, write.hook, write.event)
@@ -241,7 +245,7 @@ class Outbox:
             # One id may come twice in one call: the second is ignored.
             added = connection.executemany(
                 f"INSERT OR IGNORE INTO rows ({_ARRIVED}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608  a constant
-                [(provider, w.session_id, w.hook, w.event, self._wall(), fingerprint, w.body) for w in new],
+                [(provider, w.session_id, w.hook, w.event, at, fingerprint, w.body) for w in new],
             )
             return added.rowcount if new else 0
 
@@ -337,6 +341,7 @@ class Outbox:
         turns: Iterable[str],
         then: Callable[[list[str]], Write] | None = None,
         fingerprint: str = "",
+        at: float | None = None,
     ) -> None:
         """Drop unsent rows of turns that were taken back, and append `then(sent)` in the same transaction. One whose row comes
         only now, since another thread or process stored the turn, is not taken.
@@ -353,7 +358,7 @@ class Outbox:
                 [(provider, turn, self._wall()) for turn, row in found.items() if row is None],
             )
             if then is not None:
-                self.append(provider, [then(sent)], fingerprint)
+                self.append(provider, [then(sent)], fingerprint, at)
 
     def drop_session(self, session_id: str, turns: Iterable[str] = ()) -> int:
         """Drop what a session that is deleted has waiting, but not the word to forget turns that were taken back in it.

@@ -91,8 +91,7 @@ class Writes:
             told = held.implements("on_session_switch")
             if told or taken_back:
                 row = self._switch_row(switch) if told else None
-                of = held.fingerprint if account is None else account
-                self.outbox.drop_turns(held.name, taken_back, row, of)
+                self.outbox.drop_turns(held.name, taken_back, row, *self._recorded(held, account))
                 self._drainer(held).wake()
         return bool(in_use)
 
@@ -111,8 +110,8 @@ class Writes:
                     for turn, session in chunk
                     if session.primary and not self.outbox.knows(held.name, "sync_turn", turn.id)
                 ]
-                of = held.fingerprint if account is None else account
-                added += self.outbox.append(held.name, writes, of) if writes else 0
+                recorded = self._recorded(held, account)
+                added += self.outbox.append(held.name, writes, *recorded) if writes else 0
                 self._drainer(held).wake()
         return added
 
@@ -180,6 +179,15 @@ class Writes:
 
     def _durable(self) -> list[Held]:
         return [held for held in self._roster.external if held.durable]
+
+    def _recorded(self, held: Held, account: str | None) -> tuple[str, float]:
+        """The account of a row, that in use for None, and when it was made: what is handed on for another one is from before
+        ours, and no row of a process that lives and has that account.
+        """
+        now = self._terms.wall()
+        if account in (None, held.fingerprint):
+            return held.fingerprint, now
+        return str(account), held.account_since or now
 
     def _switch_row(self, switch: SessionSwitch) -> Callable[[list[str]], Write]:
         def row(sent: list[str]) -> Write:

@@ -562,6 +562,21 @@ def test_rows_of_another_account_are_parked_until_a_person_decides(
     assert provider.taken == ["t1"]
 
 
+def test_what_is_handed_on_later_for_another_account_is_parked_as_well(
+    open_manager: OpenManager, clock: Clock
+) -> None:
+    provider = Backend()
+    manager = open_manager()
+    manager.add_provider(provider, fingerprint=lambda: "url-2")
+    manager.initialize_all(A)
+    clock.advance(1)
+    manager.recover([(make_turn("t1"), A)], "url-1")
+    manager.on_session_switch(SessionSwitch("x1", B, A, "new"), account="url-1")
+    assert manager.flush(30)
+    assert [row.error for row in manager.outbox.parked()] == [ANOTHER_ACCOUNT] * 2
+    assert provider.taken == []
+
+
 def test_a_row_of_another_account_from_before_a_clock_was_set_back_is_parked_as_well(
     open_manager: OpenManager, clock: Clock, left_behind: Callable[..., None]
 ) -> None:
