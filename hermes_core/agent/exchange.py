@@ -205,19 +205,19 @@ class Exchange:
             for start in range(0, len(group), size):
                 yield from self._at_once(group[start : start + size])
 
-    def _result(self, call: ToolRequest) -> str:
+    def _call(self, call: ToolRequest) -> str:
         return self.belt.call(call, self.session, self.cancel)
 
     def _at_once(self, calls: Sequence[ToolRequest]) -> Iterator[str]:
         """Run these calls side by side; an interrupt reaches each of them."""
         if len(calls) == 1:
-            yield self._result(calls[0])
+            yield self._call(calls[0])
             return
         ends: list[SimpleQueue[str | None]] = [SimpleQueue() for _ in calls]
 
         def work(call: ToolRequest, end: SimpleQueue[str | None]) -> None:
             try:
-                end.put(self._result(call))
+                end.put(self._call(call))
             except Cancelled:
                 end.put(None)
 

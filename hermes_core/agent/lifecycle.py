@@ -210,7 +210,7 @@ def take_along(life: Life, turn: Turn, old: str) -> None:
     with sessions.transaction():
         sessions.drop_carried(life.session.id, ref)
         store_message(life.memory, life.session.id, message, ref, turn.author)
-        if turn.message_id and sessions.get_session(old) is not None:
+        if sessions.get_session(old) is not None:
             sessions.withdraw(old, turn.message_id)
     life.history = [said for said in life.history if said.get(KEPT_BACK) != ref]
 

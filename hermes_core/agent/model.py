@@ -196,14 +196,14 @@ class OpenAIModel:
         return None
 
     def _answer(self, request: dict[str, Any], hear: Hear, cancel: Cancel) -> Answer:
-        heard = False
+        heard, tried = False, 0
 
         def note(text: str) -> None:
             nonlocal heard
             heard = True
             hear(text)
 
-        for tried in range(self.settings.retries + 1):
+        while True:
             try:
                 return self._stream(request, note, cancel)
             except ModelUnavailable as exc:
@@ -214,7 +214,7 @@ class OpenAIModel:
                 log.warning(told)
                 self._pausing(told)
                 cancel.wait(delay)
-        raise AssertionError("unreachable")
+                tried += 1
 
     def close(self) -> None:
         """Close the connections; nothing is asked any more."""

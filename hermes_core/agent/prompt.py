@@ -103,9 +103,10 @@ def system_prompt(parts: PromptParts, tools: Collection[str]) -> str:
 
 def context_file(folder: Path | None, problems: list[str]) -> str:
     """The text of AGENTS.md, else CLAUDE.md, in this folder; left out when the scan finds a threat in it."""
-    for name in CONTEXT_FILES if folder is not None else ():
-        text = read_part((folder or Path()) / name, problems)
-        if text:
+    if folder is None:
+        return ""
+    for name in CONTEXT_FILES:
+        if text := read_part(folder / name, problems):
             return f"{name} of the folder {folder}:\n{text}"
     return ""
 
