@@ -109,8 +109,7 @@ def sending(pieces: Iterable[bytes], pause: float) -> Iterator[str]:
     ended = threading.Event()
 
     def answer() -> None:
-        connection, _ = listening.accept()
-        with suppress(OSError), connection:
+        with suppress(OSError), listening.accept()[0] as connection:
             connection.recv(65536)
             for piece in pieces:
                 if ended.wait(pause):
@@ -118,6 +117,7 @@ def sending(pieces: Iterable[bytes], pause: float) -> Iterator[str]:
                 connection.sendall(piece)
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(10.0)  # nobody comes where a busy machine took up the client's time before
         thread = threading.Thread(target=answer)
         thread.start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
