@@ -87,9 +87,10 @@ class SkillStore:
 
     def problems(self) -> list[str]:
         """Skills and folders that can't be used, with the reason, a sentence each."""
+        own = [self._root] if os.path.lexists(self._root) else []  # a link to nowhere, or a file, is there
         missing = [
             f"{folder}: no folder of skills is there"
-            for folder in self._external
+            for folder in (*own, *self._external)
             if not os.path.isdir(folder)  # noqa: PTH112  `is_dir` raises where a folder above is closed
         ]
         return missing + [f"{path}: {reason}" for path, reason in self._read()[2]]

@@ -233,3 +233,11 @@ def test_a_folder_of_skills_that_is_the_homes_own_or_lies_in_it_or_around_it_hid
     with closing(SkillStore(tmp_path / "skills", [folder], platform="linux")) as store:
         assert [(one.name, one.own) for one in store.skills()] == [("deploy", True), ("test", True)]
         assert store.problems() == []
+
+
+def test_a_link_to_nowhere_in_place_of_the_homes_skills_is_a_problem(tmp_path: Path) -> None:
+    root = tmp_path / "skills"
+    with closing(SkillStore(root)) as store:
+        assert store.problems() == []
+        root.symlink_to(tmp_path / "unmounted")
+        assert store.problems() == [f"{root}: no folder of skills is there"]
