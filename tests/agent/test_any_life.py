@@ -116,6 +116,8 @@ class AnyLife(RuleBasedStateMachine):
         self.agent = self.fresh("life")
 
     def fresh(self, session_id: str, **given: Any) -> Agent:
+        if session_id in self.written and self.memory.sessions.get_session(session_id) is None:
+            self.written[session_id].prompt = ""  # nothing was said in it: it begins anew
         stop = Tool("stop", "Stop.", {}, lambda arguments, session: agent.interrupt())
         agent = self.stage.agent(self.memory, session_id=session_id, tools=[stop], **given)
         return agent
