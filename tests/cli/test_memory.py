@@ -221,6 +221,9 @@ def test_a_provider_that_can_not_work_is_not_chosen(
 def test_a_provider_is_chosen_while_notes_wait_to_be_handed_on(
     hermes: Any, hermes_home: HermesHome, notes: Path
 ) -> None:
+    set_value(hermes_home, "memory.provider", "notes")
+    (notes / "__init__.py").write_text("raise ImportError('not installed yet')\n")
+    assert "was not told yet" in hermes("memory", "add", "Rex is a dog.", code=3).stdout
     (notes / "__init__.py").write_text(
         "import time\nfrom pathlib import Path\nfrom hermes_core import MemoryProvider\n\n"
         "class Notes(MemoryProvider):\n    name = 'notes'\n"
@@ -228,8 +231,6 @@ def test_a_provider_is_chosen_while_notes_wait_to_be_handed_on(
         "    def on_memory_write(self, write):\n"
         "        Path(__file__).with_name('told').write_text(write.content)\n"
     )
-    set_value(hermes_home, "memory.provider", "nobody")
-    assert "was not told yet" in hermes("memory", "add", "Rex is a dog.", code=3).stdout
     hermes("memory", "use", "notes")
     assert not (notes / "told").exists()  # only what is chosen is told
     hermes("memory", "status")
