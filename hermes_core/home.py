@@ -18,6 +18,9 @@ from urllib.parse import quote
 
 from hermes_core.errors import ConfigError
 
+SKILLS_JOURNAL = ".journal.db"
+"""In a folder of skills: every change that the agent made to one."""
+
 _VARIABLE = re.compile(r"\$\{?\w|%\w+%")
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -144,7 +147,7 @@ class HermesHome:
     @property
     def skills_journal_db(self) -> Path:
         """Every change that the agent made to a skill, for history and undo."""
-        return self.skills / ".journal.db"
+        return self.skills / SKILLS_JOURNAL
 
     @property
     def soul_md(self) -> Path:

@@ -45,7 +45,6 @@ from hermes_core.loader.observers import load_observers
 from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.manager.outbox import REMEMBERED
 from hermes_core.recall.rank import count_tokens
 from hermes_core.recalled import (
     SESSIONS_LABEL,
@@ -56,7 +55,7 @@ from hermes_core.recalled import (
     TurnRecall,
     of_providers,
 )
-from hermes_core.recovery import caught_up, owe, recover, tell
+from hermes_core.recovery import caught_up, delete, owe, recover, tell
 from hermes_core.sessions import recipients
 from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.db import SessionDB
@@ -255,11 +254,7 @@ class Memory:
         """
         if not isinstance(session_id, str):
             raise SessionError(f"a {type(session_id).__name__} is no id", "give session.id")
-        with self.sessions.transaction():  # no turn is stored meanwhile; after a kill it can be deleted again
-            for one in self.sessions.delegated(session_id):
-                turns = self.sessions.complete_turns(session_id=one, stored_after=time.time() - REMEMBERED)
-                self.manager.forget_session(one, [stored.turn.id for stored in turns])
-            self.sessions.delete_session(session_id)
+        delete(self.sessions, self.manager, session_id)
 
     # -------------------------------------------------------------------- turn
 

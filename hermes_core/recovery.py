@@ -76,6 +76,15 @@ def recover_turns(
     return added
 
 
+def delete(sessions: SessionDB, manager: MemoryManager, session_id: str) -> None:
+    """Delete a session and what it delegated, so that none of their turns is handed on, also by who stores one meanwhile."""
+    with sessions.transaction():  # no turn is stored meanwhile; after a kill it can be deleted again
+        for one in sessions.delegated(session_id):
+            turns = sessions.complete_turns(session_id=one, stored_after=time.time() - REMEMBERED)
+            manager.forget_session(one, [stored.turn.id for stored in turns])
+        sessions.delete_session(session_id)
+
+
 # ------------------------------------------------------------------- switches
 
 

@@ -32,7 +32,9 @@ def speaker(opened: Memory, user: str) -> Session:
     if not user:
         return opened.local_session
     platform, colon, name = user.partition(":")
-    if not colon:
+    if colon:
+        platform = unquote(platform)
+    else:
         platform, _, name = map(unquote, user.partition("/"))
     if not (platform and name):
         raise Failure(f"{user!r} names no user; write PLATFORM:ID, as telegram:42, or PLATFORM/CHAT")

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from hermes_core.errors import SkillError, StorageError
-from hermes_core.home import expanded
+from hermes_core.home import SKILLS_JOURNAL, expanded
 from hermes_core.kit.text import clip, storable
 from hermes_core.safety.scan import Scan, first_threat
 from hermes_core.skills.document import MAX_SKILL, OPERATING_SYSTEMS, Document, checked_name, normal, parse
@@ -79,7 +79,7 @@ class SkillStore:
         self._scan = scan
         self._scan_line = lru_cache(maxsize=1000)(scan)
         self._platform = platform or OPERATING_SYSTEMS.get(sys.platform, sys.platform)
-        self._journal = Journal(root / ".journal.db")
+        self._journal = Journal(root / SKILLS_JOURNAL)
 
     def skills(self) -> list[Skill]:
         """The skills for this platform, by category and name; the home's own hides an external one of its name."""
@@ -340,7 +340,7 @@ class SkillStore:
             self._journal.settle(self._text)
 
     def _locked(self) -> AbstractContextManager[None]:
-        return locked(self._root / ".journal.db")
+        return locked(self._root / SKILLS_JOURNAL)
 
 
 def _restored(change: Change, now: str | None) -> str | None:

@@ -277,10 +277,13 @@ def test_a_users_profile_is_shown_changed_and_undone_by_name(
     hermes("memory", "undo", *ann)
     assert data("memory", "show", *ann)["user"] == []
     assert "PLATFORM:ID" in hermes("memory", "show", "--user", "ann", code=1).stderr
-    room = Session("r", platform="matrix", chat_id="!tea:x.org")
-    hermes("memory", "add", "Is a tea room", "--target", "user", "--user", room.owner)
-    assert hermes_home.user_md_of(room.owner).read_text() == "Is a tea room"
-    assert data("memory", "show", "--user", room.owner)["user"] == ["Is a tea room"]
+    for there in (
+        Session("r", platform="matrix", chat_id="!tea:x.org"),
+        Session("r", platform="bridge:100%", user_id="ann:2"),
+    ):
+        hermes("memory", "add", "Is a tea room", "--target", "user", "--user", there.owner)
+        assert hermes_home.user_md_of(there.owner).read_text() == "Is a tea room"
+        assert data("memory", "show", "--user", there.owner)["user"] == ["Is a tea room"]
 
 
 def test_prune_forgets_what_undo_could_bring_back(hermes: Any, data: Any) -> None:
