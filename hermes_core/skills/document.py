@@ -23,6 +23,7 @@ OPERATING_SYSTEMS = {"darwin": "macos", "osx": "macos", "win32": "windows"}
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 _QUOTE = "put a value that holds `: ` in quotes, and indent with spaces"
+_ESCAPE = "write the letter itself, or the value in single quotes"
 _EXAMPLE = "begin it with `---`, `name: ...`, `description: ...`, `---`"
 
 
@@ -87,10 +88,13 @@ def checked_name(name: object, what: str = "name") -> str:
 def _fields(front: str) -> Mapping[str, Any]:
     try:
         # Texts alone: a date that is none, a tag or a number of another notation raise all sorts of errors.
-        # The last two are let out over an escape of no letter, as `\UFFFFFFFF`.
         fields = yaml.load(front, Loader=yaml.BaseLoader)
-    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as exc:
+    except (yaml.YAMLError, RecursionError) as exc:
         raise SkillError(f"the front matter can't be read: {_fault(exc)}", _QUOTE) from exc
+    except (ValueError, OverflowError) as exc:  # what `chr` raises, let out by yaml
+        raise SkillError(
+            "the front matter can't be read: an escape such as \\UFFFFFFFF stands for no letter", _ESCAPE
+        ) from exc
     if not isinstance(fields, dict):
         raise SkillError(f"the front matter must hold `name: value` lines, is {front[:40]!r}", _EXAMPLE)
     return {name: value for name, value in fields.items() if value not in ("null", "~")}

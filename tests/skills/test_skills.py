@@ -201,8 +201,8 @@ def test_a_process_that_dies_in_a_change_leaves_a_journal_that_tells_the_truth(
         ("v: " + "[" * 5000, "can't be read"),
         ("version: [1, 2]", "version must be"),
         ("platforms: [[linux]]", "platforms must be"),
-        ('icon: "\\U00110000"', "can't be read"),
-        ('icon: "\\UFFFFFFFF"', "can't be read"),
+        ('icon: "\\U00110000"', "stands for no letter"),
+        ('icon: "\\UFFFFFFFF"', "stands for no letter"),
     ],
 )
 def test_front_matter_of_an_odd_shape_is_a_fault_of_that_skill(front: str, fault: str) -> None:
