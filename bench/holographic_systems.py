@@ -70,7 +70,7 @@ class Ours:
         return [(pair["fact_a"]["content"], pair["fact_b"]["content"]) for pair in found]
 
     def recall(self, message: str) -> list[str]:
-        return _texts(self.memory.search(message, limit=10, unasked=True))
+        return _texts(self.memory.search(message, limit=10, proactive=True))
 
     def bytes_in_memory(self) -> int | None:
         return self.memory.matrix.nbytes

@@ -200,7 +200,7 @@ def life_of(package: Package, python: Path, env: dict[str, str]) -> dict[str, An
 # ------------------------------------------------------------------------------------------------- inside the child
 
 
-class Life:
+class SessionLifecycle:
     """One provider's life, with a note of what raised and where the word came back."""
 
     def __init__(self, name: str) -> None:
@@ -266,7 +266,7 @@ def run_life(name: str) -> dict[str, Any]:
     from hermes_core.errors import ProviderError
     from hermes_core.loader.load import load_provider
 
-    life = Life(name)
+    life = SessionLifecycle(name)
     try:
         loaded = load_provider(name, life.home)
     except ProviderError as exc:

@@ -1,7 +1,7 @@
 """Score recall on conversations with known evidence: any file of the LoCoMo format.
 
     python bench/recall.py --data FILE [--system NAME ...] [--peer ENV ...] [--turns N] [-k 10] [--json] [--plot FILE]
-        [--ablate | --unasked]
+        [--ablate | --proactive]
 
 Each message is one row; a question is asked as it stands; what counts is which messages come back, no judge and no
 model. Figures are means over the questions whose evidence exists in the file: recall@k is the share of a question's
@@ -29,7 +29,7 @@ from typing import Any
 
 from plots import draw
 from recall_large import mixed
-from recall_parts import ablate, unasked
+from recall_parts import ablate, proactive
 from recall_peers import Peer
 from recall_scores import BUDGET, CATEGORIES, DEPTHS, Conversation, read, score
 from recall_systems import SYSTEMS, WHOLE, default_systems, run
@@ -119,9 +119,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.turns:
         conversations = [mixed(conversations, options.turns)]
     progress = Console(stderr=True)
-    if options.unasked:
+    if options.proactive:
         kinds = (False, True) if dense.installed() else (False,)
-        found = {("semantic" if s else "words"): unasked(conversations, progress, semantic=s) for s in kinds}
+        found = {
+            ("semantic" if s else "words"): proactive(conversations, progress, semantic=s) for s in kinds
+        }
         print(json.dumps(found, indent=2))
         return 0
     if options.ablate:
@@ -169,7 +171,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--plot", type=Path, help="draw recall over k and over tokens into this file (needs matplotlib)")
     add("--ablate", action="store_true", help="score our search with each ingredient left out")
     add(
-        "--unasked",
+        "--proactive",
         action="store_true",
         help="what recall that nobody asked for injects, beside always ten messages",
     )

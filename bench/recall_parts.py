@@ -52,11 +52,11 @@ SMALL_TALK = (
 """What people say that no past conversation answers."""
 
 
-def unasked(conversations: Sequence[Conversation], console: Console, *, semantic: bool) -> dict[str, float]:
+def proactive(conversations: Sequence[Conversation], console: Console, *, semantic: bool) -> dict[str, float]:
     """What recall that nobody asked for injects, as a share of the tokens of always ten, and what that costs."""
     tokens: dict[str, list[int]] = {kind: [0, 0] for kind in ("answerable", "adversarial", "small_talk")}
     recalls: list[tuple[float, float]] = []
-    for conversation in track(conversations, description="unasked: storing and asking", console=console):
+    for conversation in track(conversations, description="proactive: storing and asking", console=console):
         with (
             tempfile.TemporaryDirectory() as folder,
             stored(conversation, Path(folder), semantic=semantic) as db,
@@ -67,7 +67,7 @@ def unasked(conversations: Sequence[Conversation], console: Console, *, semantic
                 given = (
                     []
                     if is_trivial(question.text)
-                    else db.search(question.text, limit=rank.MOST_TOLD, unasked=True)
+                    else db.search(question.text, limit=rank.MOST_TOLD, proactive=True)
                 )
                 kind = {0: "small_talk", 5: "adversarial"}.get(question.category, "answerable")
                 for at, hits in enumerate((always, given)):
@@ -79,7 +79,7 @@ def unasked(conversations: Sequence[Conversation], console: Console, *, semantic
                     )
     figures = {f"{kind}_tokens": given / max(always, 1) for kind, (always, given) in tokens.items()}
     always_recall, given_recall = (fmean(column) for column in zip(*recalls, strict=True))
-    return figures | {"recall_of_ten": always_recall, "recall_unasked": given_recall}
+    return figures | {"recall_of_ten": always_recall, "recall_proactive": given_recall}
 
 
 NEUTRAL: dict[str, float | tuple[float, ...]] = {

@@ -49,9 +49,9 @@ from hermes_core.recall.rank import count_tokens
 from hermes_core.recalled import (
     SESSIONS_LABEL,
     PastSessions,
-    Recalled,
+    RecallHit,
     RecallReport,
-    Told,
+    SeenTexts,
     TurnRecall,
     of_providers,
 )
@@ -298,7 +298,7 @@ class Memory:
         number = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0) + 1
         self.manager.on_turn_start(number, query.text, session)
         recall = self.manager.prefetch_all(query, session)
-        told = Told(
+        told = SeenTexts(
             (self.manager.frozen_system_prompt(session), *(message["content"] for message in query.recent))
         )
         recall = told.without_repeats(recall)
@@ -371,8 +371,8 @@ class Memory:
         _checked(here)
         self.manager.initialize_all(here)
         query, entries = self._query(text), self.curated.of(here).shown_entries()
-        told = Told(entries)
-        results = [Recalled("memory", True, entry) for entry in entries]
+        told = SeenTexts(entries)
+        results = [RecallHit("memory", True, entry) for entry in entries]
         results += of_providers(told.without_repeats(self.manager.prefetch_all(query, here)), limit)
         if self.config.sessions.search_enabled:
             results += self._read("past sessions", lambda: self._past.found(query, here, limit, told), [])

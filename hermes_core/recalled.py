@@ -48,7 +48,7 @@ class TurnRecall:
         return copy
 
 
-class Told:
+class SeenTexts:
     """What the model has before it already, so that recall says nothing a second time.
 
     `left_out` are the recalls that an observer kept back, a sentence each.
@@ -94,7 +94,7 @@ def _plain(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RecallHit:
     """One line of a recall report; `injected` says whether a turn would be given it without asking."""
 
     source: Source
@@ -113,7 +113,7 @@ class RecallReport:
     """What a turn with `query` would be given, and what a search would add; `tokens` counts what is injected."""
 
     query: str
-    results: tuple[Recalled, ...]
+    results: tuple[RecallHit, ...]
     tokens: int
     elapsed_ms: float
     problems: tuple[str, ...] = ()
@@ -137,9 +137,9 @@ def _day(timestamp: float) -> str:
     return f"{day.day} {day:%B %Y}" if day else ""
 
 
-def recalled(source: Source, injected: bool, item: RecallItem) -> Recalled:
+def recalled(source: Source, injected: bool, item: RecallItem) -> RecallHit:
     """One line of the report."""
-    return Recalled(
+    return RecallHit(
         source,
         injected,
         item.text,
@@ -152,14 +152,14 @@ def recalled(source: Source, injected: bool, item: RecallItem) -> Recalled:
     )
 
 
-def of_providers(recall: RecallResult, limit: int) -> list[Recalled]:
+def of_providers(recall: RecallResult, limit: int) -> list[RecallHit]:
     """What providers brought to a turn, at most `limit` lines of each."""
-    found: list[Recalled] = []
+    found: list[RecallHit] = []
     for part in recall.parts:
         if part.recall.items:
             found += [recalled("provider", True, item) for item in part.recall.items[:limit]]
         elif part.recall:
-            found.append(Recalled("provider", True, part.recall.render()))
+            found.append(RecallHit("provider", True, part.recall.render()))
     return found
 
 
@@ -170,7 +170,7 @@ class PastSessions:
         self._sessions = sessions
         self._unasked = config.recall.sessions == "auto" and config.sessions.search_enabled
 
-    def of_turn(self, query: Query, session: Session, told: Told) -> Recall:
+    def of_turn(self, query: Query, session: Session, told: SeenTexts) -> Recall:
         """All of them, if they fit, else what answers."""
         if not self._unasked or is_trivial(query.text):
             return Recall()
@@ -178,11 +178,11 @@ class PastSessions:
         hits = self._sessions.everything(query.budget * CHARS_PER_TOKEN, user=user, exclude_sessions=here)
         if hits is None:
             hits = self._sessions.search(
-                query.text, exclude_sessions=here, user=user, limit=MOST_TOLD, unasked=True
+                query.text, exclude_sessions=here, user=user, limit=MOST_TOLD, proactive=True
             )
         return within(Recall(told.new(map(found_item, hits))), query.budget)
 
-    def found(self, query: Query, session: Session, limit: int, told: Told) -> list[Recalled]:
+    def found(self, query: Query, session: Session, limit: int, told: SeenTexts) -> list[RecallHit]:
         """What searching them finds, and what a turn would be given of them."""
         hits = self._sessions.search(query.text, limit=limit, user=session.owner or None)
         given = {item.message_id: item for item in self.of_turn(query, session, told).items}

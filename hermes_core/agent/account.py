@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from hermes_core.agent.fullness import Fullness
-from hermes_core.agent.life import Event, Life
+from hermes_core.agent.fullness import ContextUsage
+from hermes_core.agent.life import Event, SessionLifecycle
 from hermes_core.agent.review import Reviewer
 
 
-def keep_account(life: Life, fullness: Fullness, reviewer: Reviewer, event: Event) -> None:
+def save_context_usage(
+    life: SessionLifecycle, fullness: ContextUsage, reviewer: Reviewer, event: Event
+) -> None:
     """Of how full the context is and how many turns no review has seen: store what `event` has changed, and take up the
     rest from the session that the agent is in now.
     """

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hermes_core.agent.life import Life
+from hermes_core.agent.life import SessionLifecycle
 from hermes_core.config_keys import AgentConfig
 from hermes_core.sessions.meta import key_of, read_meta
 
 
-def cadence_due(life: Life, settings: AgentConfig) -> bool:
+def cadence_due(life: SessionLifecycle, settings: AgentConfig) -> bool:
     """Whether a chat that never ends should be told of: so many turns since the last time, and so long a quiet."""
     every, quiet = settings.cadence_turns, settings.cadence_minutes * 60
 

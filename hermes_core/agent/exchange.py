@@ -61,7 +61,7 @@ def untold(request: ToolRequest, result: str) -> None:
 
 
 @dataclass(slots=True)
-class Exchange:
+class ToolLoop:
     """Where an exchange goes: `keep` gets each new message, `hear` the text as it comes, `called` each tool's result.
 
     `usage` is of all its requests; of the last one are `prompt_tokens`, its size as the server counted it, 0 where it did

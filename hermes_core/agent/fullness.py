@@ -19,7 +19,7 @@ _WORTH_KEEPING = 2  # a conversation that is not half as long as one that is com
 
 
 @dataclass(slots=True)
-class Fullness:
+class ContextUsage:
     """How full the context is before a turn, in tokens.
 
     `told` is what the server counted of the last request and its answer, 0 where it did not. `left` is what the messages

@@ -39,7 +39,7 @@ Event = Literal[
 
 
 @dataclass(slots=True)
-class Life:
+class SessionLifecycle:
     """What an agent is between two turns: its session, the conversation as the model gets it, its system prompt.
 
     `write_prompt` builds a new system prompt, `flush` lets the model save what it should before messages leave it, and

@@ -21,7 +21,7 @@ from hermes_core.agent.answer import KEPT_BACK, Chat
 from hermes_core.agent.cancel import Cancelled, interruptible
 from hermes_core.agent.compression import Compressed, is_summary
 from hermes_core.agent.given import id_of
-from hermes_core.agent.life import Event, Life, Passage
+from hermes_core.agent.life import Event, Passage, SessionLifecycle
 from hermes_core.agent.sessions import (
     as_text,
     chat_of,
@@ -59,12 +59,12 @@ JOINED = "what another process said in this session is part of the conversation 
 # ------------------------------------------------------------------- steps: providers
 
 
-def _initialize(life: Life, passage: Passage) -> None:
+def _initialize(life: SessionLifecycle, passage: Passage) -> None:
     if not life.skip_memory:
         life.memory.manager.initialize_all(passage.new)
 
 
-def _pre_compress(life: Life, passage: Passage) -> None:
+def _pre_compress(life: SessionLifecycle, passage: Passage) -> None:
     if life.skip_memory:
         return
     count = len(compressed(life.memory, passage.ending))
@@ -73,7 +73,7 @@ def _pre_compress(life: Life, passage: Passage) -> None:
     passage.memory_context = redact(interruptible(ask, passage.cancel, "agent-pre-compress"))
 
 
-def _session_end(life: Life, passage: Passage) -> None:
+def _session_end(life: SessionLifecycle, passage: Passage) -> None:
     ending = passage.ending
     if life.skip_memory or not life.memory.sessions.turn_count(ending.id):
         return
@@ -81,12 +81,12 @@ def _session_end(life: Life, passage: Passage) -> None:
     life.memory.manager.on_session_end(ending, passage.end_reason, last)
 
 
-def _switch(life: Life, passage: Passage) -> None:
+def _switch(life: SessionLifecycle, passage: Passage) -> None:
     if passage.switch is not None and not life.skip_memory:
         tell(life.memory.sessions, life.memory.manager, passage.switch)
 
 
-def _recover(life: Life, passage: Passage) -> None:
+def _recover(life: SessionLifecycle, passage: Passage) -> None:
     if life.skip_memory or not life.memory.selected:
         return
     memory = life.memory
@@ -98,7 +98,7 @@ def _recover(life: Life, passage: Passage) -> None:
         )
 
 
-def _shutdown(life: Life, passage: Passage) -> None:
+def _shutdown(life: SessionLifecycle, passage: Passage) -> None:
     left = min(passage.until - time.monotonic(), at_exit.SECONDS) - ENGINE_TIMEOUT
     life.memory.manager.shutdown_all(max(left, 1.0))
 
@@ -106,7 +106,9 @@ def _shutdown(life: Life, passage: Passage) -> None:
 # ------------------------------------------------------------------- steps: rows
 
 
-def _make_row(life: Life, session: Session, parent_id: str, relation: Relation, title: str = "") -> None:
+def _make_row(
+    life: SessionLifecycle, session: Session, parent_id: str, relation: Relation, title: str = ""
+) -> None:
     life.memory.sessions.create_session(
         session.id,
         life.source or session.platform,
@@ -119,12 +121,12 @@ def _make_row(life: Life, session: Session, parent_id: str, relation: Relation, 
     )
 
 
-def _create(life: Life, passage: Passage) -> None:
+def _create(life: SessionLifecycle, passage: Passage) -> None:
     new = passage.new
     _make_row(life, new, new.parent_id, "delegation" if new.agent_context == "subagent" else "")
 
 
-def _rotate(life: Life, passage: Passage) -> None:
+def _rotate(life: SessionLifecycle, passage: Passage) -> None:
     """End the old session and begin the new one with its messages, all at once or not at all."""
     sessions, old, new, messages = life.memory.sessions, passage.ending, passage.new, passage.messages or []
     compressing = passage.event == "compress"
@@ -146,7 +148,7 @@ def _rotate(life: Life, passage: Passage) -> None:
     adopt(life, new, [*messages, *map(chat_of, late)])
 
 
-def _reopen(life: Life, passage: Passage) -> None:
+def _reopen(life: SessionLifecycle, passage: Passage) -> None:
     sessions = life.memory.sessions
     with sessions.transaction():
         if passage.old is not None and passage.old.id != passage.new.id:
@@ -158,7 +160,7 @@ def _reopen(life: Life, passage: Passage) -> None:
     adopt(life, passage.new, conversation(life.memory, passage.new.id))
 
 
-def _rewind(life: Life, passage: Passage) -> None:
+def _rewind(life: SessionLifecycle, passage: Passage) -> None:
     if passage.rewind_to is None:
         return
     sessions = life.memory.sessions
@@ -169,7 +171,7 @@ def _rewind(life: Life, passage: Passage) -> None:
     adopt(life, passage.new, conversation(life.memory, passage.new.id))
 
 
-def _owe(life: Life, passage: Passage, taken_back: Sequence[str] = ()) -> None:
+def _owe(life: SessionLifecycle, passage: Passage, taken_back: Sequence[str] = ()) -> None:
     """From here on providers are told of the switch, if need be by the next start: by `_switch`, or by a recovery."""
     if passage.old is None or (life.skip_memory and not taken_back):
         return
@@ -184,14 +186,14 @@ def _owe(life: Life, passage: Passage, taken_back: Sequence[str] = ()) -> None:
     owe(life.memory.sessions, life.memory.manager, life.memory.selected, passage.switch)
 
 
-def _end(life: Life, passage: Passage) -> None:
+def _end(life: SessionLifecycle, passage: Passage) -> None:
     """Nothing to end is where another process has removed the session, or nothing was said in it."""
     sessions, ending = life.memory.sessions, passage.ending.id
     if not sessions.remove_unused(ending) and sessions.get_session(ending) is not None:
         sessions.end_session(ending, passage.end_reason)
 
 
-def stand_again(life: Life) -> bool:
+def stand_again(life: SessionLifecycle) -> bool:
     """Make the session's row anew where another process has removed it, so that what is said is stored; whether the row
     that is there says that the session has ended.
     """
@@ -201,7 +203,7 @@ def stand_again(life: Life) -> bool:
     return stored is not None and stored.ended_at is not None
 
 
-def take_along(life: Life, turn: Turn, old: str) -> None:
+def take_along(life: SessionLifecycle, turn: Turn, old: str) -> None:
     """The turn under way goes on in another session, and with it the person's message, which was stored in the old one.
 
     Another process may have carried a copy of it along, which no search finds.
@@ -218,7 +220,7 @@ def take_along(life: Life, turn: Turn, old: str) -> None:
 # ------------------------------------------------------------------- steps: the agent
 
 
-def _look(life: Life, passage: Passage) -> None:
+def _look(life: SessionLifecycle, passage: Passage) -> None:
     """A compressor that can't tell beforehand is asked when it compresses."""
     can_shorten = getattr(life.compressor, "can_shorten", None)
     if can_shorten is not None:
@@ -227,7 +229,7 @@ def _look(life: Life, passage: Passage) -> None:
         passage.stopped = interruptible(look, passage.cancel, "agent-compressor") == (False, None)
 
 
-def _flush(life: Life, passage: Passage) -> None:
+def _flush(life: SessionLifecycle, passage: Passage) -> None:
     """A session that was flushed when it ended is not read again until something is said in it."""
     sessions, ending = life.memory.sessions, passage.ending.id
     goes_on = passage.event in ("compress", "cadence")  # mostly with a turn whose message is stored already
@@ -239,7 +241,7 @@ def _flush(life: Life, passage: Passage) -> None:
             sessions.set_meta(key, last)
 
 
-def _summarise(life: Life, passage: Passage) -> None:
+def _summarise(life: SessionLifecycle, passage: Passage) -> None:
     """Without a summary nothing moves: the middle leaves the prompt of this agent only and stays in state.db."""
     passage.stopped = True
     history, said, cancel = list(life.history), passage.memory_context, passage.cancel
@@ -265,12 +267,12 @@ def _summarise(life: Life, passage: Passage) -> None:
         _note(life, f"the compressor answered {type(found).__name__}, not Compressed")
 
 
-def _prompt(life: Life, passage: Passage) -> None:
+def _prompt(life: SessionLifecycle, passage: Passage) -> None:
     life.prompt = ""
     write_prompt(life, passage.new)
 
 
-def write_prompt(life: Life, session: Session) -> None:
+def write_prompt(life: SessionLifecycle, session: Session) -> None:
     """Build the system prompt of this session; one that was stopped on its way is left for the next turn to build."""
     prompt = life.write_prompt(session)
     if not stopped():
@@ -278,7 +280,7 @@ def write_prompt(life: Life, session: Session) -> None:
         _keep_prompt(life, session)
 
 
-def _keep_prompt(life: Life, session: Session) -> None:
+def _keep_prompt(life: SessionLifecycle, session: Session) -> None:
     """Store the prompt. Other processes may be in the session from its first moment, and leave it: the prompt that is stored
     is that of all, and a row that one of them removed, since nothing was said, is made anew.
     """
@@ -292,26 +294,26 @@ def _keep_prompt(life: Life, session: Session) -> None:
         life.prompt = stored or life.prompt
 
 
-def _restore(life: Life, passage: Passage) -> None:
+def _restore(life: SessionLifecycle, passage: Passage) -> None:
     life.prompt = life.memory.sessions.system_prompt(passage.new.id)
     if not life.prompt:
         _prompt(life, passage)
 
 
-def _carry(life: Life, passage: Passage) -> None:
+def _carry(life: SessionLifecycle, passage: Passage) -> None:
     life.memory.sessions.set_system_prompt(passage.new.id, life.prompt)
 
 
-def _engine_end(life: Life, passage: Passage) -> None:
+def _engine_end(life: SessionLifecycle, passage: Passage) -> None:
     _tell_engine(life, lambda: life.compressor.on_session_end(passage.ending))
 
 
-def _engine_start(life: Life, passage: Passage) -> None:
+def _engine_start(life: SessionLifecycle, passage: Passage) -> None:
     reason = "compression" if passage.event == "compress" else passage.event
     _tell_engine(life, lambda: life.compressor.on_session_start(passage.new, reason))
 
 
-def _tell_engine(life: Life, tell: Callable[[], None]) -> None:
+def _tell_engine(life: SessionLifecycle, tell: Callable[[], None]) -> None:
     """The compressor may be anybody's: it can neither break a boundary nor hold it up."""
     ended: list[BaseException | None] = []
     thread = threading.Thread(
@@ -333,7 +335,7 @@ def _tell_engine(life: Life, tell: Callable[[], None]) -> None:
         _note(life, f"the compressor failed: {type(ended[0]).__name__}: {ended[0]}")
 
 
-def _note(life: Life, problem: str) -> None:
+def _note(life: SessionLifecycle, problem: str) -> None:
     log.warning(problem)
     life.problems.append(problem)
 
@@ -347,7 +349,7 @@ class Step:
 
     kind: Kind
     says: str
-    run: Callable[[Life, Passage], None]
+    run: Callable[[SessionLifecycle, Passage], None]
 
 
 STEPS: Mapping[str, Step] = {
@@ -394,7 +396,7 @@ TABLE: Mapping[Event, tuple[str, ...]] = {event: tuple(steps.split()) for event,
 """What happens at each boundary, in this order."""
 
 
-def cross(life: Life, passage: Passage) -> Passage:
+def cross(life: SessionLifecycle, passage: Passage) -> Passage:
     """Run the steps of this event.
 
     Who throws its `cancel` waits no longer, and what was waited for is left out. Ctrl-C or a SIGTERM before the rows are
@@ -406,7 +408,7 @@ def cross(life: Life, passage: Passage) -> Passage:
         return _cross(life, passage)
 
 
-def _cross(life: Life, passage: Passage) -> Passage:
+def _cross(life: SessionLifecycle, passage: Passage) -> Passage:
     ended_by: BaseException | None = None
     no_way_back = passage.event in _LAST
     for name in TABLE[passage.event]:
@@ -426,7 +428,7 @@ def _cross(life: Life, passage: Passage) -> Passage:
     return passage
 
 
-def end_crashed(life: Life, session_id: str) -> None:
+def end_crashed(life: SessionLifecycle, session_id: str) -> None:
     """End a session whose process died, or the one it had just been compressed into, if it is open still."""
     sessions = life.memory.sessions
     stored = sessions.get_session(sessions.compression_tip(id_of(session_id)))
@@ -452,7 +454,7 @@ def lifecycle_table() -> str:
     return "\n".join(lines)
 
 
-def adopt(life: Life, session: Session, messages: Sequence[Chat]) -> None:
+def adopt(life: SessionLifecycle, session: Session, messages: Sequence[Chat]) -> None:
     """Go on in this session with these messages."""
     life.session, life.history = session, list(messages)
     life.taken_up = life.memory.sessions.last_message_id(session.id) or 0

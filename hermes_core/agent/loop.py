@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Self
 
-from hermes_core.agent.account import keep_account
+from hermes_core.agent.account import save_context_usage
 from hermes_core.agent.answer import Chat
 from hermes_core.agent.cadence import cadence_due
 from hermes_core.agent.cancel import Cancel, Cancelled
@@ -26,10 +26,10 @@ from hermes_core.agent.claims import lock_path, locked_unless_stopped
 from hermes_core.agent.compression import Compressor, Limits, SummaryCompressor
 from hermes_core.agent.delegation import INSTRUCTIONS, child_identity, delegation_of
 from hermes_core.agent.equipment import Equipment, require_parts
-from hermes_core.agent.exchange import Called, Exchange, untold
-from hermes_core.agent.fullness import Fullness
+from hermes_core.agent.exchange import Called, ToolLoop, untold
+from hermes_core.agent.fullness import ContextUsage
 from hermes_core.agent.given import require_function
-from hermes_core.agent.life import Event, Life, Passage
+from hermes_core.agent.life import Event, Passage, SessionLifecycle
 from hermes_core.agent.lifecycle import cross, end_crashed, stand_again, take_along, write_prompt
 from hermes_core.agent.prompt import mended
 from hermes_core.agent.review import Background, Review, Reviewer
@@ -50,7 +50,7 @@ from hermes_core.agent.shared import shared_of
 from hermes_core.agent.tidying import Tidier
 from hermes_core.agent.tools import Tool
 from hermes_core.agent.turn import Said, Turn, TurnResult, title_of
-from hermes_core.agent.underway import UnderWay
+from hermes_core.agent.underway import TurnGuard
 from hermes_core.contract.values import Session
 from hermes_core.errors import ContextOverflow, LockTimeout, ModelError, SessionError
 from hermes_core.manager import at_exit
@@ -100,7 +100,7 @@ class Agent:
         self.memory, self.model = memory, model
         self._settings = memory.config.agent
         self._clock = clock
-        self._under_way = UnderWay(cancel)
+        self._under_way = TurnGuard(cancel)
         self._skip_memory = skip_memory
         session = identify(memory, session_id, identity)
         self._equipment = Equipment(
@@ -120,8 +120,8 @@ class Agent:
         behind = background or shared_of(memory).background
         self._reviewer = Reviewer(memory, auxiliary or model, self.belt, behind, reviewed)
         self._tidier = Tidier(memory, auxiliary or model, behind, reviewed, clock)
-        self._fullness = Fullness(Limits.of(model, self._settings), count_tokens)
-        self._life = Life(
+        self._fullness = ContextUsage(Limits.of(model, self._settings), count_tokens)
+        self._life = SessionLifecycle(
             memory,
             session,
             compressor
@@ -333,8 +333,8 @@ class Agent:
 
     # ---------------------------------------------------------- turn, in parts
 
-    def _exchange(self, turn: Turn, hear: Hear, called: Called) -> Exchange:
-        return Exchange(
+    def _exchange(self, turn: Turn, hear: Hear, called: Called) -> ToolLoop:
+        return ToolLoop(
             self.model,
             self.belt,
             self.session,
@@ -345,7 +345,7 @@ class Agent:
             called,
         )
 
-    def _run(self, turn: Turn, exchange: Exchange) -> None:
+    def _run(self, turn: Turn, exchange: ToolLoop) -> None:
         at_exit.note(self, on=self.memory)
         self._life.attempt("going on with the session", self._follow)
         self._life.turns.add(turn.id)
@@ -423,7 +423,7 @@ class Agent:
 
         self._life.attempt("storing a message", store)
 
-    def _finish(self, turn: Turn, exchange: Exchange) -> None:
+    def _finish(self, turn: Turn, exchange: ToolLoop) -> None:
         self._fullness.told = exchange.prompt_tokens and exchange.prompt_tokens + count_tokens(turn.answer)
         memory, session_id, answered = self.memory, self.session.id, turn.outcome == "answered"
         keep = partial(self._fullness.keep, memory.sessions, session_id)
@@ -441,7 +441,7 @@ class Agent:
             self._life.problems += filter(None, [self.memory.refused])
         give_title(self.memory, self.session.id, title_of(turn.text))
 
-    def _result(self, turn: Turn, exchange: Exchange) -> TurnResult:
+    def _result(self, turn: Turn, exchange: ToolLoop) -> TurnResult:
         result = turn.result(self.session.id, self._life.problems, exchange.calls, exchange.usage)
         self._life.problems.clear()
         return result
@@ -480,13 +480,13 @@ class Agent:
         if passage.failed:
             raise SessionError(self._life.problems.pop(), "the conversation is where it was")
         if self.session.id != before or event in ("compress", "rewind"):
-            account = partial(keep_account, self._life, self._fullness, self._reviewer, event)
+            account = partial(save_context_usage, self._life, self._fullness, self._reviewer, event)
             self._life.attempt("keeping account of the session", account)
         return passage
 
     def _open(self, event: Event) -> None:
         cross(self._life, Passage(event, None, self.session, cancel=self._under_way.cancel))
-        keep_account(self._life, self._fullness, self._reviewer, event)
+        save_context_usage(self._life, self._fullness, self._reviewer, event)
 
     def _leave(self, event: Event, timeout: float | None = None) -> None:
         at_exit.forget(self)

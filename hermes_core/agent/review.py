@@ -19,7 +19,7 @@ from hermes_core.agent.answer import KEPT_BACK, Chat, ToolRequest
 from hermes_core.agent.cancel import Cancel, Cancelled, begin
 from hermes_core.agent.chat_model import ChatModel
 from hermes_core.agent.compression import is_summary, last_that_fit
-from hermes_core.agent.exchange import Exchange
+from hermes_core.agent.exchange import ToolLoop
 from hermes_core.agent.prompt import mended
 from hermes_core.agent.sessions import compressed
 from hermes_core.agent.tools import Toolbelt, arguments_of
@@ -246,7 +246,7 @@ class Reviewer:
 
         ask, tools = _PASSES[kind]
         room = self._model.context_length * FULL - count_tokens(f"{prompt}{self._belt.schemas}{ask}")
-        exchange = Exchange(
+        exchange = ToolLoop(
             self._model,
             self._belt.only(tools, self._refusal),
             replace(session, agent_context=kind),

@@ -22,7 +22,7 @@ MAX_TITLE = 60
 Said = str | Sequence[Mapping[str, Any]]
 """What a person says: text, or OpenAI content parts, text and pictures."""
 
-Outcome = Literal["answered", "interrupted", "failed"]
+TurnOutcome = Literal["answered", "interrupted", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class TurnResult:
     """
 
     text: str
-    outcome: Outcome
+    outcome: TurnOutcome
     session_id: str
     turn_id: str
     recall: RecallResult = field(default_factory=RecallResult)
@@ -57,7 +57,7 @@ class Turn:
     message_id: int = 0
     recall: TurnRecall | None = None
     answer: str = ""
-    outcome: Outcome = "failed"
+    outcome: TurnOutcome = "failed"
     used_memory: bool = False
 
     @classmethod

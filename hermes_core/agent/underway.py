@@ -10,7 +10,7 @@ from hermes_core.agent.cancel import Cancel
 from hermes_core.errors import SessionError
 
 
-class UnderWay:
+class TurnGuard:
     """One turn at a time. `cancel` stops it, and the other work of the agent: a switch of its own for each piece of work, or
     one that is shared with agents that stop together.
     """

@@ -21,7 +21,7 @@ from hermes_core.importers import read_file
 from hermes_core.importers.sample import SampleQuestion, sample_path, sample_questions
 from hermes_core.kit.text import counted
 from hermes_core.memory import Memory, open_memory
-from hermes_core.recalled import Recalled
+from hermes_core.recalled import RecallHit
 from hermes_core.storage.files import ensure_folder
 
 REMEMBERED = "Nadia can't eat cashews or pistachios."
@@ -103,7 +103,7 @@ def _ask(memory: Memory, asked: SampleQuestion) -> bool:
     return hit is not None
 
 
-def _said(one: Recalled) -> str:
+def _said(one: RecallHit) -> str:
     return f"{one.when}, {one.speaker}: {one.text}  ({one.ref})"
 
 

@@ -15,7 +15,7 @@ from hermes_core.errors import ImportFailed
 from hermes_core.health.roundtrip import started
 from hermes_core.kit.text import clip, printable
 from hermes_core.memory import Memory, open_memory
-from hermes_core.recalled import Recalled, RecallReport
+from hermes_core.recalled import RecallHit, RecallReport
 
 MOST = 1000
 """Results per source that may be asked for."""
@@ -112,7 +112,7 @@ def _show(report: RecallReport) -> None:
     out.print(Text(f"{report.tokens} tokens given, {report.elapsed_ms:.1f} ms", style="dim"))
 
 
-def _line(result: Recalled) -> Text:
+def _line(result: RecallHit) -> Text:
     score = "      " if result.score is None else f"{result.score:6.2f}"
     origin = ", ".join(filter(None, (result.when, result.speaker)))
     ref = f" ({result.ref})" if result.ref else ""

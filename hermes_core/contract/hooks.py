@@ -46,7 +46,7 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 Moment = Literal["setup", "start", "turn", "boundary", "end", "observe"]
-Lane = Literal["read", "write", "caller", "background"]
+Worker = Literal["read", "write", "caller", "background"]
 
 Spec = TypeVar("Spec", bound=Callable[..., Any])
 
@@ -57,7 +57,7 @@ class Policy:
 
     hook: str
     moment: Moment
-    lane: Lane
+    lane: Worker
     deadline: float
     combining: str
     on_failure: str
@@ -76,7 +76,7 @@ OBSERVER_POLICIES: dict[str, Policy] = {}
 
 
 def _policy(
-    moment: Moment, *, lane: Lane, deadline: float, combining: str, on_failure: str
+    moment: Moment, *, lane: Worker, deadline: float, combining: str, on_failure: str
 ) -> Callable[[Spec], Spec]:
     def register(function: Spec) -> Spec:
         table = OBSERVER_POLICIES if moment == "observe" else POLICIES

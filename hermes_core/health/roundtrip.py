@@ -19,7 +19,7 @@ from hermes_core.curated.tool import MemoryTool
 from hermes_core.health.finding import Finding, backend_cure, failed, guarded
 from hermes_core.health.provider import health_of
 from hermes_core.home import HermesHome
-from hermes_core.manager.call import Outcome
+from hermes_core.manager.call import CallResult
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import Memory
 
@@ -109,7 +109,7 @@ def _provider(memory: Memory, session: Session) -> Sequence[Finding]:
     return check_provider(memory.manager, health.name, session)
 
 
-def _findings(name: str, outcome: Outcome) -> list[Finding]:
+def _findings(name: str, outcome: CallResult) -> list[Finding]:
     what = f"self-test of {name}"
     if outcome.ok:
         lines: Sequence[Check] = outcome.value

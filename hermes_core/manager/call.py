@@ -31,7 +31,7 @@ WRONG_THREAD = (
 )
 
 
-class Outcome(NamedTuple):
+class CallResult(NamedTuple):
     """How a call ended. A tuple, since one is made for each call and a frozen dataclass takes twice as long.
 
     ok       `value` is of the type that the contract promises
@@ -75,7 +75,7 @@ def guarded(
     clock: Callable[[], float],
     redact: Callable[[Any], Any],
     arguments: Mapping[str, Any],
-) -> Outcome:
+) -> CallResult:
     """Call `hook` with those of `arguments` that it names and check what it returns.
 
     A coroutine is run to its end on the instance's event loop, or cancelled after `within` seconds. The arguments come
@@ -86,12 +86,12 @@ def guarded(
     value, error = attempt(_run, hook, arguments, within, coroutines)
     elapsed = clock() - started
     if error is None:
-        return Outcome("ok", value, "", elapsed)
+        return CallResult("ok", value, "", elapsed)
     if isinstance(error, CoroutineLate):
-        return Outcome("late", error=f"cancelled after {within:g} s", elapsed=elapsed, counts=True)
+        return CallResult("late", error=f"cancelled after {within:g} s", elapsed=elapsed, counts=True)
     if isinstance(error, CoroutineStopped):
-        return Outcome("skipped", error="cancelled: the provider is shut down")
-    return Outcome(
+        return CallResult("skipped", error="cancelled: the provider is shut down")
+    return CallResult(
         "failed",
         error=describe(error, redact),
         elapsed=elapsed,

@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hermes_core.manager.call import Outcome
-from hermes_core.manager.health import Terms
-from hermes_core.manager.held import Held
+from hermes_core.manager.call import CallResult
+from hermes_core.manager.health import ManagerConfig
+from hermes_core.manager.held import ProviderHandle
 from hermes_core.manager.registry import Registry
 from hermes_core.safety.redact import redact_value
 
 
-def register_commands(make: Callable[[], object], name: str, group: object) -> Outcome:
+def register_commands(make: Callable[[], object], name: str, group: object) -> CallResult:
     """Let the provider that `make` constructs add its commands to `group`, a `click.Group`; it is not initialized."""
-    terms = Terms(time.monotonic, time.time, redact_value, {}, 0.0, _unheard)
-    provider = Held(make, Registry(), terms, name=name).first
+    terms = ManagerConfig(time.monotonic, time.time, redact_value, {}, 0.0, _unheard)
+    provider = ProviderHandle(make, Registry(), terms, name=name).first
     made = provider.construct()
     try:
         return provider.call("register_cli", {"group": group}) if made.ok else made

@@ -33,9 +33,9 @@ from urllib.parse import quote
 from hermes_core.errors import HermesError, OutboxError
 from hermes_core.home import HermesHome
 from hermes_core.manager.attempt import attempt
-from hermes_core.manager.call import Outcome, describe
-from hermes_core.manager.health import Terms
-from hermes_core.manager.held import Held
+from hermes_core.manager.call import CallResult, describe
+from hermes_core.manager.health import ManagerConfig
+from hermes_core.manager.held import ProviderHandle
 from hermes_core.manager.instance import Flight, Landed
 from hermes_core.manager.line import Bell
 from hermes_core.manager.outbox import ANY_ACCOUNT, Outbox, Row
@@ -72,7 +72,7 @@ _LEFT: dict[Path, str] = {}
 """Lock files that drainers of this process hold after their end, and for which row."""
 
 
-class Drainer:
+class OutboxWorker:
     """Sends the rows of one provider, on one daemon thread that starts with the first of them.
 
     `context` holds the contextvars that the hooks see: the same on every try, whoever made the write.
@@ -80,9 +80,9 @@ class Drainer:
 
     def __init__(
         self,
-        held: Held,
+        held: ProviderHandle,
         outbox: Outbox,
-        terms: Terms,
+        terms: ManagerConfig,
         folder: Path,
         transcripts: Transcripts | None,
         context: contextvars.Context,
@@ -103,7 +103,7 @@ class Drainer:
         self._retry_at: dict[str, tuple[float, int]] = {}
         self._unready: frozenset[str] = frozenset()
         self._doubts: dict[int, Row] = {}
-        self._returned: deque[tuple[Row, Outcome]] = deque()
+        self._returned: deque[tuple[Row, CallResult]] = deque()
         self._last_failed = ""
         self.trouble = ""
         """What the last step failed with."""
@@ -317,12 +317,12 @@ class Drainer:
             return self._doubt(row, outcome)
         return self._settle(row, outcome)
 
-    def _came_back(self, row: Row, outcome: Outcome) -> None:
+    def _came_back(self, row: Row, outcome: CallResult) -> None:
         """A call that was in doubt returned, on the write lane."""
         self._returned.append((row, outcome))
         self._bell.ring()
 
-    def _settle(self, row: Row, outcome: Outcome) -> float:
+    def _settle(self, row: Row, outcome: CallResult) -> float:
         try:
             pause = self._note(row, outcome)
             self._lock.sends(0)
@@ -332,7 +332,7 @@ class Drainer:
             self._returned.appendleft((row, outcome))
             raise
 
-    def _note(self, row: Row, outcome: Outcome) -> float:
+    def _note(self, row: Row, outcome: CallResult) -> float:
         if outcome.ok or (outcome.status == "failed" and not outcome.counts):
             self._answered = True
         if outcome.ok:
@@ -396,7 +396,7 @@ class Drainer:
         if row.attempts:
             self._retry_at[row.session_id] = (self._terms.clock() + MAX_BACKOFF, row.attempts)
 
-    def _doubt(self, row: Row, outcome: Outcome) -> float:
+    def _doubt(self, row: Row, outcome: CallResult) -> float:
         self._doubts[row.number] = row
         self._outbox.failed(row, f"in doubt: {outcome.error}", counted=False)
         return 0.0

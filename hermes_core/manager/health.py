@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES
 from hermes_core.manager.breaker import Breaker, BreakerState
-from hermes_core.manager.call import Outcome
+from hermes_core.manager.call import CallResult
 from hermes_core.manager.line import Errands
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def parked_reason(count: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ManagerConfig:
     """What all calls have in common: clocks, deadlines in seconds by hook, redaction, and where events go.
 
     `start_wait` is in seconds. `clock` measures ages and cooldowns, `wall` dates; waiting itself is in real time. `emit(kind, data)` returns at once.
@@ -132,10 +132,10 @@ class _Tally:
         return HookHealth(self.calls, self.last_success, p95)
 
 
-class Vitals:
+class ProviderStats:
     """Counters and breakers of one provider, shared by its instances: they talk to the same backend."""
 
-    def __init__(self, name: str, terms: Terms) -> None:
+    def __init__(self, name: str, terms: ManagerConfig) -> None:
         self.name = name
         self.breakers: dict[Kind, Breaker] = {"read": Breaker(terms.clock), "write": Breaker(terms.clock)}
         self.last_error = ""
@@ -195,7 +195,7 @@ class Vitals:
             hooks = {name: dataclasses.asdict(one) for name, one in self.hooks.items()}
             self._terms.emit("provider.hooks", {"provider": self.name, "hooks": hooks})
 
-    def settle(self, hook: str, outcome: Outcome, breaker: Breaker | None) -> None:
+    def settle(self, hook: str, outcome: CallResult, breaker: Breaker | None) -> None:
         """Take note of how a call ended: counters, breaker, log and events. Once a call."""
         ok = outcome.status == "ok"
         if ok:
@@ -215,7 +215,7 @@ class Vitals:
         if self._terms.clock() - self._reported >= REPORT_EVERY:
             self.report()
 
-    def _complain(self, hook: str, outcome: Outcome) -> None:
+    def _complain(self, hook: str, outcome: CallResult) -> None:
         with self._lock:
             tally = self._tallies[hook]
             tally.calls += 1
@@ -230,14 +230,14 @@ class Vitals:
         data = {"provider": self.name, "hook": hook, "status": outcome.status, "error": outcome.error}
         self._terms.emit("provider.call", data)
 
-    def _suspect(self, outcome: Outcome, well: bool) -> None:
+    def _suspect(self, outcome: CallResult, well: bool) -> None:
         if outcome.counts or outcome.status == "failed":
             self._recall_error = f"prefetch: {outcome.error}"
             self._recall_failed_at, self._recall_refused = self._terms.clock(), not outcome.counts
         elif well:
             self._recall_failed_at = None
 
-    def _judge(self, hook: str, outcome: Outcome, breaker: Breaker, well: bool) -> None:
+    def _judge(self, hook: str, outcome: CallResult, breaker: Breaker, well: bool) -> None:
         before = breaker.state
         if well:
             breaker.success()
@@ -261,7 +261,7 @@ class Vitals:
             self._terms.emit("provider.breaker", {"provider": self.name, "state": after, "was": before})
 
 
-def _tells(hook: str, outcome: Outcome) -> bool:
+def _tells(hook: str, outcome: CallResult) -> bool:
     """Whether a call that worked says that the backend is well."""
     if hook in ("prefetch", "queue_prefetch"):
         return bool(outcome.value) or outcome.elapsed >= AT_ONCE

@@ -10,8 +10,8 @@ from typing import Any
 
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import BUILTIN_NAME, Session
-from hermes_core.manager.health import State, Terms, Vitals
-from hermes_core.manager.instance import Instance
+from hermes_core.manager.health import ManagerConfig, ProviderStats, State
+from hermes_core.manager.instance import ProviderInstance
 from hermes_core.manager.registry import Registry
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ MAX_INSTANCES = 16
 DURABLE_HOOKS = frozenset(name for name, policy in POLICIES.items() if policy.durable)
 
 
-class Held:
+class ProviderHandle:
     """A provider and its instances. `source` is an instance, a class, or a factory without arguments.
 
     `schemas` are the tools that it offers, before names are compared. `busy(session_id)` says whether writes of that
@@ -35,7 +35,7 @@ class Held:
         self,
         source: object,
         registry: Registry,
-        terms: Terms,
+        terms: ManagerConfig,
         *,
         name: str = "",
         fingerprint: str = "",
@@ -55,12 +55,12 @@ class Held:
         self._make: Callable[[], object] = source if callable(source) and self._repeatable else lambda: source
         self._registry = registry
         self._terms = terms
-        self._by_session: OrderedDict[str, Instance] = OrderedDict()
+        self._by_session: OrderedDict[str, ProviderInstance] = OrderedDict()
         self._lock = threading.Lock()
         self._closed = False
         self.name = self._given_name or "provider"
         """The name that the host gave it, else its own, once that is known."""
-        self.vitals = Vitals(self.name, terms)
+        self.vitals = ProviderStats(self.name, terms)
         self.first = self._new(self.name)
 
     @property
@@ -113,7 +113,7 @@ class Held:
         wanted = self.first.capabilities.tool_names
         self.schemas = tuple(s for s in answer.value if wanted is None or s["name"] in wanted)
 
-    def instance(self, session: Session) -> Instance:
+    def instance(self, session: Session) -> ProviderInstance:
         """The instance for this session; one that is made now is started."""
         if not self.per_session:
             return self.first
@@ -128,7 +128,7 @@ class Held:
         self._evict()
         return found
 
-    def awaited(self, session: Session) -> Instance:
+    def awaited(self, session: Session) -> ProviderInstance:
         """The instance for this session; one that is made now is waited for as a start is."""
         if self._closed or not self.per_session:
             return self.first
@@ -136,13 +136,13 @@ class Held:
         found.wait_started(self._terms.start_wait)
         return found
 
-    def close(self) -> list[Instance]:
+    def close(self) -> list[ProviderInstance]:
         """Make no more instances; those that live, the newest first, for the caller to close."""
         with self._lock:
             self._closed = True
         return self.instances()[::-1]
 
-    def instances(self) -> list[Instance]:
+    def instances(self) -> list[ProviderInstance]:
         """All that live, in the order in which they were made."""
         with self._lock:
             return list(dict.fromkeys([self.first, *self._by_session.values()]))
@@ -172,8 +172,8 @@ class Held:
             return "degraded", f"{failed} of {len(instances)} sessions can't be started: {reason}"
         return state, reason
 
-    def _new(self, label: str) -> Instance:
-        return Instance(
+    def _new(self, label: str) -> ProviderInstance:
+        return ProviderInstance(
             label,
             self._make,
             self._registry,
@@ -193,7 +193,7 @@ class Held:
     def _on_start(self) -> None:
         self.on_start()
 
-    def _fresh(self, session: Session) -> Instance:
+    def _fresh(self, session: Session) -> ProviderInstance:
         """The first instance until it is taken, then new ones."""
         if self.first.phase == "new" and self.first not in self._by_session.values():
             return self.first

@@ -14,10 +14,10 @@ from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Capabilities, Session
 from hermes_core.manager.attempt import attempt
 from hermes_core.manager.breaker import Breaker
-from hermes_core.manager.call import Hook, Outcome, describe, guarded
+from hermes_core.manager.call import CallResult, Hook, describe, guarded
 from hermes_core.manager.coroutines import Coroutines
-from hermes_core.manager.health import NO_PROBE, State, Terms, Vitals
-from hermes_core.manager.lanes import Job, Lane
+from hermes_core.manager.health import NO_PROBE, ManagerConfig, ProviderStats, State
+from hermes_core.manager.lanes import Job, Worker
 from hermes_core.manager.registry import Registry, capabilities_of
 from hermes_core.stopping import waited
 
@@ -41,7 +41,7 @@ BEFORE_READY = frozenset(
 )
 """Calls that need no initialized provider. They say nothing about the backend, so no breaker counts them."""
 
-ABSENT = Outcome("skipped")
+ABSENT = CallResult("skipped")
 """The outcome of a hook that the provider does not implement."""
 
 
@@ -51,9 +51,9 @@ class _Way:
     `BEFORE_READY`. A `patient` call goes along with the next."""
 
     hook: str
-    run: Callable[[Mapping[str, Any]], Outcome]
+    run: Callable[[Mapping[str, Any]], CallResult]
     deadline: float
-    lane: Lane
+    lane: Worker
     breaker: Breaker | None
     patient: bool = False
 
@@ -65,10 +65,10 @@ class Flight(Job):
 
     def __init__(
         self,
-        instance: Instance,
+        instance: ProviderInstance,
         way: _Way,
         arguments: Mapping[str, Any],
-        afterwards: Callable[[Outcome], None] | None,
+        afterwards: Callable[[CallResult], None] | None,
         watched: bool,
         patient: bool,
     ) -> None:
@@ -84,7 +84,7 @@ class Flight(Job):
         """Whether the call waits in line or runs."""
         return self.state in ("waiting", "running")
 
-    def wait(self, timeout: float | None = None) -> Outcome:
+    def wait(self, timeout: float | None = None) -> CallResult:
         """The outcome, at the latest after `timeout` seconds (default: the hook's deadline)."""
         breaker, outcome = self._way.breaker, None
         try:
@@ -100,16 +100,16 @@ class Flight(Job):
         if self.state == "waiting" and self._way.lane.withdraw(self) and self._way.breaker is not None:
             self._way.breaker.withdrawn()
 
-    def run(self) -> Outcome:
+    def run(self) -> CallResult:
         """Make the call."""
         return self._way.run(self._arguments)
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: CallResult) -> None:
         """Note how a call ended that nobody waited for, and pass the outcome on."""
         if self._posted:
             noted = outcome
             if outcome.elapsed > self.deadline and outcome.ok:
-                noted = Outcome("late", error=f"took {outcome.elapsed:.1f} s", counts=True)
+                noted = CallResult("late", error=f"took {outcome.elapsed:.1f} s", counts=True)
             self.instance.vitals.settle(self.hook, noted, self._way.breaker)
         if self._afterwards is not None:
             self._afterwards(outcome)
@@ -122,11 +122,11 @@ class Landed:
     watched = True
     under_way = False
 
-    def __init__(self, instance: Instance, outcome: Outcome) -> None:
+    def __init__(self, instance: ProviderInstance, outcome: CallResult) -> None:
         self.instance = instance
         self.outcome = outcome
 
-    def wait(self, timeout: float | None = None) -> Outcome:
+    def wait(self, timeout: float | None = None) -> CallResult:
         """The outcome."""
         del timeout
         return self.outcome
@@ -135,7 +135,7 @@ class Landed:
         """There is nothing to take back."""
 
 
-class Instance:
+class ProviderInstance:
     """One provider object and the threads that it runs on.
 
     `make` constructs it, on the read lane. `inline` runs every hook on the caller's thread, for our own provider.
@@ -147,8 +147,8 @@ class Instance:
         label: str,
         make: Callable[[], object],
         registry: Registry,
-        terms: Terms,
-        vitals: Vitals,
+        terms: ManagerConfig,
+        vitals: ProviderStats,
         *,
         inline: bool = False,
         before_start: Callable[[], None] = lambda: None,
@@ -161,8 +161,8 @@ class Instance:
         self.capabilities = Capabilities()
         self.phase: Phase = "new"
         self.reason = ""
-        self.read = Lane(f"hermes-{label}-read", terms.clock)
-        self.write = Lane(f"hermes-{label}-write", terms.clock, replaceable=False)
+        self.read = Worker(f"hermes-{label}-read", terms.clock)
+        self.write = Worker(f"hermes-{label}-write", terms.clock, replaceable=False)
         self._ways: dict[str, _Way] = {}
         self._make = make
         self._registry = registry
@@ -181,7 +181,7 @@ class Instance:
 
     # ------------------------------------------------------------------- calls
 
-    def call(self, hook: str, arguments: Mapping[str, Any]) -> Outcome:
+    def call(self, hook: str, arguments: Mapping[str, Any]) -> CallResult:
         """Call `hook` and wait for it, at most until its deadline."""
         return self.submit(hook, arguments).wait()
 
@@ -189,7 +189,7 @@ class Instance:
         self,
         hook: str,
         arguments: Mapping[str, Any],
-        afterwards: Callable[[Outcome], None] | None = None,
+        afterwards: Callable[[CallResult], None] | None = None,
         *,
         watched: bool = True,
         alone: bool = False,
@@ -202,7 +202,7 @@ class Instance:
         if way is None:
             return Landed(self, ABSENT)
         if self.phase != "ready" and (problem := self._unready(hook)):
-            return Landed(self, Outcome("skipped", error=problem))
+            return Landed(self, CallResult("skipped", error=problem))
         if self._inline:
             return self._at_once(way, arguments, afterwards)
         return self._hand_over(way, arguments, afterwards, watched=watched, alone=alone)
@@ -211,23 +211,23 @@ class Instance:
         self,
         way: _Way,
         arguments: Mapping[str, Any],
-        afterwards: Callable[[Outcome], None] | None,
+        afterwards: Callable[[CallResult], None] | None,
         *,
         watched: bool,
         alone: bool = False,
     ) -> Flight | Landed:
         breaker = way.breaker
         if breaker is not None and not breaker.closed and (way.hook in NO_PROBE or not breaker.admit()):
-            return Landed(self, Outcome("open", error=f"left alone for {breaker.remaining:.0f} s more"))
+            return Landed(self, CallResult("open", error=f"left alone for {breaker.remaining:.0f} s more"))
         flight = Flight(self, way, arguments, afterwards, watched, way.patient and not (watched or alone))
         if refused := way.lane.submit(flight, self._terms.errands if way.hook == "queue_prefetch" else None):
             if breaker is not None:
                 breaker.withdrawn()
-            return Landed(self, Outcome("skipped", error=refused))
+            return Landed(self, CallResult("skipped", error=refused))
         return flight
 
     def _at_once(
-        self, way: _Way, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None
+        self, way: _Way, arguments: Mapping[str, Any], afterwards: Callable[[CallResult], None] | None
     ) -> Flight | Landed:
         outcome = way.run(arguments)
         self.vitals.settle(way.hook, outcome, None)
@@ -257,7 +257,7 @@ class Instance:
 
     # -------------------------------------------------------------------- life
 
-    def construct(self) -> Outcome:
+    def construct(self) -> CallResult:
         """Make the provider, validate it and read its capabilities; wait for that."""
         way = self._way(Hook("construct", self._construct, ()))
         if self._inline:
@@ -412,11 +412,11 @@ class Instance:
         given = {"session": session}
         return None if hook is None else hook.function(*[given[name] for name in hook.argnames])
 
-    def _started(self, outcome: Outcome) -> None:
+    def _started(self, outcome: CallResult) -> None:
         """`initialize` ended, on the read lane."""
         capabilities, broken = attempt(lambda: capabilities_of(self.provider)) if outcome.ok else (None, None)
         if broken is not None:
-            outcome = Outcome("failed", error=f"capabilities: {describe(broken, self._terms.redact)}")
+            outcome = CallResult("failed", error=f"capabilities: {describe(broken, self._terms.redact)}")
         with self._lock:
             closing = self._closing
             self.phase = "closed" if closing else "ready" if outcome.ok else "failed"

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
-from hermes_core.manager.call import Outcome
+from hermes_core.manager.call import CallResult
 from hermes_core.manager.line import Errands, Line
 from hermes_core.stopping import stopped, waited
 
@@ -55,17 +55,17 @@ class Job:
         self.context = contextvars.copy_context()
         self.state: JobState = "waiting"
         self.started = self.began = 0.0  # by the lane's clock, and in real time as it is waited for
-        self.outcome: Outcome | None = None
+        self.outcome: CallResult | None = None
         self.done: threading.Lock | None = None
         if watched:
             self.done = threading.Lock()
             self.done.acquire()
 
-    def run(self) -> Outcome:
+    def run(self) -> CallResult:
         """Make the call."""
         raise NotImplementedError
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: CallResult) -> None:
         """Called on the lane's thread when nobody waits any more."""
 
 
@@ -77,9 +77,9 @@ class Task(Job):
     def __init__(
         self,
         hook: str,
-        run: Callable[[], Outcome],
+        run: Callable[[], CallResult],
         deadline: float,
-        afterwards: Callable[[Outcome], None] | None = None,
+        afterwards: Callable[[CallResult], None] | None = None,
         *,
         watched: bool = True,
         patient: bool = False,
@@ -88,11 +88,11 @@ class Task(Job):
         self._run = run
         self._afterwards = afterwards
 
-    def run(self) -> Outcome:
+    def run(self) -> CallResult:
         """Make the call."""
         return self._run()
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: CallResult) -> None:
         """Pass the outcome on."""
         if self._afterwards is not None:
             self._afterwards(outcome)
@@ -108,7 +108,7 @@ class _Worker:
         self.thread: threading.Thread | None = None
 
 
-class Lane:
+class Worker:
     """Runs jobs one at a time on a thread that starts with the first of them.
 
     A job that hangs past its deadline is left behind on its thread, and one new thread takes its place
@@ -159,7 +159,7 @@ class Lane:
             self._line.ring()
         return ""
 
-    def wait(self, job: Job, timeout: float) -> Outcome:
+    def wait(self, job: Job, timeout: float) -> CallResult:
         """Wait for `job` at most `timeout` seconds, or until that is stopped. One that has not begun by then never will."""
         assert job.done is not None, "only a watched job is waited for"
         if waited(partial(job.done.acquire, True), timeout):
@@ -171,19 +171,19 @@ class Lane:
             job.watched = False
             given_up = stopped()
             if job.state == "running" and given_up:
-                return Outcome("skipped", error="the turn was stopped")
+                return CallResult("skipped", error="the turn was stopped")
             if job.state == "running" and (left := time.monotonic() - job.began) < timeout * IN_TIME:
                 error = f"waited in line, and {left:.1f} s were left of {timeout:.3g}; it still runs"
-                return Outcome("skipped", error=error, elapsed=timeout)
+                return CallResult("skipped", error=error, elapsed=timeout)
             if job.state == "running":
-                return Outcome(
+                return CallResult(
                     "late", error=f"no answer within {timeout:.3g} s", elapsed=timeout, counts=True
                 )
             job.state = "withdrawn"
             ahead = self._worker.job.hook if self._worker and self._worker.job else "another call"
             hung = bool(self._hung()) and not given_up
         error = "the turn was stopped" if given_up else f"waited {timeout:.3g} s in line behind {ahead}"
-        return Outcome("skipped", error=error, elapsed=timeout, counts=hung)
+        return CallResult("skipped", error=error, elapsed=timeout, counts=hung)
 
     def withdraw(self, job: Job) -> bool:
         """Take a job that has not begun out of the line; whether that was still possible."""

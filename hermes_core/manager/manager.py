@@ -32,9 +32,9 @@ from hermes_core.contract.values import (
 )
 from hermes_core.errors import ConfigError, OutboxError
 from hermes_core.home import HermesHome
-from hermes_core.manager.call import Outcome
-from hermes_core.manager.health import ProviderHealth, Terms
-from hermes_core.manager.held import Held
+from hermes_core.manager.call import CallResult
+from hermes_core.manager.health import ManagerConfig, ProviderHealth
+from hermes_core.manager.held import ProviderHandle
 from hermes_core.manager.instance import ABSENT, Flight, Landed
 from hermes_core.manager.observers import Listener, Observers
 from hermes_core.manager.outbox import Outbox
@@ -83,7 +83,7 @@ class MemoryManager:
         self._transcripts = transcripts
         self._redact = redact
         checked = _checked_deadlines(deadlines or {})
-        self._terms = Terms(clock, wall, self._redact, checked, start_wait, self._emit)
+        self._terms = ManagerConfig(clock, wall, self._redact, checked, start_wait, self._emit)
         self._registry = Registry()
         listeners = [Listener(on_event)] if on_event else []
         self._observers = Observers([*observers, *listeners], self._registry, self._terms)
@@ -113,7 +113,7 @@ class MemoryManager:
         with self.home.asking():
             return self._roster.add(source, name, builtin=builtin, fingerprint=fingerprint)
 
-    def ask(self, provider: str, hook: str, **arguments: Any) -> Outcome:
+    def ask(self, provider: str, hook: str, **arguments: Any) -> CallResult:
         """Call one hook of one provider and wait for it: `check`, `backup_paths`, `register_cli`."""
         session = arguments.get("session")
         for held in self._roster:
@@ -392,7 +392,7 @@ class MemoryManager:
     def _emit(self, kind: str, data: Mapping[str, Any]) -> None:
         self._observers.emit(kind, data)
 
-    def _clean(self, held: Held, value: Any) -> Any:
+    def _clean(self, held: ProviderHandle, value: Any) -> Any:
         return value if held.builtin else self._redact(value)
 
     def _clean_query(self, query: Query) -> Query:
@@ -427,7 +427,7 @@ class MemoryManager:
             return part._replace(recall=Recall(), origin="none", reason=answer.reason)
         return part._replace(recall=answer)
 
-    def _health_of(self, held: Held) -> ProviderHealth:
+    def _health_of(self, held: ProviderHandle) -> ProviderHealth:
         state, reason = held.condition()
         vitals = held.vitals
         health = ProviderHealth(
@@ -454,7 +454,7 @@ def _checked_deadlines(deadlines: Mapping[str, float]) -> Mapping[str, float]:
     return dict(deadlines)
 
 
-def _joined(flights: Iterable[tuple[Held, Flight | Landed]]) -> str:
+def _joined(flights: Iterable[tuple[ProviderHandle, Flight | Landed]]) -> str:
     """What the providers say for a prompt, a blank line between them."""
     texts = []
     for held, flight in flights:

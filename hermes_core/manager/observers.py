@@ -9,10 +9,10 @@ from typing import Any
 
 from hermes_core.contract.hooks import hookimpl
 from hermes_core.contract.values import Event, MemoryWrite, Recall, Refused, Session
-from hermes_core.manager.call import Hook, Outcome, guarded
+from hermes_core.manager.call import CallResult, Hook, guarded
 from hermes_core.manager.coroutines import Coroutines
-from hermes_core.manager.health import Terms
-from hermes_core.manager.lanes import Lane, Task
+from hermes_core.manager.health import ManagerConfig
+from hermes_core.manager.lanes import Task, Worker
 from hermes_core.manager.registry import Registry
 
 log = logging.getLogger(__name__)
@@ -34,21 +34,21 @@ class Listener:
 
 
 class _Observer:
-    def __init__(self, plugin: object, hooks: dict[str, Hook], terms: Terms) -> None:
+    def __init__(self, plugin: object, hooks: dict[str, Hook], terms: ManagerConfig) -> None:
         self.name = type(plugin).__name__
         self.hooks = hooks
         self._missed = 0
         self._waiting = 0
         self._terms = terms
-        self._filters = Lane(f"hermes-{self.name}-filters", terms.clock)
-        self._events = Lane(f"hermes-{self.name}-events", terms.clock)
+        self._filters = Worker(f"hermes-{self.name}-filters", terms.clock)
+        self._events = Worker(f"hermes-{self.name}-events", terms.clock)
         self._coroutines = Coroutines(f"hermes-{self.name}")
 
-    def ask(self, hook: str, arguments: Mapping[str, Any]) -> Outcome:
+    def ask(self, hook: str, arguments: Mapping[str, Any]) -> CallResult:
         """The filter's answer, at the latest after its deadline."""
         job = self._job(hook, arguments)
         refused = self._filters.submit(job)
-        return Outcome("skipped", error=refused) if refused else self._filters.wait(job, job.deadline)
+        return CallResult("skipped", error=refused) if refused else self._filters.wait(job, job.deadline)
 
     def tell(self, event: Event) -> None:
         """Put the event in line for `on_event`, unless too many wait, or it hangs."""
@@ -69,13 +69,13 @@ class _Observer:
         self._events.stop(timeout)
         self._coroutines.stop()
 
-    def _told(self, outcome: Outcome) -> None:
+    def _told(self, outcome: CallResult) -> None:
         self._waiting -= 1
         if not outcome.ok:
             log.warning("observer %s: on_event %s: %s", self.name, outcome.status, outcome.error)
 
     def _job(
-        self, name: str, arguments: Mapping[str, Any], afterwards: Callable[[Outcome], None] | None = None
+        self, name: str, arguments: Mapping[str, Any], afterwards: Callable[[CallResult], None] | None = None
     ) -> Task:
         terms, deadline = self._terms, self._terms.deadline(name)
         run = partial(
@@ -87,7 +87,7 @@ class _Observer:
 class Observers:
     """All observers of a manager, asked in the order in which they were given. Raises `ProviderInvalid` for a bad one."""
 
-    def __init__(self, plugins: Sequence[object], registry: Registry, terms: Terms) -> None:
+    def __init__(self, plugins: Sequence[object], registry: Registry, terms: ManagerConfig) -> None:
         self._terms = terms
         self._all = [_Observer(plugin, registry.enter_observer(plugin), terms) for plugin in plugins]
         self._listeners = [observer for observer in self._all if "on_event" in observer.hooks]

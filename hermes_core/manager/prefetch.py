@@ -10,9 +10,9 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from hermes_core.contract.values import Query, Recall, RecallItem, Session
-from hermes_core.manager.call import Outcome
-from hermes_core.manager.health import State, Terms
-from hermes_core.manager.held import Held
+from hermes_core.manager.call import CallResult
+from hermes_core.manager.health import ManagerConfig, State
+from hermes_core.manager.held import ProviderHandle
 from hermes_core.manager.instance import Flight, Landed
 from hermes_core.stopping import stopped
 
@@ -29,7 +29,7 @@ Origin = Literal["fresh", "warmed", "none"]
 
 _NOTHING = Recall()
 
-NOT_WAITED = Outcome("skipped", error="not waited for, because the last one failed")
+NOT_WAITED = CallResult("skipped", error="not waited for, because the last one failed")
 
 
 class RecallPart(NamedTuple):
@@ -87,21 +87,21 @@ class Warmed:
 class Prefetch:
     """Asks providers in parallel and keeps what comes late, session by session."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: ManagerConfig) -> None:
         self._terms = terms
         self._deadline = terms.deadline("prefetch")
         self._lock = threading.Lock()
         self._warmed: dict[tuple[str, str], Warmed] = {}
         self._probes: dict[str, Flight | Landed] = {}
 
-    def ask(self, providers: Sequence[Held], query: Query, session: Session) -> list[RecallPart]:
+    def ask(self, providers: Sequence[ProviderHandle], query: Query, session: Session) -> list[RecallPart]:
         """Recall for `query` from each of `providers`; waits for all together, each at most until its deadline.
 
         One that failed the last time is asked as well but not waited for, so that an outage holds up one turn.
         """
         began = time.monotonic()
         until = began + self._deadline
-        flights: list[tuple[Held, Flight | Landed]] = []
+        flights: list[tuple[ProviderHandle, Flight | Landed]] = []
         for held in providers:  # loops: a comprehension costs as much as a call until Python 3.12
             flights.append((held, self._begin(held, query, session)))
         parts: list[RecallPart] = []
@@ -109,11 +109,11 @@ class Prefetch:
             parts.append(self._land(held, flight, query, session, began, until))
         return parts
 
-    def preparing(self, held: Held) -> bool:
+    def preparing(self, held: ProviderHandle) -> bool:
         """Whether `held` has anything to do between two turns."""
         return held.implements("queue_prefetch") or (held.suspect and held.implements("prefetch"))
 
-    def warm(self, held: Held, query: Query, session: Session) -> None:
+    def warm(self, held: ProviderHandle, query: Query, session: Session) -> None:
         """Let `held` prepare the next turn in the background; a preparation that has not begun gives way.
 
         One whose recall failed is asked the turn's own question once more: if it answers, the next turn waits again.
@@ -134,13 +134,13 @@ class Prefetch:
             for key in [key for key in self._warmed if key[1] == session_id]:
                 del self._warmed[key]
 
-    def _begin(self, held: Held, query: Query, session: Session) -> Flight | Landed:
+    def _begin(self, held: ProviderHandle, query: Query, session: Session) -> Flight | Landed:
         if held.suspect:
             return self._probe(held, query, session)
         late = partial(self._keep, self._of(held.name, session.id))
         return held.awaited(session).submit("prefetch", {"query": query, "session": session}, late)
 
-    def _probe(self, held: Held, query: Query, session: Session) -> Flight | Landed:
+    def _probe(self, held: ProviderHandle, query: Query, session: Session) -> Flight | Landed:
         """Ask one whose last recall failed, without waiting for it; one such question at a time."""
         late = partial(self._keep, self._of(held.name, session.id))
         instance = held.instance(session)
@@ -153,7 +153,13 @@ class Prefetch:
         return flight
 
     def _land(
-        self, held: Held, flight: Flight | Landed, query: Query, session: Session, began: float, until: float
+        self,
+        held: ProviderHandle,
+        flight: Flight | Landed,
+        query: Query,
+        session: Session,
+        began: float,
+        until: float,
     ) -> RecallPart:
         outcome = flight.wait(until - time.monotonic()) if flight.watched else NOT_WAITED
         elapsed = (time.monotonic() - began) * 1000
@@ -167,7 +173,7 @@ class Prefetch:
         shown: State = "degraded" if state == "active" and not in_line else state
         return RecallPart(held.name, recall, "warmed" if recall else "none", shown, reason, elapsed)
 
-    def _keep(self, warmed: Warmed, outcome: Outcome) -> None:
+    def _keep(self, warmed: Warmed, outcome: CallResult) -> None:
         if outcome.ok and outcome.value:
             warmed.put(outcome.value, self._terms.clock())
 

@@ -10,8 +10,8 @@ from typing import Any
 from hermes_core.contract.values import BUILTIN_NAME
 from hermes_core.manager.attempt import attempt
 from hermes_core.manager.call import describe
-from hermes_core.manager.health import ProviderHealth, State, Terms
-from hermes_core.manager.held import Held
+from hermes_core.manager.health import ManagerConfig, ProviderHealth, State
+from hermes_core.manager.held import ProviderHandle
 from hermes_core.manager.registry import Registry
 from hermes_core.manager.tools import ToolIndex
 
@@ -21,21 +21,21 @@ log = logging.getLogger(__name__)
 class Roster:
     """The providers of one manager, in the order in which they were accepted."""
 
-    def __init__(self, registry: Registry, terms: Terms) -> None:
+    def __init__(self, registry: Registry, terms: ManagerConfig) -> None:
         self.tools = ToolIndex()
         self._registry = registry
         self._terms = terms
-        self._held: tuple[Held, ...] = ()
-        self._by_hook: dict[str, tuple[Held, ...]] = {}
-        self._takers: dict[str, tuple[Held, ...]] = {}
+        self._held: tuple[ProviderHandle, ...] = ()
+        self._by_hook: dict[str, tuple[ProviderHandle, ...]] = {}
+        self._takers: dict[str, tuple[ProviderHandle, ...]] = {}
         self._inactive: dict[str, ProviderHealth] = {}
         self._lock = threading.Lock()
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[ProviderHandle]:
         return iter(self._held)
 
     @property
-    def external(self) -> list[Held]:
+    def external(self) -> list[ProviderHandle]:
         """Those that are not our own: at most one."""
         return [held for held in self._held if not held.builtin]
 
@@ -44,7 +44,7 @@ class Roster:
         """Those that were refused, each with its reason."""
         return list(self._inactive.values())
 
-    def implementing(self, hook: str) -> tuple[Held, ...]:
+    def implementing(self, hook: str) -> tuple[ProviderHandle, ...]:
         """Those that have this hook."""
         known = self._by_hook  # taken first: whoever is added meanwhile begins another
         found = known.get(hook)
@@ -52,7 +52,7 @@ class Roster:
             found = known[hook] = tuple(held for held in self._held if held.implements(hook))
         return found
 
-    def takers(self, hook: str) -> tuple[Held, ...]:
+    def takers(self, hook: str) -> tuple[ProviderHandle, ...]:
         """The external ones that have this hook: those that writes are for."""
         known = self._takers
         found = known.get(hook)
@@ -63,7 +63,7 @@ class Roster:
     def add(self, source: object, name: str, *, builtin: bool, fingerprint: Callable[[], str] | None) -> bool:
         """Construct, validate and ask whether it can run; then hold it, or keep the reason why not."""
         account, error = attempt(fingerprint) if fingerprint else ("", None)
-        held = Held(
+        held = ProviderHandle(
             source,
             self._registry,
             self._terms,
@@ -87,7 +87,7 @@ class Roster:
             self.tools.add(held)
         return True
 
-    def _no_room(self, held: Held) -> tuple[State, str] | None:
+    def _no_room(self, held: ProviderHandle) -> tuple[State, str] | None:
         """Why there is no place for it, known before it is constructed."""
         if held.builtin:
             taken = any(other.builtin for other in self._held)
@@ -96,12 +96,12 @@ class Roster:
             return "idle", f"only one external provider at a time, and {other.name!r} is active"
         return None
 
-    def _misnamed(self, held: Held) -> tuple[State, str] | None:
+    def _misnamed(self, held: ProviderHandle) -> tuple[State, str] | None:
         if held.impersonates or (held.builtin and held.name != BUILTIN_NAME):
             return "failed", f"the name {BUILTIN_NAME!r} belongs to the curated memory; choose another"
         return None
 
-    def _refuse(self, held: Held, state: State, reason: str) -> bool:
+    def _refuse(self, held: ProviderHandle, state: State, reason: str) -> bool:
         reason = self._terms.redact(reason)
         log.warning(
             "memory provider %r is not active: %s", held.name, reason, extra={"event": "provider.refused"}

@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME
-from hermes_core.manager.held import Held
+from hermes_core.manager.held import ProviderHandle
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +48,11 @@ class ToolIndex:
     """Tool name to provider. The first provider that offers a name keeps it; refusals are noted on the provider."""
 
     def __init__(self) -> None:
-        self._owners: dict[str, Held] = {}
+        self._owners: dict[str, ProviderHandle] = {}
         self._schemas: dict[str, dict[str, Any]] = {}
         self._aliases: dict[str, str] = {}
 
-    def add(self, held: Held) -> None:
+    def add(self, held: ProviderHandle) -> None:
         """Take the tools that `held` offers, and the older names that it answers to."""
         for schema in held.schemas:
             name = schema["name"]
@@ -69,7 +69,7 @@ class ToolIndex:
             if alias not in RESERVED and alias not in self._owners and self._owners.get(name) is held:
                 self._aliases.setdefault(alias, name)
 
-    def owner(self, name: object) -> Held | None:
+    def owner(self, name: object) -> ProviderHandle | None:
         """The provider of this tool."""
         return self._owners.get(name) if isinstance(name, str) else None
 
@@ -88,6 +88,6 @@ class ToolIndex:
         return set(self._owners)
 
 
-def _refuse(held: Held, warning: str) -> None:
+def _refuse(held: ProviderHandle, warning: str) -> None:
     log.warning("%s: %s", held.name, warning)
     held.warnings.append(warning)

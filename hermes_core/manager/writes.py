@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from hermes_core.contract.values import Session, SessionSwitch, Turn
 from hermes_core.errors import HermesError
 from hermes_core.home import HermesHome
-from hermes_core.manager.delivery import Drainer
-from hermes_core.manager.health import ProviderHealth, Terms, parked_reason
-from hermes_core.manager.held import Held
+from hermes_core.manager.delivery import OutboxWorker
+from hermes_core.manager.health import ManagerConfig, ProviderHealth, parked_reason
+from hermes_core.manager.held import ProviderHandle
 from hermes_core.manager.outbox import Outbox
 from hermes_core.manager.payload import Transcripts, Write, pack, pack_switch
 from hermes_core.manager.roster import Roster
@@ -35,14 +35,14 @@ class Writes:
     """The durable half of the manager. Writes of sessions without a person (cron, subagents, reviews) are left out."""
 
     def __init__(
-        self, home: HermesHome, roster: Roster, terms: Terms, transcripts: Transcripts | None
+        self, home: HermesHome, roster: Roster, terms: ManagerConfig, transcripts: Transcripts | None
     ) -> None:
         self.outbox = Outbox(home, wall=terms.wall)
         self._folder = home.path
         self._roster = roster
         self._terms = terms
         self._transcripts = transcripts
-        self._drainers: dict[str, Drainer] = {}
+        self._drainers: dict[str, OutboxWorker] = {}
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
         self._waited = 0.0
@@ -144,7 +144,7 @@ class Writes:
             if not drainer.stop(timeout) and self._waited >= UNANSWERED:
                 self._note_unanswered(name)
 
-    def with_backlog(self, held: Held, health: ProviderHealth) -> ProviderHealth:
+    def with_backlog(self, held: ProviderHandle, health: ProviderHealth) -> ProviderHealth:
         """`health` and what waits in the outbox; waiting for no good reason is a trouble."""
         if not held.durable or not self.outbox.path.exists():
             return health
@@ -177,10 +177,10 @@ class Writes:
         except (HermesError, sqlite3.Error) as exc:
             log.error("%s: what is under way can't be noted: %s", name, exc)
 
-    def _durable(self) -> list[Held]:
+    def _durable(self) -> list[ProviderHandle]:
         return [held for held in self._roster.external if held.durable]
 
-    def _recorded(self, held: Held, account: str | None) -> tuple[str, float]:
+    def _recorded(self, held: ProviderHandle, account: str | None) -> tuple[str, float]:
         """The account of a row, that in use for None, and when it was made: what is handed on for another one is from before
         ours, and no row of a process that lives and has that account.
         """
@@ -195,14 +195,14 @@ class Writes:
 
         return row
 
-    def _drainer(self, held: Held) -> Drainer:
+    def _drainer(self, held: ProviderHandle) -> OutboxWorker:
         found = self._drainers.get(held.name)
         if found is not None:
             return found
         with self._lock:
             found = self._drainers.get(held.name)
             if found is None:
-                found = Drainer(
+                found = OutboxWorker(
                     held, self.outbox, self._terms, self._folder, self._transcripts, self._context
                 )
                 self._drainers[held.name] = found

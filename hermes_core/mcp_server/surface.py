@@ -16,7 +16,7 @@ from hermes_core.kit.text import clip, storable
 from hermes_core.kit.tools import Range, ToolBox, tool
 from hermes_core.mcp_server.definition import Definition
 from hermes_core.memory import Memory
-from hermes_core.recalled import Recalled
+from hermes_core.recalled import RecallHit
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.tool import LEAST_CONTENT, MAX_ANSWER
@@ -160,7 +160,7 @@ class _Reading:
         ]
         return {"results": results, **({"problems": list(report.problems)} if report.problems else {})}
 
-    def _cut(self, result: Recalled, query: str, most: int) -> str:
+    def _cut(self, result: RecallHit, query: str, most: int) -> str:
         """The text of a result; of a long message the part that answers, around which `session_search` reads on."""
         part = ""
         if len(result.text) > most and result.source == "sessions" and result.message_id is not None:

@@ -79,7 +79,7 @@ EXACT_WEIGHT = 2.5
 """For a piece of the question with its signs, as C# or --verbose; LoCoMo has none."""
 
 # What is recalled unasked. Beside always ten messages, questions that name the wrong person then bring 45 % of the tokens
-# (48 with vectors) and small talk 40 (33), while 0.6 points (0.8) less is found (`bench/recall.py --unasked`). Without what is
+# (48 with vectors) and small talk 40 (33), while 0.6 points (0.8) less is found (`bench/recall.py --proactive`). Without what is
 # said of the others, OTHER_WEIGHT and LEAD_WEIGHT, the former can't be told from other questions: two thirds at that loss.
 
 RELEVANT = 0.5

@@ -284,14 +284,14 @@ class SessionDB(SessionRows):
         exclude_sessions: Sequence[str] = (),
         limit: int = 10,
         sort: Order | None = None,
-        unasked: bool = False,
+        proactive: bool = False,
         snippets: bool = True,
     ) -> list[SearchHit]:
         """The messages that answer `query` best, best first (or by time with `sort`). No text raises.
 
         A question is read as people type it: any punctuation, any script; "quoted phrases", `prefix*` and AND, OR, NOT
         in capitals are demands. `since` and `until` are epoch seconds, `user` is compared with the session's own.
-        `unasked` is for recall that nobody asked for: it finds only messages likely enough to answer for their length.
+        `proactive` is for recall that nobody asked for: it finds only messages likely enough to answer for their length.
         Without `snippets` those of the hits are empty; `snippet_of` makes one.
         """
         filters = Filters(
@@ -317,7 +317,7 @@ class SessionDB(SessionRows):
             now=now,
             zone=zone,
             meaning=self.meaning,
-            unasked=unasked,
+            proactive=proactive,
             snippets=snippets,
         )
 

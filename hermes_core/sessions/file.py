@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from hermes_core.recall import dense
 from hermes_core.sessions import upkeep
 from hermes_core.sessions.mark import Mark
-from hermes_core.sessions.meaning import Meaning
+from hermes_core.sessions.meaning import VectorIndex
 from hermes_core.sessions.migrations import MIGRATIONS
 from hermes_core.storage.sqlite import Database, JournalMode
 
@@ -65,7 +65,9 @@ class SessionFile:
         )
         self._clock = clock
         self._zone = zone or datetime.now().astimezone().tzinfo
-        self.meaning = Meaning(self._database) if semantic and not read_only and dense.installed() else None
+        self.meaning = (
+            VectorIndex(self._database) if semantic and not read_only and dense.installed() else None
+        )
 
     def hurry(self) -> None:
         """Wait for other processes only shortly from now on: the program ends."""

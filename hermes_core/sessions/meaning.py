@@ -108,7 +108,7 @@ class Likeness:
         return [int(self.ids[at]) for at in numpy.argsort(-self.worth)[:count]]
 
 
-class Meaning:
+class VectorIndex:
     """The vectors of one state.db: makes those that are missing, and compares all with a question."""
 
     def __init__(self, database: Database) -> None:

@@ -16,7 +16,7 @@ from hermes_core.recall.query import Analysis, Expression, named_in
 from hermes_core.recall.rank import Candidate, Place, rank, worth_telling
 from hermes_core.sessions.filters import Filters, Order, condition_sql, match_of, native_match, required_words
 from hermes_core.sessions.lookup import MOST, Lookup, Stretch
-from hermes_core.sessions.meaning import Meaning
+from hermes_core.sessions.meaning import VectorIndex
 from hermes_core.sessions.records import SearchHit
 from hermes_core.sessions.snippets import snippet
 from hermes_core.storage.sqlite import Database
@@ -64,11 +64,11 @@ def search(
     order: Order | None,
     now: float,
     zone: tzinfo,
-    meaning: Meaning | None = None,
-    unasked: bool = False,
+    meaning: VectorIndex | None = None,
+    proactive: bool = False,
     snippets: bool = True,
 ) -> list[SearchHit]:
-    """The messages that answer, best first, or by time among the relevant ones; `unasked`, only those worth it."""
+    """The messages that answer, best first, or by time among the relevant ones; `proactive`, only those worth it."""
     if limit < 1 or not analysis:
         return []
     lookup, reader = Lookup(database, filters, order), _Reader(database, filters, max(POOL, limit))
@@ -85,10 +85,10 @@ def search(
     near = meaning.closeness(likeness.asked, ids) if meaning and likeness else {}
     like = {one: likeness.of(one) + near.get(one, 0.0) for one in ids} if likeness else {}
     candidates = [_candidate(row, scores, like.get(row[0], 0.0)) for row in rows]
-    if unasked and not likeness and all(candidate.score < lookup.least for candidate in candidates):
+    if proactive and not likeness and all(candidate.score < lookup.least for candidate in candidates):
         return []
-    ranked = rank(analysis, candidates, limit=len(candidates) if order or unasked else limit, zone=zone)
-    if unasked:
+    ranked = rank(analysis, candidates, limit=len(candidates) if order or proactive else limit, zone=zone)
+    if proactive:
         ranked = worth_telling(analysis, ranked)
     if order:
         ranked.sort(key=lambda one: (one.candidate.timestamp, one.candidate.id), reverse=order == "newest")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hermes_core.agent.answer import Answer, Chat, ToolRequest
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.delegation import delegate_tool
-from hermes_core.agent.exchange import LAST_WORD, Exchange
+from hermes_core.agent.exchange import LAST_WORD, ToolLoop
 from hermes_core.agent.model import ModelSettings, OpenAIModel
 from hermes_core.agent.prompt import UNANSWERED, PromptParts, mended, system_prompt
 from hermes_core.agent.tools import Tool, Toolbelt
@@ -47,7 +47,7 @@ class Run:
         self.kept: list[Chat] = []
         self.heard: list[str] = []
         self.cancel = Cancel()
-        self.exchange = Exchange(model, BELT, SESSION, self.cancel, 5, self.kept.append, self.heard.append)
+        self.exchange = ToolLoop(model, BELT, SESSION, self.cancel, 5, self.kept.append, self.heard.append)
 
     def go(self) -> str:
         return self.exchange.run([{"role": "user", "content": "Go."}])
@@ -319,7 +319,7 @@ def test_a_fence_that_the_model_repeats_is_never_shown_however_the_stream_is_cut
     pieces = [text[a:b] for a, b in itertools.pairwise(ends)]
     heard: list[str] = []
     kept: list[Chat] = []
-    exchange = Exchange(Echo(pieces), BELT, SESSION, Cancel(), 5, kept.append, heard.append)
+    exchange = ToolLoop(Echo(pieces), BELT, SESSION, Cancel(), 5, kept.append, heard.append)
     answer = exchange.run([])
     assert answer == "".join(heard) == kept[0]["content"]
     assert "4711" not in answer

@@ -101,13 +101,13 @@ def test_the_benchmark_tells_what_is_given_unasked(tmp_path: Path) -> None:
     command = [
         sys.executable,
         str(ROOT / "bench" / "recall.py"),
-        "--unasked",
+        "--proactive",
         "--data",
         str(conversation(tmp_path)),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
 
     figures = json.loads(done.stdout)["words"]
-    assert figures["recall_unasked"] == figures["recall_of_ten"] == 1.0
+    assert figures["recall_proactive"] == figures["recall_of_ten"] == 1.0
     assert 0 < figures["answerable_tokens"] < 1
     assert 0 <= figures["small_talk_tokens"] <= 1

@@ -16,7 +16,7 @@ import pytest
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Availability, Recall, RecallItem
 from hermes_core.errors import BackendNotFound, BackendRefused, BackendUnavailable
-from hermes_core.manager.call import Hook, Outcome, guarded
+from hermes_core.manager.call import CallResult, Hook, guarded
 from hermes_core.manager.coroutines import Coroutines
 from hermes_core.testing.fakes import Clock
 
@@ -24,12 +24,12 @@ who = contextvars.ContextVar("who", default="nobody")
 
 
 @pytest.fixture
-def call() -> Iterator[Callable[..., Outcome]]:
+def call() -> Iterator[Callable[..., CallResult]]:
     coroutines = Coroutines("test")
 
     def call(
         function: Callable[..., Any], hook: str = "handle_tool_call", within: float = 5.0, **arguments: Any
-    ) -> Outcome:
+    ) -> CallResult:
         argnames = tuple(function.__code__.co_varnames[: function.__code__.co_argcount])
         return guarded(
             Hook(hook, function, argnames),
@@ -44,7 +44,7 @@ def call() -> Iterator[Callable[..., Outcome]]:
     coroutines.stop()
 
 
-Call = Callable[..., Outcome]
+Call = Callable[..., CallResult]
 
 
 def test_a_hook_gets_the_arguments_that_it_names(call: Call) -> None:
@@ -56,7 +56,7 @@ def test_whatever_it_raises_becomes_an_outcome(call: Call, error: BaseException)
     def hook() -> str:
         raise error
 
-    outcomes: list[Outcome] = []
+    outcomes: list[CallResult] = []
     thread = threading.Thread(target=lambda: outcomes.append(call(hook)))
     thread.start()
     thread.join()
@@ -156,7 +156,7 @@ def test_a_value_of_a_wrong_type_is_a_failed_call(call: Call, hook: str, value: 
 
 @pytest.mark.parametrize("hook", [name for name, policy in POLICIES.items() if policy.durable])
 def test_what_a_hook_without_result_returns_is_left_unread(call: Call, hook: str) -> None:
-    assert call(lambda: object(), hook) == Outcome("ok", None)
+    assert call(lambda: object(), hook) == CallResult("ok", None)
 
 
 def test_recall_may_be_text_or_none(call: Call) -> None:

@@ -16,7 +16,7 @@ from hermes_core.errors import BackendRefused, DatabaseCorrupt
 from hermes_core.home import HermesHome
 from hermes_core.manager.health import REPORT_EVERY
 from hermes_core.manager.held import MAX_INSTANCES
-from hermes_core.manager.instance import RETRY_START, Instance
+from hermes_core.manager.instance import RETRY_START, ProviderInstance
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.testing.fakes import Clock, EveryHook, RecordingProvider, make_session, make_turn
 from tests.manager.conftest import Named, count_questions, until
@@ -151,13 +151,13 @@ def test_an_instance_that_is_closed_shuts_down_on_the_event_loop_that_it_ran_on(
     open_manager: OpenManager, per_session: type[PerSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loops: list[object] = []
-    left, leave = threading.Event(), Instance._leave
+    left, leave = threading.Event(), ProviderInstance._leave
 
-    def leaves(instance: Instance) -> None:
+    def leaves(instance: ProviderInstance) -> None:
         leave(instance)
         left.set()
 
-    monkeypatch.setattr(Instance, "_leave", leaves)
+    monkeypatch.setattr(ProviderInstance, "_leave", leaves)
 
     class Async(per_session):  # type: ignore[misc,valid-type]
         async def prefetch(self) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from hermes_core.manager.call import Outcome
-from hermes_core.manager.lanes import Job, Lane, Task
+from hermes_core.manager.call import CallResult
+from hermes_core.manager.lanes import Job, Task, Worker
 from hermes_core.manager.line import Errands
 from hermes_core.testing.fakes import Clock
 from tests.manager.conftest import until
@@ -18,14 +18,14 @@ who = contextvars.ContextVar("who", default="nobody")
 
 
 @pytest.fixture
-def lane(clock: Clock) -> Iterator[Lane]:
-    lane = Lane("test", clock)
+def lane(clock: Clock) -> Iterator[Worker]:
+    lane = Worker("test", clock)
     yield lane
     assert lane.stop(5.0)
 
 
 def job(run: Callable[[], object] = lambda: None, deadline: float = 5.0, **more: object) -> Job:
-    return Task("prefetch", lambda: Outcome("ok", run()), deadline, **more)  # type: ignore[arg-type]
+    return Task("prefetch", lambda: CallResult("ok", run()), deadline, **more)  # type: ignore[arg-type]
 
 
 def gated(deadline: float = 5.0, **more: object) -> tuple[Job, threading.Event, threading.Event]:
@@ -39,11 +39,11 @@ def gated(deadline: float = 5.0, **more: object) -> tuple[Job, threading.Event, 
     return job(run, deadline, **more), began, gate
 
 
-def test_no_thread_before_the_first_job(lane: Lane) -> None:
+def test_no_thread_before_the_first_job(lane: Worker) -> None:
     assert "test" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_jobs_run_in_order_on_one_daemon_thread(lane: Lane) -> None:
+def test_jobs_run_in_order_on_one_daemon_thread(lane: Worker) -> None:
     seen: list[tuple[int, str]] = []
     jobs = [job(lambda n=n: seen.append((n, threading.current_thread().name))) for n in range(50)]
     for one in jobs:
@@ -53,14 +53,14 @@ def test_jobs_run_in_order_on_one_daemon_thread(lane: Lane) -> None:
     assert all(thread.daemon for thread in threading.enumerate() if thread.name == "test")
 
 
-def test_a_job_sees_the_contextvars_of_its_caller(lane: Lane) -> None:
+def test_a_job_sees_the_contextvars_of_its_caller(lane: Worker) -> None:
     who.set("ann")
     one = job(who.get)
     lane.submit(one)
     assert lane.wait(one, 5.0).value == "ann"
 
 
-def test_the_caller_waits_no_longer_than_it_said(lane: Lane) -> None:
+def test_the_caller_waits_no_longer_than_it_said(lane: Worker) -> None:
     slow, began, gate = gated()
     lane.submit(slow)
     assert began.wait(60)
@@ -68,7 +68,7 @@ def test_the_caller_waits_no_longer_than_it_said(lane: Lane) -> None:
     gate.set()
 
 
-def test_a_late_job_brings_its_outcome_afterwards(lane: Lane) -> None:
+def test_a_late_job_brings_its_outcome_afterwards(lane: Worker) -> None:
     came, arrived = [], threading.Event()
     slow, began, gate = gated(afterwards=lambda outcome: (came.append(outcome), arrived.set()))
     lane.submit(slow)
@@ -79,8 +79,8 @@ def test_a_late_job_brings_its_outcome_afterwards(lane: Lane) -> None:
     assert came[0].ok
 
 
-def test_a_job_that_was_waited_for_is_not_told_twice(lane: Lane) -> None:
-    came: list[Outcome] = []
+def test_a_job_that_was_waited_for_is_not_told_twice(lane: Worker) -> None:
+    came: list[CallResult] = []
     one = job(afterwards=came.append)
     lane.submit(one)
     assert lane.wait(one, 5.0).ok
@@ -90,7 +90,7 @@ def test_a_job_that_was_waited_for_is_not_told_twice(lane: Lane) -> None:
     assert came == []
 
 
-def test_a_job_still_in_line_at_the_deadline_never_runs(lane: Lane) -> None:
+def test_a_job_still_in_line_at_the_deadline_never_runs(lane: Worker) -> None:
     slow, began, gate = gated()
     ran: list[int] = []
     waiting = job(lambda: ran.append(1))
@@ -107,7 +107,7 @@ def test_a_job_still_in_line_at_the_deadline_never_runs(lane: Lane) -> None:
 
 
 def test_a_hung_job_is_left_behind_once_then_calls_are_refused_with_the_reason(
-    lane: Lane, clock: Clock
+    lane: Worker, clock: Clock
 ) -> None:
     first, first_began, first_gate = gated()
     second, second_began, second_gate = gated()
@@ -128,7 +128,7 @@ def test_a_hung_job_is_left_behind_once_then_calls_are_refused_with_the_reason(
 
 
 def test_a_lane_tells_which_job_is_overdue_and_only_while_it_is(
-    lane: Lane, clock: Clock, caplog: pytest.LogCaptureFixture
+    lane: Worker, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     slow, began, gate = gated()
     assert lane.overdue == ""
@@ -149,7 +149,7 @@ def test_a_lane_tells_which_job_is_overdue_and_only_while_it_is(
     assert until(lambda: lane.overdue == "")
 
 
-def test_a_hung_job_that_comes_back_makes_room_for_a_replacement(lane: Lane, clock: Clock) -> None:
+def test_a_hung_job_that_comes_back_makes_room_for_a_replacement(lane: Worker, clock: Clock) -> None:
     first, first_began, first_gate = gated()
     second, second_began, second_gate = gated()
     lane.submit(first)
@@ -167,7 +167,7 @@ def test_a_hung_job_that_comes_back_makes_room_for_a_replacement(lane: Lane, clo
 
 
 def test_a_lane_that_may_not_be_replaced_waits_for_its_job(clock: Clock) -> None:
-    lane = Lane("write", clock, replaceable=False)
+    lane = Worker("write", clock, replaceable=False)
     hung, began, gate = gated()
     lane.submit(hung)
     assert began.wait(60)
@@ -179,7 +179,7 @@ def test_a_lane_that_may_not_be_replaced_waits_for_its_job(clock: Clock) -> None
     assert lane.stop(5.0)
 
 
-def test_a_patient_job_is_handed_over_with_the_next_one(lane: Lane) -> None:
+def test_a_patient_job_is_handed_over_with_the_next_one(lane: Worker) -> None:
     seen: list[str] = []
     begun = threading.Event()
     first = job(lambda: (seen.append("first"), begun.set()), watched=False, patient=True)
@@ -192,7 +192,7 @@ def test_a_patient_job_is_handed_over_with_the_next_one(lane: Lane) -> None:
 
 
 def test_only_one_job_is_patient_at_a_time_and_none_is_left_at_the_end(clock: Clock) -> None:
-    lane = Lane("test", clock)
+    lane = Worker("test", clock)
     seen: list[int] = []
     for n in range(3):
         lane.submit(job(lambda n=n: seen.append(n), watched=False, patient=True))
@@ -201,7 +201,7 @@ def test_only_one_job_is_patient_at_a_time_and_none_is_left_at_the_end(clock: Cl
 
 
 def test_a_stopped_lane_takes_nothing(clock: Clock) -> None:
-    lane = Lane("test", clock)
+    lane = Worker("test", clock)
     one = job()
     lane.submit(one)
     assert lane.stop(5.0)
@@ -217,7 +217,7 @@ def test_a_lane_that_ended_leaves_no_descriptor_open(clock: Clock, monkeypatch: 
         return ends
 
     monkeypatch.setattr(os, "pipe", seen)
-    lane = Lane("test", clock)
+    lane = Worker("test", clock)
     lane.submit(job())
     assert len(made) == 2
     assert lane.stop(5.0)
@@ -227,7 +227,7 @@ def test_a_lane_that_ended_leaves_no_descriptor_open(clock: Clock, monkeypatch: 
 
 
 def test_without_a_descriptor_a_job_is_refused_with_the_reason_and_the_next_is_taken(
-    lane: Lane, monkeypatch: pytest.MonkeyPatch
+    lane: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse() -> tuple[int, int]:
         raise OSError(errno.EMFILE, "Too many open files")
@@ -240,7 +240,7 @@ def test_without_a_descriptor_a_job_is_refused_with_the_reason_and_the_next_is_t
     assert lane.wait(one, 5.0).value == "went"
 
 
-def test_a_job_that_nobody_waits_for_may_be_told_by_an_errand(lane: Lane) -> None:
+def test_a_job_that_nobody_waits_for_may_be_told_by_an_errand(lane: Worker) -> None:
     done, errands = threading.Event(), Errands()
     assert lane.submit(job(done.set, watched=False), errands) == ""
     assert done.wait(60)

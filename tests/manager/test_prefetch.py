@@ -11,7 +11,7 @@ from hermes_core.errors import BackendRefused
 from hermes_core.home import HermesHome
 from hermes_core.manager.breaker import COOLDOWN, THRESHOLD
 from hermes_core.manager.health import STALE
-from hermes_core.manager.lanes import Lane
+from hermes_core.manager.lanes import Worker
 from hermes_core.manager.manager import MemoryManager, RecallPart
 from hermes_core.manager.prefetch import WARM_FOR, RecallResult, within
 from hermes_core.testing.fakes import Clock, RaisingProvider, RecordingProvider, make_session
@@ -362,7 +362,7 @@ def test_a_probe_whose_caller_was_called_away_leaves_the_place_to_another(
     provider.results.clear()
     clock.advance(COOLDOWN)
     with monkeypatch.context() as patched:
-        patched.setattr(Lane, "wait", raiser(TimeoutError("the alarm of a host")))
+        patched.setattr(Worker, "wait", raiser(TimeoutError("the alarm of a host")))
         with pytest.raises(TimeoutError):
             manager.handle_tool_call(call, A)
     assert "left alone" not in manager.handle_tool_call(call, A)

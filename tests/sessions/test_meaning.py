@@ -15,7 +15,7 @@ import pytest
 
 from hermes_core.recall import dense
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.meaning import Meaning
+from hermes_core.sessions.meaning import VectorIndex
 from hermes_core.sessions.repair import repair
 
 pytestmark = [
@@ -46,7 +46,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[[], SessionDB]]:
         store.close()
 
 
-def meaning_of(db: SessionDB) -> Meaning:
+def meaning_of(db: SessionDB) -> VectorIndex:
     assert db.meaning is not None
     return db.meaning
 

@@ -25,7 +25,7 @@ from hermes_core.contract.hooks import POLICIES
 from hermes_core.testing.report import NOT_CLAIMED, NOT_RUN
 
 if TYPE_CHECKING:
-    from hermes_core.manager.call import Outcome
+    from hermes_core.manager.call import CallResult
     from hermes_core.manager.health import ProviderHealth
 
 LATE_START = "initialize has run for"
@@ -134,7 +134,7 @@ class Run:
             pytest.skip(f"{NOT_RUN}{trouble}")
         return session
 
-    def ask(self, hook: str, **arguments: Any) -> Outcome:
+    def ask(self, hook: str, **arguments: Any) -> CallResult:
         """Call one hook through the manager, with its deadline."""
         return self.manager.ask(self.name, hook, **arguments)
 

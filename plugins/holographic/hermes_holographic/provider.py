@@ -162,7 +162,7 @@ class HolographicProvider(ConfiguredProvider):
             return Recall()
         trust = self.options.min_trust_threshold
         facts = self._facts_of(session)
-        found = facts.search(query.text, limit=RECALLED, min_trust=trust, unasked=True)
+        found = facts.search(query.text, limit=RECALLED, min_trust=trust, proactive=True)
         ranked = {fact["fact_id"]: _item(fact) for fact in found}
         rest = {fact["fact_id"]: _item(fact) for fact in facts.everything(MOST_WHOLE, trust)}
         whole = Recall(tuple((ranked | {i: item for i, item in rest.items() if i not in ranked}).values()))

@@ -105,7 +105,7 @@ class FactMemory:
         limit: int,
         min_trust: float = 0.0,
         category: str | None = None,
-        unasked: bool = False,
+        proactive: bool = False,
     ) -> list[Row]:
         """Facts that answer a question in words, best first; with `unasked`, only those worth interrupting for."""
         asked = index_words(query) or grams(query)[0]  # one character, as in 猫?, makes no pair
@@ -113,11 +113,11 @@ class FactMemory:
         matched = self.store.match(terms, CANDIDATES, min_trust, category)
         shared = self._named_in(query)
         facts = self._known({**matched, **shared}, min_trust, category)
-        if unasked:
+        if proactive:
             facts = {i: fact for i, fact in facts.items() if "superseded_by" not in fact}
         candidates = self._candidates(facts, terms, matched, shared)
-        ranked = rank((c for c in candidates if c.relevant or not unasked), self.hrr_weight)
-        if unasked and ranked:
+        ranked = rank((c for c in candidates if c.relevant or not proactive), self.hrr_weight)
+        if proactive and ranked:
             ranked = [(i, score) for i, score in ranked if score >= WORTH * ranked[0][1]]
         return [{**facts[i], "score": round(score, 4)} for i, score in ranked[:limit]]
 
