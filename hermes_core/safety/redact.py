@@ -1,7 +1,8 @@
-"""Takes secrets out of what goes to a provider: keys of known services, private keys, passwords and tokens by name.
+"""Redaction of text that leaves the process for a provider, a log, a terminal, a model or another program.
 
-A secret is replaced by `[redacted:KIND]`, so that a reader still sees that something stood there. What looks random but
-says nothing about itself stays: hashes, UUIDs, commit ids. Redacting twice is redacting once.
+A secret is replaced by `[redacted:KIND]`, so that a reader still sees that a value stood there: keys of known services,
+private keys, passwords and tokens by their names. Random text that names no secret stays: hashes, UUIDs, commit ids.
+Redacting a text twice gives the same text as once.
 """
 
 from __future__ import annotations
@@ -14,17 +15,27 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from hermes_core.safety.blocks import without_blocks
-from hermes_core.safety.commands import without_arguments
-from hermes_core.safety.given import without_named, without_named_abroad
-from hermes_core.safety.names import Name, name_of, names_a_secret, names_one_abroad, tells_no_secret
-from hermes_core.safety.values import NO_SECRET, UNSEEN, compiled, looks_secret
+from hermes_core.safety.assignments import (
+    NO_SECRET,
+    UNSEEN,
+    Name,
+    assigns_abroad,
+    compiled,
+    looks_secret,
+    names_a_secret,
+    secret_name,
+    tells_no_secret,
+    without_arguments,
+    without_blocks,
+    without_named,
+    without_named_abroad,
+)
 
 JSON = None | bool | int | float | str | list[Any] | dict[str, Any]
 
 
 class _Format(NamedTuple):
-    """A kind of secret that shows itself: it holds one of `marks`, and the pattern says what it looks like."""
+    """Format of a service's keys. `pattern` is tried only on text that holds one of `marks`."""
 
     kind: str
     marks: tuple[str, ...]
@@ -32,7 +43,7 @@ class _Format(NamedTuple):
 
 
 _WORD = "[A-Za-z0-9_-]"
-_DIGIT_SOON = f"(?={_WORD}{{0,120}}?[0-9])"  # a name such as sk-learn-contrib-projects has none
+_DIGIT_SOON = f"(?={_WORD}{{0,120}}?[0-9])"  # skips names such as sk-learn-contrib-projects
 
 _FORMATS = (
     _Format(
@@ -132,36 +143,38 @@ _BEARER = rf"(?i)(\bbearer\s{{1,4}}){UNSEEN}(?=[\w.~+/=-]{{0,200}}?[0-9])([\w.~+
 _URL_PASSWORD = (
     rf"(?<=://)((?:\[redacted:\w+\]|{UNSEEN}[^\s/:@]{{0,100}}):){UNSEEN}(?![$<{{])([^\s/]{{1,300}})(?=@)"
 )
-_URL_USER = rf"(?<=://){UNSEEN}(?=[\w-]{{0,200}}?[0-9])[\w-]{{20,200}}(?=@)"  # a token in the place of a user
+_URL_USER = rf"(?<=://){UNSEEN}(?=[\w-]{{0,200}}?[0-9])[\w-]{{20,200}}(?=@)"  # a token in place of a user
 _URL_TOKEN = rf"(?i)([?&#;](?:[a-z]{{1,12}}[_-])?(?:token|api[_-]?key|apikey|secret|password|passwd|auth|sig|signature)=){UNSEEN}{NO_SECRET}([^\s&#\"'<>]{{6,}})"
 _URL_KEY = rf"(?i)([?&]key=){UNSEEN}{NO_SECRET}([^\s&#\"'<>]{{16,}})"
 _PASSES = 8
-"""A second pass finds what was written without a space behind a secret; the bound keeps the time linear."""
+"""Largest number of passes: one more pass finds a secret directly behind another; the bound keeps the time linear."""
 
 _SHORT_WORDS = r"(?s:(?:.{0,14} )*+.{0,14}\Z)"
-"""No word here is as long as the shortest secret of a format above; a private key alone shows itself in a shorter one.
+"""Matches text whose words are all shorter than the shortest secret of `_FORMATS`, private keys aside.
 
-It goes from a space to the last one of the next fifteen characters, in a third of the time that each word takes.
+It jumps from a space to the last space of the next fifteen characters, in a third of the time of a match for each word.
 """
 
 _LONG_WORD = r"\S{15,}"
-# Only a private key has white space in it: for all others the long words are enough. By first letters, a search takes half.
+# Only private keys hold white space, so all other marks are searched in the long words alone. Grouping the marks by
+# their first letters halves the time.
+
 _MARKED = "|".join(
     f"{re.escape(first)}(?:{'|'.join(re.escape(mark[1:]) for mark in marks)})"
     for first, marks in groupby(
         sorted(mark for form in _FORMATS for mark in form.marks if mark != "."), itemgetter(0)
     )
 )
-_MARKED = rf"{_MARKED}|[MNO]{_WORD}{{23}}"  # of Discord
+_MARKED = rf"{_MARKED}|[MNO]{_WORD}{{23}}"  # Discord
 
-_HALF = "[\\ud800-\\udfff]"  # a surrogate, which has no UTF-8
+_HALF = "[\\ud800-\\udfff]"  # a surrogate: it can't be encoded as UTF-8
 _REMEMBERED_LENGTH = 4096
 
 _MARK = re.compile(r"\[redacted:(\w+)\]")
 
 
 def redact(text: str) -> str:
-    """`text` with every secret replaced by `[redacted:KIND]`.
+    """Replace every secret in `text` by `[redacted:KIND]`.
 
     >>> redact("postgres://app:hunter22@db/x uses key ghp_0123456789abcdefghijABCDEFGHIJ012345")
     'postgres://app:[redacted:password]@db/x uses key [redacted:github]'
@@ -170,7 +183,7 @@ def redact(text: str) -> str:
 
 
 def secrets_in(text: str) -> tuple[str, ...]:
-    """The kinds of the secrets that `redact` finds, each once.
+    """Return the kinds of the secrets that `redact` finds, each once.
 
     >>> secrets_in("ssh with pwd='hunter22', not with [redacted:openai]")
     ('password',)
@@ -187,7 +200,7 @@ def _redact(text: str) -> str:
 
 
 _remembered = lru_cache(maxsize=256)(_redact)
-"""A turn's texts go out several times: in its start, its recall, its messages, and the warming of the next."""
+"""Cached: a turn sends each of its texts several times (turn start, recall, messages, warming of the next turn)."""
 
 
 def _redact_once(text: str) -> str:
@@ -196,21 +209,21 @@ def _redact_once(text: str) -> str:
         and compiled(_MARKED).search(" ".join(compiled(_LONG_WORD).findall(text)))
     ):
         text = _without_formats(text)
-    given = "=" in text or ":" in text or "：" in text or "＝" in text
-    if given:
+    assigned = "=" in text or ":" in text or "：" in text or "＝" in text
+    if assigned:
         text = _without_urls_and_headers(text)
     digits = _has_digit(text)
     if digits and ("earer" in text or "EARER" in text):
         text = compiled(_BEARER).sub(r"\1[redacted:token]", text)
     if "-" in text and " -" in text:
         text = without_arguments(text)
-    if (given or digits or _has_quote(text) or "machine" in text) and names_a_secret(text):
+    if (assigned or digits or _has_quote(text) or "machine" in text) and names_a_secret(text):
         text = without_named(without_blocks(text))
-    return without_named_abroad(text) if given and names_one_abroad(text) else text
+    return without_named_abroad(text) if assigned and assigns_abroad(text) else text
 
 
-# Where no sign gives it, a value has digits, or stands in quotes, in tags or in a line of .netrc. One "in" after the
-# other takes a fifth of what a pattern or a loop takes, and each turn pays for it.
+# Without a sign of assignment, a secret has digits, or stands in quotes, tags or a line of .netrc. A chain of "in" takes a
+# fifth of the time of a pattern or a loop, and every text of a turn comes here.
 def _has_digit(text: str) -> bool:
     return (
         "1" in text or "2" in text or "0" in text or "3" in text or "5" in text
@@ -242,7 +255,7 @@ def _without_urls_and_headers(text: str) -> str:
 
 
 def _names_a_header(text: str) -> bool:
-    """Whether a header may stand in `text`: "authors" and "truth" are in many a text, and the pattern is dear."""
+    """Return True if `text` may hold a header. Many texts hold "authors" or "truth", and the pattern is slow."""
     lowered = text.lower()
     return "authorization" in lowered or "x-" in lowered or not text.isascii()
 
@@ -257,7 +270,7 @@ def _without_formats(text: str) -> str:
 
 
 def redact_value(value: JSON) -> JSON:
-    """A copy of a JSON value with the secrets in all its texts replaced; keys stay, what stands under a secret's name goes.
+    """Return a copy of a JSON value with the secrets in its texts replaced, and the values under a secret's name.
 
     >>> redact_value({"password": 12345678, "tokens": ["abc123def456"], "max_tokens": 4096})
     {'password': '[redacted:password]', 'tokens': ['[redacted:token]'], 'max_tokens': 4096}
@@ -270,22 +283,22 @@ def redact_value(value: JSON) -> JSON:
 
 
 def _redact_json(text: str) -> str:
-    """A text that is JSON itself, as a model's arguments for a tool: what it says stands behind escapes there."""
+    """Redact a text that is itself JSON, such as a model's tool arguments, whose values are hidden behind escapes."""
     try:
         found = json.loads(text, strict=False)
         clean = redact_value(found)
         if clean != found:
-            said = json.dumps(clean, ensure_ascii=False)
-            text = json.dumps(clean) if compiled(_HALF).search(said) else said
-    except (ValueError, RecursionError):  # it only begins like JSON
+            dumped = json.dumps(clean, ensure_ascii=False)
+            text = json.dumps(clean) if compiled(_HALF).search(dumped) else dumped
+    except (ValueError, RecursionError):  # it begins like JSON and is none
         pass
     return redact(text)
 
 
 def _under(key: str, value: JSON, beside: dict[str, Any]) -> JSON:
-    """What is left of a value under `key`, or under the name that stands `beside` it: {"name": "PASSWORD", "value": ...}."""
+    """Redact a value under `key`, or under the name in the same object: {"name": "PASSWORD", "value": ...}."""
     named = beside.get("name") if key == "value" else None
-    name = name_of(key) or (name_of(named) if isinstance(named, str) else None)
+    name = secret_name(key) or (secret_name(named) if isinstance(named, str) else None)
     if name is None:
         return redact_value(value)
     if isinstance(value, dict | list):
@@ -294,7 +307,7 @@ def _under(key: str, value: JSON, beside: dict[str, Any]) -> JSON:
 
 
 def _is_secret(name: Name, value: JSON) -> bool:
-    """Whether a value right under its name is a secret: nearly every word is; of a number, one as long as a secret."""
+    """Return True if a value directly under a secret's name is a secret: nearly any word, or a long number."""
     if isinstance(value, str):
         if name.many:
             return looks_secret(value, name.kind)
@@ -305,12 +318,12 @@ def _is_secret(name: Name, value: JSON) -> bool:
 
 
 def _within(name: Name, value: JSON) -> JSON:
-    """A list or an object under a secret's name: what looks like a secret goes, a user or a date beside it stays."""
+    """Redact a list or object under a secret's name. Values that look secret go; a user or a date beside them stays."""
     if isinstance(value, list):
         return [_within(name, item) for item in value]
     if isinstance(value, dict):
         return {
-            key: redact_value(item) if tells_no_secret(key) else _within(name_of(key) or name, item)
+            key: redact_value(item) if tells_no_secret(key) else _within(secret_name(key) or name, item)
             for key, item in value.items()
         }
     if isinstance(value, str) and looks_secret(value, name.kind):

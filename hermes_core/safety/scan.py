@@ -1,27 +1,32 @@
-"""The scan of what is to become memory: memory stands in the system prompt, so an entry must not be able to command.
+"""Threat scan of text that becomes memory.
 
-The text is read in several ways first (`views`): without disguise, with words respelt, with what is encoded in it; each
-reading is held against the table in `patterns`. The whole text is scanned. A clean scan is a signal and no proof: a
-sentence can always be put in another way. So the fence, the origin of an entry and the person's say stay in place.
+Memory stands in the system prompt, so an entry must not be able to give orders. The scan reads a text in several ways
+(without disguise, with respelt words, with decoded parts) and tries the rules of `patterns` on each reading. It always
+covers the whole text. A clean scan is a signal, not a proof: a sentence can always be worded in another way. The fence,
+the origin of an entry and the person's approval are still needed.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import codecs
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from hermes_core.safety import views
+from hermes_core.safety.lookalikes import is_ignorable, skeleton
 from hermes_core.safety.patterns import CATEGORIES, RULES, Rule
 
 _WORD = re.compile(r"\w+")
-_DEPTH = 2  # an encoding within an encoding is still looked into
+_DEPTH = 2  # an encoding within an encoding is decoded too
 
 
 @dataclass(frozen=True, slots=True)
 class Threat:
-    """One reason why a text must not become memory: the rule's id, its category, and what it does, for model and person."""
+    """Reason why a text must not become memory. `message` is a sentence for the model and the person."""
 
     id: str
     category: str
@@ -29,38 +34,38 @@ class Threat:
 
 
 Scan = Callable[[str], Threat | None]
-"""`first_threat`, or what a host has in its place."""
+"""Type of `first_threat`; a host may pass a scan of its own."""
 
 
 def scan(text: str) -> list[Threat]:
-    """Every threat found in `text`, one a rule, in the order of the table; an empty list when there is none."""
+    """Return every threat in `text`, at most one for each rule, in the order of the table."""
     return list({threat.id: threat for threat in _threats(text, _DEPTH)}.values())
 
 
 def first_threat(text: str) -> Threat | None:
-    """The first threat found, None when there is none; stops looking as soon as there is one."""
+    """Return the first threat in `text`, or None. Stops at the first match."""
     return next(_threats(text, _DEPTH), None)
 
 
 def _threats(text: str, depth: int) -> Iterator[Threat]:
-    hidden = views.invisible(text)
+    hidden = _first_invisible(text)
     if hidden:
         yield _threat(f"invisible_u{ord(hidden):04x}", "invisible_unicode")
-    plain = views.plain(text)
-    for reading in (plain, *views.spellings(plain)):
-        yield from _found("plain", reading)
-    visible = views.flowing(views.visible(text))
-    yield from _found("visible", visible)
+    plain = _without_disguise(text)
+    for reading in (plain, *_respellings(plain)):
+        yield from _matches("plain", reading)
+    visible = _joined_lines(_visible(text))
+    yield from _matches("visible", visible)
     if not visible.isascii():
-        yield from _found("unlatin", visible)
-    for letters in views.letters_only(plain):
-        yield from _found("letters", letters)
+        yield from _matches("unlatin", visible)
+    for letters in _letters_only(plain):
+        yield from _matches("letters", letters)
     if depth:
-        for inner in views.decoded(text):
+        for inner in _decoded(text):
             yield from _threats(inner, depth - 1)
 
 
-def _found(view: str, text: str) -> Iterator[Threat]:
+def _matches(view: str, text: str) -> Iterator[Threat]:
     words = frozenset(_WORD.findall(text)) if view == "plain" else frozenset()
     for rule, needs in _rules(view):
         if (not needs or not needs.isdisjoint(words)) and _compiled(rule.pattern).search(text):
@@ -79,3 +84,289 @@ def _rules(view: str) -> tuple[tuple[Rule, frozenset[str]], ...]:
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
+
+
+# ------------------------------------------------------------------ readings
+
+_MAX_DECODED = 65_536
+_JOINING = (
+    (0x0600, 0x08FF),
+    (0x0900, 0x0DFF),
+    (0x0E00, 0x109F),
+    (0x1780, 0x18AF),
+    (0x1A20, 0x1AAF),
+    (0xA840, 0xA8DF),
+    (0xFB50, 0xFEFC),
+)
+_NO_SPACES = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF), (0x4E00, 0x9FFF))
+_PICTURES = (
+    (0x2190, 0x2BFF),
+    (0x3030, 0x303D),
+    (0x3297, 0x3299),
+    (0x1F000, 0x1FAFF),
+    (0xFE0F, 0xFE0F),
+    (0x20E3, 0x20E3),
+    (0x00A9, 0x00AE),
+)
+_ALWAYS_HIDING = frozenset(
+    map(
+        chr,
+        [
+            0x202D,
+            0x202E,
+            *range(0x2061, 0x2066),
+            *range(0x206A, 0x2070),
+            *range(0xFFF9, 0xFFFC),
+            0x3164,
+            0xFFA0,
+            0x115F,
+            0x1160,
+        ],
+    )
+)
+_EMBEDDINGS = frozenset("\u202a\u202b\u202c\u2066\u2067\u2068\u2069")
+_BETWEEN_LETTERS = frozenset("\u034f\u2060\u180e\ufeff")
+
+
+def _first_invisible(text: str) -> str:
+    """Return the first invisible character that correct spelling does not explain, or "".
+
+    Correct spelling has joiners between letters of joining scripts and in emoji, direction marks in right-to-left text,
+    variation selectors after a picture or a Han letter, and tags in the flags of regions.
+    """
+    if text.isascii():
+        return next((char for char in text if char < " " and char not in "\t\n\r\f\v"), "")
+    right_to_left = any(unicodedata.bidirectional(char) in ("R", "AL") for char in text)
+    flag = False
+    for at, char in enumerate(text):
+        flag = char == "\U0001f3f4" or (flag and _is_tag(char))
+        if char > "\u02ff" or char < " " or "\x7f" <= char < "\xa0":
+            before = text[at - 1] if at else ""
+            if _hides(char, before, text[at + 1 : at + 2], right_to_left, flag):
+                return char
+    return ""
+
+
+def _hides(char: str, before: str, after: str, right_to_left: bool, flag: bool) -> bool:
+    if char < " " or "\x7f" <= char < "\xa0":
+        return char not in "\t\n\r\f\v\x85"
+    if char in _ALWAYS_HIDING:
+        return True
+    if char in "\u200c\u200d":
+        return not (_within(before, _JOINING) or (_within(before, _PICTURES) and _within(after, _PICTURES)))
+    if char == "\u200b":
+        return not (_within(before, _NO_SPACES) or _within(after, _NO_SPACES))
+    if char in _EMBEDDINGS:
+        return not right_to_left
+    if char in _BETWEEN_LETTERS:
+        return bool(before) and before.isascii() and before.isalnum() and after.isascii() and after.isalnum()
+    if "\ufe00" <= char <= "\ufe0f":
+        return (
+            not before
+            or before.isspace()
+            or "\ufe00" <= before <= "\ufe0f"
+            or (before.isascii() and after.isascii() and after.isalpha())
+        )
+    if 0xE0100 <= ord(char) <= 0xE01EF:
+        return not (before and "CJK" in unicodedata.name(before, ""))
+    return _is_tag(char) and not flag
+
+
+def _is_tag(char: str) -> bool:
+    return 0xE0000 <= ord(char) <= 0xE007F
+
+
+def _within(char: str, ranges: tuple[tuple[int, int], ...]) -> bool:
+    return bool(char) and any(low <= ord(char) <= high for low, high in ranges)
+
+
+_LEET = str.maketrans(
+    {
+        "0": "o",
+        "1": "i",
+        "3": "e",
+        "4": "a",
+        "5": "s",
+        "7": "t",
+        "8": "b",
+        "@": "a",
+        "$": "s",
+        "!": "i",
+        "|": "l",
+        "€": "e",
+    }
+)
+_LEET_WORD = (
+    r"(?<![\w@$!])(?=[\w@$!|]{0,24}[a-z])(?=[\w@$!|]{0,24}[0134578@$!|])[a-z0134578@$!|]{3,24}(?![\w@$])"
+)
+_QUOTE_SPLIT = r"(?<=[\w./~])(?:\"\"|''|\\(?=[a-z_]))(?=[\w./])"
+_SHELL_SPACE = r"\$\{?ifs\}?(?:\$\d)?"
+_SPACED = r"(?<!\w)(?:\w[ ._*~|/+-]){3,200}\w(?!\w)"
+_JOINED = r"(?<![\w.-])(?!test_)[a-z]{1,20}([_·-])[a-z]{1,20}(?:\1[a-z]{1,20}){3,60}(?![\w(])"
+_NOT_A_LETTER = r"[^a-z]+"
+_INDENT = r"\n[ \t]{1,8}(?=\w)"
+_WRAPPED = r"(?<=[\w,])[ \t\r]*\n[ \t>]{0,8}(?=\w)"
+_EMPHASIS = r"(?<!\w)[*_]{1,3}(?=\w)|(?<=[^\W_])[*_]{1,3}(?!\w)"
+
+
+_LONG_WORD = r"[a-z]{5,14}"
+_KEY_WORDS = "ignore disregard forget previous prior earlier instructions instruction system prompt rules guidelines override reveal"
+
+
+def _shape(word: str) -> tuple[str, str]:
+    """Return a key that stays equal if inner letters of a word change places, since such a word is still read."""
+    return word[0] + word[-1], "".join(sorted(word))
+
+
+_SCRAMBLED = {_shape(word): word for word in _KEY_WORDS.split()}
+
+
+def _without_disguise(text: str) -> str:
+    """Return `text` in lower case with compatibility forms, look-alikes, marks and invisible characters resolved.
+
+    The indent of lines that begin with a word is removed, so that only a newline separates words across two lines.
+    """
+    if not text.isascii():
+        text = "".join(map(_plain_letter, unicodedata.normalize("NFKC", text)))
+    return re.sub(_INDENT, "\n", text.lower())
+
+
+def _plain_letter(char: str) -> str:
+    if char.isascii():
+        return char.lower()
+    if char.isspace():
+        return char if char in "\u2028\u2029" else " "
+    return skeleton(char)
+
+
+def _visible(text: str) -> str:
+    """Return `text` in lower case and in its own script, without invisible characters."""
+    normal = unicodedata.normalize("NFKC", text).lower()
+    return (
+        normal
+        if normal.isascii()
+        else "".join(c for c in normal if unicodedata.category(c) in ("Mn", "Mc") or not is_ignorable(c))
+    )
+
+
+def _joined_lines(text: str) -> str:
+    """Return the text with wrapped lines joined and Markdown emphasis removed."""
+    return re.sub(r"[ \t]{2,}", " ", re.sub(_EMPHASIS, "", re.sub(_WRAPPED, " ", text)))
+
+
+def _respellings(text: str) -> Iterator[str]:
+    """Yield the text with respelt words resolved: split quotes, digits for letters, scrambled or spaced-out letters."""
+    flat = _joined_lines(text)
+    if flat != text:
+        yield flat
+    if '""' in text or "''" in text or "\\" in text or "ifs" in text:
+        yield re.sub(_SHELL_SPACE, " ", re.sub(_QUOTE_SPLIT, "", text))
+    respelt = re.sub(_LEET_WORD, lambda found: found[0].translate(_LEET), text)
+    if respelt != text:
+        yield respelt
+    unscrambled = re.sub(_LONG_WORD, lambda found: _SCRAMBLED.get(_shape(found[0]), found[0]), text)
+    if unscrambled != text:
+        yield unscrambled
+    parted = re.sub(_JOINED, lambda found: found[0].replace(found[1], " "), text)
+    if parted != text:
+        yield parted
+    joined = re.sub(_SPACED, lambda found: re.sub(r"[\W_]", "", found[0]), text)
+    if joined != text:
+        yield re.sub(r"\s+", " ", joined)
+
+
+def _letters_only(text: str) -> Iterator[str]:
+    """Yield only the letters of the text: forwards, backwards, by rot13, and with digits read as letters."""
+    letters = re.sub(_NOT_A_LETTER, "", text)
+    yield letters
+    yield letters[::-1]
+    yield codecs.encode(letters, "rot13")
+    respelt = re.sub(_NOT_A_LETTER, "", text.translate(_LEET))
+    if respelt != letters:
+        yield respelt
+
+
+_BASE64 = r"[A-Za-z0-9+/_-]{16,}={0,2}"
+_BASE32 = r"\b(?:[A-Z2-7]{16,}|[a-z2-7]{16,})={0,6}"
+_HEX = r"(?:[0-9a-fA-F]{2}){8,}|(?:(?:\\x|0x|%)[0-9a-fA-F]{2}[\s,]?){6,}|(?:[0-9a-fA-F]{2}[ :]){8,}[0-9a-fA-F]{2}"
+_ESCAPES = r"(?:\\u[0-9a-fA-F]{4}){4,}|(?:&#x?[0-9a-fA-F]{1,6};?){4,}"
+_NUMBERS = r"(?:\b\d{2,3}[,;\s]{1,2}){7,}\d{2,3}\b|(?:[01]{8}\s?){6,}"
+_CODE = r"(?i)&#x([0-9a-f]+)|&#(\d+)|\\u([0-9a-f]{4})"
+
+
+def _decoded(text: str) -> Iterator[str]:
+    """Yield texts that are encoded in `text`: base64, base32, hexadecimal, escapes, character codes, hidden tags.
+
+    Stops after `_MAX_DECODED` characters, so that a text that encodes itself many times can't make the scan slow.
+    """
+    total = 0
+    for found in (*_candidates(text),):
+        total += len(found)
+        if total > _MAX_DECODED:
+            return
+        yield found
+
+
+def _candidates(text: str) -> Iterator[str]:
+    for match in re.finditer(_BASE64, text):
+        yield from _readable(_from_base64(match[0]))
+    for match in re.finditer(_BASE32, text):
+        yield from _readable(_from_base32(match[0]))
+    for match in re.finditer(_HEX, text):
+        yield from _readable(bytes.fromhex(re.sub(r"\\x|0x|[^0-9a-fA-F]", "", match[0])))
+    for match in re.finditer(_ESCAPES, text):
+        yield "".join(_from_code(code) for code in re.finditer(_CODE, match[0]))
+    for match in re.finditer(_NUMBERS, text):
+        yield from _readable(_from_numbers(match[0]))
+    hidden = "".join(filter(None, map(_smuggled, text))) if not text.isascii() else ""
+    if len(hidden) > 3:
+        yield hidden
+
+
+def _from_base64(word: str) -> bytes:
+    word = word.rstrip("=").translate(str.maketrans("-_", "+/"))
+    try:
+        return base64.b64decode(word[: len(word) - (len(word) % 4 == 1)] + "=" * (-len(word) % 4))
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _from_base32(word: str) -> bytes:
+    word = word.rstrip("=")
+    word = word[: len(word) - (len(word) % 8 in (1, 3, 6))]
+    try:
+        return base64.b32decode(word + "=" * (-len(word) % 8), casefold=True)
+    except binascii.Error:
+        return b""
+
+
+def _from_code(code: re.Match[str]) -> str:
+    number = int(code[1] or code[3], 16) if code[1] or code[3] else int(code[2])
+    return chr(number) if number <= 0x10FFFF else ""
+
+
+def _from_numbers(digits: str) -> bytes:
+    if set(digits) <= set("01 \t\n"):
+        bits = re.sub(r"\s", "", digits)
+        return bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits) - 7, 8))
+    numbers = [int(number) for number in re.findall(r"\d+", digits)]
+    return bytes(numbers) if all(number < 256 for number in numbers) else b""
+
+
+def _readable(raw: bytes) -> Iterator[str]:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return
+    if len(text) >= 6 and all(char.isprintable() or char in "\n\t\r" for char in text):
+        yield text
+
+
+def _smuggled(char: str) -> str:
+    """Return the character that a tag character or a variation selector encodes, or ""."""
+    code = ord(char)
+    if 0xE0020 <= code <= 0xE007E:
+        return chr(code - 0xE0000)
+    if 0xE0100 <= code <= 0xE01EF:
+        return chr(code - 0xE0100 + 16)
+    return ""

@@ -1,26 +1,235 @@
-"""Keeps recalled memory that a model repeats out of what the person sees, while the answer streams.
+"""Streaming scrubber: keeps recalled memory that a model repeats out of the answer that the person sees.
 
-The rules, for a stream cut anywhere (the total output is the same for every way of cutting it):
+The output does not depend on how the stream was cut into pieces. The rules:
 
-* What stands between an opening and a closing fence tag is discarded, and the tags with it. A tag counts wherever it
-  stands, at the start of a line or within one, since leaking memory is worse than cutting an answer short.
-* A model that writes *about* the tag puts it in quotes: a whole tag directly between two equal quotation marks
-  (a backtick, ", ') is shown as it is and opens nothing. Without quotes it counts as a fence.
-* A closing tag without an opening one is dropped. A span that is still open at the end is discarded.
-* The beginning of a tag is held back until the next characters decide, never more than `MAX_HELD` of them. A dropped
-  tag never joins its two sides into a new one: `</memory-</memory-context>context>` goes as a whole, and when nesting
-  is so deep that an outer beginning had to be let through, its rest is dropped when it comes.
+* Text between an opening and a closing fence tag is discarded with the tags. A tag counts at the start of a line and
+  within a line, since leaking memory is worse than cutting an answer short.
+* A whole tag directly between two equal quotation marks (a backtick, ", ') is shown and opens nothing, so that a model
+  can write about the tag. Without quotes it counts as a fence.
+* A closing tag without an opening tag is dropped. A span that is still open at the end is discarded.
+* The beginning of a tag is held back until the next characters decide, at most `MAX_HELD` characters. Dropping a tag
+  never joins its two sides into a new tag: `</memory-</memory-context>context>` goes as a whole. If tags are nested so
+  deep that an outer beginning had to be shown, the rest of that outer tag is dropped when it comes.
+
+The first half of the file is the grammar of a tag, as an automaton that reads one character at a time. A tag is
+`<memory-context ...>` or `</memory-context ...>` in any disguise: any letter case, white space around the name,
+full-width or look-alike letters, characters that show nothing, and each character possibly escaped as an entity, as
+`\\u003c`, `\\x3c` or `%3c`, also twice (`&amp;lt;`). A longer name (`<memory-contexts>`) is another tag.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Literal, NamedTuple
 
-from hermes_core.safety.letters import fold
-from hermes_core.safety.tags import CANDIDATE, IDLE, State, step, unescape
+from hermes_core.safety.lookalikes import LOOKALIKES, skeleton
+
+TAG_NAME = "memory-context"
+
+STARTERS = frozenset("<&\\%＆﹠％﹪＼﹨") | {form for form, sign in LOOKALIKES.items() if sign == "<"}
+"""Characters that a tag can begin with."""
+
+STARTER = re.compile("[" + "".join(map(re.escape, sorted(STARTERS))) + "]")
+
+_SPACES = r"\t-\r\x1c- "
+
+
+def _candidate(starter: str, fillers: str, goes_on: str) -> str:
+    """Return a pattern for `starter` and any of `fillers`, not followed by an ASCII character outside `goes_on`."""
+    # A negated class of ASCII characters is one table lookup in `re`; a class of all that may follow is a search.
+    visible = map(chr, [*range(ord("\t"), ord("\r") + 1), *range(0x1C, 0x7F)])
+    rules_out = "".join(re.escape(char) for char in visible if char not in goes_on)
+    return rf"{re.escape(starter)}[{fillers}]*+(?:\Z()|[^{rules_out}])"
+
+
+CANDIDATE = re.compile(
+    "|".join(
+        [
+            _candidate("<", rf"{_SPACES}/<", "mM&\\%"),
+            _candidate("&", "&", "lLaA#<\\%"),
+            _candidate("\\", r"\\", "uUxX<&%"),
+            _candidate("%", "%", "0123456789abcdefABCDEF<&\\"),
+            *sorted(STARTERS - set("<&\\%")),  # reason enough, whatever follows
+        ]
+    )
+)
+"""Starters that may begin a tag, judged by the next character: `a < b && c` holds none. If the match has a group, the
+text ended before the next character.
+"""
+
+_NAMED = {
+    "lt": "<",
+    "gt": ">",
+    "amp": "&",
+    "sol": "/",
+    "hyphen": "-",
+    "dash": "-",
+    "nbsp": " ",
+    "tab": " ",
+    "newline": " ",
+    "shy": "",
+    "zwj": "",
+    "zwnj": "",
+    "zerowidthspace": "",
+}
+_NAME_STARTS = frozenset(name[:end] for name in _NAMED for end in range(1, len(name)))
+_HEX = frozenset("0123456789abcdef")
+
+# Positions in the grammar. After "<" follow the letters of the name, one position each; a closing tag has its own row.
+_OUTSIDE, _BRACKET, _SLASH = 0, 1, 2
+_OPENING, _CLOSING = 10, 40
+_DASH = TAG_NAME.index("-")
+
+
+class TagState(NamedTuple):
+    """Part of a tag that was read: the position in the grammar, and the beginning of an escape."""
+
+    position: int = _OUTSIDE
+    escape: str = ""
+
+    @property
+    def named(self) -> bool:
+        """True if the whole name was read and only the end of the tag is missing."""
+        return self.position in (_OPENING + len(TAG_NAME), _CLOSING + len(TAG_NAME))
+
+    @property
+    def closing(self) -> bool:
+        """True in a closing tag."""
+        return self.position >= _CLOSING
+
+
+IDLE = TagState()
+
+
+class TagStep(NamedTuple):
+    """Result of reading one character. If `taken` is False, the character must be read again in the new state.
+
+    `kind` is "more" (still a tag), "fail" (no tag), "again" (a new "<" inside), "end" (complete with ">") or "open"
+    (the name is complete, ">" is missing).
+    """
+
+    kind: str
+    state: TagState = IDLE
+    taken: bool = True
+
+
+_FAIL = TagStep("fail")
+
+
+def step(state: TagState, char: str) -> TagStep:
+    """Read one character in `state`."""
+    symbol = skeleton(char)
+    if not symbol:
+        return TagStep("more", state) if state != IDLE else _FAIL
+    if state.escape:
+        return _escaped(state, symbol)
+    if symbol in "&\\%":
+        return TagStep("more", TagState(state.position, symbol))
+    return _advance(state, symbol)
+
+
+def _escaped(state: TagState, symbol: str) -> TagStep:
+    grown, decoded, taken = unescape(state.escape, symbol)
+    if decoded is None:
+        if grown:
+            return TagStep("more", TagState(state.position, grown))
+        return TagStep("open", state, taken=False) if state.named else _FAIL
+    if decoded in ("&", "\\", "%"):
+        return TagStep("more", TagState(state.position, decoded), taken)
+    if not decoded:  # an escaped character that shows nothing counts as a plain one in `step`
+        return TagStep("more", TagState(state.position), taken) if state.position else _FAIL
+    return _advance(TagState(state.position), decoded)._replace(taken=taken)
+
+
+def unescape(escape: str, symbol: str) -> tuple[str, str | None, bool]:
+    """Read the next symbol of an escape.
+
+    Returns the part that is still incomplete, the character once it is complete (else None), and whether `symbol`
+    belongs to the escape. ("", None, False) means that the text is no escape.
+    """
+    if escape[0] == "&":
+        return _entity(escape, symbol)
+    if escape == "\\" and symbol == "\\":
+        return "\\", None, True
+    if escape == "\\":
+        return ("\\" + symbol, None, True) if symbol in "ux" else ("", None, False)
+    if symbol not in _HEX:
+        return "", None, False
+    grown = escape + symbol
+    digits = grown.lstrip("%\\ux")
+    if len(digits) < (4 if grown.startswith("\\u") else 2):
+        return grown, None, True
+    return "", skeleton(chr(int(digits, 16))), True
+
+
+def _entity(escape: str, symbol: str) -> tuple[str, str | None, bool]:
+    if escape.startswith("&#"):
+        return _numeric(escape, symbol)
+    if escape[1:] in _NAMED:  # complete; its semicolon may be missing
+        return "", _NAMED[escape[1:]], symbol == ";"
+    name = escape[1:] + symbol
+    if name == "#" or name in _NAMED or name in _NAME_STARTS:
+        return escape + symbol, None, True
+    return ("&", None, True) if escape == "&" and symbol == "&" else ("", None, False)
+
+
+def _numeric(escape: str, symbol: str) -> tuple[str, str | None, bool]:
+    digits = escape[2:]
+    if not digits and symbol == "x":
+        return "&#x", None, True
+    base = 16 if digits.startswith("x") else 10
+    digits = digits.removeprefix("x")
+    if symbol in _HEX and (base == 16 or symbol.isdigit()):
+        grown = (digits + symbol).lstrip("0") or "0"
+        return (f"&#{'x' if base == 16 else ''}{grown}", None, True) if len(grown) <= 7 else ("", None, False)
+    if not digits or not 0 < (code := int(digits, base)) <= 0x10FFFF:
+        return "", None, False
+    return "", skeleton(chr(code)), symbol == ";"
+
+
+def _advance(state: TagState, symbol: str) -> TagStep:
+    position = state.position
+    if state.named:
+        return _after_name(state, symbol)
+    if symbol == "<":
+        return TagStep("more" if position == _OUTSIDE else "again", TagState(_BRACKET))
+    if position in (_BRACKET, _SLASH):
+        return _before_name(position, symbol)
+    if position == _OUTSIDE:
+        return _FAIL
+    row = _CLOSING if state.closing else _OPENING
+    read = position - row
+    if symbol == TAG_NAME[read]:
+        return TagStep("more", TagState(position + 1))
+    around_dash = read in (_DASH, _DASH + 1) and symbol == " "
+    another_dash = read == _DASH + 1 and symbol == "-"
+    return TagStep("more", TagState(position)) if around_dash or another_dash else _FAIL
+
+
+def _before_name(position: int, symbol: str) -> TagStep:
+    if symbol == " ":
+        return TagStep("more", TagState(position))
+    if symbol == "/":
+        return TagStep("more", TagState(_SLASH))
+    if symbol == TAG_NAME[0]:
+        return TagStep("more", TagState((_OPENING if position == _BRACKET else _CLOSING) + 1))
+    return _FAIL
+
+
+def _after_name(state: TagState, symbol: str) -> TagStep:
+    if symbol == ">":
+        return TagStep("end", state)
+    if symbol == "<":
+        return TagStep("open", state, taken=False)
+    if symbol.isalnum() or symbol in "-_.:":
+        return _FAIL
+    return TagStep("open", state)
+
+
+# ------------------------------------------------------------------ scrubber
 
 MAX_HELD = 160
-"""Characters held back at most: room for a tag with every letter written as a numeric entity."""
+"""Largest number of characters held back: a tag with every letter written as a numeric entity fits."""
 
 _MAX_ATTRIBUTES = 200
 _MAX_PENDING = 32
@@ -30,15 +239,15 @@ _Mode = Literal["text", "span", "quoted", "attributes"]
 
 
 class _Begun(NamedTuple):
-    """The beginning of a tag in which another one began."""
+    """Beginning of a tag inside which another tag began."""
 
-    state: State
+    state: TagState
     text: str
     escape_at: int
 
 
 class StreamingContextScrubber:
-    """Removes fenced memory from a model's streamed answer; one instance a stream.
+    """Scrubber of one streamed answer of a model: removes fenced memory.
 
     >>> scrubber = StreamingContextScrubber()
     >>> [scrubber.feed(part) for part in ("Hi <mem", "ory-context>\\nsecret</memory-", "context> there")]
@@ -51,30 +260,28 @@ class StreamingContextScrubber:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything: the next text begins a new stream."""
-        self._calm = (
-            True  # nothing read of a tag, nothing hidden: text in which none can begin passes untouched
-        )
-        self._pending = (
-            ""  # a bare "<" or the like at the end of such text, to be looked at with what follows
-        )
+        """Begin a new stream."""
+        # Fast way for ordinary text: while no tag was begun and nothing is hidden, a piece without a starter passes as
+        # it is; `_pending` is a starter at the end of such a piece, read again with the next one.
+        self._calm = True
+        self._pending = ""
         self._mode: _Mode = "text"
-        self._state = IDLE  # how much of a tag has been read
-        self._held = ""  # that beginning of a tag, as it was written
-        self._escape_at = -1  # where in it the present escape began; -1: in text that was let through
-        self._outer: list[_Begun] = []  # tags that had begun when a new one began inside them
+        self._state = IDLE  # the part of a tag that was read
+        self._held = ""  # the text of that part
+        self._escape_at = -1  # index in `_held` where the current escape began; -1: in text already shown
+        self._outer: list[_Begun] = []  # beginnings of tags around the current one
         self._outer_size = 0
-        self._base = IDLE  # how much of a tag the text let through ends with
-        self._last = ""  # the text let through last, for the quotation mark before a tag
-        self._closing = False  # of the tag read last
-        self._complete = False  # whether that tag had its ">"
-        self._opened_at = 0  # behind the opening tag read last, in the piece of text that it ended in
-        self._resume: _Mode = "text"  # where a tag with attributes returns to if it never ends
+        self._base = IDLE  # the part of a tag that the shown text ends with
+        self._last = ""  # the text shown last, for the quotation mark before a tag
+        self._closing = False  # True if the last tag was a closing tag
+        self._complete = False  # True if the last tag had its ">"
+        self._opened_at = 0  # index after the last opening tag, in the piece that it ended in
+        self._resume: _Mode = "text"  # mode to return to if a tag with attributes never ends
         self._attributes = 0
         self._attribute_escape = ""
 
     def feed(self, text: str) -> str:
-        """Take the next piece of the answer; returns what may be shown now."""
+        """Read the next piece of the answer and return the text that may be shown now."""
         if not self._calm:
             unseen = self._mode == "span" and self._state == IDLE and _candidate_in(text) is None
             return "" if unseen else self._read(text)
@@ -92,7 +299,7 @@ class StreamingContextScrubber:
         return shown
 
     def flush(self) -> str:
-        """The stream has ended: returns a tag's beginning that never became a tag, discards an open span."""
+        """End the stream: return held text that never became a tag, and discard an open span."""
         rest = self._pending + (self._held if self._mode == "text" else "")
         begun = "".join(outer.text for outer in self._outer)
         self.reset()
@@ -100,11 +307,11 @@ class StreamingContextScrubber:
 
     @property
     def hiding(self) -> bool:
-        """Whether an opening tag was read and its closing tag was not."""
+        """True after an opening tag, until its closing tag."""
         return self._mode == "span" or (self._mode == "attributes" and self._resume == "span")
 
     def _read(self, text: str, start: int = 0) -> str:
-        """Read `text` a character at a time where a tag may be; no tag begins before `start`."""
+        """Return what may be shown of `text`. The caller knows that no tag begins before `start`."""
         shown: list[str] = []
         if start:
             self._show(shown, text[:start])
@@ -161,7 +368,7 @@ class StreamingContextScrubber:
         return did.taken
 
     def _failed(self, char: str, shown: list[str]) -> None:
-        """What was held is no tag, unless `char` begins one inside it that will be dropped."""
+        """Show the held text, which is no tag, unless `char` begins a tag inside it."""
         begun = step(IDLE, char)
         if begun.kind != "fail":
             self._push(_Begun(self._state, self._held, self._escape_at))
@@ -170,11 +377,11 @@ class StreamingContextScrubber:
         self._show(shown, "".join(outer.text for outer in self._outer) + self._held + char)
         self._forget()
 
-    def _begin_again(self, before: State) -> None:
-        """A "<" within a tag begins a new one; it is the next character, or the escape that is just complete."""
+    def _begin_again(self, before: TagState) -> None:
+        """Begin a new tag inside a tag: its "<" is the next character, or the escape that was just completed."""
         start = self._escape_at if before.escape else len(self._held)
         if start >= 0:
-            self._push(_Begun(State(before.position), self._held[:start], -1))
+            self._push(_Begun(TagState(before.position), self._held[:start], -1))
             self._held = self._held[start:]
         self._escape_at = -1
 
@@ -184,7 +391,7 @@ class StreamingContextScrubber:
             self._outer_size += len(begun.text)
 
     def _let_through(self, shown: list[str]) -> None:
-        """Too much is held: the oldest of it is shown, and its rest, should it come, will be dropped."""
+        """Show the oldest held text, since too much is held. If the rest of that tag comes, it is dropped."""
         if self._outer:
             oldest = self._outer.pop(0)
             self._outer_size -= len(oldest.text)
@@ -199,7 +406,7 @@ class StreamingContextScrubber:
         self._outer, self._outer_size = [], 0
 
     def _resume_outer(self) -> None:
-        """Behind a dropped tag: the tag that had begun around it may still be completed."""
+        """Continue after a dropped tag with the tag that had begun around it, which may still be completed."""
         self._mode = "text"
         if not self._outer:
             self._held, self._state, self._escape_at = "", self._base, -1
@@ -216,7 +423,7 @@ class StreamingContextScrubber:
         self._drop()
 
     def _drop(self) -> None:
-        """Leave out the tag that was held, and go on as it asks."""
+        """Leave out the held tag and enter the mode that follows from it."""
         self._held = ""
         if self._opens():
             self._mode, self._state = "span", IDLE
@@ -226,7 +433,7 @@ class StreamingContextScrubber:
             self._await_end("text")
 
     def _opens(self) -> bool:
-        """Whether the tag just read hides what follows."""
+        """Return True if the tag that was just read hides the text after it."""
         return not self._closing
 
     def _await_end(self, resume: _Mode) -> None:
@@ -243,7 +450,7 @@ class StreamingContextScrubber:
         return False
 
     def _mention(self, tag: str) -> str:
-        """What is shown for a tag in quotation marks."""
+        """Return the text shown for a tag in quotation marks."""
         return tag
 
     def _in_span(self, char: str) -> bool:
@@ -262,8 +469,8 @@ class StreamingContextScrubber:
         return did.taken
 
     def _in_attributes(self, char: str) -> bool:
-        """Behind the name of a closing tag: its end is ">"; a new tag, a line with more on it or a long text is none."""
-        symbol: str | None = fold(char)
+        """Read behind the name of a closing tag until ">". A new tag, a further line or a long text means it never ends."""
+        symbol: str | None = skeleton(char)
         taken = True
         if self._attribute_escape and symbol:
             pending, decoded, taken = unescape(self._attribute_escape, symbol)

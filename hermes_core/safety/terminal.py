@@ -1,4 +1,4 @@
-"""Text on its way to a terminal, a log or a line of JSON: nothing in it drives the terminal or looks like a line of ours."""
+"""Text for a terminal, a log or a line of JSON, in which nothing controls the terminal or looks like a line of ours."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from hermes_core.safety.redact import redact
 
 _DRIVES = "\\x7f-\\x9f\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff"
 _UNPRINTABLE = re.compile(f"[\\x00-\\x08\\x0b-\\x1f{_DRIVES}]")
-# JSON escapes the C0 controls only. At U+2028 and U+2029 other programs end a line, and half a surrogate has no UTF-8.
+# JSON escapes the C0 controls only. Some programs end a line at U+2028 and U+2029, and a surrogate can't be encoded.
 _UNESCAPED = re.compile(f"[\\u2028\\u2029{_DRIVES}]")
 
 
 def printable(text: str) -> str:
-    """The text without what drives a terminal: control characters, and those that turn the direction of a line.
+    """Replace characters that control a terminal or turn the direction of a line.
 
     >>> printable("red \\x1b[31m, back \\u202e")
     'red \N{REPLACEMENT CHARACTER}[31m, back \N{REPLACEMENT CHARACTER}'
@@ -22,8 +22,7 @@ def printable(text: str) -> str:
 
 
 def hanging(text: str) -> str:
-    """An error or a warning fit for a terminal: without secrets, and its further lines indented, so that none of them
-    passes for a line of ours.
+    """Make an error or a warning fit for a terminal: redact it and indent further lines, so that none passes for ours.
 
     >>> print(hanging("it broke\\nerror: all is lost"))
     it broke
@@ -33,7 +32,7 @@ def hanging(text: str) -> str:
 
 
 def json_line(text: str) -> str:
-    """Text of JSON with escapes for what drives a terminal, or ends a line for some reader; it says the same.
+    """Escape the characters of a JSON text that control a terminal or end a line. The value stays the same.
 
     >>> print(json_line('"clear \\x9b2J"'))
     "clear \\u009b2J"

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_core.safety.fence import sanitize_context
-from hermes_core.safety.scrubber import MAX_HELD, StreamingContextScrubber
-from hermes_core.safety.tags import STARTER
+from hermes_core.safety.scrubber import MAX_HELD, STARTER, StreamingContextScrubber
 from tests.safety.texts import texts
 
 

@@ -1,8 +1,8 @@
-"""The table of the threat scan: what an entry that must not become memory says, by category.
+"""Rules of the threat scan, by subject.
 
-A rule joins what is done with what it is done to, so that a word alone never decides. `needs` are words of which one
-must stand in the text before the pattern is tried at all; it keeps the scan of an ordinary entry at microseconds.
-Gaps between the parts are a bounded number of words within one sentence, which keeps every pattern linear.
+Each rule combines an action with its object, so that one word alone never matches. `Rule.needs` keeps the scan of an
+ordinary entry at microseconds. Gaps between the parts of a pattern are a bounded number of words within one sentence,
+which keeps the time linear.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One rule of the threat scan, and the categories that rules belong to."""
+"""Type of a threat rule, and the categories that rules belong to."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from typing import NamedTuple
 
 
 class Rule(NamedTuple):
-    """One pattern of the table. `view` names the reading that it is meant for, see "
-    "`hermes_core.safety.views`."""
+    """Pattern of the threat scan.
+
+    `needs` are words separated by spaces; `pattern` is tried only if one of them stands in the text ("" tries it
+    always). `view` names the reading of the text that `pattern` is tried on: "plain" is lower case without disguise,
+    "visible" keeps the script of the text, "unlatin" is "visible" if it holds more than ASCII, "letters" holds nothing
+    but the letters.
+    """
 
     id: str
     category: str
@@ -16,7 +21,7 @@ class Rule(NamedTuple):
     view: str = "plain"
 
 
-CATEGORIES = {
+CATEGORIES = {  # what a text of the category does, as the end of a sentence
     "invisible_unicode": "holds invisible characters that can hide instructions",
     "prompt_injection": "tells the agent to disregard its instructions",
     "role_hijack": "gives the agent another role or lifts its limits",

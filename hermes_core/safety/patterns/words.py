@@ -1,13 +1,14 @@
-"""The words that the rules are made of, as fragments of patterns; the names of `*_NEEDS` are plain word lists."""
+"""Fragments of patterns that the rules are made of. Constants named `*_NEEDS` are word lists for `Rule.needs`."""
 
 from __future__ import annotations
 
 
-def _within(words: int) -> str:
+def _gap(words: int) -> str:
+    """Return a pattern for at most `words` words between two parts of one sentence."""
     return rf"(?:[^\w.!?;\n]{{1,4}}\w{{1,30}}){{0,{words}}}?[^\w.!?;\n]{{1,4}}"
 
 
-G2, G4, G6, G9 = _within(2), _within(4), _within(6), _within(9)
+G2, G4, G6, G9 = _gap(2), _gap(4), _gap(6), _gap(9)
 G4_NOT = r"(?:[^\w.!?;,\n]{1,4}(?!not\b|never\b)\w{1,30}){0,4}?[^\w.!?;,\n]{1,4}"
 ASKED = (  # from the beginning of a sentence, with nothing that forbids
     r"(?:^|[.:!?;]|\n\s{0,8}(?:[-*+#>|]|\d{1,2}\)|\n))(?:(?!\b(?:never|not|no|nobody|nothing|none|nor|cannot|avoid|refuse|forbid|forbidden"

@@ -1,8 +1,8 @@
-"""What a character looks like to a reader: one ASCII symbol, a space, or nothing.
+"""Characters as a reader sees them: one ASCII symbol, a space, or nothing.
 
-The fence and the threat scan both have to see through full-width forms, look-alike letters of other scripts and
-characters that show nothing. The look-alikes are a selection from the Unicode security data (UTS 39, confusables.txt):
-those that read as a Latin letter or as one of the signs that a tag is made of.
+The fence and the threat scan see through full-width forms, look-alike letters of other scripts and characters that
+show nothing. The table is a selection from the Unicode security data (UTS 39, confusables.txt), with letters and
+brackets added that language models read as the ASCII symbol although their shapes differ.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import unicodedata
 from functools import lru_cache
 
-_LOOKALIKES = {
+# The package confusable-homoglyphs maps only 162 of these 261 characters: it lacks the wide brackets, the dashes and
+# Cyrillic letters such as "в" and "т". Its data takes 60 ms to load, and each recall would pay that.
+_FORMS = {
     "a": "аɑαᴀ𐊠ꓮᎪΑА",
     "b": "ЬЪьʙВвΒβᏴꓐƅ",
     "c": "сϲᴄСϹꓚⅽᏟ",
@@ -44,20 +46,22 @@ _LOOKALIKES = {
     "[": "［【〔⟦❲﹇",
     "]": "］】〕⟧❳",
 }
-LOOKALIKES = {form: letter for letter, forms in _LOOKALIKES.items() for form in forms}
-"""A look-alike character -> the ASCII character that it is read as."""
+LOOKALIKES = {form: letter for letter, forms in _FORMS.items() for form in forms}
+"""Look-alike characters, each with the ASCII character that it is read as."""
 
-_INVISIBLE_LETTERS = frozenset(
-    "ᅟᅠㅤﾠ឴឵"
-)  # Hangul fillers and Khmer inherent vowels: letters by class, blank on the screen
+# Hangul fillers and Khmer inherent vowels: Unicode calls them letters, a screen shows nothing.
+_INVISIBLE_LETTERS = frozenset("ᅟᅠㅤﾠ឴឵")
 _IGNORABLE_CLASSES = frozenset({"Cf", "Mn", "Me", "Cc", "Cs"})
 
 
 @lru_cache(maxsize=8192)
-def fold(char: str) -> str:
-    """What one character reads as: a lower-case ASCII symbol, " " for any white space, "" for nothing, else itself.
+def skeleton(char: str) -> str:
+    """Return the symbol that a reader sees for one character.
 
-    >>> fold("Ｍ"), fold("е"), fold("\\u200b"), fold("語")
+    That is a lower-case ASCII symbol, " " for any white space, "" for a character that shows nothing, or the character
+    itself if it looks like no ASCII symbol.
+
+    >>> skeleton("Ｍ"), skeleton("е"), skeleton("\\u200b"), skeleton("語")
     ('m', 'e', '', '語')
     """
     if char.isspace():
@@ -75,7 +79,7 @@ def fold(char: str) -> str:
 
 
 def is_ignorable(char: str) -> bool:
-    """Whether the character shows nothing of its own: formats, marks, controls, fillers, tags, variation selectors."""
+    """Return True if the character shows nothing: a format, mark, control, filler, tag or variation selector."""
     if char.isspace():
         return False
     return (
