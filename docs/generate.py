@@ -20,7 +20,7 @@ from tables import argument_table, cell, fenced, option_table, walk
 
 from hermes_core import errors
 from hermes_core.agent.lifecycle import lifecycle_table
-from hermes_core.config_keys import BLOCKS, KEYS, LOAD_PROVIDERS, SEMANTIC, Key
+from hermes_core.config import BLOCKS, KEYS, LOAD_PROVIDERS, SEMANTIC, Key
 from hermes_core.contract import values
 from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES, ObserverHooks, Policy, ProviderHooks
 

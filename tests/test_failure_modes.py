@@ -33,8 +33,7 @@ from hermes_core.agent.answer import Answer
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.loop import Agent
 from hermes_core.cli import main
-from hermes_core.config import set_value
-from hermes_core.credentials import Credentials
+from hermes_core.config import Credentials, set_value
 from hermes_core.errors import BackendUnavailable, ModelUnavailable
 from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_core.sessions.migrations import MIGRATIONS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hermes_core.agent.life import SessionLifecycle
-from hermes_core.config_keys import AgentConfig
+from hermes_core.config import AgentConfig
 from hermes_core.sessions.meta import key_of, read_meta
 
 

@@ -17,7 +17,7 @@ from hermes_core.agent.answer import Chat
 from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.chat_model import ChatModel, say
 from hermes_core.agent.given import refused, require
-from hermes_core.config_keys import AgentConfig
+from hermes_core.config import AgentConfig
 from hermes_core.contract.values import Session
 from hermes_core.errors import ModelError
 from hermes_core.safety.fence import sanitize_context

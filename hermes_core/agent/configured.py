@@ -11,8 +11,7 @@ from hermes_core.agent.given import require
 from hermes_core.agent.loop import Agent
 from hermes_core.agent.model import ModelSettings, OpenAIModel
 from hermes_core.agent.summaries import TEMPERATURE, summariser
-from hermes_core.config import Config
-from hermes_core.credentials import Credentials
+from hermes_core.config import Config, Credentials
 from hermes_core.errors import ConfigError
 from hermes_core.memory import Memory
 

@@ -14,8 +14,7 @@ from hermes_core.agent.configured import look_at_models
 from hermes_core.agent.model import ModelSettings
 from hermes_core.cli import DEGRADED, home_of
 from hermes_core.cli.output import console, json_option, print_json
-from hermes_core.config import load_config
-from hermes_core.credentials import Credentials
+from hermes_core.config import Credentials, load_config
 from hermes_core.errors import ConfigError, ModelRefused
 from hermes_core.health.doctor import Examination, examine
 from hermes_core.health.finding import Finding, guarded

@@ -10,8 +10,16 @@ import yaml
 
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, print_json, print_table
-from hermes_core.config import KEYS, Value, known_key, load_config, set_value, stored_keys, unset_value
-from hermes_core.config_keys import ToolsetsConfig
+from hermes_core.config import (
+    KEYS,
+    ToolsetsConfig,
+    Value,
+    known_key,
+    load_config,
+    set_value,
+    stored_keys,
+    unset_value,
+)
 from hermes_core.kit.text import printable
 from hermes_core.safety.redact import redact, redact_value
 

@@ -12,9 +12,8 @@ from rich.text import Text
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.completion import providers
 from hermes_core.cli.output import console, print_table, warn
-from hermes_core.config import load_config
+from hermes_core.config import Credentials, load_config
 from hermes_core.contract.values import Field
-from hermes_core.credentials import Credentials
 from hermes_core.errors import ConfigError, SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import read_value

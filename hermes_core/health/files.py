@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from hermes_core.credentials import Credentials
+from hermes_core.config import Credentials
 from hermes_core.health.finding import Finding, failed, guarded
 from hermes_core.home import HermesHome
 from hermes_core.storage.files import PRIVATE_FILE, PRIVATE_FOLDER, ensure_folder, file_system, write_atomic

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from hermes_core.config import Credentials
 from hermes_core.contract.values import Field
-from hermes_core.credentials import Credentials
 from hermes_core.errors import ConfigError
 from hermes_core.health.finding import Finding, backend_cure, failed
 from hermes_core.home import HermesHome

@@ -225,7 +225,7 @@ def _pick(
 
 def _variables(home: Path, environ: Mapping[str, str] | None) -> Callable[[str], str | None]:
     def get(name: str) -> str | None:
-        from hermes_core.credentials import Credentials
+        from hermes_core.config import Credentials
 
         return Credentials(HermesHome(home), environ).get(name)
 

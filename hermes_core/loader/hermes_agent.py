@@ -14,6 +14,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from hermes_core.config import Credentials
 from hermes_core.contract.hooks import HOOK_NAMES, TranscriptReader
 from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import (
@@ -30,7 +31,6 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.credentials import Credentials
 from hermes_core.errors import ProviderInvalid, SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.loader import hermes_modules

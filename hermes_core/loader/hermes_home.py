@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hermes_core.credentials import LENT, Credentials
+from hermes_core.config import LENT, Credentials
 from hermes_core.errors import CredentialError
 from hermes_core.home import HermesHome
 

@@ -118,19 +118,19 @@ def _cfg_get(config: Any, *keys: str, default: Any = None) -> Any:
 
 
 def _get_secret(name: str, default: str | None = None) -> str | None:
-    from hermes_core.credentials import Credentials
+    from hermes_core.config import Credentials
 
     return Credentials(_here()).get(name) or default
 
 
 def _save_env_value(name: str, value: str) -> None:
-    from hermes_core.credentials import Credentials
+    from hermes_core.config import Credentials
 
     Credentials(_here()).set(name, value)
 
 
 def _remove_env_value(name: str) -> None:
-    from hermes_core.credentials import Credentials
+    from hermes_core.config import Credentials
 
     Credentials(_here()).remove(name)
 

@@ -10,8 +10,8 @@ import uuid
 import click
 from click.core import ParameterSource
 
+from hermes_core.config import Credentials
 from hermes_core.contract.values import Session
-from hermes_core.credentials import Credentials
 from hermes_core.errors import ConfigError
 from hermes_core.kit.commands import command_home
 from hermes_core.mcp_server.surface import Surface

@@ -12,7 +12,7 @@ import uvicorn
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hermes_core.credentials import Credentials
+from hermes_core.config import Credentials
 from hermes_core.errors import ConfigError
 from hermes_core.mcp_server.server import build_server
 from hermes_core.mcp_server.surface import MAX_INPUT, Surface

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from hermes_core.config import load_config, set_value
+from hermes_core.config import Credentials, load_config, set_value
 from hermes_core.contract.values import Field
-from hermes_core.credentials import Credentials
 from hermes_core.errors import ConfigError, CredentialError, SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings, save_settings

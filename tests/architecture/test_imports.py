@@ -21,7 +21,7 @@ STEPS = [
     ("errors", "contract", "safety", "recall", "stopping"),
     ("home",),
     ("storage",),
-    ("config", "config_keys", "credentials", "logs"),
+    ("config", "logs"),
     ("loader", "kit", "manager"),
     ("curated", "sessions", "skills"),
     ("recalled", "recovery"),
@@ -38,7 +38,6 @@ TOGETHER = {
     ("safety", "errors"),
     ("recall", "errors"),
     ("errors", "safety"),
-    ("config", "config_keys"),
 }
 # They see public names only, and are seen by nobody.
 APART = {"testing"}

@@ -13,7 +13,7 @@ from dotenv import dotenv_values
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core.credentials import Credentials, _with_value
+from hermes_core.config.credentials import Credentials, _with_value
 from hermes_core.errors import CredentialError
 from hermes_core.home import HermesHome
 
@@ -164,7 +164,7 @@ def test_the_environment_of_the_process_is_not_changed(home: HermesHome) -> None
 
 def test_two_processes_writing_lose_nothing(home: HermesHome) -> None:
     code = (
-        "import sys; from hermes_core.credentials import Credentials; from hermes_core.home import HermesHome\n"
+        "import sys; from hermes_core.config import Credentials; from hermes_core.home import HermesHome\n"
         "c = Credentials(HermesHome.resolve(sys.argv[1]))\n"
         "for n in range(20): c.set(f'{sys.argv[2]}{n}', str(n))"
     )

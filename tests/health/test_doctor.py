@@ -14,8 +14,7 @@ from click.testing import CliRunner
 
 from hermes_core import MemoryProvider, SessionDB, Turn, open_memory
 from hermes_core.cli import main
-from hermes_core.config import set_value
-from hermes_core.credentials import Credentials
+from hermes_core.config import Credentials, set_value
 from hermes_core.health.doctor import Examination, examine
 from hermes_core.health.roundtrip import SOURCE, try_turn
 from hermes_core.home import HermesHome

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core.credentials import Credentials
+from hermes_core.config import Credentials
 from hermes_core.health.files import examine_files, holder
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hermes_core import open_memory
-from hermes_core.config import set_value
-from hermes_core.config_keys import SEMANTIC
+from hermes_core.config import SEMANTIC, set_value
 from hermes_core.health.meaning import examine_meaning, state
 from hermes_core.home import HermesHome
 from hermes_core.recall import dense

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core import HermesHome, MemoryWrite, Refused, Session, open_memory
-from hermes_core.credentials import Credentials
+from hermes_core.config import Credentials
 from hermes_core.curated.store import MemoryStore
 from hermes_core.importers.openclaw.apply import apply_plan
 from hermes_core.importers.openclaw.cleanup import plan_cleanup

@@ -7,6 +7,7 @@ from typing import Any
 import pluggy
 import pytest
 
+from hermes_core.config import Credentials
 from hermes_core.contract.hooks import PROJECT, ProviderHooks
 from hermes_core.contract.provider import contract_faults
 from hermes_core.contract.values import (
@@ -19,7 +20,6 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.credentials import Credentials
 from hermes_core.errors import ProviderInvalid, SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.loader.hermes_agent import HermesAgentProvider, adapt

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from hermes_core.config import Credentials
 from hermes_core.contract.values import Session, Turn
-from hermes_core.credentials import Credentials
 from hermes_core.home import HermesHome
 from hermes_core.loader.hermes_agent import HermesAgentProvider, adapt
 from hermes_core.loader.registration import Registrations

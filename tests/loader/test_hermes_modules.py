@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from hermes_core.credentials import Credentials
+from hermes_core.config import Credentials
 from hermes_core.home import HermesHome
 from hermes_core.loader import hermes_modules
 from hermes_core.loader.hermes_base import ctx_bound, is_trivial_prompt, spawn_context_thread

@@ -18,8 +18,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from hermes_core.config import set_value
-from hermes_core.credentials import Credentials
+from hermes_core.config import Credentials, set_value
 from hermes_core.home import HermesHome
 
 Transport = Literal["stdio", "http"]

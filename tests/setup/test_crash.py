@@ -14,8 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from hermes_core.cli import main
-from hermes_core.config import load_config, set_value
-from hermes_core.credentials import Credentials
+from hermes_core.config import Credentials, load_config, set_value
 from hermes_core.home import HermesHome
 
 InstallPlugin = Callable[..., Path]

@@ -11,8 +11,7 @@ from click.testing import CliRunner, Result
 
 from hermes_core import Field
 from hermes_core.cli import main
-from hermes_core.config import load_config, set_value
-from hermes_core.credentials import Credentials
+from hermes_core.config import Credentials, load_config, set_value
 from hermes_core.home import HermesHome
 from hermes_core.setup.answers import Answers
 

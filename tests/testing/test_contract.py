@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from broken import ALSO, SUITES
 
-import hermes_core.credentials
+import hermes_core.config
 import hermes_core.safety.redact  # noqa: F401  else each run within a run would compile them again
 from hermes_core.manager import lanes
 from hermes_core.testing import ProviderContract

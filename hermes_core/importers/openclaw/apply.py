@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from hermes_core.config import Credentials
 from hermes_core.contract.values import MemoryTarget
-from hermes_core.credentials import Credentials
 from hermes_core.curated.document import render
 from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import TARGETS

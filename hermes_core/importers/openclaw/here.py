@@ -6,8 +6,8 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from hermes_core.config import Credentials
 from hermes_core.contract.values import MemoryTarget
-from hermes_core.credentials import Credentials
 from hermes_core.curated.document import split
 from hermes_core.curated.store import TARGETS
 from hermes_core.home import HermesHome

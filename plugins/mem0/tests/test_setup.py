@@ -15,8 +15,7 @@ from click.testing import CliRunner, Result
 
 from hermes_core import HermesHome
 from hermes_core.cli import main
-from hermes_core.config import load_config, set_value
-from hermes_core.credentials import Credentials
+from hermes_core.config import Credentials, load_config, set_value
 from plugins.mem0.tests.stand_in import KEY, Cloud, Models, OwnServer
 
 FILES = ("config.yaml", ".env", "mem0.json")

@@ -1,6 +1,6 @@
 """config.yaml: read with the line of every fault named, written so that comments survive.
 
-The keys are declared in `hermes_core.config_keys`. Blocks that are not ours (`terminal:`, `display:`, ...) are left
+The keys are declared in `hermes_core.config.keys`. Blocks that are not ours (`terminal:`, `display:`, ...) are left
 alone, so that other programs may share the file.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from hermes_core.config_keys import (
+from hermes_core.config.keys import (
     BLOCKS,
     KEYS,
     LOAD_PROVIDERS,
@@ -27,36 +27,13 @@ from hermes_core.config_keys import (
     TOOLSETS,
     Config,
     Key,
-    MemoryConfig,
-    ProvidersConfig,
     RecallConfig,
-    SessionsConfig,
     Value,
     key_of_platform,
 )
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
 from hermes_core.storage.files import PRIVATE_FILE, locked, read_text, write_atomic
-
-__all__ = [
-    "BLOCKS",
-    "KEYS",
-    "LOAD_PROVIDERS",
-    "SEMANTIC",
-    "Config",
-    "Key",
-    "MemoryConfig",
-    "ProvidersConfig",
-    "RecallConfig",
-    "SessionsConfig",
-    "Value",
-    "known_key",
-    "load_config",
-    "parse_config",
-    "set_value",
-    "stored_keys",
-    "unset_value",
-]
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Reads also what another program marks with a tag of its own, as Home Assistant's `!secret`: as it is written.
