@@ -37,7 +37,6 @@ from hermes_core.curated.tool import MEMORY_SCHEMA, MemoryTool
 from hermes_core.errors import OutboxError, ProviderError, ProviderUnavailable, SessionError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings
-from hermes_core.kit.times import epoch_seconds
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.entry import LoadControl, ProviderEntry, State
 from hermes_core.loader.load import Loaded, fields_of, load_provider
@@ -61,6 +60,7 @@ from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import Content, in_text, text_of
 from hermes_core.sessions.summaries import Summarise
+from hermes_core.sessions.times import epoch_seconds
 from hermes_core.sessions.tool import SessionSearchTool
 
 log = logging.getLogger(__name__)

@@ -9,13 +9,13 @@ from typing import Any, Literal, TypeVar
 from hermes_core.config import Config
 from hermes_core.contract.values import Query, Recall, RecallItem, Session
 from hermes_core.kit.text import is_trivial
-from hermes_core.kit.times import local_time
 from hermes_core.manager.manager import RecallResult
 from hermes_core.manager.prefetch import CHARS_PER_TOKEN, within
 from hermes_core.recall.rank import MOST_TOLD
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, sanitize_context
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SearchHit
+from hermes_core.sessions.times import local_time
 
 Source = Literal["memory", "provider", "sessions"]
 Given = TypeVar("Given")

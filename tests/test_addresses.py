@@ -27,7 +27,8 @@ KEY = "sk-proj-abcdefghij0123456789abcd"
 PROVIDER = f"""
 from hermes_core import Field, MemoryProvider
 from hermes_core.errors import ConfigError
-from hermes_core.kit import command_home, load_settings
+from hermes_core.kit import load_settings
+from hermes_core.kit.cli import command_home
 
 class Notes(MemoryProvider):
     name = "notes"

@@ -198,7 +198,7 @@ def main(ctx: click.Context, home: str | None, profile: str | None, debug: bool)
 
 def home_of(ctx: click.Context) -> HermesHome:
     """The home that the options before the command name."""
-    from hermes_core.kit.commands import command_home
+    from hermes_core.kit.cli import command_home
 
     return command_home(ctx)
 

@@ -16,8 +16,8 @@ from hermes_core.cli.output import moment, print_table, warn
 from hermes_core.cli.voice import Voice
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import CuratedMemoryError, SessionError
-from hermes_core.kit.text import counted, printable
 from hermes_core.memory import Memory
+from hermes_core.safety.terminal import counted, printable
 
 LAST = "last"
 

@@ -19,8 +19,8 @@ from hermes_core.importers.openclaw.report import Report, counts_of, one_line
 from hermes_core.importers.openclaw.running import running_warnings
 from hermes_core.importers.openclaw.source import FOLDERS, find_source, read_tree
 from hermes_core.importers.openclaw.values import Options, Preset, SkillConflict
-from hermes_core.kit.text import printable
 from hermes_core.memory import open_memory
+from hermes_core.safety.terminal import printable
 
 STYLES = {"migrated": "green", "archived": "cyan", "skipped": "dim", "conflict": "yellow", "error": "red"}
 

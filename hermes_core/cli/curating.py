@@ -15,9 +15,8 @@ from hermes_core.cli.voice import Voice
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.store import TARGETS, MemoryStore
 from hermes_core.errors import HermesError
-from hermes_core.kit.text import printable
 from hermes_core.memory import open_memory
-from hermes_core.safety.terminal import hanging
+from hermes_core.safety.terminal import hanging, printable
 
 if TYPE_CHECKING:
     from hermes_core.agent.chat_model import ChatModel

@@ -19,7 +19,7 @@ from hermes_core.errors import ConfigError, ModelRefused
 from hermes_core.health.doctor import Examination, examine
 from hermes_core.health.finding import Finding, guarded
 from hermes_core.home import HermesHome
-from hermes_core.kit.text import printable
+from hermes_core.safety.terminal import printable
 
 NO_SUCH_PATH = 404
 

@@ -22,8 +22,8 @@ from hermes_core.importers import FORMATS, Skip, Skipped, stream_file
 from hermes_core.importers.detect import Format
 from hermes_core.importers.run import Imported, import_sessions
 from hermes_core.importers.values import StreamedSession
-from hermes_core.kit.text import counted, printable
 from hermes_core.memory import Memory, open_memory
+from hermes_core.safety.terminal import counted, printable
 
 
 @click.command("import")

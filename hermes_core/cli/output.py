@@ -17,9 +17,8 @@ from rich.text import Text
 
 from hermes_core.cli import DEGRADED
 from hermes_core.kit import cli as kit
-from hermes_core.kit.text import printable
-from hermes_core.kit.times import local_time
-from hermes_core.safety.terminal import hanging
+from hermes_core.safety.terminal import hanging, printable
+from hermes_core.sessions.times import local_time
 
 _NO_LIMIT = 100_000
 """Characters in a line of a table that goes to a file or a pipe: no cell is broken there."""

@@ -22,10 +22,10 @@ from hermes_core.cli.export import export
 from hermes_core.cli.output import json_option, print_json, print_table, warn
 from hermes_core.config import load_config
 from hermes_core.home import HermesHome, expanded
-from hermes_core.kit.text import printable
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.discover import discover, select
 from hermes_core.loader.entry import BUNDLED, LoadControl, ProviderEntry, normalised
+from hermes_core.safety.terminal import printable
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 

@@ -8,11 +8,11 @@ from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, print_json, print_table
 from hermes_core.cli.template import new
 from hermes_core.home import HermesHome
-from hermes_core.kit.text import printable
 from hermes_core.loader.hermes_commands import run_host_command
 from hermes_core.loader.load import Loaded
 from hermes_core.manager.commands import register_commands
 from hermes_core.memory import open_memory
+from hermes_core.safety.terminal import printable
 from hermes_core.setup.candidate import load
 
 _HIDDEN = ("shadowed", "blocked")

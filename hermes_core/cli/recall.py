@@ -13,9 +13,10 @@ from hermes_core.cli import home_of
 from hermes_core.cli.output import console, finish, json_alone, json_option, print_json
 from hermes_core.errors import ImportFailed
 from hermes_core.health.roundtrip import started
-from hermes_core.kit.text import clip, printable
+from hermes_core.kit.text import clip
 from hermes_core.memory import Memory, open_memory
 from hermes_core.recalled import RecallHit, RecallReport
+from hermes_core.safety.terminal import printable
 
 MOST = 1000
 """Results per source that may be asked for."""

@@ -11,8 +11,8 @@ from hermes_core.cli import Group, home_of
 from hermes_core.cli.output import console, json_option, moment, print_json, print_table, seconds_of
 from hermes_core.cli.recall import LONGEST
 from hermes_core.cli.upkeep import UPKEEP, session_named
-from hermes_core.kit.text import printable
 from hermes_core.memory import open_memory
+from hermes_core.safety.terminal import printable
 
 
 @click.group(cls=Group)

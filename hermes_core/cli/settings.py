@@ -20,8 +20,8 @@ from hermes_core.config import (
     stored_keys,
     unset_value,
 )
-from hermes_core.kit.text import printable
 from hermes_core.safety.redact import redact, redact_value
+from hermes_core.safety.terminal import printable
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from hermes_core.contract.values import Field
 from hermes_core.errors import ConfigError, SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import read_value
-from hermes_core.kit.text import printable
 from hermes_core.loader.entry import ProviderEntry
 from hermes_core.loader.load import Loaded
 from hermes_core.safety.redact import redact
+from hermes_core.safety.terminal import printable
 from hermes_core.setup.answers import Answers, require, take, unkept
 from hermes_core.setup.candidate import (
     choices,

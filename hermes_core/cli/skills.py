@@ -9,7 +9,7 @@ import click
 from hermes_core.cli import Group, home_of
 from hermes_core.cli.output import json_option, moment, print_json, print_table, warn
 from hermes_core.config import load_config
-from hermes_core.kit.text import printable
+from hermes_core.safety.terminal import printable
 from hermes_core.skills.store import SkillStore
 
 

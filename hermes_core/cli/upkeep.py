@@ -15,8 +15,8 @@ from hermes_core.cli import home_of
 from hermes_core.cli.output import json_option, moment, print_json, print_table, seconds_of
 from hermes_core.config import load_config
 from hermes_core.errors import SessionError
-from hermes_core.kit.text import counted, printable
 from hermes_core.memory import Memory, open_memory
+from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import StoredSession
 from hermes_core.sessions.repair import repair as repair_store

@@ -8,7 +8,7 @@ import threading
 import click
 
 from hermes_core.agent.answer import ToolRequest
-from hermes_core.kit.text import printable
+from hermes_core.safety.terminal import printable
 
 
 class Voice:

@@ -13,7 +13,7 @@ from hermes_core.errors import DatabaseCorrupt, HermesError
 from hermes_core.health.files import holder, stopping
 from hermes_core.health.finding import Finding, failed
 from hermes_core.home import HermesHome
-from hermes_core.kit.text import counted
+from hermes_core.safety.terminal import counted
 from hermes_core.sessions.db import SessionDB
 from hermes_core.storage.faults import TranslatedErrors, file_errors
 from hermes_core.storage.salvage import parts_of

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hermes_core.health.finding import Finding, failed
-from hermes_core.kit.text import counted
 from hermes_core.memory import Memory
+from hermes_core.safety.terminal import counted
 
 
 def state(memory: Memory) -> str:

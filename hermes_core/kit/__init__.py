@@ -19,11 +19,7 @@ from hermes_core.errors import (
     ToolInputInvalid,
 )
 from hermes_core.home import file_name_of
-from hermes_core.kit.backend import RECALL_MODE, BackendProvider, ConfiguredProvider
-from hermes_core.kit.commands import command_home
-from hermes_core.kit.files import file_to_send
-from hermes_core.kit.imports import import_with
-from hermes_core.kit.names import key_of, person_name, profile_name
+from hermes_core.kit.backend import RECALL_MODE, BackendProvider, ConfiguredProvider, import_with, polled
 from hermes_core.kit.settings import Settings, load_settings, parse_bool, save_settings
 from hermes_core.kit.text import (
     bullet_list,
@@ -31,13 +27,15 @@ from hermes_core.kit.text import (
     fitting,
     fold_space,
     is_trivial,
-    printable,
+    key_of,
+    person_name,
+    profile_name,
     storable,
     utc_time,
 )
-from hermes_core.kit.tools import Range, ToolBox, tool
-from hermes_core.kit.waiting import polled
+from hermes_core.kit.tools import Range, ToolBox, file_to_send, tool
 from hermes_core.safety.redact import redact
+from hermes_core.safety.terminal import printable
 from hermes_core.storage.files import write_atomic
 from hermes_core.storage.migrations import Migration
 from hermes_core.storage.sqlite import Database
@@ -61,7 +59,6 @@ __all__ = [
     "TranscriptReader",
     "bullet_list",
     "clip",
-    "command_home",
     "file_name_of",
     "file_to_send",
     "fitting",

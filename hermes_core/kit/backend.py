@@ -6,9 +6,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import importlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
+from types import ModuleType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from hermes_core.contract.provider import MemoryProvider
@@ -18,7 +25,10 @@ from hermes_core.home import HermesHome
 from hermes_core.kit.settings import Settings, load_settings
 from hermes_core.kit.tools import ToolBox, tools_of
 
+Answer = TypeVar("Answer")
 Client = TypeVar("Client")
+
+_import_lock = threading.Lock()
 
 RECALL_MODE = Field(
     "recall_mode",
@@ -162,3 +172,48 @@ class BackendProvider(ConfiguredProvider, Generic[Client]):
     def shutdown(self) -> Any:
         """Close the client; the host awaits a `close` that is a coroutine."""
         return self.close()
+
+
+def polled(
+    ask: Callable[[], Answer],
+    seconds: float,
+    pause: float = 0.5,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Answer:
+    """What `ask` answers, asked again every `pause` seconds until that is true or `seconds` are over.
+
+    For a self-test, and for a tool that was told to wait; never for a write, which the manager tries again.
+    """
+    until = clock() + seconds
+    while not (answer := ask()) and clock() < until:
+        sleep(pause)
+    return answer
+
+
+def import_with(module: str, variables: Mapping[str, str]) -> ModuleType:
+    """`module`, imported while these environment variables have these values; then they are as before.
+
+    For SDKs that can be told in no other way to keep their telemetry to themselves or their files in a folder. What is
+    imported already is given as it is. The environment belongs to the whole process: a program that another thread
+    starts meanwhile inherits the variables.
+    """
+    found = sys.modules.get(module)
+    if found is not None:
+        return found
+    with _import_lock, _environment(variables):
+        return importlib.import_module(module)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -10,15 +10,24 @@ from typing import Any, TypeVar
 import click
 
 from hermes_core.contract.values import Session
-from hermes_core.kit.commands import command_home
-from hermes_core.kit.text import fold_space, printable
+from hermes_core.home import HermesHome
+from hermes_core.kit.text import fold_space
 from hermes_core.safety.redact import redact_value
-from hermes_core.safety.terminal import json_line
+from hermes_core.safety.terminal import json_line, printable
 
 Row = TypeVar("Row")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 words_argument = click.argument("words", nargs=-1, required=True)
+
+
+def command_home(context: click.Context) -> HermesHome:
+    """The home that `--home` and `--profile` before the command name, else the environment.
+
+    Raises `ConfigError` for a profile name that could leave the home.
+    """
+    options = context.find_root().params
+    return HermesHome.resolve(options.get("home"), options.get("profile"))
 
 
 def limit_option(default: int = 20, most: int = 1_000_000) -> Callable[[Any], Any]:

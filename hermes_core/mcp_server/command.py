@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from hermes_core.config import Credentials
 from hermes_core.contract.values import Session
 from hermes_core.errors import ConfigError
-from hermes_core.kit.commands import command_home
+from hermes_core.kit.cli import command_home
 from hermes_core.mcp_server.surface import Surface
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import hanging

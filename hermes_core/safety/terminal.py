@@ -38,3 +38,12 @@ def json_line(text: str) -> str:
     "clear \\u009b2J"
     """
     return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """How many of what, for people. `many` is for words whose plural is not made with s.
+
+    >>> counted(1, "entry", "entries"), counted(2000, "message")
+    ('1 entry', '2,000 messages')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hermes_core.errors import SessionError
-from hermes_core.kit.times import epoch_seconds
 from hermes_core.recall.query import analyse
 from hermes_core.sessions import lineage, reads, records, writes
 from hermes_core.sessions.file import reading
@@ -22,6 +21,7 @@ from hermes_core.sessions.records import (
 )
 from hermes_core.sessions.rows import SessionRows
 from hermes_core.sessions.search import everything, known_names, search, snippet_of
+from hermes_core.sessions.times import epoch_seconds
 from hermes_core.sessions.transcript import StoredTranscript
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 
 from hermes_core.contract.values import Message, Turn
 from hermes_core.errors import SessionError
-from hermes_core.kit.times import epoch_seconds
+from hermes_core.sessions.times import epoch_seconds
 
 _TURN_REF = re.compile(r"([0-9a-f]{32}):\d+")
 

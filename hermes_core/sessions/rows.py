@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hermes_core.errors import SessionError
-from hermes_core.kit.times import epoch_seconds
 from hermes_core.sessions import lineage, records, upkeep, writes
 from hermes_core.sessions.file import SessionFile, reading
 from hermes_core.sessions.records import ListedSession, Relation, StoredSession
+from hermes_core.sessions.times import epoch_seconds
 
 
 class SessionRows(SessionFile):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hermes_core.kit import Settings, command_home
-from hermes_core.kit.cli import json_option, owner_of, print_facts, print_rows, words_argument
+from hermes_core.kit import Settings
+from hermes_core.kit.cli import command_home, json_option, owner_of, print_facts, print_rows, words_argument
 from hermes_hindsight.daemon import daemon_of
 from hermes_hindsight.settings import bank_of, embedded
 

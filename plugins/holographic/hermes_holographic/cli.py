@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_core.kit import ToolInputInvalid, command_home, printable
-from hermes_core.kit.cli import json_option, limit_option, print_facts, print_json, print_rows
+from hermes_core.kit import ToolInputInvalid, printable
+from hermes_core.kit.cli import command_home, json_option, limit_option, print_facts, print_json, print_rows
 from hermes_holographic.provider import database_path
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_core import HermesError, Session
-from hermes_core.kit import Settings, command_home, load_settings, printable, redact, save_settings
-from hermes_core.kit.cli import json_option, limit_option, owner_of, print_facts, print_rows
+from hermes_core.kit import Settings, load_settings, printable, redact, save_settings
+from hermes_core.kit.cli import command_home, json_option, limit_option, owner_of, print_facts, print_rows
 from hermes_honcho import names
 from hermes_honcho.settings import LEVELS, MODES, NAME, SETTINGS, STRATEGIES, address, observed, turns_a_batch
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from hermes_core.kit import command_home, fold_space
-from hermes_core.kit.cli import json_option, limit_option, opened, print_rows, words_argument
+from hermes_core.kit import fold_space
+from hermes_core.kit.cli import command_home, json_option, limit_option, opened, print_rows, words_argument
 from hermes_retaindb.client import Memory
 
 
