@@ -26,8 +26,8 @@ $(VENV)/installed-dev: $(VENV)/installed $(wildcard plugins/*/pyproject.toml)
 	touch $@
 
 demo: $(VENV)/installed
-	$(BIN)/hermes demo
-	@echo "hermes is $(BIN)/hermes here"
+	$(BIN)/hermes-memory demo
+	@echo "the command is $(BIN)/hermes-memory here"
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .

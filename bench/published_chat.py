@@ -1,7 +1,7 @@
 """Providers published for Hermes Agent through the command line: `python bench/published_chat.py [NAME ...]`.
 
-For each package that runs a whole life, in its own environment and home: `hermes memory use NAME`, then two processes
-of `hermes chat -m` with a scripted model. The first is told the word; its model notes it with our `memory` tool, which is
+For each package that runs a whole life, in its own environment and home: `hermes-memory memory use NAME`, then two processes
+of `hermes-memory chat -m` with a scripted model. The first is told the word; its model notes it with our `memory` tool, which is
 mirrored, and with the provider's writing tools. The second asks for it. The table says where the word came back: P in the
 fence of the second question, V in the answer of a reading tool of the provider. It needs the network (pip) and no key.
 """
@@ -86,7 +86,12 @@ def talk(package: Package, programs: Path, home: Path, env: dict[str, str], resu
 
     def hermes(*words: str) -> bool:
         done = subprocess.run(
-            [programs / "hermes", *words], env=env, cwd=work, capture_output=True, text=True, timeout=300
+            [programs / "hermes-memory", *words],
+            env=env,
+            cwd=work,
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
         result.codes.append(done.returncode)
         if done.returncode and not result.said:

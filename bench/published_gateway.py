@@ -59,7 +59,7 @@ def run_package(package: Package, turns: int, keep: Path | None) -> dict[str, An
             with (home / ".env").open("a") as secrets:
                 secrets.write(SETTINGS.get(package.name, ""))
             (home / ".env").chmod(0o600)
-            quiet_run([str(python.parent / "hermes"), "memory", "use", package.name], env)
+            quiet_run([str(python.parent / "hermes-memory"), "memory", "use", package.name], env)
             command = [
                 str(python),
                 str(Path(__file__).resolve()),

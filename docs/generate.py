@@ -116,7 +116,7 @@ def config_page() -> Iterator[str]:
         "effect and is named as a warning. Blocks that are not listed here belong to other programs and are left alone, "
         "and so is what stands under `memory:` once `memory.provider` is set: some providers keep settings there.\n"
     )
-    yield "`hermes config set KEY VALUE` writes a key, `hermes config list` shows all. Commands that change the file keep its comments.\n"
+    yield "`hermes-memory config set KEY VALUE` writes a key, `hermes-memory config list` shows all. Commands that change the file keep its comments.\n"
     for block, cls in BLOCKS.items():
         yield f"## {block}\n\n{inspect.getdoc(cls)}\n"
         for key in KEYS.values():
@@ -169,10 +169,10 @@ def commands() -> Iterator[tuple[str, click.Command]]:
     """Every command of ours with its whole name, groups before what is in them."""
     from hermes_core.cli import main
 
-    context = click.Context(main, info_name="hermes")
+    context = click.Context(main, info_name="hermes-memory")
     # A home that is not there: the commands of whatever provider this machine uses are not ours to document.
     context.params["home"] = NO_HOME
-    return walk("hermes", main, context)
+    return walk("hermes-memory", main, context)
 
 
 def lifecycle_page() -> Iterator[str]:

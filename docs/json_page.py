@@ -38,7 +38,7 @@ def json_page() -> Iterator[str]:
     """What `--json` prints, by command."""
     yield "# JSON of the command line\n"
     yield (
-        "With `--json` a command prints one JSON document on standard output (`hermes logs` and `hermes recall --batch` one a "
+        "With `--json` a command prints one JSON document on standard output (`hermes-memory logs` and `hermes-memory recall --batch` one a "
         "line); warnings, and what a provider prints, go to standard error, and the exit code says the same as without. A command that is refused prints nothing there: its one line "
         "is on standard error, and the exit code is 1, or 2 for wrong use. `[]` is any item of a list, `.` a key of an object. Keys may be added; none "
         "is renamed or given another meaning. Times are seconds since the epoch. A key that is not always there says when.\n"
@@ -71,44 +71,44 @@ def documents() -> dict[str, Any]:
     removed = Sometimes(str, "when an entry went")
     replaced = Sometimes(str, "when an entry gave way to another")
     return {
-        "hermes chat": _chat(),
-        "hermes claw migrate": _migration(),
-        "hermes config list": list[Setting],
-        "hermes doctor": _examination(),
-        "hermes import": Imported,
-        "hermes logs": _log_line(),
-        "hermes memory add": CHANGE,
-        "hermes memory curate": (
+        "hermes-memory chat": _chat(),
+        "hermes-memory claw migrate": _migration(),
+        "hermes-memory config list": list[Setting],
+        "hermes-memory doctor": _examination(),
+        "hermes-memory import": Imported,
+        "hermes-memory logs": _log_line(),
+        "hermes-memory memory add": CHANGE,
+        "hermes-memory memory curate": (
             Sometimes(CurateReport, "for one --target"),
             Sometimes([CurateReport], "for both"),
         ),
-        "hermes memory history": list[Version],
-        "hermes memory remove": {**CHANGE, "removed_entry": removed},
-        "hermes memory replace": {**CHANGE, "replaced_entry": replaced},
-        "hermes memory show": dict.fromkeys(
+        "hermes-memory memory history": list[Version],
+        "hermes-memory memory remove": {**CHANGE, "removed_entry": removed},
+        "hermes-memory memory replace": {**CHANGE, "replaced_entry": replaced},
+        "hermes-memory memory show": dict.fromkeys(
             ("memory", "user"), Sometimes(list[str], "when it is switched on and can be read")
         ),
-        "hermes memory status": _status(),
-        "hermes memory undo": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},
-        "hermes outbox list": list[OutboxRow],
-        "hermes plugins install": list[ProviderEntry],
-        "hermes plugins list": list[ProviderEntry],
-        "hermes providers": list[ProviderEntry],
-        "hermes recall": {
+        "hermes-memory memory status": _status(),
+        "hermes-memory memory undo": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},
+        "hermes-memory outbox list": list[OutboxRow],
+        "hermes-memory plugins install": list[ProviderEntry],
+        "hermes-memory plugins list": list[ProviderEntry],
+        "hermes-memory providers": list[ProviderEntry],
+        "hermes-memory recall": {
             **_fields(RecallReport),
             "error": Sometimes(str, "instead of all others, with --batch for a line that is no question"),
         },
-        "hermes sessions check": {"ok": bool, "faults": list[str]},
-        "hermes sessions delete": deleted,
-        "hermes sessions list": list[ListedSession],
-        "hermes sessions prune": deleted,
-        "hermes sessions rebuild": {"messages": int, "vectors": int},
-        "hermes sessions repair": Repair,
-        "hermes sessions search": list[SearchHit],
-        "hermes sessions show": list[StoredMessage],
-        "hermes sessions vacuum": {"before": int, "after": int, "dry_run": bool},
-        "hermes skills history": list[Change],
-        "hermes skills list": [skill],
+        "hermes-memory sessions check": {"ok": bool, "faults": list[str]},
+        "hermes-memory sessions delete": deleted,
+        "hermes-memory sessions list": list[ListedSession],
+        "hermes-memory sessions prune": deleted,
+        "hermes-memory sessions rebuild": {"messages": int, "vectors": int},
+        "hermes-memory sessions repair": Repair,
+        "hermes-memory sessions search": list[SearchHit],
+        "hermes-memory sessions show": list[StoredMessage],
+        "hermes-memory sessions vacuum": {"before": int, "after": int, "dry_run": bool},
+        "hermes-memory skills history": list[Change],
+        "hermes-memory skills list": [skill],
     }
 
 
@@ -272,7 +272,7 @@ def path_of(words: Sequence[str]) -> str:
     rest = list(words)
     while len(rest) > 1 and rest[0] in ("--home", "--profile"):
         del rest[:2]
-    called = " ".join(["hermes", *rest, ""])
+    called = " ".join(["hermes-memory", *rest, ""])
     return next((path for path in documents() if called.startswith(f"{path} ")), "")
 
 

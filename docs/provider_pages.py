@@ -126,7 +126,7 @@ def commands_of(provider: Any, name: str) -> Iterator[tuple[str, click.Command]]
     """Its commands with their whole names; the group itself left aside."""
     group = click.Group(name)
     provider.register_cli(group)
-    found = walk(f"hermes {name}", group, click.Context(group, info_name=name))
+    found = walk(f"hermes-memory {name}", group, click.Context(group, info_name=name))
     return ((path, command) for path, command in found if not isinstance(command, click.Group))
 
 

@@ -42,23 +42,23 @@ class Shot:
 
 
 USED = (
-    "hermes memory use holographic",
-    "hermes memory add --target user 'Nadia is allergic to cashews.'",
-    "hermes memory add 'The billing service is deployed from the blue cluster.'",
+    "hermes-memory memory use holographic",
+    "hermes-memory memory add --target user 'Nadia is allergic to cashews.'",
+    "hermes-memory memory add 'The billing service is deployed from the blue cluster.'",
 )
 SAMPLE = shlex.quote(str(ROOT / "hermes_core/importers/sample/conversation.json"))
 SHOTS = (
-    Shot("demo", "hermes demo", columns=100, lines=46),
-    Shot("status", "hermes memory status", USED),
+    Shot("demo", "hermes-memory demo", columns=100, lines=46),
+    Shot("status", "hermes-memory memory status", USED),
     Shot(
         "recall",
-        "hermes recall -k 3 'What is Nadia allergic to?'",
-        (*USED, f"hermes import {SAMPLE}"),
+        "hermes-memory recall -k 3 'What is Nadia allergic to?'",
+        (*USED, f"hermes-memory import {SAMPLE}"),
         columns=100,
     ),
-    Shot("doctor", "hermes doctor", USED),
-    Shot("providers", "hermes providers", USED),
-    Shot("plugins", "hermes plugins list", USED),
+    Shot("doctor", "hermes-memory doctor", USED),
+    Shot("providers", "hermes-memory providers", USED),
+    Shot("plugins", "hermes-memory plugins list", USED),
 )
 
 
@@ -138,7 +138,9 @@ def picture(shot: Shot, said: str) -> str:
     )
     for line in lines:
         console.print(line, soft_wrap=False)
-    return _FONT_FROM_THE_NET.sub("", console.export_svg(title="hermes", unique_id=f"hermes-{shot.name}"))
+    return _FONT_FROM_THE_NET.sub(
+        "", console.export_svg(title="hermes-memory", unique_id=f"hermes-{shot.name}")
+    )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""`python -m hermes_core` is the command line too, where another program is called `hermes`."""
+"""The command line as `python -m hermes_core`, for environments whose scripts are not on PATH."""
 
 from hermes_core.cli import main
 
-main(prog_name="hermes")
+main(prog_name="hermes-memory")

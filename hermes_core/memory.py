@@ -464,7 +464,9 @@ class Memory:
 
     def _mirror(self, write: MemoryWrite, session: Session) -> bool:
         if self._selected and not self._taken:
-            raise OutboxError(f"memory provider {self._selected!r} is not in use", "`hermes doctor` says why")
+            raise OutboxError(
+                f"memory provider {self._selected!r} is not in use", "`hermes-memory doctor` says why"
+            )
         return self.manager.on_memory_write(write, session)
 
     def _read(self, what: str, read: Callable[[], Read], without: Read) -> Read:

@@ -1,4 +1,4 @@
-"""What was recalled: what a turn is given, what past sessions bring to it, and the report of `hermes recall`."""
+"""What was recalled: what a turn is given, what past sessions bring to it, and the report of `hermes-memory recall`."""
 
 from __future__ import annotations
 

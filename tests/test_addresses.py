@@ -99,7 +99,7 @@ def home(request: pytest.FixtureRequest, hermes_home: HermesHome) -> HermesHome:
     ids=" ".join,
 )
 def test_no_command_shows_it(home: HermesHome, words: list[str]) -> None:
-    result = CliRunner().invoke(main, words, prog_name="hermes")
+    result = CliRunner().invoke(main, words, prog_name="hermes-memory")
     assert result.exception is None or isinstance(result.exception, SystemExit)
     assert SECRET not in result.stdout + result.stderr
     assert "[redacted:" in result.stdout + result.stderr
@@ -107,7 +107,7 @@ def test_no_command_shows_it(home: HermesHome, words: list[str]) -> None:
 
 
 def test_setup_asks_without_showing_the_present_one(home: HermesHome) -> None:
-    result = CliRunner().invoke(main, ["memory", "setup", "notes"], input="\n" * 9, prog_name="hermes")
+    result = CliRunner().invoke(main, ["memory", "setup", "notes"], input="\n" * 9, prog_name="hermes-memory")
     assert SECRET not in result.stdout + result.stderr
     assert "[redacted:" in result.stdout
     assert SECRET in (home.path / "notes.json").read_text()
@@ -128,7 +128,7 @@ def test_no_remedy_shows_it(hermes_home: HermesHome) -> None:
     (folder / "__init__.py").write_text(UNAVAILABLE)
     set_value(hermes_home, "memory.provider", "notes")
     for asked in (["memory", "status", "--json"], ["providers", "--json"], ["doctor", "--json"]):
-        result = CliRunner().invoke(main, asked, prog_name="hermes")
+        result = CliRunner().invoke(main, asked, prog_name="hermes-memory")
         assert SECRET not in result.output
         assert "start http://ann:[redacted:password]@" in result.output
 

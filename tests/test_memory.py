@@ -610,7 +610,7 @@ def test_a_store_that_can_be_read_again_is_no_problem_any_more(hermes_home: Herm
     whole = hermes_home.state_db.read_bytes()
     hermes_home.state_db.write_bytes(b"garbage" * 1000)
     with open_memory(hermes_home, provider=Elephant()) as memory:
-        assert "hermes sessions repair" in memory.problems()[0]
+        assert "hermes-memory sessions repair" in memory.problems()[0]
         hermes_home.state_db.write_bytes(whole)
         assert memory.recall("what is my dog called?").problems == ()
         assert memory.begin_turn("what is my dog called?", session).problems == ()

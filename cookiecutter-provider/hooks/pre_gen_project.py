@@ -6,14 +6,14 @@ import sys
 NAME = {{ cookiecutter.name | string | tojson }}
 
 BUNDLED = "holographic honcho mem0 byterover openviking hindsight retaindb supermemory"
-COMMANDS = "chat claw completion config demo doctor import logs mcp memory outbox plugins providers recall sessions setup skills"
+COMMANDS = "chat claw completion config demo doctor import install-alias logs mcp memory outbox plugins providers recall sessions setup skills"
 YAML = "false no null off on true yes"
 DEVICES = "aux con nul prn"
 PACKAGES = "agent cli constants core logging state time"
 TAKEN = {
     "builtin": "the name of the built-in memory",
     **{name: "the name of a provider that comes with the project" for name in BUNDLED.split()},
-    **{name: f"a command of its own: 'hermes {name}'" for name in COMMANDS.split()},
+    **{name: f"a command of its own: 'hermes-memory {name}'" for name in COMMANDS.split()},
     **{name: "no name in config.yaml, where it means something else without quotes" for name in YAML.split()},
     **{name: "the name of a device on Windows, where no file can have it" for name in DEVICES.split()},
     **{name: f"taken: there is a package 'hermes_{name}'" for name in PACKAGES.split()},

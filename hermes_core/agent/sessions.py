@@ -48,7 +48,7 @@ def find_session(memory: Memory, text: str, mine: Session) -> Session:
     if found is None:
         raise SessionError(
             f"there is no session {text!r}",
-            "list them with `hermes sessions list`; a part of an id must begin no other",
+            "list them with `hermes-memory sessions list`; a part of an id must begin no other",
         )
     known = memory.sessions.get_session(memory.sessions.compression_tip(found.id)) or found
     return replace(mine, id=known.id, parent_id=known.parent_id)

@@ -1,4 +1,4 @@
-"""The command line: `hermes`, `hermes-memory` and `python -m hermes_core` are the same program.
+"""The command line: `hermes-memory` and `python -m hermes_core` are the same program, and so is the alias `hermes`.
 
 Exit codes: 0 done; 1 refused or failed, one line on standard error says why and what to do; 2 wrong usage; 3 done, but
 something that is configured does not work; 130 ended by Ctrl-C.
@@ -38,6 +38,7 @@ COMMANDS = {
     "demo": "hermes_core.cli.demo:demo",
     "doctor": "hermes_core.cli.doctor:doctor",
     "import": "hermes_core.cli.importing:import_command",
+    "install-alias": "hermes_core.cli.alias:install_alias",
     "logs": "hermes_core.cli.logs:logs",
     "mcp": "hermes_core.mcp_server.command:mcp_command",
     "memory": "hermes_core.cli.memory:memory",
@@ -57,6 +58,7 @@ SUMMARIES = {
     "demo": "Import a sample conversation and recall facts from it.",
     "doctor": "Test all of memory with a real write, and say what to do about what fails.",
     "import": "Bring conversations from a file into memory.",
+    "install-alias": "Add the short command `hermes` for this program.",
     "logs": "Show what happened.",
     "mcp": "Serve this memory to MCP clients.",
     "memory": "Show, change and undo curated memory; choose the provider.",
@@ -122,7 +124,7 @@ class LazyGroup(click.Group):
         if cmd_name in BUNDLED and not ctx.resilient_parsing:
             raise click.UsageError(
                 f"No such command {cmd_name!r} while another provider is active, or none; "
-                f"choose it first: hermes memory use {cmd_name}",
+                f"choose it first: hermes-memory memory use {cmd_name}",
                 ctx,
             )
         return None
@@ -187,7 +189,7 @@ class LazyGroup(click.Group):
     help="A profile, a whole home of its own (default: $HERMES_PROFILE).",
 )
 @click.option("--debug", is_flag=True, help="Print what is logged on standard error, with tracebacks.")
-@click.version_option(package_name="hermes-memory-core", prog_name="hermes")
+@click.version_option(package_name="hermes-memory-core", prog_name="hermes-memory")
 @click.pass_context
 def main(ctx: click.Context, home: str | None, profile: str | None, debug: bool) -> None:  # noqa: ARG001  read where the log begins
     """The memory of an AI agent: curated notes, past sessions and one external provider."""

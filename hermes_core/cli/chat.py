@@ -1,4 +1,4 @@
-"""`hermes chat`: a conversation in the terminal that remembers, and one question for programs."""
+"""`hermes-memory chat`: a conversation in the terminal that remembers, and one question for programs."""
 
 from __future__ import annotations
 
@@ -345,7 +345,9 @@ def _tell_pause(voice: Voice, why: str) -> None:
 def _tell_review(voice: Voice, once: bool, review: Review) -> None:
     """What a look back changed, and how to take that back; on its thread, when no answer is coming."""
     of_memory, of_skills = (
-        ("hermes memory undo", "hermes skills undo") if once else ("/undo-memory", "/undo-skill")
+        ("hermes-memory memory undo", "hermes-memory skills undo")
+        if once
+        else ("/undo-memory", "/undo-skill")
     )
     ways = Counter(of_skills if change.startswith("skill ") else of_memory for change in review.changes)
     undo = ", ".join(way if times == 1 else f"{times} times {way}" for way, times in ways.items())

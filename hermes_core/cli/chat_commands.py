@@ -1,4 +1,4 @@
-"""The slash commands of `hermes chat`."""
+"""The slash commands of `hermes-memory chat`."""
 
 from __future__ import annotations
 
@@ -201,9 +201,9 @@ def stored_session(memory: Memory, wanted: str, besides: str = "") -> str:
     if found is None:
         which = f"session {wanted!r}" if wanted != LAST else "other chat" if besides else "chat"
         more = " with messages" if wanted == LAST else ""
-        raise SessionError(f"there is no {which}{more}", "list them with `hermes sessions list`")
+        raise SessionError(f"there is no {which}{more}", "list them with `hermes-memory sessions list`")
     if found.user:
-        raise SessionError(f"session {wanted!r} is {found.user}'s", "`hermes sessions show` shows it")
+        raise SessionError(f"session {wanted!r} is {found.user}'s", "`hermes-memory sessions show` shows it")
     return found.id
 
 

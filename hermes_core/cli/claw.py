@@ -1,4 +1,4 @@
-"""`hermes claw`."""
+"""`hermes-memory claw`."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def cleanup(ctx: click.Context, source: Path | None, dry_run: bool, yes: bool) -
     print_table("", ("folder", "becomes"), rows, "")
     warn(running_warnings())
     if not any(migrations(home_of(ctx)).glob("*/report.json")):
-        warn(["nothing was migrated from OpenClaw into this home yet: hermes claw migrate"])
+        warn(["nothing was migrated from OpenClaw into this home yet: hermes-memory claw migrate"])
     if dry_run:
         return
     if not yes:

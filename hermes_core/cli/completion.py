@@ -1,4 +1,4 @@
-"""`hermes completion`."""
+"""`hermes-memory completion`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def providers(ctx: click.Context, parameter: click.Parameter, begun: str) -> lis
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that completes commands in SHELL.
 
-    For bash, add `eval "$(hermes completion bash)"` to ~/.bashrc; for zsh the same with zsh to ~/.zshrc; for fish, run
-    `hermes completion fish > ~/.config/fish/completions/hermes.fish`.
+    For bash, add `eval "$(hermes-memory completion bash)"` to ~/.bashrc; for zsh the same with zsh to ~/.zshrc; for fish, run
+    `hermes-memory completion fish > ~/.config/fish/completions/hermes-memory.fish`.
     """
-    program = ctx.find_root().info_name or "hermes"
+    program = ctx.find_root().info_name or "hermes-memory"
     variable = f"_{program.upper().replace('-', '_')}_COMPLETE"
     script = get_completion_class(shell)
     if script is None:

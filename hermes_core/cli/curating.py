@@ -1,4 +1,4 @@
-"""`hermes memory curate`."""
+"""`hermes-memory memory curate`."""
 
 from __future__ import annotations
 
@@ -93,5 +93,5 @@ def _way_back(store: MemoryStore, who: Session) -> str:
     """What undoes the last change of a store; without the id and the user it may be another file's, or another person's."""
     user = f" --user {shlex.quote(who.owner)}" if who.owner else ""
     return "".join(
-        f" hermes memory undo {change.id}{user} takes it back." for change in store.history(limit=1)
+        f" hermes-memory memory undo {change.id}{user} takes it back." for change in store.history(limit=1)
     )

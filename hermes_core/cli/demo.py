@@ -1,4 +1,4 @@
-"""`hermes demo`."""
+"""`hermes-memory demo`."""
 
 from __future__ import annotations
 
@@ -128,11 +128,11 @@ def _show_turn(memory: Memory) -> None:
 def _whats_next(keep: Path | None) -> None:
     console().rule("[bold]Try next[/bold]", align="left")
     home = f"--home {keep} " if keep else ""
-    hint = "" if keep else "  (hermes demo --keep DIR leaves this home for you to look around)"
+    hint = "" if keep else "  (hermes-memory demo --keep DIR leaves this home for you to look around)"
     for line in (
-        f'hermes {home}recall "your question"{hint}',
-        f'hermes {home}memory add "a fact worth keeping"',
-        f"hermes {home}import chats.json",
-        f"hermes {home}memory status",
+        f'hermes-memory {home}recall "your question"{hint}',
+        f'hermes-memory {home}memory add "a fact worth keeping"',
+        f"hermes-memory {home}import chats.json",
+        f"hermes-memory {home}memory status",
     ):
         console().print(Text(f"  {line}"))

@@ -1,4 +1,4 @@
-"""`hermes doctor`."""
+"""`hermes-memory doctor`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def doctor(ctx: click.Context, fix: bool, as_json: bool) -> None:
 
 
 def _models(home: HermesHome) -> Iterator[Finding]:
-    """Whether `hermes chat` finds its models; who uses memory alone has none, or another program's."""
+    """Whether `hermes-memory chat` finds its models; who uses memory alone has none, or another program's."""
     try:
         config = load_config(home)
     except ConfigError:  # told already

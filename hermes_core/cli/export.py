@@ -1,4 +1,4 @@
-"""`hermes plugins export`: a folder with which Hermes Agent runs a provider of ours."""
+"""`hermes-memory plugins export`: a folder with which Hermes Agent runs a provider of ours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOST = "hermes-agent"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 _ENTRY = '''\
-"""The MemoryProvider "{name}" of hermes_core, for Hermes Agent. Written by `hermes plugins export {name}`."""
+"""The MemoryProvider "{name}" of hermes_core, for Hermes Agent. Written by `hermes-memory plugins export {name}`."""
 
 import logging
 
@@ -38,7 +38,7 @@ def register(ctx):
 '''
 
 _COMMANDS = '''\
-"""`hermes {called} ...` of Hermes Agent: the provider's own commands. Written by `hermes plugins export {name}`."""
+"""`hermes {called} ...` of Hermes Agent: the provider's own commands. Written by `hermes-memory plugins export {name}`."""
 
 
 def register_cli(subparser):
@@ -104,7 +104,7 @@ def _place(home: HermesHome, name: str) -> Found:
     """The installed package of one of our providers. Raises `Failure` for what can't be exported."""
     found = select(discover(home), name)
     if not found:
-        raise Failure(f"no installed provider is called {name!r}; 'hermes providers' lists them")
+        raise Failure(f"no installed provider is called {name!r}; 'hermes-memory providers' lists them")
     place = found[0]
     if place.kind != "native":
         raise Failure(f"{name!r} was written for Hermes Agent; install it there as its page says")

@@ -1,4 +1,4 @@
-"""`hermes import`."""
+"""`hermes-memory import`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def import_command(ctx: click.Context, file: Path, file_format: Format, as_json:
             if not skip.fault:
                 click.echo(printable(f"left out: {_told(skip)}"))
     if not delivered:
-        problems.append("some turns still wait for the provider: hermes outbox list shows them")
+        problems.append("some turns still wait for the provider: hermes-memory outbox list shows them")
     finish(ctx, problems)
 
 

@@ -1,4 +1,4 @@
-"""`hermes logs`."""
+"""`hermes-memory logs`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hermes memory`."""
+"""`hermes-memory memory`."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def off(ctx: click.Context) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
 def reset(ctx: click.Context, target: str, yes: bool) -> None:
-    """Remove every entry of curated memory; hermes memory undo brings them back."""
+    """Remove every entry of curated memory; hermes-memory memory undo brings them back."""
     targets = [one for one in TARGETS if target in (one, "all")]
     with open_memory(home_of(ctx)) as opened:
         counts = {
@@ -203,7 +203,7 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
         count = sum(counts.values())
         each = ", one file each time" if all(counts.get(target) for target in TARGETS) else ""
         click.echo(
-            f"{counted(count, 'entry', 'entries')} removed; hermes memory undo brings back what was there{each}"
+            f"{counted(count, 'entry', 'entries')} removed; hermes-memory memory undo brings back what was there{each}"
         )
     finish(ctx, [*refused, *problems], failed=bool(refused))
 
@@ -216,7 +216,7 @@ def prune(ctx: click.Context, yes: bool, user: str) -> None:
     """Forget the history of curated memory and its copies, so that what was removed is nowhere in it.
 
     For a secret that was removed: until then undo could bring it back. The entries of now stay. Where it was said, in
-    a past conversation, `hermes sessions delete` deletes that; what a provider took is in the provider's hands.
+    a past conversation, `hermes-memory sessions delete` deletes that; what a provider took is in the provider's hands.
     """
     if not yes:
         click.confirm("Forget all changes? None of them can be undone any more.", abort=True)
@@ -251,7 +251,7 @@ def _show_status(report: Status) -> None:
     chosen = report.selected.name if report.selected else ""
     others = [e.name for e in report.installed if e.installed and e.state == "idle" and e.name != chosen]
     if others:
-        click.echo(printable(f"also installed: {', '.join(others)}; hermes memory setup chooses"))
+        click.echo(printable(f"also installed: {', '.join(others)}; hermes-memory memory setup chooses"))
 
 
 def _provider_rows(

@@ -1,4 +1,4 @@
-"""`hermes outbox`."""
+"""`hermes-memory outbox`."""
 
 from __future__ import annotations
 
@@ -101,6 +101,6 @@ def _chosen(memory: Memory, rows: tuple[int, ...], *, waiting: bool = False) -> 
     there = {*parked, *(row.number for row in outbox.pending())} if waiting else parked
     if missing := [str(row) for row in rows if row not in there]:
         raise Failure(
-            f"no {'' if waiting else 'parked '}row {', '.join(missing)}; hermes outbox list shows them"
+            f"no {'' if waiting else 'parked '}row {', '.join(missing)}; hermes-memory outbox list shows them"
         )
     return rows or parked

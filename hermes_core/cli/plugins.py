@@ -1,4 +1,4 @@
-"""`hermes plugins`: packages of memory providers, in the environment that runs this program."""
+"""`hermes-memory plugins`: packages of memory providers, in the environment that runs this program."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def install(
     if not hosted and _has_hermes_agent():
         warn(
             [
-                "hermes-agent came along, whose command is called hermes too; this program is there as hermes-memory, "
-                "and its providers do not need hermes-agent"
+                "hermes-agent was installed as a requirement, and the command hermes is now its own; this program is "
+                "hermes-memory, and its providers do not need hermes-agent"
             ]
         )
     if as_json:
@@ -93,7 +93,7 @@ def install(
             f"{installer.name} uninstall removes it"
         )
     if not as_json and (idle := [entry.name for entry in now if entry.state == "idle"]):
-        click.echo(f"hermes memory use {idle[0]} makes it the active one")
+        click.echo(f"hermes-memory memory use {idle[0]} makes it the active one")
 
 
 @plugins.command()
@@ -109,7 +109,7 @@ def uninstall(ctx: click.Context, name: str, yes: bool) -> None:
     )
     active = load_config(home).memory.provider
     if {place.name for place in select(discover(home), active)} & set(offered):
-        raise Failure(f"{active!r} is the active provider; run 'hermes memory off' first")
+        raise Failure(f"{active!r} is the active provider; run 'hermes-memory memory off' first")
     if not yes:
         click.confirm(f"Remove {package} (providers: {', '.join(offered)})?", abort=True)
     installer = find_installer()
@@ -208,7 +208,7 @@ def _package_of(home: HermesHome, name: str) -> str:
     by_name = [entry for entry in installed if entry.name.casefold() == name.casefold()]
     found = by_name or [entry for entry in installed if normalised(entry.distribution) == normalised(name)]
     if not found:
-        raise Failure(f"no installed provider is called {name!r}; 'hermes plugins list' shows them")
+        raise Failure(f"no installed provider is called {name!r}; 'hermes-memory plugins list' shows them")
     if not found[0].distribution:
         raise Failure(f"{name!r} is a folder and no package; delete {found[0].path} to remove it")
     return found[0].distribution

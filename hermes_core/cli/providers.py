@@ -1,4 +1,4 @@
-"""`hermes providers`, and the commands that the active provider brings."""
+"""`hermes-memory providers`, and the commands that the active provider brings."""
 
 from __future__ import annotations
 

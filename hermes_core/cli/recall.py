@@ -1,4 +1,4 @@
-"""`hermes recall`."""
+"""`hermes-memory recall`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hermes sessions`."""
+"""`hermes-memory sessions`."""
 
 from __future__ import annotations
 

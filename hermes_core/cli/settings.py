@@ -1,4 +1,4 @@
-"""`hermes config`."""
+"""`hermes-memory config`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hermes memory setup`."""
+"""`hermes-memory memory setup`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 from rich.text import Text
 
 from hermes_core.cli import Failure, home_of
+from hermes_core.cli.alias import offer_alias
 from hermes_core.cli.completion import providers
 from hermes_core.cli.output import console, print_table, warn
 from hermes_core.config import Credentials, load_config
@@ -69,6 +70,8 @@ def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], yes: boo
         _set_up(home, chosen, pairs, ask=not yes, check=not no_check)
     except click.Abort:
         raise Failure("cancelled; nothing was changed") from None
+    if not yes:
+        offer_alias()
 
 
 def _set_up(home: HermesHome, name: str, pairs: Sequence[str], *, ask: bool, check: bool) -> None:

@@ -1,4 +1,4 @@
-"""`hermes skills`."""
+"""`hermes-memory skills`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hermes providers new`: a package to start from, made from the template."""
+"""`hermes-memory providers new`: a package to start from, made from the template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person types at the prompt of `hermes chat`: edited, completed, and kept for the arrow keys."""
+"""What a person types at the prompt of `hermes-memory chat`: edited, completed, and kept for the arrow keys."""
 
 from __future__ import annotations
 

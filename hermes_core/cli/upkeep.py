@@ -1,4 +1,4 @@
-"""`hermes sessions check|repair|rebuild|vacuum|prune|delete`: keeping state.db well."""
+"""`hermes-memory sessions check|repair|rebuild|vacuum|prune|delete`: keeping state.db well."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def prune(
 def delete(ctx: click.Context, session_id: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Delete one conversation, with all that was compressed, branched or delegated in it, and what it was branched from.
 
-    SESSION_ID is an id of hermes sessions list, the beginning of one, or a title. What waits for the provider goes
+    SESSION_ID is an id of hermes-memory sessions list, the beginning of one, or a title. What waits for the provider goes
     too; what the provider took is in the provider's hands.
     """
     with open_memory(home_of(ctx), provider="") as memory:
@@ -183,7 +183,7 @@ def session_named(db: SessionDB, text: str) -> StoredSession:
     if session is None:
         raise SessionError(
             f"there is no session {text!r}",
-            "list them with `hermes sessions list`; a part of an id must begin no other",
+            "list them with `hermes-memory sessions list`; a part of an id must begin no other",
         )
     return session
 
@@ -208,7 +208,7 @@ def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, as_json: bool) 
     elif dry_run:
         _show(memory.sessions, doomed)
     else:
-        freed = "; the file holds their text until hermes sessions vacuum" if doomed else ""
+        freed = "; the file holds their text until hermes-memory sessions vacuum" if doomed else ""
         click.echo(f"{len(doomed)} session(s) deleted{freed}")
 
 

@@ -389,7 +389,7 @@ def known_key(key: str) -> Key:
     )
     raise ConfigError(
         f"{key!r} is no key of config.yaml",
-        f"did you mean {close[0]!r}?" if close else "hermes config list shows all keys",
+        f"did you mean {close[0]!r}?" if close else "hermes-memory config list shows all keys",
     )
 
 

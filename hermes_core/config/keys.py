@@ -198,7 +198,7 @@ class AgentConfig:
     cadence_minutes: float = _key(30.0, "Minutes of quiet that must come before that.", minimum=0)
     monitor_minutes: float = _key(
         0.0,
-        "Minutes between two lines on this process in the log of `hermes chat`; 0 for none.",
+        "Minutes between two lines on this process in the log of `hermes-memory chat`; 0 for none.",
         minimum=0,
         maximum=10_080,
     )
@@ -246,7 +246,7 @@ class CuratorConfig:
     """The `curator:` block: tidying of MEMORY.md and USER.md."""
 
     auto: bool = _key(
-        False, "Tidy in the background, and apply what `hermes memory curate` proposes without asking."
+        False, "Tidy in the background, and apply what `hermes-memory memory curate` proposes without asking."
     )
     hours: float = _key(24.0, "Hours between two tidyings of a file that changed meanwhile.", minimum=0)
 

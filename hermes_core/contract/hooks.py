@@ -118,7 +118,7 @@ class ProviderHooks:
         "setup", lane="read", deadline=60.0, combining="this provider", on_failure="shown as a failed check"
     )
     def check(self, session: Session) -> Sequence[Check]:
-        """Test the real path for `hermes doctor`: write something, recall it, delete it.
+        """Test the real path for `hermes-memory doctor`: write something, recall it, delete it.
 
         Called on an initialized provider, on request only.
         """

@@ -293,7 +293,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of a provider's self-test for `hermes doctor`."""
+    """One line of a provider's self-test for `hermes-memory doctor`."""
 
     name: str
     ok: bool

@@ -64,14 +64,14 @@ def caution(target: MemoryTarget, edit: Edit) -> Result:
             return {
                 "caution": (
                     f"This holds what looks like a secret ({kinds}), and {target.upper()}.md is plain text that goes into "
-                    f"every system prompt. Keep it in .env and remove the entry (old_text {name!r}: `hermes memory remove "
-                    f"--target {target} {name}`), then forget the history, which keeps it: `hermes memory prune`."
+                    f"every system prompt. Keep it in .env and remove the entry (old_text {name!r}: `hermes-memory memory remove "
+                    f"--target {target} {name}`), then forget the history, which keeps it: `hermes-memory memory prune`."
                 )
             }
     if kinds := ", ".join(kind for change in edit.changes for kind in secrets_in(change.previous)):
         return {
             "caution": (
-                f"What went looks like a secret ({kinds}): the history keeps it for undo until `hermes memory prune`."
+                f"What went looks like a secret ({kinds}): the history keeps it for undo until `hermes-memory memory prune`."
             )
         }
     return {}

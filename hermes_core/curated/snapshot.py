@@ -46,7 +46,7 @@ class Flagged:
         """What a person is told of it."""
         return (
             f"an entry of {self.target} is kept from the model: {self.reason}; "
-            f"hermes memory remove --target {self.target} {self.handle}"
+            f"hermes-memory memory remove --target {self.target} {self.handle}"
         )
 
     @property

@@ -83,7 +83,7 @@ def _index(path: Path, damage: list[str]) -> Iterator[Finding]:
             "search index",
             "failed",
             f"it does not fit the messages: {_first(faults)}",
-            "hermes doctor --fix makes it anew from the messages",
+            "hermes-memory doctor --fix makes it anew from the messages",
             repair=lambda: _rebuild(path),
         )
     finally:
@@ -155,7 +155,7 @@ def _fault(what: str, path: Path, exc: HermesError) -> Finding:
 def rescue(path: Path) -> str:
     """What a person does with a damaged database."""
     if path.name == "state.db":
-        return "stop every hermes, then put a backup in its place or run: hermes sessions repair"
+        return "stop every hermes-memory process, then put a backup in its place or run: hermes-memory sessions repair"
     aside = str(path.with_name(f"{path.name}.damaged"))
     # The log goes along: it holds rows of this file, and beside another one it would be in the way.
     away = " && ".join(
@@ -163,13 +163,11 @@ def rescue(path: Path) -> str:
     )
     if path.name.endswith("journal.db"):
         whole = "the skills" if path.name.startswith(".") else "MEMORY.md and USER.md"
-        return (
-            f"stop every hermes, then move it away: {away}; only history and undo are lost, {whole} are whole"
-        )
+        return f"stop every hermes-memory process, then move it away: {away}; only history and undo are lost, {whole} are whole"
     if not path.exists():
-        return f"stop every hermes and put the database or a backup in its place, or move it away: {away}"
+        return f"stop every hermes-memory process and put the database or a backup in its place, or move it away: {away}"
     return (
-        f"stop every hermes and put a backup in its place, or rescue what can be read: {away} && "
+        f"stop every hermes-memory process and put a backup in its place, or rescue what can be read: {away} && "
         f"sqlite3 {aside!r} .recover | sqlite3 {str(path)!r}"
     )
 

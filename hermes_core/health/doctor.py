@@ -109,7 +109,7 @@ def _curated(memory: Memory) -> Iterator[Finding]:
             "built-in memory",
             "warning",
             f"an entry is kept from the model: {flagged.reason}",
-            "hermes memory remove takes it out",
+            "hermes-memory memory remove takes it out",
         )
     if not memory.curated.enabled_targets:
         yield Finding("built-in memory", "note", "it is switched off in config.yaml")

@@ -67,7 +67,7 @@ def _writable(home: HermesHome) -> Iterator[Finding]:
     for folder in (home.path, home.memories):
         probe = folder / f".doctor-{uuid.uuid4().hex}"
         try:
-            write_atomic(probe, b"written by hermes doctor\n")
+            write_atomic(probe, b"written by hermes-memory doctor\n")
             probe.read_bytes()
         finally:
             with contextlib.suppress(OSError):
@@ -117,7 +117,7 @@ def _modes(home: HermesHome) -> Iterator[Finding]:
             f"permissions of {_shown(path, home)}",
             "warning",
             f"others of this machine may use it: mode {stat.S_IMODE(path.stat().st_mode):04o}",
-            f"hermes doctor --fix, or chmod {mode:o} {str(path)!r}",
+            f"hermes-memory doctor --fix, or chmod {mode:o} {str(path)!r}",
             repair=lambda path=path, mode=mode: _chmod(path, mode),  # type: ignore[misc]
         )
     if not open_ones:
@@ -125,7 +125,7 @@ def _modes(home: HermesHome) -> Iterator[Finding]:
 
 
 def _owner(home: HermesHome) -> Iterator[Finding]:
-    """Private files that another user made, as `sudo hermes` does: who owns the home can't use them."""
+    """Private files that another user made, as `sudo hermes-memory` does: who owns the home can't use them."""
     if os.name == "nt" or not home.path.exists():
         return
     owner = home.path.stat().st_uid
@@ -138,7 +138,7 @@ def _owner(home: HermesHome) -> Iterator[Finding]:
                 "warning",
                 f"{_shown(path, home)}, and perhaps more, was made by user {found.st_uid}: {owner}, who owns the home, "
                 "can't use it",
-                f"chown -R {owner} {str(home.path)!r}, and run hermes as that user",
+                f"chown -R {owner} {str(home.path)!r}, and run hermes-memory as that user",
             )
             return
 
@@ -191,7 +191,7 @@ def _lock(path: Path, home: HermesHome) -> Iterator[Finding]:
             what,
             "failed",
             f"it can't be taken: {exc.strerror or exc}",
-            f"hermes doctor --fix, or remove {str(path)!r}",
+            f"hermes-memory doctor --fix, or remove {str(path)!r}",
             repair=lambda: _free(path),
         )
     else:
@@ -201,7 +201,7 @@ def _lock(path: Path, home: HermesHome) -> Iterator[Finding]:
                 what,
                 "note",
                 "nobody holds it, and the file that it stood for is gone",
-                "hermes doctor --fix removes it",
+                "hermes-memory doctor --fix removes it",
                 repair=lambda: _remove(path),
             )
 
@@ -245,7 +245,7 @@ def _left_behind(home: HermesHome) -> Iterator[Finding]:
                     f"file {_shown(path, home)}",
                     "note",
                     "a write was interrupted and left it behind",
-                    "hermes doctor --fix removes it",
+                    "hermes-memory doctor --fix removes it",
                     repair=lambda path=path: _remove(path),  # type: ignore[misc]
                 )
 

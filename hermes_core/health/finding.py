@@ -77,8 +77,10 @@ def failed(what: str, detail: str, remedy: str = "") -> Finding:
 
 def backend_cure(name: str) -> str:
     """What to do about a provider that was told all it asks for and does not work."""
-    backend = f"start the backend if it is down, or correct key and address: hermes memory setup {name}"
-    return f"{backend}; a fault in its code: hermes --debug doctor shows where"
+    backend = (
+        f"start the backend if it is down, or correct key and address: hermes-memory memory setup {name}"
+    )
+    return f"{backend}; a fault in its code: hermes-memory --debug doctor shows where"
 
 
 def guarded(what: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:

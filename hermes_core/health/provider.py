@@ -158,11 +158,11 @@ def _condition(what: str, health: ProviderHealth, entry: ProviderEntry | None, m
     version = f" {entry.version}" if entry and entry.version else ""
     if health.state == "active":
         return Finding(what, "ok", f"active{version}, {health.calls} calls, {health.failed} failed")
-    remedy = f"hermes memory setup {memory.selected}"
+    remedy = f"hermes-memory memory setup {memory.selected}"
     if health.well_but_parked:
         remedy = ""
     elif health.breakers and health.state == "degraded":
-        remedy = "see that its backend runs and can be reached; hermes logs shows what it answered"
+        remedy = "see that its backend runs and can be reached; hermes-memory logs shows what it answered"
     elif health.state == "failed" and health.reason.startswith("initialize"):
         remedy = backend_cure(memory.selected)
     return failed(what, f"{health.state}: {health.reason}", "" if remedy in health.reason else remedy)
@@ -225,14 +225,17 @@ def _backlog(name: str, backlog: Backlog, active: bool) -> Finding:
         return failed(
             what,
             f"{backlog.parked} write(s) are parked, {waiting}",
-            "hermes outbox list says why; then hermes outbox retry, or drop",
+            "hermes-memory outbox list says why; then hermes-memory outbox retry, or drop",
         )
     if not active:
         return Finding(
-            what, "note", f"{waiting}; it is not the active provider", f"hermes memory use {name} sends them"
+            what,
+            "note",
+            f"{waiting}; it is not the active provider",
+            f"hermes-memory memory use {name} sends them",
         )
     if backlog.error or (backlog.oldest_age or 0) > LATE:
-        return Finding(what, "warning", waiting, "hermes outbox list shows the last error of each")
+        return Finding(what, "warning", waiting, "hermes-memory outbox list shows the last error of each")
     return Finding(what, "ok", waiting)
 
 

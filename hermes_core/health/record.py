@@ -80,7 +80,7 @@ def examine_last_call(home: HermesHome, provider: str) -> Iterator[Finding]:
         yield failed(
             f"provider {provider}",
             f"its last {last.hook} failed: {last.error}",
-            "hermes doctor tries it again",
+            "hermes-memory doctor tries it again",
         )
 
 

@@ -127,5 +127,5 @@ def _checked(what: str, line: Check) -> Finding:
 def _verdict(what: str, steps: dict[str, bool]) -> Finding:
     wrong = [step for step, worked in steps.items() if not worked]
     if wrong:
-        return failed(what, f"not {', not '.join(wrong)}", "hermes logs may say more; report it")
+        return failed(what, f"not {', not '.join(wrong)}", "hermes-memory logs may say more; report it")
     return Finding(what, "ok", ", ".join(steps))

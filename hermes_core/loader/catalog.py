@@ -92,7 +92,9 @@ def _not_installed(name: str) -> ProviderEntry:
 
 def _unknown(name: str, found: Sequence[Found], lacking: str) -> ProviderEntry:
     reason = lacking or "nothing of that name is installed"
-    remedy = REGISTERS if lacking else "install its package, or choose one that 'hermes providers' lists"
+    remedy = (
+        REGISTERS if lacking else "install its package, or choose one that 'hermes-memory providers' lists"
+    )
     if hidden := hidden_package(name, found):
         reason, remedy = not_used(hidden), name_the_other(hidden)
     return ProviderEntry(
@@ -133,7 +135,7 @@ def _probed(
             entry,
             state="failed",
             reason=f"is_available() raised {answer}",
-            remedy="hermes --debug shows the traceback",
+            remedy="hermes-memory --debug shows the traceback",
         )
     if isinstance(answer, Availability) and not answer:
         reason, remedy = redact(answer.reason), redact(answer.remedy)

@@ -298,7 +298,7 @@ def _requirements(manifest: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _without_host(requires: Iterable[str]) -> tuple[str, ...]:
-    """All requirements but Hermes Agent, which is stood in for here and would take the name `hermes` for its command."""
+    """Return all requirements but Hermes Agent, whose modules this package offers itself."""
     return tuple(need for need in requires if required(need) != "hermes-agent")
 
 

@@ -105,7 +105,7 @@ class HermesAgentProvider(MemoryProvider):
         unset = [name for name in missing if not secrets.get(name)]
         if unset:
             return f"set {', '.join(unset)}"
-        setup = f"hermes memory setup {self.name}, and " if self.settings or self.has_setup else ""
+        setup = f"hermes-memory memory setup {self.name}, and " if self.settings or self.has_setup else ""
         return f"{setup}see its documentation"
 
     def backup_paths(self) -> list[str]:
@@ -123,7 +123,7 @@ class HermesAgentProvider(MemoryProvider):
         if isinstance(kept, Failure):
             raise SetupFailed(
                 f"{self.name!r} does not keep these settings: {kept}",
-                f"correct the one it speaks of: hermes memory setup {self.name}",
+                f"correct the one it speaks of: hermes-memory memory setup {self.name}",
             )
 
     @property
@@ -145,7 +145,7 @@ class HermesAgentProvider(MemoryProvider):
         if isinstance(done, Failure):
             raise SetupFailed(
                 f"the setup of {self.name} ended with {done}",
-                f"what it saved stays; hermes memory setup {self.name} --set NAME=VALUE goes without it",
+                f"what it saved stays; hermes-memory memory setup {self.name} --set NAME=VALUE goes without it",
             )
 
     def host_commands(self) -> list[HostCommand]:

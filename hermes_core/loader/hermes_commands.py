@@ -31,7 +31,7 @@ def commands_of_module(module: str, name: str) -> Iterator[HostCommand]:
 
 
 def run_host_command(provider: object, home: HermesHome, name: str, words: Sequence[str]) -> int:
-    """Run `hermes NAME words...` with the parsers of this provider, in its home and environment; the exit code.
+    """Run `hermes-memory NAME words...` with the parsers of this provider, in its home and environment; the exit code.
 
     Its own command takes all words, unless the first is the name of one that it registered beside that. Raises
     `ProviderError` when it has none, and when the command raises.
@@ -43,7 +43,7 @@ def run_host_command(provider: object, home: HermesHome, name: str, words: Seque
     own = commands[0]
     beside = {command.name: command for command in commands if command.name not in (name, own.name)}
     chosen = beside.get(words[0]) if words else None
-    prog = f"hermes {name} {chosen.name}" if chosen else f"hermes {name}"
+    prog = f"hermes-memory {name} {chosen.name}" if chosen else f"hermes-memory {name}"
     with environment_of(home.path):
         answer = attempt(lambda: (chosen or own).run(words[1:] if chosen else words, prog))
     if not isinstance(answer, Failure):
@@ -51,7 +51,7 @@ def run_host_command(provider: object, home: HermesHome, name: str, words: Seque
     if isinstance(answer.error, SystemExit):
         raise answer.error
     raise ProviderError(
-        f"a command of provider {name!r} raised {answer}", "hermes --debug shows the traceback"
+        f"a command of provider {name!r} raised {answer}", "hermes-memory --debug shows the traceback"
     )
 
 

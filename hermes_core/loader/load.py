@@ -232,7 +232,7 @@ def _resolve(place: Found, value: Any) -> tuple[_Recipe, _Made]:
     if failures:
         raise ProviderError(
             f"provider {place.name!r} from {place.where} can't be made: {failures[0]}",
-            "correct what it speaks of, else upgrade or reinstall it; hermes --debug shows the traceback",
+            "correct what it speaks of, else upgrade or reinstall it; hermes-memory --debug shows the traceback",
         )
     raise no_provider(place)
 

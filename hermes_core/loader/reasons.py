@@ -34,7 +34,7 @@ def import_error(place: Found, error: BaseException, told: str) -> ProviderError
         )
     return ProviderError(
         f"importing provider {place.name!r} from {place.where} raised {told}",
-        "upgrade or reinstall it; hermes --debug shows the traceback",
+        "upgrade or reinstall it; hermes-memory --debug shows the traceback",
     )
 
 
@@ -102,7 +102,7 @@ def no_provider(place: Found) -> ProviderError:
         "subclass hermes_core.MemoryProvider, or mark its hooks with hermes_core.hookimpl"
         if place.kind == "native"
         else "write register(ctx), which calls ctx.register_memory_provider(...), if it is yours; else it is a plugin of "
-        "another sort, or it lacks what it needs here: hermes --debug shows what it says"
+        "another sort, or it lacks what it needs here: hermes-memory --debug shows what it says"
     )
     return ProviderInvalid(f"{place.name!r} from {place.where} registered no provider", remedy)
 
@@ -111,7 +111,7 @@ def look_error(place: Found, told: str) -> ProviderError:
     """What it raised, `told` in a line, when it was made and asked for what it has."""
     return ProviderError(
         f"looking at provider {place.name!r} from {place.where} raised {told}",
-        "correct what it speaks of; hermes --debug shows the traceback",
+        "correct what it speaks of; hermes-memory --debug shows the traceback",
     )
 
 
@@ -133,7 +133,8 @@ def not_found(name: str, found: Sequence[Found], lacking: str = "") -> ProviderE
     close = get_close_matches(name, {place.name for place in found} | set(BUNDLED), n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return ProviderNotFound(
-        f"no provider called {name!r} is installed", f"{hint}see 'hermes providers --all' for those that are"
+        f"no provider called {name!r} is installed",
+        f"{hint}see 'hermes-memory providers --all' for those that are",
     )
 
 

@@ -66,7 +66,7 @@ _DISK = (HermesError, sqlite3.Error, OSError)
 LONGEST_ASKED = 3600.0
 """Seconds of a backend's Retry-After that are kept to; a clock gone wrong asks for years."""
 
-ANOTHER_ACCOUNT = "recorded for another account; `hermes outbox retry` sends it to the one in use now"
+ANOTHER_ACCOUNT = "recorded for another account; `hermes-memory outbox retry` sends it to the one in use now"
 
 _LEFT: dict[Path, str] = {}
 """Lock files that drainers of this process hold after their end, and for which row."""

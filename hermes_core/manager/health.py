@@ -64,7 +64,7 @@ class ProviderHealth:
 
 def parked_reason(count: int) -> str:
     """What is told of parked writes; "" of none."""
-    way_out = "`hermes outbox list` says why, then `hermes outbox retry` or `drop`"
+    way_out = "`hermes-memory outbox list` says why, then `hermes-memory outbox retry` or `drop`"
     return f"{count} write(s) are parked: {way_out}" if count else ""
 
 

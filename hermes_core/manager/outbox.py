@@ -448,7 +448,7 @@ class Outbox:
         if new and (rows_left < 0 or bytes_left < 0):
             raise OutboxFull(
                 f"{str(self.path)!r} is full: {count} writes, {size} bytes wait for a provider",
-                "see what is wrong with `hermes providers`, then `hermes outbox list`; this write was not accepted",
+                "see what is wrong with `hermes-memory providers`, then `hermes-memory outbox list`; this write was not accepted",
             )
         self._rows_left = min(rows_left, int(self._max_rows * LEASE))
         self._bytes_left = min(bytes_left, int(self._max_bytes * LEASE))

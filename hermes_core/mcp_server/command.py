@@ -1,4 +1,4 @@
-"""`hermes mcp`: a command of the command line, which finds it by name and imports it when it runs."""
+"""`hermes-memory mcp`: a command of the command line, which finds it by name and imports it when it runs."""
 
 from __future__ import annotations
 

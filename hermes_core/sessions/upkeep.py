@@ -12,7 +12,7 @@ from hermes_core.sessions import index, lineage
 from hermes_core.sessions.mark import Mark
 from hermes_core.storage.sqlite import Database
 
-REPAIR = "it was left as it is: `hermes sessions repair` copies it, then saves what can be read"
+REPAIR = "it was left as it is: `hermes-memory sessions repair` copies it, then saves what can be read"
 
 PAUSE = 0.002
 """Seconds between the steps of a rebuild, in which another process gets its turn to write."""
@@ -52,7 +52,7 @@ def held_rows(path: Path, mark: Mark) -> bool:
     """
     if path.with_name(f"{path.name}.repaired").exists():
         raise DatabaseUnavailable(
-            f"a repair of {str(path)!r} was not finished", "run `hermes sessions repair` again"
+            f"a repair of {str(path)!r} was not finished", "run `hermes-memory sessions repair` again"
         )
     if not path.exists():
         mark.forget()
@@ -68,7 +68,7 @@ def behind(connection: lineage.Reads, path: Path, mark: Mark) -> list[str]:
         return []
     return [
         f"{str(path)!r} ends at message {stored}, but {acknowledged} were stored: its -wal file was deleted, "
-        "or an older copy was put back; bring the newer files back, or accept it with `hermes sessions repair`"
+        "or an older copy was put back; bring the newer files back, or accept it with `hermes-memory sessions repair`"
     ]
 
 

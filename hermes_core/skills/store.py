@@ -120,7 +120,7 @@ class SkillStore:
                 raise SkillError(f"skill {wanted!r} is for {', '.join(skill.document.platforms)}", here)
         for path, reason in unusable:
             if path.parent.as_posix().endswith(f"/{wanted}"):
-                why = reason if self._scan(reason) is None else "`hermes skills list` says why"
+                why = reason if self._scan(reason) is None else "`hermes-memory skills list` says why"
                 raise SkillError(f"skill {wanted!r} can't be used: {why}", "tell the person, who can mend it")
         known = ", ".join(skill.name for skill in found[:MAX_LISTED]) or "none"
         raise SkillError(f"there is no skill {name!r}", f"known skills: {known}")
@@ -176,7 +176,7 @@ class SkillStore:
             what = (
                 "there is nothing to undo" if change is None else f"there is no change {change!r} of skills"
             )
-            raise SkillError(what, "hermes skills history lists the changes")
+            raise SkillError(what, "hermes-memory skills history lists the changes")
         self._change(found.path, "undo", lambda now: _restored(found, now), session_id)
         return found
 

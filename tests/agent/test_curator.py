@@ -221,7 +221,7 @@ def test_the_command_names_the_undo_of_this_change_alone(home: HermesHome, whose
         run(["memory", "add", "--target", "user", entry, *whose])
     told = curate("--apply", *whose).output
     run(["memory", "add", "--target", "memory", "The build is green.", *whose])
-    way = re.search(r"hermes (memory undo.*) takes it back", told)
+    way = re.search(r"hermes-memory (memory undo.*) takes it back", told)
     assert way is not None
     run(shlex.split(way[1]))
     after = run(["memory", "show", *whose]).output

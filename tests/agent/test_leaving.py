@@ -1,4 +1,4 @@
-"""Leaving `hermes chat` while a look back at memory runs behind the last answer."""
+"""Leaving `hermes-memory chat` while a look back at memory runs behind the last answer."""
 
 from __future__ import annotations
 

@@ -48,7 +48,9 @@ def hermes(hermes_home: HermesHome) -> Hermes:
     """Runs one command; a bug's exception comes through."""
 
     def run(*words: object, code: int | None = 0, typed: str | bytes | None = None) -> Result:
-        result = CliRunner().invoke(main, [str(word) for word in words], input=typed, prog_name="hermes")
+        result = CliRunner().invoke(
+            main, [str(word) for word in words], input=typed, prog_name="hermes-memory"
+        )
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         assert code in (None, result.exit_code), (words, result.stdout, result.stderr)

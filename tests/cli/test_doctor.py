@@ -1,4 +1,4 @@
-"""`hermes doctor` and the model that `hermes chat` talks with."""
+"""`hermes-memory doctor` and the model that `hermes-memory chat` talks with."""
 
 from __future__ import annotations
 

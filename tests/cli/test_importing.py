@@ -160,4 +160,4 @@ def test_an_archive_is_to_be_unpacked(hermes: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [[], ["/no/such/file"], ["."]])
 def test_a_file_is_needed(hermes: Any, words: list[str]) -> None:
-    assert "Usage: hermes import" in hermes("import", *words, code=2).stderr
+    assert "Usage: hermes-memory import" in hermes("import", *words, code=2).stderr

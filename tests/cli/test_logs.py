@@ -1,4 +1,4 @@
-"""`hermes logs`, and that the command line keeps quiet about what the log has."""
+"""`hermes-memory logs`, and that the command line keeps quiet about what the log has."""
 
 from __future__ import annotations
 

@@ -87,20 +87,20 @@ def test_help_is_that_of_the_home_which_is_named(hermes: Any, tmp_path: Path, wo
     assert "active provider" not in hermes("--help").stdout
 
 
-def test_the_module_and_both_programs_are_the_same_command_line() -> None:
-    programs = [[str(Path(sys.executable).with_name(name))] for name in ("hermes", "hermes-memory")]
+def test_the_module_and_the_program_are_the_same_command_line() -> None:
+    program = str(Path(sys.executable).with_name("hermes-memory"))
     shown = [
         subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout
-        for command in [*programs, [sys.executable, "-m", "hermes_core"]]
+        for command in ([program], [sys.executable, "-m", "hermes_core"])
     ]
     assert len(set(shown)) == 1
-    assert shown[0].startswith("hermes, version ")
+    assert shown[0].startswith("hermes-memory, version ")
 
 
 def test_every_command_has_a_summary_and_its_help(hermes: Any) -> None:
     assert COMMANDS.keys() == SUMMARIES.keys()
     for name in COMMANDS:
-        assert f"Usage: hermes {name}" in hermes(name, "--help").stdout
+        assert f"Usage: hermes-memory {name}" in hermes(name, "--help").stdout
         assert hermes(name, "-h").stdout == hermes(name, "--help").stdout
         assert "..." not in hermes(name, "--help").stdout.partition("Commands:")[2]
 
@@ -122,7 +122,7 @@ def test_a_word_that_is_no_command_is_wrong_usage(hermes: Any) -> None:
 def test_a_provider_that_is_not_active_has_no_commands_and_the_error_says_how_it_gets_them(
     hermes: Any,
 ) -> None:
-    assert "choose it first: hermes memory use honcho" in hermes("honcho", "status", code=2).stderr
+    assert "choose it first: hermes-memory memory use honcho" in hermes("honcho", "status", code=2).stderr
 
 
 def test_without_a_command_the_help_is_shown(hermes: Any) -> None:
@@ -191,7 +191,7 @@ def test_reading_makes_no_home(hermes: Any, hermes_home: HermesHome) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_completion_script_is_for_that_shell(hermes: Any, shell: str) -> None:
     script = hermes("completion", shell).stdout
-    assert f"_HERMES_COMPLETE={shell}_complete" in script
+    assert f"_HERMES_MEMORY_COMPLETE={shell}_complete" in script
 
 
 def test_an_unknown_shell_is_wrong_usage(hermes: Any) -> None:
@@ -202,9 +202,18 @@ def test_completion_offers_commands_and_the_active_providers_name(
     hermes_home: HermesHome, notes: Path
 ) -> None:
     set_value(hermes_home, "memory.provider", "notes")
-    environ = {**os.environ, "_HERMES_COMPLETE": "bash_complete", "COMP_WORDS": "hermes ", "COMP_CWORD": "1"}
+    environ = {
+        **os.environ,
+        "_HERMES_MEMORY_COMPLETE": "bash_complete",
+        "COMP_WORDS": "hermes-memory ",
+        "COMP_CWORD": "1",
+    }
     ended = subprocess.run(
-        [Path(sys.executable).with_name("hermes")], env=environ, capture_output=True, text=True, check=True
+        [Path(sys.executable).with_name("hermes-memory")],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     offered = {line.partition(",")[2] for line in ended.stdout.splitlines()}
     assert {*COMMANDS, "notes"} == offered

@@ -67,7 +67,7 @@ def test_what_is_refused_is_said_and_changes_nothing(
     "words", [["add"], ["replace", "tea"], ["remove"], ["use"], ["undo", "last"], ["dance"]]
 )
 def test_a_missing_or_wrong_word_is_wrong_usage(hermes: Any, words: list[str]) -> None:
-    assert "Usage: hermes memory" in hermes("memory", *words, code=2).stderr
+    assert "Usage: hermes-memory memory" in hermes("memory", *words, code=2).stderr
 
 
 def test_a_line_that_begins_with_a_dash_is_an_entry_after_two_of_them(hermes: Any, data: Any) -> None:
@@ -316,7 +316,7 @@ def test_an_entry_that_the_model_is_not_shown_is_told_of(hermes: Any, hermes_hom
     assert shown.stdout == "Nothing of what is remembered is shown to the model.\n"
     assert "its 22 characters are more than the store's 10" in shown.stderr
     assert "over its limit" in hermes("memory", "status").stdout
-    cure = shown.stderr.partition("hermes ")[2].split()
+    cure = shown.stderr.partition("hermes-memory ")[2].split()
     assert hermes(*cure).stdout.startswith("Entry removed.")
     assert hermes("memory", "show").stdout == "Nothing is remembered yet.\n"
 
@@ -336,7 +336,7 @@ def test_a_pasted_key_is_kept_with_a_warning_that_takes_it_out(hermes: Any, herm
     assert added.stdout.startswith("Entry added.")
     assert added.stderr.startswith("warning: ")
     assert "a secret (github)" in added.stderr
-    commands = re.findall("`hermes (.+?)`", added.stderr)
+    commands = re.findall("`hermes-memory (.+?)`", added.stderr)
     for command in commands:
         hermes(*command.split(), *(["--yes"] if "prune" in command else []))
     assert key.encode() not in b"".join(

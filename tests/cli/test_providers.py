@@ -98,7 +98,7 @@ def test_an_empty_outbox(hermes: Any, data: Any) -> None:
     "words", [["retry"], ["drop", "--yes"], ["retry", "1", "--all"], ["drop", "one"], ["dance"]]
 )
 def test_rows_are_named_or_all(hermes: Any, words: list[str]) -> None:
-    assert "Usage: hermes outbox" in hermes("outbox", *words, code=2).stderr
+    assert "Usage: hermes-memory outbox" in hermes("outbox", *words, code=2).stderr
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_a_write_waits_while_the_backend_is_down_and_goes_out_once_it_is_back(
     status = hermes("memory", "status", code=3)
     assert "the backend is down" in status.stderr
     assert "outbox for notes: 1 write(s) wait" in status.stdout
-    assert "hermes outbox list shows the last error of each" in status.stdout
+    assert "hermes-memory outbox list shows the last error of each" in status.stdout
     (row,) = data("outbox", "list")
     assert (row["provider"], row["hook"], row["state"]) == ("notes", "on_memory_write", "pending")
     assert "the backend is down" in hermes("outbox", "list").stdout
@@ -159,7 +159,9 @@ def parked(hermes_home: HermesHome) -> None:
 def test_a_row_that_is_not_there_is_named_before_anything_is_done(
     hermes: Any, data: Any, command: str, told: str
 ) -> None:
-    assert f"{told}; hermes outbox list shows them" in hermes("outbox", command, "1", "7", code=1).stderr
+    assert (
+        f"{told}; hermes-memory outbox list shows them" in hermes("outbox", command, "1", "7", code=1).stderr
+    )
     assert [row["state"] for row in data("outbox", "list")] == ["parked", "parked"]
 
 

@@ -74,7 +74,7 @@ def test_a_damaged_store_is_named_with_its_cure_and_the_rest_answers(
         assert "Likes tea" in answer.stdout
         assert f"noted: {asked}" in answer.stdout
         assert f"{str(hermes_home.state_db)!r} is damaged" in answer.stderr
-        assert "`hermes sessions repair`" in answer.stderr
+        assert "`hermes-memory sessions repair`" in answer.stderr
     assert "Entry added" in hermes("memory", "add", "Likes rain", code=3).stdout
 
 

@@ -68,7 +68,7 @@ def test_the_beginning_of_an_id_is_enough(hermes: Any) -> None:
     shown = hermes("sessions", "show", "jsonl-s1").stdout
     assert "Ana\nMy cat is called Momo\n\n" in shown
     for text in ("nope", "jsonl-s"):
-        told = f"there is no session {text!r}; list them with `hermes sessions list`; a part of an id must begin no"
+        told = f"there is no session {text!r}; list them with `hermes-memory sessions list`; a part of an id must begin no"
         assert told in hermes("sessions", "show", text, code=1).stderr
         assert told in hermes("sessions", "delete", text, code=1).stderr
 
@@ -99,7 +99,7 @@ def test_a_search_is_narrowed_by_its_options(hermes: Any, data: Any) -> None:
     ],
 )
 def test_wrong_usage(hermes: Any, words: list[str]) -> None:
-    assert "Usage: hermes sessions" in hermes("sessions", *words, code=2).stderr
+    assert "Usage: hermes-memory sessions" in hermes("sessions", *words, code=2).stderr
 
 
 @pytest.mark.parametrize("query", ['"', "AND", "cat OR", "a*b", "'; --", "💥", "\udcff", ""])

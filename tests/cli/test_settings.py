@@ -1,4 +1,4 @@
-"""`hermes config`."""
+"""`hermes-memory config`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_value_is_what_its_key_takes(hermes: Hermes, key: str, typed: str, sho
         (("get", "memry.provider"), "did you mean 'memory.provider'?"),
         (("unset", "memry.provider"), "did you mean 'memory.provider'?"),
         (("set", "provider", "x"), "did you mean 'memory.provider'?"),
-        (("get", "no.such"), "hermes config list shows all keys"),
+        (("get", "no.such"), "hermes-memory config list shows all keys"),
         (("set", "agent.max_iterations", "ten"), "agent.max_iterations must be an int, is 'ten'"),
         (("set", "agent.max_iterations", ""), "must be an int"),
         (("set", "agent.max_iterations", "-1"), "agent.max_iterations must be at least 1, is -1"),
@@ -112,21 +112,21 @@ def test_an_unknown_key_in_the_file_is_named_beside_the_list(hermes: Hermes, her
 
 
 def test_keys_are_completed() -> None:
-    completion = ShellComplete(main, {}, "hermes", "_HERMES_COMPLETE")
+    completion = ShellComplete(main, {}, "hermes-memory", "_HERMES_MEMORY_COMPLETE")
     found = completion.get_completions(["config", "get"], "memory.p")
     assert [item.value for item in found] == ["memory.per_user", "memory.provider"]
 
 
 @pytest.mark.parametrize("command", ["memory use", "memory setup", "plugins export", "plugins uninstall"])
 def test_names_of_providers_are_completed(notes: Path, command: str) -> None:
-    completion = ShellComplete(main, {}, "hermes", "_HERMES_COMPLETE")
+    completion = ShellComplete(main, {}, "hermes-memory", "_HERMES_MEMORY_COMPLETE")
     found = completion.get_completions(command.split(), "ho")
     assert [item.value for item in found] == ["holographic", "honcho"]
     assert [item.value for item in completion.get_completions(command.split(), "no")] == ["notes"]
 
 
 def test_a_home_that_there_can_not_be_completes_nothing() -> None:
-    completion = ShellComplete(main, {}, "hermes", "_HERMES_COMPLETE")
+    completion = ShellComplete(main, {}, "hermes-memory", "_HERMES_MEMORY_COMPLETE")
     assert completion.get_completions(["--profile", "../x", "memory", "use"], "ho") == []
 
 

@@ -104,7 +104,7 @@ def test_a_key_that_is_kept_in_plain_text_is_said_with_the_way_to_take_it_out(
     (handle,) = re.findall(r"entry:[0-9a-f]{8}(?=`)", result["caution"])
     gone = store.remove("user", handle)
     assert "the history keeps it" in gone["caution"]
-    assert "`hermes memory prune`" in gone["caution"]
+    assert "`hermes-memory memory prune`" in gone["caution"]
     store.prune()
     assert holding(hermes_home, KEY) == []
 

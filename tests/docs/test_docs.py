@@ -229,7 +229,7 @@ def test_the_commands_of_a_page_work_one_after_the_other(
     for block in of("sh"):
         for line in block.text.splitlines() if block.page == page else ():
             words = shlex.split(line, comments=True)
-            if words[:1] == ["hermes"]:
+            if words[:1] == ["hermes-memory"]:
                 done = CliRunner().invoke(main, words[1:])
                 assert done.exit_code in WORKED, f"{block}: {line}\n{done.output}\n{done.exception!r}"
 

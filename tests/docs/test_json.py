@@ -74,12 +74,12 @@ def test_a_change_of_memory_says_what_it_must(hermes_home: HermesHome) -> None:
     seen |= set(json_page.keys_of(printed("memory", "add", "Cake is at seven")))
     hermes_home.memory_md.write_text("x" * 9000)
     seen |= set(json_page.keys_of(printed("memory", "add", "More")))
-    told = {key for key, _, _ in json_page.rows("hermes memory replace")}
+    told = {key for key, _, _ in json_page.rows("hermes-memory memory replace")}
     assert told - seen == {".performed", ".warning"}
 
 
 def test_a_key_that_the_page_lacks_is_found() -> None:
-    rows = json_page.rows("hermes memory status")
+    rows = json_page.rows("hermes-memory memory status")
     report = {
         "home": "",
         "selected": None,
@@ -87,15 +87,15 @@ def test_a_key_that_the_page_lacks_is_found() -> None:
         "builtin": {},
     }
     assert json_page.not_told(report, rows) == [".health[].new"]
-    assert json_page.not_told([{"mood": 1}], json_page.rows("hermes sessions list")) == ["[].mood"]
+    assert json_page.not_told([{"mood": 1}], json_page.rows("hermes-memory sessions list")) == ["[].mood"]
 
 
 @pytest.mark.parametrize(
     ("words", "path"),
     [
-        (["--home", "memory", "sessions", "list", "--json"], "hermes sessions list"),
-        (["recall", "memory", "status"], "hermes recall"),
-        (["memory", "status"], "hermes memory status"),
+        (["--home", "memory", "sessions", "list", "--json"], "hermes-memory sessions list"),
+        (["recall", "memory", "status"], "hermes-memory recall"),
+        (["memory", "status"], "hermes-memory memory status"),
         (["lockbox", "recall"], ""),
     ],
 )

@@ -27,7 +27,9 @@ def readme(name: str) -> str:
 
 
 def commands(name: str) -> dict[str, click.Command]:
-    return {path.removeprefix(f"hermes {name} "): command for path, command in pages.known(name).commands}
+    return {
+        path.removeprefix(f"hermes-memory {name} "): command for path, command in pages.known(name).commands
+    }
 
 
 # ---------------------------------------------------------------- nobody is missing
@@ -146,9 +148,9 @@ def test_the_lines_that_a_readme_shows_begin_with_programs_and_commands_that_exi
     for block in FENCE.findall(readme(name)):
         for line in block.splitlines():
             words = shlex.split(line, comments=True)
-            if words[:2] == ["hermes", name]:
+            if words[:2] == ["hermes-memory", name]:
                 assert words[2] in commands(name), line
-            elif words[:1] == ["hermes"]:
+            elif words[:1] == ["hermes-memory"]:
                 assert words[1:4] in (["memory", "setup", name], ["memory", "use", name]), line
                 settings = {one.name for one in pages.known(name).settings}
                 assert {word.partition("=")[0] for word in words if "=" in word} <= settings, line

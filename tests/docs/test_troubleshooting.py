@@ -1,4 +1,4 @@
-"""The page on troubleshooting quotes what `hermes memory status` says in each case."""
+"""The page on troubleshooting quotes what `hermes-memory memory status` says in each case."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Host:
         return report
 
     def listed(self, name: str, *, shadowed: bool = False) -> dict[str, Any]:
-        """What `hermes providers` says of this name."""
+        """What `hermes-memory providers` says of this name."""
         entries = json.loads(self.hermes("providers", "--all", "--json").stdout)
         (entry,) = [e for e in entries if e["name"] == name and (e["state"] == "shadowed") == shadowed]
         return dict(entry)

@@ -69,7 +69,7 @@ def test_a_damaged_file_is_named_with_the_rescue_and_left_alone(stored: HermesHo
     before = path.read_bytes()
     found = look(stored)[name]
     assert found.failed
-    assert ("hermes sessions repair" if name == "state.db" else ".recover") in found.remedy
+    assert ("hermes-memory sessions repair" if name == "state.db" else ".recover") in found.remedy
     assert not found.safe_to_fix
     assert [one.what for one in unusable(stored)] == [name]
     assert path.read_bytes() == before
@@ -100,7 +100,7 @@ def test_a_store_that_was_emptied_is_to_be_rescued_not_indexed_anew(stored: Herm
     stored.state_db.write_bytes(b"")
     found = look(stored)
     assert found["state.db"].failed
-    assert "hermes sessions repair" in found["state.db"].remedy
+    assert "hermes-memory sessions repair" in found["state.db"].remedy
     assert "search index" not in found
     assert found["outbox.db"].state == "ok"
 
@@ -143,4 +143,4 @@ def test_an_older_copy_that_was_put_back_is_told_and_no_matter_of_the_index(stor
     assert found["search index"].state == "ok"
     assert found["messages"].failed
     assert found["messages"].repair is None
-    assert "hermes sessions repair" in found["messages"].detail
+    assert "hermes-memory sessions repair" in found["messages"].detail

@@ -1,4 +1,4 @@
-"""`hermes doctor` really writes, recalls and deletes, touches nothing of the person's, and names what breaks."""
+"""`hermes-memory doctor` really writes, recalls and deletes, touches nothing of the person's, and names what breaks."""
 
 from __future__ import annotations
 
@@ -99,14 +99,14 @@ def test_a_refused_key_is_named_with_its_cure(hermes_home: HermesHome, install_p
     set_up(hermes_home, install_plugin, "wrong-key-0123456789")
     told = failures(examine(hermes_home))
     assert "refuses the key; make a new one" in told["provider lockbox"]
-    assert "correct key and address: hermes memory setup lockbox" in told["provider lockbox"]
-    assert "a fault in its code: hermes --debug doctor shows where" in told["provider lockbox"]
+    assert "correct key and address: hermes-memory memory setup lockbox" in told["provider lockbox"]
+    assert "a fault in its code: hermes-memory --debug doctor shows where" in told["provider lockbox"]
 
 
 def test_a_cure_that_the_provider_names_itself_is_told_once(
     hermes_home: HermesHome, install_plugin: InstallPlugin
 ) -> None:
-    cure = "hermes memory setup lazy"
+    cure = "hermes-memory memory setup lazy"
     install_plugin(
         "lazy",
         "from hermes_core import Availability, MemoryProvider\n"
@@ -139,7 +139,7 @@ def test_a_damaged_store_is_named_and_memory_is_not_tried(hermes_home: HermesHom
     examine(hermes_home)
     hermes_home.state_db.write_bytes(b"garbage" * 1000)
     found = examine(hermes_home)
-    assert "hermes sessions repair" in failures(found)["state.db"]
+    assert "hermes-memory sessions repair" in failures(found)["state.db"]
     assert "not tried" in next(one.detail for one in found.findings if one.what == "a turn")
 
 

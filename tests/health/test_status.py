@@ -1,4 +1,4 @@
-"""`hermes memory status` says what is, with sources and remedies, and hides nothing because of something else."""
+"""`hermes-memory memory status` says what is, with sources and remedies, and hides nothing because of something else."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_damaged_store_hides_neither_provider_nor_notes(
     assert (status.selected.name, status.selected.state) == ("lockbox", "active")
     assert status.builtin["memory"].entries == 1
     assert status.outbox.waiting == 0
-    assert "hermes sessions repair" in problems(status)
+    assert "hermes-memory sessions repair" in problems(status)
     assert len(status.problems) == 1
 
 
@@ -225,7 +225,7 @@ def test_what_waits_for_the_chosen_provider_is_its_own_also_while_it_is_uninstal
         outbox.append("gone", [Write("sync_turn", "t1", "s1", "{}")])
     with open_memory(hermes_home, provider=chosen) as memory:
         (found,) = examine_outbox(memory)
-    assert (found.state, "hermes memory use gone" in found.remedy) == (state, state == "note")
+    assert (found.state, "hermes-memory memory use gone" in found.remedy) == (state, state == "note")
 
 
 class Forgetful(MemoryProvider):

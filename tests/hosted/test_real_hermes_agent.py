@@ -56,7 +56,7 @@ class Installed:
         return done.stdout
 
     def agent(self, *words: str) -> str:
-        """Hermes Agent's own command line: in a shared environment the program `hermes` is whoever came last."""
+        """Run Hermes Agent's own command line."""
         return self.run("python", "-m", "hermes_cli.main", *words)
 
     def ask(self, text: str, *script: Reply) -> list[str]:

@@ -1,4 +1,4 @@
-"""`hermes claw` as its tests run it, and what they look at afterwards."""
+"""`hermes-memory claw` as its tests run it, and what they look at afterwards."""
 
 from __future__ import annotations
 

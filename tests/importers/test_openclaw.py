@@ -1,4 +1,4 @@
-"""`hermes claw`: every layout, every option, twice, and against hostile folders."""
+"""`hermes-memory claw`: every layout, every option, twice, and against hostile folders."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_another_agents_memory_is_archived_and_named(source: Path, hermes_home: 
     report = migrate()
     assert "Writes Rust" not in entries(hermes_home)
     assert item(report, "archive", "workspace-coder")["status"] == "archived"
-    assert "hermes --profile NAME claw migrate" in report["warnings"][0]
+    assert "hermes-memory --profile NAME claw migrate" in report["warnings"][0]
 
 
 def test_without_a_source_nothing_is_written_and_it_is_said_where_to_look(

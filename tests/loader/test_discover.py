@@ -25,7 +25,7 @@ def test_an_entry_point_is_described_by_its_metadata_and_not_imported(site: Site
 
 
 def test_the_host_that_is_stood_in_for_is_no_requirement(site: Site) -> None:
-    """It would bring a `hermes` command of its own in place of this one."""
+    """Its modules are offered by this package."""
     group = {"hermes_agent.memory_providers": {"pond": "pond:register"}}
     site.distribution("pond-memory", group, ("Hermes_Agent[all]>=0.19; python_version > '3'", "water>=2"))
     (found,) = [f for f in discover(site.home) if f.name == "pond"]

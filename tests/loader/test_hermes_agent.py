@@ -181,7 +181,7 @@ def test_only_secrets_that_are_not_set_are_asked_for(hermes_home: HermesHome) ->
     Credentials(hermes_home).set("DUCK_KEY", "quack")
     assert provider.is_available().remedy == "set POND"
     Credentials(hermes_home).set("POND", "blue")
-    assert provider.is_available().remedy == "hermes memory setup wrapped, and see its documentation"
+    assert provider.is_available().remedy == "hermes-memory memory setup wrapped, and see its documentation"
 
 
 @pytest.mark.parametrize("schema", [None, [], lambda _self: 1 / 0])

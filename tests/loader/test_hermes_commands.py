@@ -130,7 +130,7 @@ def test_wrong_usage_and_help_are_argparses(
 
 def test_without_a_word_the_help_is_shown(duck: Site, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(duck) == 0
-    assert "usage: hermes duck" in capsys.readouterr().out
+    assert "usage: hermes-memory duck" in capsys.readouterr().out
 
 
 def test_a_command_that_raises_is_one_line(duck: Site) -> None:

@@ -289,7 +289,7 @@ def test_a_poison_row_is_parked_and_shown_and_the_session_goes_on(
     assert [(row.event, row.error) for row in manager.outbox.parked()] == [("a1", "too long")]
     (health,) = manager.health()
     assert (health.state, health.parked) == ("degraded", 1)
-    assert "hermes outbox list" in health.reason
+    assert "hermes-memory outbox list" in health.reason
 
 
 def test_a_parked_row_can_be_tried_again(open_manager: OpenManager, clock: Clock) -> None:

@@ -104,12 +104,14 @@ def test_an_instance_a_class_or_a_factory_can_be_added(open_manager: OpenManager
 
 def test_a_provider_that_is_not_available_is_shown_with_reason_and_remedy(open_manager: OpenManager) -> None:
     provider = RecordingProvider()
-    provider.results["is_available"] = Availability.no("FAKE_KEY is not set", "run hermes memory setup")
+    provider.results["is_available"] = Availability.no(
+        "FAKE_KEY is not set", "run hermes-memory memory setup"
+    )
     manager = open_manager(provider)
     (health,) = manager.health()
     assert (health.state, health.reason) == (
         "unavailable",
-        "FAKE_KEY is not set; run hermes memory setup",
+        "FAKE_KEY is not set; run hermes-memory memory setup",
     )
     manager.initialize_all(A)
     assert provider.hooks == ["is_available"]

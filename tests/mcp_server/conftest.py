@@ -1,4 +1,4 @@
-"""`hermes mcp` as a process of its own, driven by the official client over stdio and over HTTP."""
+"""`hermes-memory mcp` as a process of its own, driven by the official client over stdio and over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The official client drives `hermes mcp`: every tool, errors, calls at once, cancellation, input that is too large."""
+"""The official client drives `hermes-memory mcp`: every tool, errors, calls at once, cancellation, input that is too large."""
 
 from __future__ import annotations
 

@@ -109,10 +109,10 @@ def test_a_damaged_session_store_costs_a_client_only_past_sessions(hermes_home: 
         recalled = json.loads(surface.call("recall", {"query": "tea"}).text)
         searched = surface.call("session_search", {"query": "tea"})
         assert [result["text"] for result in recalled["results"]] == ["Likes tea"]
-        assert "hermes sessions repair" in recalled["problems"][0]
+        assert "hermes-memory sessions repair" in recalled["problems"][0]
         assert searched.failed
         assert "session database not available" in searched.text
-        assert "hermes sessions repair" in searched.text
+        assert "hermes-memory sessions repair" in searched.text
 
 
 def test_a_store_that_is_switched_off_is_in_no_answer(hermes_home: HermesHome) -> None:

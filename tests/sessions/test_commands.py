@@ -1,4 +1,4 @@
-"""`hermes sessions check|repair|rebuild|vacuum|prune|delete`, as a person and as a script run them."""
+"""`hermes-memory sessions check|repair|rebuild|vacuum|prune|delete`, as a person and as a script run them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_damage_is_one_line_with_what_to_do_and_repair_does_it(home: HermesHome)
     assert listed.exit_code == 1
     assert listed.output.startswith("error: ")
     assert listed.output.count("\n") == 1
-    assert "hermes sessions repair" in listed.output
+    assert "hermes-memory sessions repair" in listed.output
     checked = hermes(home, "check", "--json")
     assert checked.exit_code == 1
     assert len(json.loads(checked.output)["faults"]) == 1
@@ -84,7 +84,7 @@ def test_a_log_whose_store_was_moved_away_is_no_store_to_come(home: HermesHome) 
     checked = hermes(home, "check")
     assert checked.exit_code == 1
     assert "state.db-wal' is here without its database" in checked.output
-    assert "hermes sessions repair" in checked.output
+    assert "hermes-memory sessions repair" in checked.output
 
 
 def test_the_index_is_made_anew(home: HermesHome) -> None:
@@ -159,7 +159,7 @@ def test_what_was_deleted_is_said_to_be_in_the_file_until_a_vacuum_and_is_gone_a
         memory.sessions.create_session("private")
         memory.sessions.append_message("private", "user", "The tortoise Quillfeather eats clover in 奥斯陆。")
     told = hermes(home, "delete", "private", "--yes").output
-    assert "1 session(s) deleted; the file holds their text until hermes sessions vacuum" in told
+    assert "1 session(s) deleted; the file holds their text until hermes-memory sessions vacuum" in told
     assert "text until" in hermes(home, "prune", "--before", "2020-01-01", "--yes").output
 
     def left() -> list[str]:

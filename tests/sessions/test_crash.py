@@ -210,7 +210,7 @@ def test_a_repair_killed_in_its_last_step_is_finished_by_the_next_before_anyone_
     assert child.returncode == -signal.SIGKILL
 
     db = SessionDB(path)
-    with pytest.raises(DatabaseUnavailable, match="run `hermes sessions repair` again"):
+    with pytest.raises(DatabaseUnavailable, match="run `hermes-memory sessions repair` again"):
         db.append_message("s1", "user", "too early")
     db.close()
     repair(path)

@@ -86,7 +86,7 @@ def test_what_can_be_read_is_saved_and_the_original_is_kept(
     damage(path)
     broken = path.read_bytes()
     with contextlib.closing(SessionDB(path)) as db:
-        assert "hermes sessions repair" in db.check()[0]
+        assert "hermes-memory sessions repair" in db.check()[0]
     assert path.read_bytes() == broken
 
     result = repair(path)
@@ -106,7 +106,7 @@ def test_a_file_that_is_none_of_sqlites_is_refused_with_what_to_do(path: Path) -
     break_the_first_page(path)
     with (
         contextlib.closing(SessionDB(path)) as db,
-        pytest.raises(DatabaseCorrupt, match="hermes sessions repair"),
+        pytest.raises(DatabaseCorrupt, match="hermes-memory sessions repair"),
     ):
         db.create_session("new")
 
@@ -331,7 +331,7 @@ def test_a_row_that_damage_made_another_is_told_in_one_line_with_what_to_do(
 ) -> None:
     put_in(path, column, value)
     with contextlib.closing(SessionDB(path)) as db:
-        with pytest.raises(DatabaseCorrupt, match="hermes sessions repair") as told:
+        with pytest.raises(DatabaseCorrupt, match="hermes-memory sessions repair") as told:
             ask(db)
         assert "\n" not in str(told.value)
 
@@ -341,7 +341,7 @@ def test_a_search_index_that_can_not_be_opened_is_damage(path: Path) -> None:
     overwrite(path, (root - 1) * PAGE, b"\xff" * PAGE)
     with contextlib.closing(SessionDB(path)) as db:
         for use in (lambda: db.search("kumquat"), lambda: db.append_message("s1", "user", "x"), db.vacuum):
-            with pytest.raises(DatabaseCorrupt, match="hermes sessions repair"):
+            with pytest.raises(DatabaseCorrupt, match="hermes-memory sessions repair"):
                 use()
     assert not any(repair(path).lost.values())
     assert len(texts(path)) == MESSAGES

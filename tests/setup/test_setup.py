@@ -1,4 +1,4 @@
-"""`hermes memory setup`: questions, answers that are kept, refusals that change nothing, a real try, the choice."""
+"""`hermes-memory memory setup`: questions, answers that are kept, refusals that change nothing, a real try, the choice."""
 
 from __future__ import annotations
 
@@ -152,7 +152,10 @@ def test_writes_that_wait_for_a_person_are_told_and_keep_no_provider_from_being_
         outbox.park(row, "recorded for another account")
     done = run("lockbox", "--set", f"api_key={KEY}", "--yes")
     assert done.exit_code == 0, done.output
-    assert "warning  provider lockbox: it starts; 1 write(s) are parked: `hermes outbox list`" in done.stdout
+    assert (
+        "warning  provider lockbox: it starts; 1 write(s) are parked: `hermes-memory outbox list`"
+        in done.stdout
+    )
     assert chosen(hermes_home) == "lockbox"
     doctor = CliRunner().invoke(main, ["doctor", "--json"])
     (told,) = [line for line in json.loads(doctor.stdout)["findings"] if line["what"] == "provider lockbox"]

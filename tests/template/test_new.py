@@ -1,4 +1,4 @@
-"""`hermes providers new`: the template by one command, asked or told."""
+"""`hermes-memory providers new`: the template by one command, asked or told."""
 
 from __future__ import annotations
 

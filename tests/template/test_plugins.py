@@ -1,4 +1,4 @@
-"""`hermes plugins` in an environment of its own: wheels and folders come and go, the active provider stays."""
+"""`hermes-memory plugins` in an environment of its own: wheels and folders come and go, the active provider stays."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def wheel(folder: Path, name: str, version: str = "1.0", provider: str = "") -> 
 
 
 class Shell:
-    """`hermes` in an environment, for a home."""
+    """`hermes-memory` in an environment, for a home."""
 
     def __init__(self, environment: Path, home: Path) -> None:
         self.program = environment / ("Scripts" if os.name == "nt" else "bin") / "python"
@@ -95,7 +95,7 @@ def test_the_active_provider_stays_active_and_is_not_removed(shell: Shell, tmp_p
     assert "provider: mine" in (shell.home / "config.yaml").read_text()
     refused = shell("plugins", "uninstall", "mine-memory", "--yes")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "hermes memory off" in refused.stderr
+    assert "hermes-memory memory off" in refused.stderr
     shell("memory", "off")
     assert shell("plugins", "uninstall", "mine-memory", "--yes").returncode == 0
 
@@ -106,12 +106,10 @@ def test_a_package_without_a_provider_is_told_as_such(shell: Shell, tmp_path: Pa
     assert "no memory provider came with" in done.stderr
 
 
-def test_a_hermes_agent_that_came_along_is_told_with_the_name_that_is_left(
-    shell: Shell, tmp_path: Path
-) -> None:
+def test_install_warns_once_when_hermes_agent_takes_the_name_hermes(shell: Shell, tmp_path: Path) -> None:
     both = [str(wheel(tmp_path, "drake-memory", provider="drake")), str(wheel(tmp_path, "hermes-agent"))]
     told, again = shell("plugins", "install", *both), shell("plugins", "install", *both)
-    assert "this program is there as hermes-memory" in told.stderr
+    assert "this program is hermes-memory" in told.stderr
     assert "hermes-memory" not in again.stderr
 
 

@@ -1,4 +1,4 @@
-"""Commands of the provider, under `hermes {{ cookiecutter.name }}`."""
+"""Commands of the provider, under `hermes-memory {{ cookiecutter.name }}`."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def _other_agents(tree: Tree) -> list[str]:
     rest = [space.name for space in tree.workspaces[1:] if _named(space, "memory.md") or space.daily]
     return [
         f"{name!r} is another agent's memory and goes to the archive: migrate it into a profile of its own "
-        f"with hermes --profile NAME claw migrate --source {tree.root / name}"
+        f"with hermes-memory --profile NAME claw migrate --source {tree.root / name}"
         for name in rest
         if _named(tree.workspaces[0], "memory.md") or tree.workspaces[0].daily
     ]

@@ -79,7 +79,7 @@ class Report:
             steps.append(
                 "Past conversations stay in OpenClaw's folder, also after cleanup: keep it if you want them."
             )
-        return [*steps, "When all is well: hermes claw cleanup moves OpenClaw's folder aside."]
+        return [*steps, "When all is well: hermes-memory claw cleanup moves OpenClaw's folder aside."]
 
     def to_markdown(self) -> str:
         """The report for people, redacted."""

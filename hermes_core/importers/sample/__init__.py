@@ -1,6 +1,6 @@
 """A conversation written for this package, in the LoCoMo shape: two friends, nine evenings, a year of changes.
 
-`hermes demo` imports it and asks its questions. The facts in it change on purpose: a job, a city, a dog's name, an
+`hermes-memory demo` imports it and asks its questions. The facts in it change on purpose: a job, a city, a dog's name, an
 allergy, plans for a trip.
 """
 
@@ -27,7 +27,7 @@ def sample_path() -> Path:
 
 
 def sample_questions() -> list[SampleQuestion]:
-    """Its questions; those with `demo` are the ones that `hermes demo` asks."""
+    """Its questions; those with `demo` are the ones that `hermes-memory demo` asks."""
     (sample,) = json.loads(sample_path().read_text(encoding="utf-8"))
     return [
         SampleQuestion(q["question"], q["answer"], tuple(q["evidence"]), q.get("demo", False))

@@ -1,4 +1,4 @@
-"""Commands of the provider, under `hermes byterover`."""
+"""Commands of the provider, under `hermes-memory byterover`."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from hermes_core.kit import (
 from hermes_core.kit.process import Finished, environment, find_program, run
 
 INSTALL = "npm install -g byterover-cli (3.14 or later; it needs Node 20)"
-CONNECT = "connect a model: hermes byterover brv providers connect"
+CONNECT = "connect a model: hermes-memory byterover brv providers connect"
 NOT_FOUND = "**Summary**: No matching knowledge found"
 FOOTER = "\n\n---\nSource: ByteRover Knowledge Base"
 

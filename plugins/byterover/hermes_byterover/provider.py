@@ -130,11 +130,13 @@ class ByteRoverProvider(BackendProvider[Brv]):
         logged_in = account == "logged_in" or not self.options.api_key
         return [
             Check("program", True, f"brv {status.get('cliVersion', '')}, its daemon answers"),
-            Check("write and recall", found, where, "" if found else "hermes byterover brv restart"),
+            Check("write and recall", found, where, "" if found else "hermes-memory byterover brv restart"),
             Check("delete", not tree.holds(note), where),
             Check("model", bool(model), model or "none is connected, so nothing is curated", CONNECT),
             Check("account", logged_in, str(account), "" if logged_in else "check BRV_API_KEY"),
-            Check("review", True, f"{pending} changes wait for it", "hermes byterover brv review pending"),
+            Check(
+                "review", True, f"{pending} changes wait for it", "hermes-memory byterover brv review pending"
+            ),
         ]
 
     def backup_paths(self) -> Sequence[str]:
@@ -262,7 +264,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
     # ------------------------------------------------------------ private
 
     def state(self, session: Session) -> dict[str, Any]:
-        """What `brv_status` and `hermes byterover status` tell."""
+        """What `brv_status` and `hermes-memory byterover status` tell."""
         folder = self.tree(session).folder
         status = self.client.status(folder, PROBE)
         return {

@@ -347,7 +347,7 @@ def test_another_curation_that_died_with_its_daemon_is_not_waited_for(
 def test_without_a_model_nothing_is_handed_over(client: Brv, folder: Path, brv: StandInBrv) -> None:
     error = 'No provider connected. Run "brv providers connect byterover" to use the free built-in provider.'
     brv.fail("curate", kind="error", error=error)
-    with pytest.raises(BackendAuthError, match=r"hermes byterover brv providers connect"):
+    with pytest.raises(BackendAuthError, match=r"hermes-memory byterover brv providers connect"):
         keep(client, folder, "One.")
     assert brv.curated() == []
 

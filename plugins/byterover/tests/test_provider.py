@@ -377,7 +377,10 @@ def test_the_check_names_what_is_missing(agent: Agent) -> None:
     ]
     agent.brv.fail("providers list", kind="text", text='{"data": {"providers": []}, "success": true}')
     model = agent.provider.check(agent.session())[3]
-    assert (model.ok, model.remedy) == (False, "connect a model: hermes byterover brv providers connect")
+    assert (model.ok, model.remedy) == (
+        False,
+        "connect a model: hermes-memory byterover brv providers connect",
+    )
 
 
 def test_without_a_model_turns_wait_and_nothing_is_lost(agent: Agent) -> None:

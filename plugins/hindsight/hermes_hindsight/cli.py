@@ -1,4 +1,4 @@
-"""Commands of the provider, under `hermes hindsight`."""
+"""Commands of the provider, under `hermes-memory hindsight`."""
 
 from __future__ import annotations
 

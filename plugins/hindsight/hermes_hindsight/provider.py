@@ -369,7 +369,7 @@ class HindsightProvider(ConfiguredProvider):
 
 
 _NO_FACTS = "the server's model found no fact in it; see HINDSIGHT_API_LLM_* of the server"
-_RETRY = "hermes hindsight operations --retry"
+_RETRY = "hermes-memory hindsight operations --retry"
 
 
 def _item(memory: Any) -> RecallItem:

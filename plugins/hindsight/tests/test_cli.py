@@ -19,7 +19,7 @@ Invoke = Callable[..., Result]
 
 @pytest.fixture
 def invoke(tmp_path: Path, server: HindsightServer) -> Invoke:
-    """`hermes --home ... hindsight ...`, in a home whose server is the stand-in."""
+    """`hermes-memory --home ... hindsight ...`, in a home whose server is the stand-in."""
     settings = {"mode": "local_external", "api_url": server.url}
     (tmp_path / "hindsight.json").write_text(json.dumps(settings))
     group = click.Group("hindsight")

@@ -149,4 +149,4 @@ def test_the_self_test_tells_of_writes_that_the_server_lost(agent: Agent, server
     agent.say("Remark 1.")
     *_, last = agent.run(agent.provider.check(agent.session()))
     assert (last.ok, last.detail) == (False, "1 operations failed on the server")
-    assert last.remedy == "hermes hindsight operations --retry"
+    assert last.remedy == "hermes-memory hindsight operations --retry"

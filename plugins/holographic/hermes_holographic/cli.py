@@ -1,4 +1,4 @@
-"""Commands of the provider, under `hermes holographic`."""
+"""Commands of the provider, under `hermes-memory holographic`."""
 
 from __future__ import annotations
 

@@ -134,7 +134,9 @@ def test_a_wrong_value_of_theirs_is_named_with_its_place(tmp_path: Path, start: 
 
 def test_status_and_setup_show_what_they_say_and_a_no_is_kept(tmp_path: Path) -> None:
     def hermes(*words: str, typed: str = "") -> str:
-        done = CliRunner().invoke(main, ["--home", str(tmp_path), *words], input=typed, prog_name="hermes")
+        done = CliRunner().invoke(
+            main, ["--home", str(tmp_path), *words], input=typed, prog_name="hermes-memory"
+        )
         assert done.exit_code == 0, done.output
         return done.output
 

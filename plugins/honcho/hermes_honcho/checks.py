@@ -1,4 +1,4 @@
-"""The self-test of `hermes doctor`: what is written is recalled and deleted, in a session of its own."""
+"""The self-test of `hermes-memory doctor`: what is written is recalled and deleted, in a session of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of the provider, under `hermes honcho`. Settings are written where the file has them, for this home alone."""
+"""Commands of the provider, under `hermes-memory honcho`. Settings are written where the file has them, for this home alone."""
 
 from __future__ import annotations
 
@@ -204,7 +204,9 @@ def sync(context: click.Context, source: Path | None) -> None:
         kept_apart = own if home.profile != "default" else ()
         given = {key: value for key, value in _given(path.parent, path.stem).items() if key not in kept_apart}
         click.echo(f"{home.path}: {_complete(home.path, given)}")
-        click.echo(f"a key in {path} is not copied: hermes memory setup {NAME} keeps it in .env", err=True)
+        click.echo(
+            f"a key in {path} is not copied: hermes-memory memory setup {NAME} keeps it in .env", err=True
+        )
         return
     given = {key: value for key, value in _given(home.path, NAME).items() if key not in own}
     folders = sorted(path for path in (home.path / "profiles").glob("*") if path.is_dir())

@@ -86,7 +86,7 @@ class HonchoProvider(BackendProvider[Client]):
         if fault := sdk_fault(sdk_version()):
             return Availability.no(fault, "pip install 'honcho-ai>=2.7,<3'")
         if not options.enabled:
-            return Availability.no("it is switched off in honcho.json", "hermes honcho enable")
+            return Availability.no("it is switched off in honcho.json", "hermes-memory honcho enable")
         return options.availability
 
     def connect(self, options: Settings) -> Client:

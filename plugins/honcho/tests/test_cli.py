@@ -1,4 +1,4 @@
-"""`hermes honcho ...`, as a person types it."""
+"""`hermes-memory honcho ...`, as a person types it."""
 
 from __future__ import annotations
 

@@ -348,7 +348,7 @@ def test_it_says_what_is_missing(home: HermesHome, monkeypatch: pytest.MonkeyPat
     assert availability(home, baseUrl="http://localhost:8000").ok
     assert availability(home, environment="local").ok
     off = availability(home, environment="local", enabled=False)
-    assert (off.reason, off.remedy) == ("it is switched off in honcho.json", "hermes honcho enable")
+    assert (off.reason, off.remedy) == ("it is switched off in honcho.json", "hermes-memory honcho enable")
 
 
 @pytest.mark.parametrize(

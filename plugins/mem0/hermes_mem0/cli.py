@@ -1,4 +1,4 @@
-"""Commands of the provider, under `hermes mem0`."""
+"""Commands of the provider, under `hermes-memory mem0`."""
 
 from __future__ import annotations
 

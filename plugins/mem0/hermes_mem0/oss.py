@@ -40,9 +40,7 @@ DIMENSIONS = {
 NO_KEY = "none"
 """What the OpenAI client is given where no key is needed; without one it does not start."""
 
-OTHER_EMBEDDER = (
-    "set the embedder back, or start another collection: hermes memory setup mem0 --set collection=NAME"
-)
+OTHER_EMBEDDER = "set the embedder back, or start another collection: hermes-memory memory setup mem0 --set collection=NAME"
 
 _ADDRESS = {"openai": "openai_base_url", "ollama": "ollama_base_url", "huggingface": "huggingface_base_url"}
 

@@ -1,4 +1,4 @@
-"""The way of a stranger: `hermes memory setup mem0`, status and doctor, and what they say when something is broken."""
+"""The way of a stranger: `hermes-memory memory setup mem0`, status and doctor, and what they say when something is broken."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILES = ("config.yaml", ".env", "mem0.json")
 
 
 def hermes(*words: str, code: int = 0) -> Result:
-    done = CliRunner().invoke(main, list(words), prog_name="hermes")
+    done = CliRunner().invoke(main, list(words), prog_name="hermes-memory")
     assert done.exit_code == code, done.output
     return done
 

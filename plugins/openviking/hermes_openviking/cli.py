@@ -1,4 +1,4 @@
-"""Commands of the provider, under `hermes openviking`: what it sees as the person at the terminal."""
+"""Commands of the provider, under `hermes-memory openviking`: what it sees as the person at the terminal."""
 
 from __future__ import annotations
 

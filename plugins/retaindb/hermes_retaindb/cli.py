@@ -1,4 +1,4 @@
-"""Commands of the provider, under `hermes retaindb`."""
+"""Commands of the provider, under `hermes-memory retaindb`."""
 
 from __future__ import annotations
 

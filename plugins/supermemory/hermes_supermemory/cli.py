@@ -1,4 +1,4 @@
-"""Commands of the provider, under `hermes supermemory`."""
+"""Commands of the provider, under `hermes-memory supermemory`."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Client:
         if not known.content:
             raise BackendRefused(
                 f"Supermemory shows no text of {doc!r}, so no turn can be taken out of it",
-                f"hermes supermemory forget {doc} deletes all of that session",
+                f"hermes-memory supermemory forget {doc} deletes all of that session",
             )
         if not rest.strip():
             self._speaks.delete(ns, doc)

@@ -131,7 +131,7 @@ def hermes(python: Path, home: Path) -> Command:
     """The command line of that interpreter, in the new home."""
 
     def run(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        program = [str(python.with_name("hermes")), *words]
+        program = [str(python.with_name("hermes-memory")), *words]
         done = subprocess.run(program, env=environment(home), capture_output=True, text=True, timeout=300)
         assert done.returncode == code, done.stdout + done.stderr
         return done
