@@ -13,30 +13,16 @@ from tables import cell, fenced
 from hermes_core import Field, errors, kit
 from hermes_core.kit import cli, http, process
 
-KIT: dict[ModuleType, tuple[str, ...]] = {
-    kit: tuple(kit.__all__),
-    cli: (
-        "json_option",
-        "limit_option",
-        "words_argument",
-        "opened",
-        "owner_of",
-        "print_facts",
-        "print_json",
-        "print_rows",
-    ),
-    http: ("Api", "Download", "backend_error", "client_for", "detail_of", "seconds_of", "strange_answer"),
-    process: ("Finished", "Service", "attach", "environment", "find_program", "run"),
-}
-"""Modules for authors of providers, with their public names."""
+KIT: tuple[ModuleType, ...] = (kit, cli, http, process)
+"""Modules for authors of providers; `__all__` of each lists its public names."""
 
 
 def kit_page() -> Iterator[str]:
     """Every public name, module by module."""
     yield "# The kit\n"
-    for module, names in KIT.items():
+    for module in KIT:
         yield f"## {module.__name__}\n\n{inspect.getdoc(module)}\n"
-        for name in names:
+        for name in module.__all__:
             yield from kit_section(name, getattr(module, name))
 
 

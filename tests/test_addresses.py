@@ -16,7 +16,7 @@ from hermes_core.contract.values import Field
 from hermes_core.errors import BackendUnavailable, ConfigError, HermesError, ModelUnavailable
 from hermes_core.health.finding import Finding
 from hermes_core.kit import load_settings
-from hermes_core.kit.http import Api, detail_of
+from hermes_core.kit.http import Api, error_detail
 from tests.test_public_names import ERRORS
 
 SECRET = "hunter22"
@@ -161,4 +161,4 @@ def test_what_a_provider_says_of_itself_is_shown_without_it(hermes_home: HermesH
 def test_a_key_at_the_cut_of_a_long_text_is_not_left_in_half() -> None:
     for length in (295, 495):
         text = "." * (length - 12) + f" {KEY} refused"
-        assert KEY[:10] not in words(text) + detail_of(text)
+        assert KEY[:10] not in words(text) + error_detail(text)

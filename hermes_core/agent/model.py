@@ -34,7 +34,7 @@ from hermes_core.agent.failures import code_of, failure, words
 from hermes_core.agent.given import require, require_number
 from hermes_core.agent.request import Dialect
 from hermes_core.errors import ConfigError, ModelRefused, ModelUnavailable
-from hermes_core.kit.http import seconds_of
+from hermes_core.kit.http import retry_after_seconds
 from hermes_core.manager.attempt import attempt
 from hermes_core.safety.redact import redact
 
@@ -339,8 +339,8 @@ def _delay(retry_after: float | None, tried: int, pause: float) -> float:
 
 def _wished(headers: Mapping[str, str]) -> float | None:
     """The pause in seconds that a server asks for; OpenAI and Azure say it in milliseconds as well, which is nearer."""
-    exact = seconds_of(headers.get("retry-after-ms"))
-    return seconds_of(headers.get("retry-after")) if exact is None else exact / 1000
+    exact = retry_after_seconds(headers.get("retry-after-ms"))
+    return retry_after_seconds(headers.get("retry-after")) if exact is None else exact / 1000
 
 
 @contextlib.contextmanager

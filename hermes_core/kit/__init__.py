@@ -19,17 +19,17 @@ from hermes_core.errors import (
     ToolInputInvalid,
 )
 from hermes_core.home import file_name_of
-from hermes_core.kit.backend import RECALL_MODE, BackendProvider, ConfiguredProvider, import_with, polled
+from hermes_core.kit.backend import RECALL_MODE, BackendProvider, ConfiguredProvider, import_with, poll
 from hermes_core.kit.settings import Settings, load_settings, parse_bool, save_settings
 from hermes_core.kit.text import (
     bullet_list,
     clip,
-    fitting,
     fold_space,
     is_trivial,
     key_of,
     person_name,
     profile_name,
+    recall_within,
     storable,
     utc_time,
 )
@@ -61,7 +61,6 @@ __all__ = [
     "clip",
     "file_name_of",
     "file_to_send",
-    "fitting",
     "fold_space",
     "import_with",
     "is_trivial",
@@ -69,9 +68,10 @@ __all__ = [
     "load_settings",
     "parse_bool",
     "person_name",
-    "polled",
+    "poll",
     "printable",
     "profile_name",
+    "recall_within",
     "redact",
     "save_settings",
     "storable",

@@ -23,7 +23,7 @@ from hermes_core.contract.values import Availability, Field, Session, ToolCall
 from hermes_core.errors import ProviderUnavailable
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import Settings, load_settings
-from hermes_core.kit.tools import ToolBox, tools_of
+from hermes_core.kit.tools import ToolBox, marked_tools
 
 Answer = TypeVar("Answer")
 Client = TypeVar("Client")
@@ -44,7 +44,7 @@ class ConfiguredProvider(MemoryProvider):
     """A provider with settings: it says whether they suffice, and offers its tools as far as they allow.
 
     `commands` is where its commands are, as "package.cli:COMMANDS": a tuple of click commands that is imported when they
-    are asked for. Override `settings_of` where settings stand elsewhere too, `usable` where more is needed than the
+    are asked for. Override `read_settings` where settings stand elsewhere too, `availability` where more is needed than the
     required settings, and `tools` where it depends on the settings which there are.
     """
 
@@ -60,7 +60,7 @@ class ConfiguredProvider(MemoryProvider):
     @property
     def options(self) -> Settings:
         """The settings of that home."""
-        return self._options or self.settings_of(self.home)
+        return self._options or self.read_settings(self.home)
 
     @property
     def mode(self) -> str:
@@ -78,18 +78,18 @@ class ConfiguredProvider(MemoryProvider):
         """Whether the model is given tools."""
         return self.mode != "context"
 
-    def settings_of(self, home: Path) -> Settings:
+    def read_settings(self, home: Path) -> Settings:
         """The settings of a home. Raises `ConfigError`."""
         return load_settings(self.settings, home, self.name)
 
-    def usable(self, options: Settings) -> Availability:
+    def availability(self, options: Settings) -> Availability:
         """Whether packages, programs and keys are there; looked for and not imported, and no network."""
         return options.availability
 
-    def settle(self, home: Path) -> Settings:
+    def apply_settings(self, home: Path) -> Settings:
         """The settings of a home, from now on those in force. Raises `ProviderUnavailable` when they don't suffice."""
-        options = self.settings_of(home)
-        found = self.usable(options)
+        options = self.read_settings(home)
+        found = self.availability(options)
         if not found:
             raise ProviderUnavailable(found.reason, found.remedy)
         self._home, self._options = home, options
@@ -97,7 +97,7 @@ class ConfiguredProvider(MemoryProvider):
 
     def tools(self) -> Sequence[Callable[..., Any]]:
         """The tools that the settings allow: every method that is marked `@tool`."""
-        return tools_of(self)
+        return marked_tools(self)
 
     @property
     def toolbox(self) -> ToolBox:
@@ -106,7 +106,7 @@ class ConfiguredProvider(MemoryProvider):
 
     def is_available(self) -> Availability:
         """Whether the settings of the home that asks suffice."""
-        return self.usable(self.settings_of(HermesHome.resolve().path))
+        return self.availability(self.read_settings(HermesHome.resolve().path))
 
     def register_cli(self, group: Any) -> None:
         """Its commands, which find the provider as `context.obj`."""
@@ -157,7 +157,7 @@ class BackendProvider(ConfiguredProvider, Generic[Client]):
             from asyncio import ensure_future
 
             self._closing = ensure_future(closing)
-        self._client = self.connect(self.settle(home))
+        self._client = self.connect(self.apply_settings(home))
         return self._client
 
     def close(self) -> Any:
@@ -174,7 +174,7 @@ class BackendProvider(ConfiguredProvider, Generic[Client]):
         return self.close()
 
 
-def polled(
+def poll(
     ask: Callable[[], Answer],
     seconds: float,
     pause: float = 0.5,

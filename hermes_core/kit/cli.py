@@ -15,6 +15,18 @@ from hermes_core.kit.text import fold_space
 from hermes_core.safety.redact import redact_value
 from hermes_core.safety.terminal import json_line, printable
 
+__all__ = [
+    "command_home",
+    "home_session",
+    "json_option",
+    "limit_option",
+    "open_provider",
+    "print_facts",
+    "print_json",
+    "print_rows",
+    "words_argument",
+]
+
 Row = TypeVar("Row")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
@@ -38,17 +50,17 @@ def limit_option(default: int = 20, most: int = 1_000_000) -> Callable[[Any], An
     )
 
 
-def owner_of(context: click.Context) -> Session:
+def home_session(context: click.Context) -> Session:
     """A session of the person whose home it is that the command line names."""
     home = command_home(context)
     return Session("command-line", identity=home.profile, home=str(home.path))
 
 
-def opened(context: click.Context) -> Session:
+def open_provider(context: click.Context) -> Session:
     """Open the provider in `context.obj` on that home, until the command ends; a session of the home's person."""
     context.obj.open(command_home(context).path)
     context.call_on_close(context.obj.shutdown)
-    return owner_of(context)
+    return home_session(context)
 
 
 def print_rows(rows: Sequence[Row], as_json: bool, line: Callable[[Row], str]) -> None:

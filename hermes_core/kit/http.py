@@ -1,20 +1,24 @@
-"""JSON over HTTP for providers, with one meaning for every status: what failed becomes an error the manager knows.
+"""JSON over HTTP for providers: one client, one deadline a call, and one meaning for every status.
 
-httpx does the work; a provider that uses `Api` names it among its dependencies. An SDK's own errors take the same way
-through `backend_error`.
+`Api` talks to a backend through requests. `httpx_client` makes the client that an SDK takes, with the same limits. A
+failed call becomes an error that the manager knows; an SDK's own errors take the same way through `backend_error`.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import re
 import ssl
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from hermes_core.errors import (
     BackendAuthError,
@@ -29,33 +33,78 @@ from hermes_core.safety.redact import redact
 
 if TYPE_CHECKING:
     import httpx
+    import requests
 
-TRY_AGAIN = frozenset({408, 425, 429})
-"""Statuses that say nothing against the request; so do those from 500 on (RFC 9110, RFC 6585, RFC 8470)."""
+__all__ = [
+    "Api",
+    "Download",
+    "backend_error",
+    "base_url",
+    "error_detail",
+    "httpx_client",
+    "retry_after_seconds",
+    "unexpected_answer",
+]
 
-LONGEST_DETAIL = 300
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""Bytes of one answer. A backend that sends more is taken to be broken before it fills the memory."""
+
+MAX_DETAIL_CHARS = 300
 """Characters of a backend's own words that an error quotes."""
 
-_PAGE = 20_000  # characters of an answer that are looked at
+TEMPORARY_STATUSES = frozenset({408, 425, 429})
+"""Statuses that do not blame the request, as those from 500 on (RFC 9110, RFC 6585, RFC 8470)."""
 
+_READ_BYTES = 64 * 1024
+_MAX_PARSED_CHARS = 20_000  # of an error body that are searched for a message
 _DETAIL_KEYS = ("detail", "message", "error", "error_description", "details", "title", "msg")
+_BUNDLE_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
+_PROXY_SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
 
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A file as the backend sent it: `type` is its media type in lower case, "" when it says none."""
+    """A file as the backend sent it: `type` is its media type in lower case, "" if the backend names none."""
 
     content: bytes
     type: str = ""
 
 
-class Api:
-    """The HTTP API of a backend at `url`: one try a call, never a retry, because the manager retries.
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A whole HTTP answer."""
 
-    `name` is what errors call the backend and `key` the variable that holds its credentials. `timeout` is in seconds,
-    once for connecting and once for the whole answer, also when that drips. Redirects are not followed: they would carry the key elsewhere.
-    `meaning` is asked first what an answer that is no success means, by its status and body, for a backend that uses
-    a status in its own way; where it returns None, `backend_error` decides.
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode("utf-8", "replace")
+
+    @property
+    def location(self) -> str:
+        """Address that a redirect names, "" if the answer is no redirect."""
+        return self.headers.get("Location", "") if 300 <= self.status < 400 else ""
+
+
+class Api:
+    """The HTTP API of a backend.
+
+    A call is tried once and never repeated here, because the manager repeats what may be repeated. Redirects are not
+    followed: they would carry the key to another host. Each thread has a session of its own and reuses its connections.
+
+    Args:
+        url: Address that all paths begin with.
+        name: Name of the backend in errors.
+        key: Variable that holds the backend's credentials, for errors.
+        headers: Headers of every request.
+        timeout: Seconds to connect, and seconds for the whole answer, also if the server sends it byte by byte.
+        meaning: Returns the error for the status and body of a failed call, or None to let `backend_error` decide.
+            For a backend that uses a status in its own way.
+
+    Raises:
+        ConfigError: `url` is no address, or a proxy or certificate file that the environment names can't be used.
     """
 
     def __init__(
@@ -68,68 +117,80 @@ class Api:
         timeout: float = 10.0,
         meaning: Callable[[int, str], ProviderError | None] | None = None,
     ) -> None:
-        self.url = address_of(url, name)
+        self.url = base_url(url, name)
         self.name = name
         self._key = key
+        self._headers = dict(headers or {})
         self._timeout = timeout
         self._meaning = meaning
-        self._http = client_for(self.url, timeout=timeout, base_url=self.url, headers=dict(headers or {}))
+        # requests does not promise that threads may share a session: its cookies and settings have no lock.
+        self._of_thread = threading.local()
+        self._sessions: list[requests.Session] = []
+        _check_environment(self.url)
 
     def get(self, path: str, **options: Any) -> Any:
-        """The JSON of GET `path`; options as in `send`."""
+        """Send GET `path` and return its JSON; options as in `send`."""
         return self.send("GET", path, **options)
 
     def post(self, path: str, json: Any = None, **options: Any) -> Any:
-        """The JSON that POST `path` answers; options as in `send`."""
+        """Send POST `path` and return its JSON; options as in `send`."""
         return self.send("POST", path, json=json, **options)
 
     def put(self, path: str, json: Any = None, **options: Any) -> Any:
-        """The JSON that PUT `path` answers; options as in `send`."""
+        """Send PUT `path` and return its JSON; options as in `send`."""
         return self.send("PUT", path, json=json, **options)
 
     def patch(self, path: str, json: Any = None, **options: Any) -> Any:
-        """The JSON that PATCH `path` answers; options as in `send`."""
+        """Send PATCH `path` and return its JSON; options as in `send`."""
         return self.send("PATCH", path, json=json, **options)
 
     def delete(self, path: str, **options: Any) -> Any:
-        """The JSON that DELETE `path` answers; options as in `send`."""
+        """Send DELETE `path` and return its JSON; options as in `send`."""
         return self.send("DELETE", path, **options)
 
     def send(self, method: str, path: str, *, timeout: float | None = None, **options: Any) -> Any:
-        """One call; its JSON, or None for an answer without a body.
+        """Send one request and return the JSON of its answer, None for an answer without a body.
 
-        `options` are httpx's: json, params, headers, files, data, content. None as `json` and parameters that are None
-        are not sent. `timeout` replaces the client's. Raises `BackendUnavailable`, `BackendAuthError`,
-        `BackendNotFound` or `BackendRefused`.
+        Args:
+            method: HTTP method.
+            path: Path below `url`.
+            timeout: Seconds, in place of the client's.
+            options: requests' own: `json`, `params`, `headers`, `files`, `data`. Parameters that are None are not sent.
+
+        Raises:
+            BackendUnavailable, BackendAuthError, BackendNotFound, BackendRefused: as `backend_error` tells them apart.
         """
-        if options.get("json") is None:
-            options.pop("json", None)
-        if options.get("params"):
-            options["params"] = {n: v for n, v in options["params"].items() if v is not None}
-        return self._read(self._answer(self._http, method, path, timeout or self._timeout, options))
+        answer = self._request(self._session(), method, self._address(path), timeout, options)
+        self._raise_for_status(answer)
+        if not answer.body.strip():
+            return None
+        try:
+            return json.loads(answer.body)
+        except (ValueError, RecursionError) as exc:
+            raise unexpected_answer(self._where, answer.text) from exc
 
     def download(self, path: str, *, timeout: float | None = None) -> Download:
-        """The file at `path`, as it is. One redirect is followed, to another host without our headers: they carry the key.
+        """Return the file at `path` as it is. Raises as `send` does.
 
-        Raises as `send` does.
+        One redirect is followed, to another host without our headers: they carry the key.
         """
-        limit = timeout or self._timeout
-        answer = self._answer(self._http, "GET", path, limit, {})
-        if answer.has_redirect_location:
-            asked = answer.request.url
-            target = asked.join(answer.headers["Location"])
-            if (target.scheme, target.netloc) == (asked.scheme, asked.netloc):
-                answer = self._answer(self._http, "GET", str(target), limit, {})
+        address = self._address(path)
+        answer = self._request(self._session(), "GET", address, timeout, {})
+        if answer.location:
+            target = urljoin(address, answer.location)
+            if urlsplit(target)[:2] == urlsplit(address)[:2]:
+                answer = self._request(self._session(), "GET", target, timeout, {})
             else:
-                with client_for(str(target), timeout=limit) as stranger:
-                    answer = self._answer(stranger, "GET", str(target), limit, {})
-        self._refuse_failure(answer)
+                with _new_session({}) as session:
+                    answer = self._request(session, "GET", target, timeout, {})
+        self._raise_for_status(answer)
         media, _, _ = answer.headers.get("Content-Type", "").partition(";")
-        return Download(answer.content, media.strip().lower())
+        return Download(answer.body, media.strip().lower())
 
     def close(self) -> None:
-        """Close the connections. Closing twice is once."""
-        self._http.close()
+        """Close the connections of all threads. A second call does nothing."""
+        while self._sessions:
+            self._sessions.pop().close()
 
     def __enter__(self) -> Self:
         return self
@@ -137,54 +198,83 @@ class Api:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _answer(
-        self, client: httpx.Client, method: str, path: str, limit: float, options: dict[str, Any]
-    ) -> httpx.Response:
-        import httpx
+    @property
+    def _where(self) -> str:
+        return f"{self.name} at {self.url!r}"
 
-        if {".", ".."} & {*path.partition("?")[0].split("/")}:
-            # An id that was put into the path: httpx would resolve it, and a DELETE of one would be one of all.
+    def _session(self) -> requests.Session:
+        """Return the session of this thread."""
+        session: requests.Session | None = getattr(self._of_thread, "session", None)
+        if session is None:
+            session = self._of_thread.session = _new_session(self._headers)
+            self._sessions.append(session)
+        return session
+
+    def _address(self, path: str) -> str:
+        """Return the whole address of a path below ours."""
+        segments = re.sub("%2e", ".", path.partition("?")[0], flags=re.IGNORECASE).split("/")
+        if {".", ".."} & {*segments}:
+            # An id that was put into the path: urllib3 would resolve it, and a DELETE of one would be one of all.
             raise BackendNotFound(f"{self.name} has nothing at {path!r}")
-        try:
-            return client.request(method, path, timeout=limit, **options)
-        except httpx.TimeoutException as exc:
-            raise BackendUnavailable(
-                f"{self.name} at {self.url!r} has not answered after {limit:g} s"
-            ) from exc
-        except httpx.HTTPError as exc:
-            where = f"{self.name} at {self.url!r}"
-            error = backend_error(None, where, detail=fold_space(str(exc)), key=self._key)
-            raise error from (None if isinstance(error, BackendAuthError) else exc)
-        except (httpx.InvalidURL, ValueError) as exc:
-            raise BackendRefused(f"{self.name}: {method} {path!r} can't be sent ({exc})") from exc
+        return f"{self.url}/{path.lstrip('/')}"
 
-    def _refuse_failure(self, answer: httpx.Response) -> None:
-        if not answer.is_success:
-            own = self._meaning(answer.status_code, answer.text) if self._meaning else None
-            raise own or backend_error(
-                answer.status_code,
-                f"{self.name} at {self.url!r}",
-                detail=detail_of(answer.text),
-                key=self._key,
-                retry_after=answer.headers.get("Retry-After"),
+    def _request(
+        self,
+        session: requests.Session,
+        method: str,
+        address: str,
+        timeout: float | None,
+        options: dict[str, Any],
+    ) -> _Answer:
+        """Send one request and read its answer whole."""
+        import requests
+        import urllib3
+
+        limit = timeout or self._timeout
+        for value in (*session.headers.values(), *options.get("headers", {}).values()):
+            text = value if isinstance(value, str) else ""
+            if text != text.strip() or not text.isascii() or not text.isprintable():
+                # requests would quote the header in its error, and the key is in it.
+                raise _unsendable_header(self._where, self._key)
+        if options.get("params"):
+            options["params"] = {n: _as_json_word(v) for n, v in options["params"].items() if v is not None}
+        deadline = time.monotonic() + limit
+        try:
+            response = session.request(
+                method, address, timeout=limit, stream=True, allow_redirects=False, **options
             )
+            try:
+                return _Answer(response.status_code, response.headers, _read_body(response.raw, deadline))
+            finally:
+                response.close()
+        except (requests.Timeout, urllib3.exceptions.TimeoutError, TimeoutError) as exc:
+            raise BackendUnavailable(f"{self._where} has not answered after {limit:g} s") from exc
+        except (requests.exceptions.InvalidURL, requests.exceptions.InvalidJSONError) as exc:
+            raise BackendRefused(f"{self.name}: {method} {address!r} can't be sent ({exc})") from exc
+        except (requests.RequestException, urllib3.exceptions.HTTPError) as exc:
+            raise backend_error(None, self._where, detail=_reason_of(exc), key=self._key) from exc
+        except ValueError as exc:
+            raise BackendRefused(f"{self.name}: {method} {address!r} can't be sent ({exc})") from exc
 
-    def _read(self, answer: httpx.Response) -> Any:
-        self._refuse_failure(answer)
-        if not answer.content.strip():
-            return None
-        try:
-            return json.loads(answer.content)
-        except (ValueError, RecursionError) as exc:
-            raise strange_answer(f"{self.name} at {self.url!r}", answer.text) from exc
+    def _raise_for_status(self, answer: _Answer) -> None:
+        if 200 <= answer.status < 300:
+            return
+        own = self._meaning(answer.status, answer.text) if self._meaning else None
+        raise own or backend_error(
+            answer.status,
+            self._where,
+            detail=error_detail(answer.location or answer.text),
+            key=self._key,
+            retry_after=answer.headers.get("Retry-After"),
+        )
 
 
-def address_of(url: str, what: str) -> str:
-    """The address without a slash at its end, for a backend over HTTP; `what` in the error is the setting that holds it.
+def base_url(url: str, setting: str) -> str:
+    """Return the address of a backend without a slash at its end; `setting` names in the error what holds it.
 
-    Raises `ConfigError` for what is no address.
+    Raises `ConfigError` if it is no address.
 
-    >>> address_of("https://mem0.example/", "'host'")
+    >>> base_url("https://mem0.example/", "'host'")
     'https://mem0.example'
     """
     try:
@@ -193,30 +283,63 @@ def address_of(url: str, what: str) -> str:
             return url.rstrip("/")
     except ValueError:
         pass  # half of an IPv6 address
-    raise ConfigError(f"{what}: {url!r} is no address", "write it as https://host[:port][/path]")
+    raise ConfigError(f"{setting}: {url!r} is no address", "write it as https://host[:port][/path]")
 
 
-def client_for(url: str, *, timeout: float, **options: Any) -> httpx.Client:
-    """An httpx client for what is at `url`, also for an SDK that takes one: `timeout` bounds the whole of an answer, also
-    when that drips, and 64 MiB are the most of it. A redirect says in its body where it leads. `options` are httpx's.
+def httpx_client(url: str, *, timeout: float, **options: Any) -> httpx.Client:
+    """Return an httpx client for an SDK that takes one.
+
+    httpx limits the time of each read. Here `timeout` limits the whole answer, also if the server sends it byte by
+    byte, and 64 MiB limit its size. The body of a redirect names its target, since an SDK's errors quote bodies alone.
+
+    Args:
+        url: Address that the SDK talks to.
+        timeout: Seconds, unless the SDK gives a request another timeout.
+        options: httpx's own.
+
+    Raises:
+        ConfigError: httpx is not installed, or a proxy or certificate file that the environment names can't be used.
     """
     try:
-        from hermes_core.kit.bounded import Bounded
+        import httpx
     except ModuleNotFoundError as exc:
         raise ConfigError(
             f"the module {exc.name!r} is not installed",
             f"pip install {exc.name}; a provider that uses it names it among its dependencies",
         ) from exc
 
-    # Loading the certificates takes 20 ms, in vain for a server without TLS; without any, nobody else is trusted.
+    def note_start(request: httpx.Request) -> None:
+        request.extensions["started"] = time.monotonic()
+
+    def read_whole(response: httpx.Response) -> None:
+        request = response.request
+        limit = request.extensions.get("timeout", {}).get("read")
+        body = bytearray()
+        for part in response.iter_bytes():
+            body += part
+            if limit is not None and time.monotonic() > request.extensions["started"] + limit:
+                raise httpx.ReadTimeout("the answer is too slow", request=request)
+            if len(body) > MAX_ANSWER_BYTES:
+                raise httpx.ReadError(f"over {MAX_ANSWER_BYTES} bytes", request=request)
+        if response.has_redirect_location:
+            body[:] = json.dumps({"message": response.headers["Location"]}).encode()
+        response._content = bytes(body)  # as httpx's own `read` does
+
+    hooks = options.pop("event_hooks", {})
+    # Loading the certificates takes 20 ms, in vain for a server without TLS; an empty context trusts nobody.
     trust = not url.lower().startswith("http://") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        return Bounded(timeout=timeout, verify=trust, **options)
+        return httpx.Client(
+            timeout=timeout,
+            verify=trust,
+            event_hooks={
+                "request": [*hooks.get("request", ()), note_start],
+                "response": [read_whole, *hooks.get("response", ())],
+            },
+            **options,
+        )
     except (ImportError, ValueError, OSError) as exc:
-        raise ConfigError(
-            f"no HTTP client can be made: {fold_space(str(exc))}",
-            "correct ALL_PROXY, HTTP_PROXY, HTTPS_PROXY or SSL_CERT_FILE in the environment",
-        ) from exc
+        raise _unusable_environment(str(exc)) from exc
 
 
 def backend_error(
@@ -227,18 +350,20 @@ def backend_error(
     key: str = "",
     retry_after: str | float | None = None,
 ) -> ProviderError:
-    """The error to raise for an HTTP status that is no success; None stands for no answer at all.
+    """Return the error to raise for the HTTP status of a failed call.
 
-    `backend` names who answered, `key` the variable of its credentials. `retry_after` is the header as it came:
-    seconds or a date (RFC 9110, 10.2.3).
+    Args:
+        status: HTTP status, None if there was no answer.
+        backend: Name of the backend in the message.
+        detail: The backend's own words.
+        key: Variable that holds the backend's credentials.
+        retry_after: Value of the header: seconds or a date (RFC 9110, 10.2.3).
 
     >>> backend_error(404, "Mem0", detail="no such memory")
     BackendNotFound("Mem0 answered 404: 'no such memory'", 'is this its address, or was it deleted there?')
     """
     if status is None and "Illegal header value" in detail:
-        # The HTTP client quotes the header, and the key is in it.
-        said = f"{backend} can't be asked: a header holds what none can"
-        return BackendAuthError(said, f"look for line breaks and spaces in {key or 'its credentials'}")
+        return _unsendable_header(backend, key)  # httpx quotes the header, and the key is in it
     if status is None:
         said = f" ({detail})" if detail else ""
         return BackendUnavailable(f"{backend} can't be reached{said}", "is it running?")
@@ -247,8 +372,8 @@ def backend_error(
         return BackendAuthError(said, f"check {key}" if key else "check its credentials")
     if status == 402:
         return BackendAuthError(said, "the plan's limit is used up")
-    if status in TRY_AGAIN or status >= 500:
-        return BackendUnavailable(said, retry_after=seconds_of(retry_after))
+    if status in TEMPORARY_STATUSES or status >= 500:
+        return BackendUnavailable(said, retry_after=retry_after_seconds(retry_after))
     if status in (404, 410):
         return BackendNotFound(said, "is this its address, or was it deleted there?")
     if 300 <= status < 400:
@@ -256,10 +381,10 @@ def backend_error(
     return BackendRefused(said)
 
 
-def strange_answer(backend: str, answer: object) -> BackendUnavailable:
-    """The error for an answer that has another form than `backend` gives it: something else may be at its address.
+def unexpected_answer(backend: str, answer: object) -> BackendUnavailable:
+    """Return the error for an answer in another form than the API of `backend` has.
 
-    >>> strange_answer("Mem0", "<html>").message
+    >>> unexpected_answer("Mem0", "<html>").message
     "Mem0 answered something else than its API says: '<html>'"
     """
     return BackendUnavailable(
@@ -268,23 +393,25 @@ def strange_answer(backend: str, answer: object) -> BackendUnavailable:
     )
 
 
-def detail_of(body: str) -> str:
-    """The backend's own words in an error body, in one short line: those of the usual JSON fields, else the text.
+def error_detail(body: str) -> str:
+    """Return the message in an error body as one short line: the usual JSON fields, else the text.
 
-    >>> detail_of('{"detail": [{"loc": ["body", "id"], "msg": "field required"}]}')
+    >>> error_detail('{"detail": [{"loc": ["body", "id"], "msg": "field required"}]}')
     'body.id: field required'
     """
     try:
-        words = _words(json.loads(body))
+        words = _message_in(json.loads(body))
     except (ValueError, RecursionError):
         words = body
-    return clip(redact(fold_space(words[:_PAGE])), LONGEST_DETAIL)  # half a key does not look like one
+    return clip(
+        redact(fold_space(words[:_MAX_PARSED_CHARS])), MAX_DETAIL_CHARS
+    )  # half a key does not look like one
 
 
-def seconds_of(retry_after: str | float | None) -> float | None:
-    """A Retry-After header in seconds from now; None when there is none, or none that can be read.
+def retry_after_seconds(retry_after: str | float | None) -> float | None:
+    """Return the seconds that a Retry-After header asks to wait, None if there is none or it can't be read.
 
-    >>> seconds_of("120"), seconds_of("soon"), seconds_of("inf")
+    >>> retry_after_seconds("120"), retry_after_seconds("soon"), retry_after_seconds("inf")
     (120.0, None, None)
     """
     if retry_after is None:
@@ -303,14 +430,95 @@ def seconds_of(retry_after: str | float | None) -> float | None:
     return max(0.0, (at - datetime.now(UTC)).total_seconds())
 
 
-def _words(data: Any) -> str:
+def _message_in(data: Any) -> str:
+    """Return the message in decoded JSON, wherever an API of today puts it."""
     if isinstance(data, Mapping):
         if "loc" in data and "msg" in data and isinstance(data["loc"], list):
             return f"{'.'.join(map(str, data['loc']))}: {data['msg']}"
         for key in _DETAIL_KEYS:
             if data.get(key):
-                return _words(data[key])
+                return _message_in(data[key])
         return json.dumps(data, ensure_ascii=False)
     if isinstance(data, list):
-        return "; ".join(map(_words, data))
+        return "; ".join(map(_message_in, data))
     return str(data)
+
+
+def _new_session(headers: Mapping[str, str]) -> requests.Session:
+    import requests
+
+    session = requests.Session()
+    session.headers.update(headers)
+    # Without an `auth` of its own, requests sends a password for this host from ~/.netrc in place of the key.
+    session.auth = _leave_unchanged
+    # requests reads its own two variables by itself; this one is OpenSSL's, which programs of Python know better.
+    session.verify = os.environ.get("SSL_CERT_FILE") or True
+    return session
+
+
+def _leave_unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request
+
+
+def _read_body(raw: Any, deadline: float) -> bytes:
+    """Read a body until its end. Raises `TimeoutError` after the deadline and `ProtocolError` if it is too large."""
+    import urllib3
+
+    body = bytearray()
+    # `read1` returns what has arrived. `iter_content` waits for a whole block, and the timeout of the socket starts
+    # anew with each byte: a server that sends one byte a second would hold us for hours.
+    while part := raw.read1(_READ_BYTES, decode_content=True):
+        body += part
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        if len(body) > MAX_ANSWER_BYTES:
+            raise urllib3.exceptions.ProtocolError(f"over {MAX_ANSWER_BYTES} bytes")
+    return bytes(body)
+
+
+def _check_environment(url: str) -> None:
+    """Raise `ConfigError` if the proxy or the certificates that the environment names for `url` can't be used."""
+    from requests.utils import get_environ_proxies, select_proxy
+
+    proxy = select_proxy(url, get_environ_proxies(url)) or ""
+    scheme, separator, _ = proxy.partition("://")
+    if separator and scheme not in _PROXY_SCHEMES:
+        raise _unusable_environment(f"{scheme!r} is no scheme of a proxy")
+    bundle = next(filter(None, map(os.environ.get, _BUNDLE_VARIABLES)), "")
+    if bundle and url.lower().startswith("https://"):
+        try:
+            if os.path.isdir(bundle):  # noqa: PTH112
+                ssl.create_default_context(capath=bundle)
+            else:
+                ssl.create_default_context(cafile=bundle)
+        except OSError as exc:
+            raise _unusable_environment(f"{bundle!r} holds no certificates ({exc})") from exc
+
+
+def _unusable_environment(reason: str) -> ConfigError:
+    return ConfigError(
+        f"no HTTP client can be made: {redact(fold_space(reason))}",
+        f"correct ALL_PROXY, HTTP_PROXY, HTTPS_PROXY or {' or '.join(_BUNDLE_VARIABLES)} in the environment",
+    )
+
+
+def _unsendable_header(backend: str, key: str) -> BackendAuthError:
+    return BackendAuthError(
+        f"{backend} can't be asked: a header holds what none can",
+        f"look for line breaks and spaces in {key or 'its credentials'}",
+    )
+
+
+def _reason_of(error: BaseException) -> str:
+    """Return the text of the innermost cause. The outer texts quote the address with its query, which is private."""
+    while True:
+        causes = (getattr(error, "reason", None), *error.args, error.__cause__)
+        inner = next((cause for cause in causes if isinstance(cause, BaseException)), None)
+        if inner is None:
+            return redact(fold_space(str(error)))
+        error = inner
+
+
+def _as_json_word(value: Any) -> Any:
+    """Return "true" or "false" for a truth value, which requests would write as Python does."""
+    return str(value).lower() if isinstance(value, bool) else value

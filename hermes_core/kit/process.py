@@ -1,7 +1,7 @@
 """Child processes for providers: a command-line program that is asked, or a server that is kept.
 
 No shell, no input from the terminal, a process group of its own that is killed whole at the deadline, and an environment
-that is given and not inherited by accident: `environment` starts from the few variables every program needs.
+that is given and not inherited by accident: `child_environment` starts from the few variables every program needs.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from typing import IO, Any
 from hermes_core.errors import BackendUnavailable, ProviderUnavailable
 from hermes_core.kit.text import clip, fold_space
 
+__all__ = ["ProgramResult", "Service", "child_environment", "find_program", "run", "run_in_terminal"]
+
 LARGEST_OUTPUT = 16 * 1024 * 1024
 """Bytes of a program's output that are read; the rest is left out."""
 
@@ -41,7 +43,7 @@ _OF_THE_NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CE
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class ProgramResult:
     """A program that ended by itself: its exit code and what it wrote, as text."""
 
     code: int
@@ -69,7 +71,7 @@ def find_program(name: str) -> str | None:
     return shutil.which(name)
 
 
-def environment(
+def child_environment(
     extra: Mapping[str, str] | None = None,
     base: Mapping[str, str] | None = None,
     *,
@@ -92,8 +94,8 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | str | None = None,
     stdin: str = "",
-) -> Finished:
-    """Run a program to its end. `env` is its whole environment, by default `environment()`.
+) -> ProgramResult:
+    """Run a program to its end. `env` is its whole environment, by default `child_environment()`.
 
     Raises `ProviderUnavailable` when it can't be started, and `BackendUnavailable` when it has not ended after
     `timeout` seconds: it and all it started are killed then, or when our process ends.
@@ -113,10 +115,10 @@ def run(
         finally:
             end()
             atexit.unregister(end)
-        return Finished(process.returncode, _read(out), _read(err))
+        return ProgramResult(process.returncode, _read(out), _read(err))
 
 
-def attach(
+def run_in_terminal(
     command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | str | None = None
 ) -> int:
     """Give the terminal to a program until it ends; its exit code. For commands that hand on to the backend's own.
@@ -125,7 +127,7 @@ def attach(
     """
     try:
         return subprocess.run(
-            list(command), env=environment() if env is None else dict(env), cwd=cwd
+            list(command), env=child_environment() if env is None else dict(env), cwd=cwd
         ).returncode
     except (OSError, ValueError) as exc:
         raise _not_started(command, exc) from exc
@@ -227,7 +229,7 @@ def _start(
         if _WINDOWS
         else {"start_new_session": True}
     )
-    surroundings = environment() if env is None else dict(env)
+    surroundings = child_environment() if env is None else dict(env)
     try:
         return subprocess.Popen(
             list(command), stdin=stdin, stdout=out, stderr=err, env=surroundings, cwd=cwd, **flags

@@ -118,10 +118,10 @@ def is_trivial(text: str) -> bool:
     return len(words) <= _LONGEST_TRIVIAL and all(word in _TRIVIAL for word in words)
 
 
-def fitting(items: Iterable[RecallItem], budget: int) -> Recall:
+def recall_within(items: Iterable[RecallItem], budget: int) -> Recall:
     """The items that fit in `budget` tokens, in their order; one that is too long for what is left is passed over.
 
-    >>> fitting([RecallItem("a" * 400), RecallItem("Likes tea.")], 20).render()
+    >>> recall_within([RecallItem("a" * 400), RecallItem("Likes tea.")], 20).render()
     '- Likes tea.'
     """
     kept: list[RecallItem] = []

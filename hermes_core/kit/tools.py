@@ -196,7 +196,7 @@ def tool(name: str = "", *, description: str = "") -> Callable[[Function], Funct
     return mark
 
 
-def tools_of(owner: object) -> list[Callable[..., Any]]:
+def marked_tools(owner: object) -> list[Callable[..., Any]]:
     """The methods of `owner` that are marked `@tool`, in the order in which they are written."""
     names = dict.fromkeys(name for cls in reversed(type(owner).__mro__) for name in vars(cls))
     return [getattr(owner, name) for name in names if hasattr(getattr(type(owner), name), _SPEC)]

@@ -146,7 +146,7 @@ def _made(place: Found, home: HermesHome, name: str) -> Loaded:
     asked = getattr(factory.first, "is_available", None)
     if place.kind != "native" and callable(asked):
         attempt(asked)  # many import their SDK in it, which may take as long as any import
-    reads = getattr(factory.first, "settings_of", None) if place.kind == "native" else None
+    reads = getattr(factory.first, "read_settings", None) if place.kind == "native" else None
     entry, notes = ProviderEntry.of(place), made.registrations.notes()
     return Loaded(entry, factory, fields_of(factory.first), notes, reads)
 

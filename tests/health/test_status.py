@@ -285,7 +285,7 @@ def test_a_provider_that_can_not_read_its_settings_is_shown_with_those_of_its_fi
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(
         "from hermes_core import Field, MemoryProvider\n\nclass Odd(MemoryProvider):\n    name = 'odd'\n"
-        f"    settings = (Field('depth', int, 3),)\n    def settings_of(self, home):\n        return {answer}\n"
+        f"    settings = (Field('depth', int, 3),)\n    def read_settings(self, home):\n        return {answer}\n"
     )
     set_value(hermes_home, "memory.provider", "odd")
     selected = status_of(hermes_home).selected

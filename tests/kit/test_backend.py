@@ -50,7 +50,7 @@ class Teas(BackendProvider[Shop]):
 class Herbs(Teas):
     """Its tools are async, and it needs more than settings."""
 
-    def usable(self, options: Settings) -> Availability:
+    def availability(self, options: Settings) -> Availability:
         return Availability.no("the kettle is cold", "heat it")
 
     @tool("teas_brew")

@@ -9,7 +9,14 @@ from pathlib import Path
 import click
 from click.testing import CliRunner, Result
 
-from hermes_core.kit.cli import json_option, limit_option, opened, print_facts, print_rows, words_argument
+from hermes_core.kit.cli import (
+    json_option,
+    limit_option,
+    open_provider,
+    print_facts,
+    print_rows,
+    words_argument,
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Provider:
 @click.pass_context
 def find(context: click.Context, words: tuple[str, ...], limit: int, as_json: bool) -> None:
     """Find teas."""
-    session = opened(context)
+    session = open_provider(context)
     teas = [Tea(f"{word} \x1b[31m", 0.5) for word in words if word != "none"]
     print_rows(teas[:limit], as_json, lambda tea: f"{tea.name} {session.identity}")
 

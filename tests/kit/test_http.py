@@ -3,7 +3,9 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +22,16 @@ from hermes_core.errors import (
     BackendUnavailable,
     ConfigError,
 )
-from hermes_core.kit.bounded import LARGEST_ANSWER
-from hermes_core.kit.http import Api, Download, address_of, backend_error, client_for, detail_of, seconds_of
+from hermes_core.kit.http import (
+    MAX_ANSWER_BYTES,
+    Api,
+    Download,
+    backend_error,
+    base_url,
+    error_detail,
+    httpx_client,
+    retry_after_seconds,
+)
 from hermes_core.testing import Raw, StandIn
 
 
@@ -51,7 +61,7 @@ def test_a_call_gives_the_json_of_the_answer(api: Api, server: StandIn) -> None:
 
 def test_a_backend_may_give_a_status_a_meaning_of_its_own(server: StandIn) -> None:
     def meaning(status: int, body: str) -> BackendRefused | None:
-        return BackendRefused(f"not yours: {detail_of(body)}") if status == 403 else None
+        return BackendRefused(f"not yours: {error_detail(body)}") if status == 403 else None
 
     server.route("GET", "/v1/theirs", lambda request: (403, {"error": "of another user"}))
     server.route("GET", "/v1/gone", lambda request: (404, {}))
@@ -133,18 +143,18 @@ def test_an_answer_that_drips_is_given_up(server: StandIn) -> None:
 
 
 def test_an_answer_that_would_fill_the_memory_is_given_up(server: StandIn) -> None:
-    bomb = Raw(gzip.compress(bytes(LARGEST_ANSWER + 1), 1), {"Content-Encoding": "gzip"})
+    bomb = Raw(gzip.compress(bytes(MAX_ANSWER_BYTES + 1), 1), {"Content-Encoding": "gzip"})
     server.route("GET", "/bomb", lambda request: bomb)
     with (
         Api(server.url, name="Facts") as api,
-        pytest.raises(BackendUnavailable, match=f"over {LARGEST_ANSWER}"),
+        pytest.raises(BackendUnavailable, match=f"over {MAX_ANSWER_BYTES}"),
     ):
         api.get("/bomb")
 
 
-def test_a_client_for_an_sdk_has_an_end_to_each_answer_and_shows_it_to_hooks(server: StandIn) -> None:
+def test_a_httpx_client_an_sdk_has_an_end_to_each_answer_and_shows_it_to_hooks(server: StandIn) -> None:
     seen: list[httpx.Response] = []
-    with client_for(server.url, timeout=1.0, event_hooks={"response": [seen.append]}) as client:
+    with httpx_client(server.url, timeout=1.0, event_hooks={"response": [seen.append]}) as client:
         assert client.get(f"{server.url}/v1/facts").json() == {"facts": ["tea"]}
         assert seen[0].json() == {"facts": ["tea"]}
         server.fail(drip=True)
@@ -153,18 +163,17 @@ def test_a_client_for_an_sdk_has_an_end_to_each_answer_and_shows_it_to_hooks(ser
 
 
 def test_an_environment_that_allows_no_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "foo://me:hunter2@x")
+    monkeypatch.setenv("HTTPS_PROXY", "foo://me:hunter2@x")
     with pytest.raises(ConfigError, match="HTTP client can be made") as raised:
         Api("https://127.0.0.1:1", name="Facts")
-    assert "HTTP_PROXY" in raised.value.remedy
+    assert "HTTPS_PROXY" in raised.value.remedy
     assert "hunter2" not in str(raised.value)
 
 
 def test_a_package_that_is_missing_is_named_with_what_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "hermes_core.kit.bounded", raising=False)
     monkeypatch.setitem(sys.modules, "httpx", None)  # type: ignore[arg-type]
     with pytest.raises(ConfigError) as refused:
-        Api("http://127.0.0.1:9", name="Teas")
+        httpx_client("http://127.0.0.1:9", timeout=1.0)
     assert refused.value.message == "the module 'httpx' is not installed"
     assert refused.value.remedy.startswith("pip install httpx;")
 
@@ -182,30 +191,30 @@ def test_what_is_no_address_is_said_at_once(url: str) -> None:
     with pytest.raises(ConfigError, match=r"^Facts: '.*' is no address; write it as https"):
         Api(url, name="Facts")
     with pytest.raises(ConfigError, match=r"^'base_url': '.*' is no address"):
-        address_of(url, "'base_url'")
+        base_url(url, "'base_url'")
 
 
 def test_an_address_ends_without_a_slash() -> None:
-    assert address_of("https://facts.example.com/v1/", "'base_url'") == "https://facts.example.com/v1"
+    assert base_url("https://facts.example.com/v1/", "'base_url'") == "https://facts.example.com/v1"
 
 
 def test_a_date_as_retry_after_is_seconds_from_now() -> None:
-    assert seconds_of("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
-    assert (seconds_of("Wed, 21 Oct 2099 07:28:00 GMT") or 0) > 1e9
-    assert seconds_of("Mon, 01 Jan 99999999999 00:00:00 GMT") is None
+    assert retry_after_seconds("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+    assert (retry_after_seconds("Wed, 21 Oct 2099 07:28:00 GMT") or 0) > 1e9
+    assert retry_after_seconds("Mon, 01 Jan 99999999999 00:00:00 GMT") is None
 
 
 @given(st.text())
 def test_no_header_and_no_body_makes_an_error_fail(text: str) -> None:
-    seconds_of(text)
-    assert len(detail_of(text)) <= 300
+    retry_after_seconds(text)
+    assert len(error_detail(text)) <= 300
 
 
 @given(
     st.recursive(st.none() | st.text() | st.integers(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
 )
 def test_any_json_body_has_words(data: object) -> None:
-    assert isinstance(detail_of(json.dumps(data)), str)
+    assert isinstance(error_detail(json.dumps(data)), str)
 
 
 @given(st.integers(100, 599).filter(lambda status: not 200 <= status < 300))
@@ -230,9 +239,9 @@ def test_a_redirect_is_told_with_the_address_that_it_names(api: Api, server: Sta
 def test_an_sdk_that_tells_of_bodies_alone_tells_where_a_redirect_leads(server: StandIn) -> None:
     moved = Raw(b"<h1>Moved</h1>", {"Location": "https://teas.example/v2", "Content-Type": "text/html"})
     server.route("GET", "/v1/teas", lambda request: (301, moved))
-    with client_for(server.url, timeout=5.0) as client:
+    with httpx_client(server.url, timeout=5.0) as client:
         answer = client.get(f"{server.url}/v1/teas")
-    assert detail_of(answer.text) == "https://teas.example/v2"
+    assert error_detail(answer.text) == "https://teas.example/v2"
     assert answer.json() == {"message": "https://teas.example/v2"}
 
 
@@ -271,8 +280,10 @@ def test_certificates_are_loaded_for_tls_and_not_without(
 ) -> None:
     (tmp_path / "broken.pem").write_text("no certificate")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "broken.pem"))
+    for variable in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(variable, raising=False)
     Api("http://127.0.0.1:9", name="Facts").close()
-    with pytest.raises(ConfigError, match="no certificate") as raised:
+    with pytest.raises(ConfigError, match="holds no certificates") as raised:
         Api("https://127.0.0.1:9", name="Facts")
     assert "SSL_CERT_FILE" in raised.value.remedy
 
@@ -292,3 +303,51 @@ def test_an_id_of_dots_does_not_lead_to_another_path(api: Api, server: StandIn, 
     with pytest.raises(BackendNotFound):
         api.delete(path)
     assert server.requests == []
+
+
+def test_each_thread_keeps_its_own_connections(api: Api) -> None:
+    sessions = [api._session(), api._session()]
+    other = threading.Thread(target=lambda: sessions.append(api._session()))
+    other.start()
+    other.join()
+    assert sessions[0] is sessions[1] is not sessions[2]
+
+
+def test_a_password_in_netrc_does_not_replace_the_key(
+    api: Api, server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login ann password hunter22\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    api.get("/facts")
+    assert server.requests[0].headers["authorization"] == "Bearer k"
+
+
+def test_an_error_does_not_quote_the_question() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with (
+            Api(f"http://127.0.0.1:{taken.getsockname()[1]}", name="Facts") as api,
+            pytest.raises(BackendUnavailable) as caught,
+        ):
+            api.get("/facts", params={"q": "my secret garden"})
+    assert "garden" not in str(caught.value)
+    assert "refused" in str(caught.value)
+
+
+def test_truth_values_in_parameters_are_written_as_in_json(api: Api, server: StandIn) -> None:
+    api.get("/facts", params={"deep": True, "all": False, "n": 3})
+    assert server.requests[0].query == {"deep": ["true"], "all": ["false"], "n": ["3"]}
+
+
+def test_a_form_with_a_file_is_sent(api: Api, server: StandIn) -> None:
+    api.post("/facts", data={"name": "tea"}, files={"file": ("tea.txt", b"oolong", "text/plain")})
+    (request,) = server.requests
+    assert request.headers["content-type"].startswith("multipart/form-data")
+    assert b"oolong" in request.body
+
+
+def test_the_kit_loads_no_http_client_before_it_is_used() -> None:
+    code = "import sys, hermes_core.kit.http; print({'requests', 'urllib3', 'httpx'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

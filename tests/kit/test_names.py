@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from hermes_core import Session
-from hermes_core.kit import key_of, person_name, polled, profile_name
+from hermes_core.kit import key_of, person_name, poll, profile_name
 
 PEOPLE = st.tuples(st.text(max_size=3), st.text(max_size=3), st.text(min_size=1, max_size=3))
 
@@ -53,7 +53,7 @@ def test_polling_ends_with_the_answer_or_with_the_time() -> None:
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    assert polled(lambda: next(answers), 10.0, 1.0, lambda: now[0], sleep) == 7
+    assert poll(lambda: next(answers), 10.0, 1.0, lambda: now[0], sleep) == 7
     assert now == [2.0]
-    assert polled(lambda: 0, 3.0, 1.0, lambda: now[0], sleep) == 0
+    assert poll(lambda: 0, 3.0, 1.0, lambda: now[0], sleep) == 0
     assert now == [5.0]

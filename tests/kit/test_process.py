@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core.errors import BackendUnavailable, ProviderUnavailable
-from hermes_core.kit.process import Service, attach, environment, run
+from hermes_core.kit.process import Service, child_environment, run, run_in_terminal
 
 PYTHON = sys.executable
 SLEEPING_CHILD = (
@@ -83,10 +83,10 @@ def test_a_program_in_the_terminal_answers_there_and_its_code_is_told(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = "import os; print(os.getcwd(), os.environ['WHO']); raise SystemExit(3)"
-    assert attach([PYTHON, "-c", code], env=environment({"WHO": "mel"}), cwd=tmp_path) == 3
+    assert run_in_terminal([PYTHON, "-c", code], env=child_environment({"WHO": "mel"}), cwd=tmp_path) == 3
     assert capfd.readouterr().out == f"{tmp_path} mel\n"
     with pytest.raises(ProviderUnavailable, match=r"can't start 'no-such-program'.*is it installed"):
-        attach(["no-such-program"])
+        run_in_terminal(["no-such-program"])
 
 
 def test_a_program_past_its_deadline_is_killed_with_all_it_started(tmp_path: Path) -> None:
@@ -109,13 +109,15 @@ def test_a_program_that_is_not_there_is_one_line_with_what_to_do() -> None:
 
 
 def test_the_environment_holds_no_key_of_others() -> None:
-    seen = environment({"BRV_DATA_DIR": "/d"}, {"PATH": "/bin", "OPENAI_API_KEY": "sk-1", "https_proxy": "p"})
+    seen = child_environment(
+        {"BRV_DATA_DIR": "/d"}, {"PATH": "/bin", "OPENAI_API_KEY": "sk-1", "https_proxy": "p"}
+    )
     assert seen == {"PATH": "/bin", "https_proxy": "p", "BRV_DATA_DIR": "/d"}
 
 
 def test_variables_that_a_program_needs_beside_are_handed_on_by_name() -> None:
     ours = {"BRV_IAM_BASE_URL": "http://i", "BRV_API_KEY": "k", "XDG_DATA_HOME": "/d", "PATH": "/bin"}
-    seen = environment({"XDG_DATA_HOME": "/mine"}, ours, also=("BRV_*_URL", "XDG_*_HOME"))
+    seen = child_environment({"XDG_DATA_HOME": "/mine"}, ours, also=("BRV_*_URL", "XDG_*_HOME"))
     assert seen == {"BRV_IAM_BASE_URL": "http://i", "XDG_DATA_HOME": "/mine", "PATH": "/bin"}
 
 

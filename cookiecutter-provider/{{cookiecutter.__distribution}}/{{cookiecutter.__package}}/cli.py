@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import click
-from hermes_core.kit.cli import json_option, limit_option, opened, print_rows, words_argument
+from hermes_core.kit.cli import json_option, limit_option, open_provider, print_rows, words_argument
 
 
 @click.command()
@@ -13,7 +13,7 @@ from hermes_core.kit.cli import json_option, limit_option, opened, print_rows, w
 @click.pass_context
 def search(context: click.Context, words: tuple[str, ...], limit: int, as_json: bool) -> None:
     """Find everybody's notes by WORDS."""
-    opened(context)
+    open_provider(context)
     found = context.obj.client.search(" ".join(words), None, limit)
     print_rows(found, as_json, lambda note: note.text)
 

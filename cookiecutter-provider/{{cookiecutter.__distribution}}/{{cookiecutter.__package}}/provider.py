@@ -28,7 +28,7 @@ from hermes_core.kit import (
     Range,
     Settings,
     clip,
-    fitting,
+    recall_within,
     fold_space,
     is_trivial,
     key_of,
@@ -63,11 +63,11 @@ class {{ cookiecutter.__class }}(BackendProvider[Client]):
     # -------------------------------------------------------------- setup
 {%- if cookiecutter.kind == "sdk" %}
 
-    def usable(self, options: Settings) -> Availability:
+    def availability(self, options: Settings) -> Availability:
         """The SDK must be there, and all that the settings ask for."""
         if not installed():
             return Availability.no("the SDK is not installed", "pip install ...")
-        return super().usable(options)
+        return super().availability(options)
 {%- endif %}
 
     def connect(self, options: Settings) -> Client:
@@ -102,7 +102,7 @@ class {{ cookiecutter.__class }}(BackendProvider[Client]):
             return Recall()
         found = self.client.search(clip(storable(query.text), LONGEST), _owner(session), RECALLED)
         items = (RecallItem(note.text, note.score, note.key, when=utc_time(note.at)[:10]) for note in found)
-        return fitting(items, query.budget)
+        return recall_within(items, query.budget)
 
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Keep what the person said. The turn's id is the key, so that a repeat changes nothing."""

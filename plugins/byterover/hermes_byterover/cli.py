@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_core import Session
-from hermes_core.kit.cli import json_option, limit_option, opened, print_facts, print_rows, words_argument
-from hermes_core.kit.process import attach
+from hermes_core.kit.cli import (
+    json_option,
+    limit_option,
+    open_provider,
+    print_facts,
+    print_rows,
+    words_argument,
+)
+from hermes_core.kit.process import run_in_terminal
 
 if TYPE_CHECKING:
     from hermes_byterover.provider import ByteRoverProvider
@@ -70,12 +77,14 @@ def brv(context: click.Context, arguments: tuple[str, ...]) -> None:
     """Run brv itself with this profile's data: login, providers connect, review, vc and all others."""
     provider, session = _open(context)
     client = provider.client
-    context.exit(attach([*client.program, *arguments], env=client.env, cwd=provider.tree(session).folder))
+    context.exit(
+        run_in_terminal([*client.program, *arguments], env=client.env, cwd=provider.tree(session).folder)
+    )
 
 
 def _open(context: click.Context) -> tuple[ByteRoverProvider, Session]:
     """The open provider, and a session of the home's person."""
-    session = opened(context)
+    session = open_provider(context)
     return context.obj, session
 
 

@@ -25,7 +25,7 @@ from hermes_core.kit import (
     fold_space,
     storable,
 )
-from hermes_core.kit.process import Finished, environment, find_program, run
+from hermes_core.kit.process import ProgramResult, child_environment, find_program, run
 
 INSTALL = "npm install -g byterover-cli (3.14 or later; it needs Node 20)"
 CONNECT = "connect a model: hermes-memory byterover brv providers connect"
@@ -212,12 +212,12 @@ def surroundings(data: Path | None) -> dict[str, str]:
     """The environment of `brv`: nothing that updates or asks, and all its data below `data`."""
     quiet = {"BRV_DISABLE_AUTOUPDATE": "1", "NO_UPDATE_NOTIFIER": "1", "NO_COLOR": "1"}
     if data is None:
-        return environment(quiet, also=(*_HANDED_ON, *_OF_THE_PERSON))
+        return child_environment(quiet, also=(*_HANDED_ON, *_OF_THE_PERSON))
     own = {f"XDG_{kind}_HOME": str(data / kind.lower()) for kind in ("CONFIG", "DATA", "STATE", "CACHE")}
     own |= {"APPDATA": own["XDG_CONFIG_HOME"], "LOCALAPPDATA": own["XDG_DATA_HOME"]}
     if sys.platform == "darwin":  # there brv looks below the home folder and nowhere else
         own["HOME"] = str(data)
-    return environment({**quiet, **own, "BRV_DATA_DIR": str(data / "brv")}, also=_HANDED_ON)
+    return child_environment({**quiet, **own, "BRV_DATA_DIR": str(data / "brv")}, also=_HANDED_ON)
 
 
 def argument(text: str) -> str:
@@ -238,7 +238,7 @@ def failure(command: str, message: str) -> Exception:
     return BackendUnavailable(said)
 
 
-def _data(command: str, ended: Finished, kind: type) -> Any:
+def _data(command: str, ended: ProgramResult, kind: type) -> Any:
     """What the last answer of an output holds, which must be a `kind`."""
     answers = [v for v in ended.values() if isinstance(v, dict) and isinstance(v.get("success"), bool)]
     last: dict[str, Any] = answers[-1] if answers else {}

@@ -32,11 +32,11 @@ from hermes_core.kit import (
     ProviderUnavailable,
     Settings,
     clip,
-    fitting,
     fold_space,
     is_trivial,
     key_of,
-    polled,
+    poll,
+    recall_within,
     tool,
     utc_time,
     write_atomic,
@@ -90,7 +90,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
 
     # -------------------------------------------------------------- setup
 
-    def usable(self, options: Settings) -> Availability:
+    def availability(self, options: Settings) -> Availability:
         """The program must be there."""
         try:
             program(options.command)
@@ -168,7 +168,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
             if one.get("origin", "local") == "local" and not tree.holds(path):
                 continue
             items.append(item)
-        return fitting(items, query.budget)
+        return recall_within(items, query.budget)
 
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Have the turn curated, once; small talk is not worth a model's work."""
@@ -307,7 +307,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
     def _found(self, tree: Tree, word: str, note: str) -> bool:
         """Whether a search finds a new note, once brv has looked at the tree again."""
         search = self.client.search
-        return polled(
+        return poll(
             lambda: any(one.get("path") == note for one in search(tree.folder, word, 1, PROBE)),
             INDEX_LAG,
             1.0,

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hermes_core.kit import Settings
-from hermes_core.kit.cli import command_home, json_option, owner_of, print_facts, print_rows, words_argument
+from hermes_core.kit.cli import (
+    command_home,
+    home_session,
+    json_option,
+    print_facts,
+    print_rows,
+    words_argument,
+)
 from hermes_hindsight.daemon import daemon_of
 from hermes_hindsight.settings import bank_of, embedded
 
@@ -112,13 +119,13 @@ def _with_client(context: click.Context, ask: Callable[[Client], Awaitable[Answe
 
 
 def _options(context: click.Context) -> Settings:
-    found: Settings = context.obj.settings_of(command_home(context).path)
+    found: Settings = context.obj.read_settings(command_home(context).path)
     return found
 
 
 def _bank(context: click.Context) -> str:
     """The bank of this profile's own person, who has no user id."""
-    return bank_of(_options(context), owner_of(context))
+    return bank_of(_options(context), home_session(context))
 
 
 def _needs_embedded(context: click.Context) -> None:

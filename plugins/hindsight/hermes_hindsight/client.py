@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from hermes_core import HermesError
 from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, storable
-from hermes_core.kit.http import address_of, backend_error, detail_of, strange_answer
+from hermes_core.kit.http import backend_error, base_url, error_detail, unexpected_answer
 
 Answer = TypeVar("Answer")
 
@@ -46,7 +46,7 @@ class Client:
     ) -> None:
         from hindsight_client import Hindsight
 
-        self.url = address_of(url, "'api_url'")
+        self.url = base_url(url, "'api_url'")
         self._name = f"Hindsight at {self.url!r}"
         self.timeout = min(timeout, LONGEST_CALL)
         self._unreachable = unreachable
@@ -202,9 +202,9 @@ class Client:
             raise error from exc
         except (ValueError, TypeError, AttributeError, LookupError) as exc:
             # json and pydantic, inside the SDK, on a body that is not what was promised.
-            raise strange_answer(self._name, exc) from exc
+            raise unexpected_answer(self._name, exc) from exc
         if answered is None:
-            raise strange_answer(self._name, None)
+            raise unexpected_answer(self._name, None)
         return answered
 
     def _stay(self) -> None:
@@ -221,7 +221,9 @@ class Client:
     async def _moved(self, session: object, context: object, request: Any) -> None:  # noqa: ARG002  aiohttp's form
         answer = request.response
         answer.close()
-        raise backend_error(answer.status, self._name, detail=detail_of(answer.headers.get("Location", "")))
+        raise backend_error(
+            answer.status, self._name, detail=error_detail(answer.headers.get("Location", ""))
+        )
 
 
 def translated(error: Exception, url: str) -> HermesError:
@@ -236,20 +238,20 @@ def translated(error: Exception, url: str) -> HermesError:
         return backend_error(
             error.status,
             name,
-            detail=detail_of(error.body or ""),
+            detail=error_detail(error.body or ""),
             key=key,
             retry_after=headers.get("Retry-After"),
         )
     if isinstance(error, aiohttp.ClientResponseError) and isinstance(error.__cause__, HttpProcessingError):
         # What can't be read as HTTP has the status 400 there, and the server refused nothing.
-        return strange_answer(name, error.__cause__)
+        return unexpected_answer(name, error.__cause__)
     if isinstance(error, aiohttp.ClientResponseError) and error.status:
         return backend_error(error.status, name, key=key, retry_after=headers.get("Retry-After"))
     if isinstance(error, aiohttp.InvalidURL):
         return BackendRefused(f"{name}: {error} is no address", "correct api_url")
     if isinstance(error, aiohttp.ClientError | OSError):
         return backend_error(None, name, detail=str(error) or type(error).__name__)
-    return strange_answer(name, error)
+    return unexpected_answer(name, error)
 
 
 def _segment(name: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hermes_core import Availability, HermesHome
 from hermes_core.kit import BackendUnavailable, Settings
-from hermes_core.kit.process import Service, environment, find_program, run
+from hermes_core.kit.process import Service, child_environment, find_program, run
 from hermes_hindsight.settings import CLOUD, OWN_SERVER, embedded
 
 PROGRAM = "hindsight-embed"
@@ -41,7 +41,7 @@ class Daemon:
 
     def __init__(self, profile: str, settings: Mapping[str, str], log: Path) -> None:
         self._command = [program() or PROGRAM, "-p", profile, "daemon"]
-        self._env = environment({"COLUMNS": "200", **settings}, also=("HINDSIGHT_*",))
+        self._env = child_environment({"COLUMNS": "200", **settings}, also=("HINDSIGHT_*",))
         self._starter = Service([*self._command, "start"], log=log, env=self._env)
         self._stopper = Service(
             [sys.executable, "-c", _START_AND_STOP, *self._command], log=log, env=self._env
@@ -91,7 +91,7 @@ class Daemon:
         return "" if told.code == 0 else (told.err.strip() or told.out.strip())
 
 
-def usable(options: Settings) -> Availability:
+def availability(options: Settings) -> Availability:
     """Whether what the mode needs is here. No network."""
     if not embedded(options):
         if options.mode == "cloud" and not options.api_key:

@@ -30,13 +30,13 @@ from hermes_core.kit import (
     Settings,
     ToolInputInvalid,
     clip,
-    fitting,
     is_trivial,
+    recall_within,
     tool,
     utc_time,
 )
 from hermes_hindsight.client import Client
-from hermes_hindsight.daemon import Daemon, daemon_of, usable, usual_url
+from hermes_hindsight.daemon import Daemon, availability, daemon_of, usual_url
 from hermes_hindsight.documents import (
     LONGEST_LABEL,
     LONGEST_TEXT,
@@ -97,16 +97,16 @@ class HindsightProvider(ConfiguredProvider):
         """The recall mode, by the name that users of Hindsight know."""
         return str(self.options.memory_mode)
 
-    def usable(self, options: Settings) -> Availability:
+    def availability(self, options: Settings) -> Availability:
         """The SDK, and what the mode needs: a key for the cloud, hindsight-embed to run a server here."""
         if importlib.util.find_spec("hindsight_client") is None:
             return Availability.no("hindsight-client is not installed", "pip install hermes-memory-hindsight")
-        return usable(options)
+        return availability(options)
 
     async def open(self, home: Path) -> Client:
         """The client by the settings of a home; `initialize` without a session, for commands."""
         await self.close()
-        options = self.settle(home)
+        options = self.apply_settings(home)
         labels(options, Session(""))
         if embedded(options):
             self._daemon = self._daemon or daemon_of(options, home)
@@ -297,7 +297,7 @@ class HindsightProvider(ConfiguredProvider):
             query_timestamp=utc_time(now) or None,
             **self._filters(),
         )
-        return fitting(map(_item, found), tokens)
+        return recall_within(map(_item, found), tokens)
 
     async def _reflected(self, bank: str, query: str, tokens: int, within: float) -> Recall:
         """The server's answer, if it has one in time; without a model it refuses."""

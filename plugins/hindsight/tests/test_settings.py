@@ -17,7 +17,7 @@ from plugins.hindsight.tests.conftest import Agent
 from plugins.hindsight.tests.stand_in import HindsightServer
 
 
-def settings_of(home: Path, **values: Any) -> Any:
+def read_settings(home: Path, **values: Any) -> Any:
     (home / "hindsight.json").write_text(json.dumps({"mode": "local_external", **values}))
     return load_settings(SETTINGS, home, "hindsight", {})
 
@@ -33,11 +33,11 @@ def settings_of(home: Path, **values: Any) -> Any:
     ],
 )
 def test_each_profile_and_each_user_has_a_bank(tmp_path: Path, session: Session, bank: str) -> None:
-    assert bank_of(settings_of(tmp_path), session) == bank
+    assert bank_of(read_settings(tmp_path), session) == bank
 
 
 def test_users_whose_names_look_alike_have_different_banks(tmp_path: Path) -> None:
-    options = settings_of(tmp_path)
+    options = read_settings(tmp_path)
     names = ["a@b", "a-b", "a b", "東京", "京都", "x" * 300, "x" * 301]
     banks = {bank_of(options, Session("s", platform="matrix", user_id=name)) for name in names}
     assert len(banks) == len(names)
@@ -45,7 +45,7 @@ def test_users_whose_names_look_alike_have_different_banks(tmp_path: Path) -> No
 
 
 def test_users_whose_names_look_alike_have_different_banks_by_a_template_too(tmp_path: Path) -> None:
-    options = settings_of(tmp_path, bank_id_template="hermes-{user}")
+    options = read_settings(tmp_path, bank_id_template="hermes-{user}")
     names = ["ada", "ada_", "@ada:x.org", "@ada-:x.org", "ada-x-org", "東京", "京都", "_"]
     banks = {
         *(bank_of(options, Session("s", platform="matrix", user_id=name)) for name in names),
@@ -75,7 +75,7 @@ def test_users_whose_names_look_alike_have_different_banks_by_a_template_too(tmp
 )
 def test_a_bank_that_is_set_wins(tmp_path: Path, settings: dict[str, str], bank: str) -> None:
     session = Session("s", identity="coder", workspace="w", platform="telegram", user_id="42")
-    assert bank_of(settings_of(tmp_path, **settings), session) == bank
+    assert bank_of(read_settings(tmp_path, **settings), session) == bank
 
 
 def test_mission_and_dispositions_are_given_to_each_bank_once(

@@ -111,7 +111,7 @@ def forget(context: click.Context, numbers: tuple[int, ...], user: str) -> None:
 def _open(context: click.Context, user: str) -> FactMemory:
     """The facts of the home that the command line names, or of one user of it, closed when the command ends."""
     provider, home = context.obj, command_home(context).path
-    options = provider.settings_of(home)
+    options = provider.read_settings(home)
     if user and not options.shared and not database_path(options, home, user).exists():
         raise ToolInputInvalid(
             f"there are no facts of {user!r}", "write a user as PLATFORM:ID, a chat as PLATFORM/CHAT"

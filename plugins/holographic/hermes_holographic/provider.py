@@ -21,9 +21,9 @@ from hermes_core.kit import (
     ToolInputInvalid,
     TranscriptReader,
     file_name_of,
-    fitting,
     fold_space,
     is_trivial,
+    recall_within,
     tool,
     utc_time,
 )
@@ -94,13 +94,13 @@ class HolographicProvider(ConfiguredProvider):
 
     # -------------------------------------------------------------- setup
 
-    def settings_of(self, home: Path) -> Settings:
+    def read_settings(self, home: Path) -> Settings:
         """The settings of a home, also those that Hermes Agent keeps in config.yaml."""
-        from hermes_holographic.published import settings_of
+        from hermes_holographic.published import read_settings
 
-        return settings_of(SETTINGS, home, NAME)
+        return read_settings(SETTINGS, home, NAME)
 
-    def usable(self, options: Settings) -> Availability:  # noqa: ARG002  they need nothing
+    def availability(self, options: Settings) -> Availability:  # noqa: ARG002  they need nothing
         """Numpy is all that is needed; looked for, not imported."""
         if importlib.util.find_spec("numpy") is None:
             return Availability.no("numpy is not installed", "pip install hermes-memory-holographic")
@@ -109,7 +109,7 @@ class HolographicProvider(ConfiguredProvider):
     def open(self, home: Path, user: str = "") -> FactMemory:
         """The facts of a home, or of one user of its gateway; `initialize` without a session, for commands."""
         self.shutdown()
-        return self._facts("" if self.settle(home).shared else user)
+        return self._facts("" if self.apply_settings(home).shared else user)
 
     def initialize(self, session: Session) -> None:
         """Open the file and load its vectors: about 1 ms a thousand facts."""
@@ -168,7 +168,7 @@ class HolographicProvider(ConfiguredProvider):
         whole = Recall(tuple((ranked | {i: item for i, item in rest.items() if i not in ranked}).values()))
         if rest and count_tokens(whole.render()) <= query.budget:
             return whole
-        return fitting(ranked.values(), query.budget)
+        return recall_within(ranked.values(), query.budget)
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Keep one fact for each entry of MEMORY.md and USER.md. A write that was seen before changes nothing.

@@ -31,7 +31,7 @@ _FACTS = """SELECT fact_id, content, category, tags, trust_score, retrieval_coun
 _ENTITIES = "SELECT fact_id, name FROM fact_entities JOIN entities USING (entity_id) ORDER BY entity_id"
 
 
-def settings_of(fields: Sequence[Field], home: Path, name: str) -> Settings:
+def read_settings(fields: Sequence[Field], home: Path, name: str) -> Settings:
     """The settings of `<name>.json`; what is not said there may stand under `plugins.hermes-memory-store` of config.yaml."""
     own = load_settings(fields, home, name)
     theirs = _block(home / "config.yaml")

@@ -9,7 +9,7 @@ import click
 
 from hermes_core import HermesError, Session
 from hermes_core.kit import Settings, load_settings, printable, redact, save_settings
-from hermes_core.kit.cli import command_home, json_option, limit_option, owner_of, print_facts, print_rows
+from hermes_core.kit.cli import command_home, home_session, json_option, limit_option, print_facts, print_rows
 from hermes_honcho import names
 from hermes_honcho.settings import LEVELS, MODES, NAME, SETTINGS, STRATEGIES, address, observed, turns_a_batch
 
@@ -30,7 +30,7 @@ def status(context: click.Context, as_json: bool) -> None:
     """Where Honcho is, who is who there, how recall is set, and whether the server answers."""
     home = command_home(context)
     options = load_settings(SETTINGS, home.path, NAME)
-    told = _settings(options, owner_of(context))
+    told = _settings(options, home_session(context))
     try:
         client = _open(context)
         told["waiting turns"] = context.obj.ledger.waiting()
@@ -92,7 +92,7 @@ def sessions(context: click.Context, limit: int, as_json: bool) -> None:
 def peers(context: click.Context, limit: int, as_json: bool) -> None:
     """List the peers of the workspace."""
     found = _open(context).peers(limit)
-    who = names.who(context.obj.options, owner_of(context))
+    who = names.who(context.obj.options, home_session(context))
     roles = {who.user: "you", who.ai: "the agent"}
     print_rows([{"peer": name, "is": roles.get(name, "")} for name in found], as_json, _line)
 
@@ -112,7 +112,7 @@ def peer(context: click.Context, user: str | None, ai: str | None, reasoning: st
             raise click.BadParameter(f"{name!r} is no name for a peer: use letters, digits, '-' and '_'")
     given = {"peerName": user, "aiPeer": ai, "dialecticReasoningLevel": reasoning}
     options = _save(context, {key: value for key, value in given.items() if value is not None})
-    who = names.who(options, owner_of(context))
+    who = names.who(options, home_session(context))
     print_facts(
         {"you": who.user, "agent": who.ai, "reasoning": options.dialecticReasoningLevel}, as_json=False
     )
@@ -226,7 +226,7 @@ def sync(context: click.Context, source: Path | None) -> None:
 def identity(context: click.Context, file: Path | None, show: bool) -> None:
     """Tell Honcho who the agent is, from FILE (SOUL.md of the home by default), or show what it knows."""
     client = _open(context)
-    home, place = command_home(context), context.obj.place(owner_of(context))
+    home, place = command_home(context), context.obj.place(home_session(context))
     if show:
         known = client.view(place.ai, place.ai)
         lines = [*(f"- {fact}" for fact in known.card), known.representation]
@@ -249,7 +249,7 @@ def migrate(context: click.Context) -> None:
     """Give Honcho the entries of MEMORY.md and USER.md that it does not have yet."""
     _open(context)
     there = len(context.obj.local_entries())
-    new = context.obj.migrate(owner_of(context))
+    new = context.obj.migrate(home_session(context))
     click.echo(f"{new} of {there} entries were new")
 
 

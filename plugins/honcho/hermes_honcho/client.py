@@ -15,7 +15,7 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_core.kit import BackendNotFound, BackendUnavailable, storable
-from hermes_core.kit.http import backend_error, client_for, detail_of, strange_answer
+from hermes_core.kit.http import backend_error, error_detail, httpx_client, unexpected_answer
 from hermes_honcho.settings import KEY
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Client:
 
         self.place = f"Honcho at {url!r}"
         self.workspace = workspace
-        self._http = client_for(url, timeout=timeout)  # the SDK follows no redirect
+        self._http = httpx_client(url, timeout=timeout)  # the SDK follows no redirect
         self._ensured: set[str] = set()
 
         def connect(seconds: float) -> honcho.Honcho:
@@ -404,14 +404,14 @@ class Client:
             raise backend_error(
                 exc.status,
                 self.place,
-                detail=detail_of(json.dumps(said)),
+                detail=error_detail(json.dumps(said)),
                 key=KEY,
                 retry_after=getattr(exc, "retry_after", None),
             ) from exc
         except (sdk.HonchoError, httpx.HTTPError) as exc:
             if isinstance(exc.__cause__, ValueError):  # a page where JSON should be
-                raise strange_answer(self.place, exc) from exc
-            raise backend_error(None, self.place, detail=detail_of(str(exc))) from exc
+                raise unexpected_answer(self.place, exc) from exc
+            raise backend_error(None, self.place, detail=error_detail(str(exc))) from exc
         except (ValueError, LookupError, TypeError, AttributeError) as exc:
             # The SDK trusts the form of an answer: what is none shows as one of these.
             raise BackendUnavailable(

@@ -75,13 +75,13 @@ class HonchoProvider(BackendProvider[Client]):
         """The recall mode, by the name that users of Honcho know; "auto" is an older word for hybrid."""
         return str(self.options.recallMode).replace("auto", "hybrid")
 
-    def settings_of(self, home: Path) -> Settings:
+    def read_settings(self, home: Path) -> Settings:
         """The settings of a home. Raises `ConfigError` also for what a single field can't tell."""
-        options = super().settings_of(home)
+        options = super().read_settings(home)
         validate(options)
         return options
 
-    def usable(self, options: Settings) -> Availability:
+    def availability(self, options: Settings) -> Availability:
         """Honcho's SDK, a key or a server of your own."""
         if fault := sdk_fault(sdk_version()):
             return Availability.no(fault, "pip install 'honcho-ai>=2.7,<3'")

@@ -6,7 +6,7 @@ from typing import Any
 
 from hermes_core import Field
 from hermes_core.kit import ConfigError, Settings
-from hermes_core.kit.http import address_of
+from hermes_core.kit.http import base_url
 
 NAME = "honcho"
 KEY = "HONCHO_API_KEY"
@@ -119,7 +119,7 @@ def observed(options: Settings) -> dict[str, tuple[bool, bool]]:
 def validate(options: Settings) -> None:
     """Raise `ConfigError` for what a single field can't tell."""
     if options.baseUrl:
-        address_of(options.baseUrl, "'baseUrl'")
+        base_url(options.baseUrl, "'baseUrl'")
     turns_a_batch(options)
     rounds(options)
     observed(options)

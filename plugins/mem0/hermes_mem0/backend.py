@@ -21,7 +21,7 @@ from hermes_core.kit import (
     fold_space,
     import_with,
 )
-from hermes_core.kit.http import LONGEST_DETAIL, backend_error, detail_of, strange_answer
+from hermes_core.kit.http import MAX_DETAIL_CHARS, backend_error, error_detail, unexpected_answer
 
 ID = "hermes_id"
 """Metadata key of the turn, delegation or entry that a memory comes from: what a second delivery is known by."""
@@ -126,14 +126,14 @@ def notes(answer: Any) -> list[Note]:
     """The memories of an answer: a list, or one under "results"."""
     found = answer.get("results") if isinstance(answer, Mapping) else answer
     if not isinstance(found, list):
-        raise strange_answer("Mem0", answer)
+        raise unexpected_answer("Mem0", answer)
     return [note(one) for one in found]
 
 
 def note(item: Any) -> Note:
     """One memory as all three backends write it."""
     if not isinstance(item, Mapping) or not item.get("id"):
-        raise strange_answer("Mem0", item)
+        raise unexpected_answer("Mem0", item)
     about = item.get("metadata")
     about = about if isinstance(about, Mapping) else {}
     score = item.get("score")
@@ -168,13 +168,13 @@ def translated(error: BaseException, backend: str, key: str = "") -> HermesError
 
     Mem0 hides the answer of the service that it asked behind errors of its own, and in places behind a ValueError.
     """
-    said = clip(fold_space(str(error)), LONGEST_DETAIL)
+    said = clip(fold_space(str(error)), MAX_DETAIL_CHARS)
     link: BaseException | None = error
     while link is not None:
         answer = getattr(link, "response", None)
         status = getattr(link if answer is None else answer, "status_code", None)
         if isinstance(status, int) and status > 0:
-            said = said if answer is None else detail_of(answer.text)
+            said = said if answer is None else error_detail(answer.text)
             wish = None if answer is None else answer.headers.get("Retry-After")
             return backend_error(status, _asked(link, backend), detail=said, key=key, retry_after=wish)
         if _address(link):
@@ -183,7 +183,7 @@ def translated(error: BaseException, backend: str, key: str = "") -> HermesError
     if (
         isinstance(error, json.JSONDecodeError) or "org_id and project_id" in said
     ):  # no answer to the key, but JSON
-        return strange_answer(backend, said)
+        return unexpected_answer(backend, said)
     if isinstance(error, ValueError) and "not found" in said:
         return BackendNotFound(said)
     names = [one.__name__ for one in type(error).__mro__]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_core.kit import BackendRefused, printable
-from hermes_core.kit.cli import json_option, limit_option, opened, print_rows, words_argument
+from hermes_core.kit.cli import json_option, limit_option, open_provider, print_rows, words_argument
 from hermes_mem0.settings import user_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def forget(context: click.Context, ids: tuple[str, ...]) -> None:
 
 def _open(context: click.Context, user: str) -> Any:
     """The backend, and whose memories are meant."""
-    session = opened(context)
+    session = open_provider(context)
     return context.obj.client, user or user_of(context.obj.options, session)
 
 

@@ -12,7 +12,7 @@ from hermes_core.kit import (
     BackendRefused,
     Settings,
 )
-from hermes_core.kit.http import Api, address_of, backend_error, client_for, strange_answer
+from hermes_core.kit.http import Api, backend_error, base_url, httpx_client, unexpected_answer
 from hermes_mem0.backend import (
     ALL,
     ID,
@@ -48,11 +48,11 @@ class Platform:
     """Mem0's cloud through its SDK."""
 
     def __init__(self, options: Settings, home: Path) -> None:
-        self.place = address_of(options.api_url, "'api_url'")
+        self.place = base_url(options.api_url, "'api_url'")
         self._agent = options.agent_id
         self._sdk = sdk(options, home)
         patience = {"request": [_be_patient]}
-        self._http = client_for(self.place, timeout=options.timeout, event_hooks=patience)
+        self._http = httpx_client(self.place, timeout=options.timeout, event_hooks=patience)
         with ExitStack() as opened, self._mapped():
             opened.callback(self._http.close)
             self._mem0 = self._sdk.MemoryClient(api_key=options.api_key, host=self.place, client=self._http)
@@ -118,7 +118,7 @@ class Platform:
         except (self._sdk.exceptions.MemoryError, httpx.HTTPError, ValueError) as exc:
             raise translated(exc, f"Mem0 at {self.place!r}", KEY) from exc
         except (AttributeError, TypeError, LookupError) as exc:  # the SDK trusts the form of an answer
-            raise strange_answer(f"Mem0 at {self.place!r}", exc) from exc
+            raise unexpected_answer(f"Mem0 at {self.place!r}", exc) from exc
 
 
 class Server:

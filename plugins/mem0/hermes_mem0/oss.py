@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, ConfigError, Settings
-from hermes_core.kit.http import strange_answer
+from hermes_core.kit.http import unexpected_answer
 from hermes_mem0.backend import ID, PATIENCE, Note, above, note, notes, sdk, translated
 from hermes_mem0.settings import MODEL_KEY
 
@@ -184,7 +184,7 @@ class InProcess:
             ) from exc
         except (json.JSONDecodeError, AttributeError, TypeError, LookupError) as exc:
             # The SDKs trust the form of an answer: a page where JSON should be has no `data`.
-            raise strange_answer("the embedder or the language model", exc) from exc
+            raise unexpected_answer("the embedder or the language model", exc) from exc
         except ValueError as exc:
             if "dim" not in str(exc):
                 raise translated(exc, self.place, MODEL_KEY) from exc

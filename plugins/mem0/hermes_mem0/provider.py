@@ -28,11 +28,11 @@ from hermes_core.kit import (
     Settings,
     ToolInputInvalid,
     clip,
-    fitting,
     fold_space,
     is_trivial,
     key_of,
-    polled,
+    poll,
+    recall_within,
     storable,
     tool,
     utc_time,
@@ -81,7 +81,7 @@ class Mem0Provider(BackendProvider[Backend]):
 
         return Capabilities(serial=embedded(self.options))
 
-    def usable(self, options: Settings) -> Availability:
+    def availability(self, options: Settings) -> Availability:
         """The SDK, what the mode needs beside it, and the keys."""
         return availability(options)
 
@@ -143,7 +143,7 @@ class Mem0Provider(BackendProvider[Backend]):
             options.min_score,
             rerank=options.rerank,
         )
-        return fitting(
+        return recall_within(
             (
                 RecallItem(fold_space(note.text), note.score, note.id, session_id=note.session, when=note.day)
                 for note in found
@@ -304,7 +304,7 @@ class Mem0Provider(BackendProvider[Backend]):
 
     def _awaited(self, text: str, user: str, key: str) -> bool:
         """Whether a search finds what was stored."""
-        return polled(lambda: any(n.key == key for n in self.client.search(text, user, 5, 0.0)), CHECK_WAIT)
+        return poll(lambda: any(n.key == key for n in self.client.search(text, user, 5, 0.0)), CHECK_WAIT)
 
     @property
     def _infers(self) -> bool:

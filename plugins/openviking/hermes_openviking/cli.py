@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_core.kit import clip, fold_space
-from hermes_core.kit.cli import json_option, limit_option, opened, print_facts, print_rows, words_argument
+from hermes_core.kit.cli import (
+    json_option,
+    limit_option,
+    open_provider,
+    print_facts,
+    print_rows,
+    words_argument,
+)
 
 if TYPE_CHECKING:
     from hermes_openviking.provider import OpenVikingProvider
@@ -66,7 +73,7 @@ def learned(context: click.Context, as_json: bool) -> None:
 
 def _open(context: click.Context) -> tuple[OpenVikingProvider, Space]:
     """The open provider, and the space of the home's person."""
-    session = opened(context)
+    session = open_provider(context)
     provider: OpenVikingProvider = context.obj
     return provider, provider.space(session)
 

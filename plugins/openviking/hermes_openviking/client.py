@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hermes_core.kit import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable
-from hermes_core.kit.http import Api, detail_of, strange_answer
+from hermes_core.kit.http import Api, error_detail, unexpected_answer
 from hermes_openviking.settings import KEY, Server
 from hermes_openviking.spaces import Space, below
 
@@ -369,13 +369,13 @@ class Client:
         headers = {"X-OpenViking-Actor-Peer": peer} if peer else {}
         answer = self._api.send(method, f"/api/v1{path}", headers=headers, **options)
         if not isinstance(answer, dict) or "result" not in answer:
-            raise strange_answer(f"OpenViking at {self.url!r}", answer)
+            raise unexpected_answer(f"OpenViking at {self.url!r}", answer)
         return answer["result"]
 
 
 def _meaning(status: int, body: str) -> BackendRefused | BackendUnavailable | BackendAuthError | None:
     """403 is about the URI or address that was named, except for a root key, which has no memory of its own."""
-    said = f"OpenViking answered {status}: {detail_of(body)!r}"
+    said = f"OpenViking answered {status}: {error_detail(body)!r}"
     if status == 403 and "ROOT API key" in body:
         return BackendAuthError(said, f"put a user's key into {KEY}")
     if status == 400 and "Trusted mode requests" in body:

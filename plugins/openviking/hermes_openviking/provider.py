@@ -75,7 +75,7 @@ class OpenVikingProvider(Tools):
 
     # -------------------------------------------------------------- setup
 
-    def usable(self, options: Settings) -> Availability:
+    def availability(self, options: Settings) -> Availability:
         """The settings must be sound, and ovcli.conf too where it is used. The server is asked later."""
         try:
             server_of(options)

@@ -200,7 +200,7 @@ def program(home: Path) -> Path:
     return path
 
 
-def settings_of(home: Path, **settings: Any) -> Session:
+def read_settings(home: Path, **settings: Any) -> Session:
     (home / "openviking.json").write_text(json.dumps(settings))
     return Session("s1", home=str(home))
 
@@ -221,16 +221,16 @@ def test_a_server_is_started_when_that_was_asked_for_and_stopped_in_the_end(
     asked = {"endpoint": url, "server_command": str(program), "server_config": str(home / "ov.conf")}
     provider = OpenVikingProvider()
     with pytest.raises(BackendUnavailable):
-        provider.initialize(settings_of(home, **asked))
+        provider.initialize(read_settings(home, **asked))
     assert not (home / "runs").exists()
-    session = settings_of(home, **asked, start_server=True)
+    session = read_settings(home, **asked, start_server=True)
     provider.initialize(session)
     provider.initialize(session)
     assert provider.client.version == "0.5.2"
     provider.shutdown()
     other = OpenVikingProvider()
     with pytest.raises(BackendUnavailable):
-        other.initialize(settings_of(home, **asked))
+        other.initialize(read_settings(home, **asked))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the program is a script with a #! line")
@@ -238,7 +238,7 @@ def test_a_server_that_does_not_come_up_in_time_ends_with_the_program(home: Path
     program.write_text(
         f"#!{sys.executable}\nimport os, time\nopen({str(home / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)\n"
     )
-    settings_of(
+    read_settings(
         home, endpoint=f"http://127.0.0.1:{free_port()}", server_command=str(program), start_server=True
     )
     code = f"""
@@ -265,21 +265,21 @@ def test_a_server_that_ends_by_itself_leaves_its_words(home: Path, program: Path
     url = f"http://127.0.0.1:{free_port()}"
     provider = OpenVikingProvider()
     with pytest.raises(BackendUnavailable, match="no configuration"):
-        provider.initialize(settings_of(home, endpoint=url, server_command=str(program), start_server=True))
+        provider.initialize(read_settings(home, endpoint=url, server_command=str(program), start_server=True))
     provider.shutdown()
 
 
 def test_a_server_of_another_machine_is_not_started_here(home: Path) -> None:
     provider = OpenVikingProvider()
     with pytest.raises(ConfigError, match="another machine"):
-        provider.initialize(settings_of(home, endpoint="http://host.invalid:1933", start_server=True))
+        provider.initialize(read_settings(home, endpoint="http://host.invalid:1933", start_server=True))
 
 
 def test_a_program_that_is_missing_is_named(home: Path) -> None:
     provider = OpenVikingProvider()
     asked = {"endpoint": f"http://127.0.0.1:{free_port()}", "start_server": True}
     with pytest.raises(Exception, match="no-such-program"):
-        provider.initialize(settings_of(home, **asked, server_command="no-such-program"))
+        provider.initialize(read_settings(home, **asked, server_command="no-such-program"))
 
 
 def test_nothing_of_openviking_or_httpx_comes_with_the_import(home: Path) -> None:

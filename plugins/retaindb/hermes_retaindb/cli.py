@@ -7,7 +7,14 @@ from typing import Any
 import click
 
 from hermes_core.kit import fold_space
-from hermes_core.kit.cli import command_home, json_option, limit_option, opened, print_rows, words_argument
+from hermes_core.kit.cli import (
+    command_home,
+    json_option,
+    limit_option,
+    open_provider,
+    print_rows,
+    words_argument,
+)
 from hermes_retaindb.client import Memory
 
 
@@ -57,7 +64,7 @@ def seed(context: click.Context) -> None:
 
 def _open(context: click.Context) -> Any:
     """The client and who asks."""
-    session = opened(context)
+    session = open_provider(context)
     return context.obj.client, context.obj.who(session)
 
 

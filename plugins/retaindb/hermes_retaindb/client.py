@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hermes_core.kit import BackendNotFound, clip, key_of, storable, utc_time
-from hermes_core.kit.http import Api, Download, strange_answer
+from hermes_core.kit.http import Api, Download, unexpected_answer
 from hermes_retaindb.settings import KEY
 
 LONGEST_QUERY = 5_000
@@ -193,7 +193,7 @@ class Client:
             except BackendNotFound:
                 continue
             if done is not None and not (isinstance(done, dict) and {"deleted", "success"} & done.keys()):
-                raise strange_answer("RetainDB", done)
+                raise unexpected_answer("RetainDB", done)
             # The keys of before would give the answers of before, and store nothing.
             self._era = uuid.uuid4().hex
             return done is None or bool(done.get("deleted", True))
@@ -296,7 +296,7 @@ def _owned(found: Iterable[Memory], who: Who) -> list[Memory]:
 def _list(found: Any, name: str) -> list[dict[str, Any]]:
     entries = _field(found, name, list)
     if entries is None:
-        raise strange_answer("RetainDB", found)
+        raise unexpected_answer("RetainDB", found)
     return [entry for entry in entries if isinstance(entry, dict)]
 
 
@@ -306,7 +306,7 @@ def _taken(done: Any) -> Any:
     if told is None:  # RetainDB Local says what became of it alone
         told = any(done.get(name) is not None for name in ("memory_id", "job_id", "id", "memories_created"))
     if not told:
-        raise strange_answer("RetainDB", done)
+        raise unexpected_answer("RetainDB", done)
     return done
 
 
@@ -314,7 +314,7 @@ def _field(found: Any, name: str, kind: type) -> Any:
     """A field of an answer, None when it is missing. Raises `BackendUnavailable` for what no RetainDB answers."""
     value = found.get(name) if isinstance(found, dict) else found
     if not found or not isinstance(found, dict) or (value is not None and not isinstance(value, kind)):
-        raise strange_answer("RetainDB", found)
+        raise unexpected_answer("RetainDB", found)
     return value
 
 

@@ -25,10 +25,10 @@ from hermes_core.kit import (
     Settings,
     ToolInputInvalid,
     clip,
-    fitting,
     fold_space,
     is_trivial,
-    polled,
+    poll,
+    recall_within,
     storable,
     tool,
 )
@@ -90,7 +90,7 @@ class RetainDBProvider(FileTools):
 
     # -------------------------------------------------------------------- setup
 
-    def usable(self, options: Settings) -> Availability:
+    def availability(self, options: Settings) -> Availability:
         """The cloud asks for a key; a server of one's own may do without."""
         if options.api_key or options.base_url.rstrip("/") != CLOUD:
             return Availability()
@@ -109,7 +109,7 @@ class RetainDBProvider(FileTools):
         word = f"check{uuid.uuid4().hex}"
         who = self.who(session)
         self.client.add(f"The hermes self-test of RetainDB wrote the word {word}.", who, "factual", 1.0)
-        stored = polled(
+        stored = poll(
             lambda: [one for one in self._holding(word, who) if not one.pending],
             SELF_TEST_WAIT,
             SELF_TEST_POLL,
@@ -136,7 +136,7 @@ class RetainDBProvider(FileTools):
         timeout = min(self.options.timeout, RECALL_TIMEOUT)
         limit = self.options.max_results
         found = self.client.search(query.text, self.who(session), limit, timeout=timeout)
-        return fitting(
+        return recall_within(
             (
                 RecallItem(fold_space(one.text), one.score, one.id, one.session, when=one.when)
                 for one in self._fitting(query.text, found)

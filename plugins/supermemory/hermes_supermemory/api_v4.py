@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hermes_core.kit import BackendNotFound
-from hermes_core.kit.http import Api, strange_answer
+from hermes_core.kit.http import Api, unexpected_answer
 from hermes_supermemory.settings import KEY
 from hermes_supermemory.values import Document, Found
 
@@ -104,14 +104,14 @@ def _found(row: Any) -> Found:
 def _taken(document: Any) -> dict[str, Any]:
     """What the server says of a document. Something else at the address may answer 200 to everything."""
     if not isinstance(document, dict) or not document.get("id"):
-        raise strange_answer("Supermemory", document)
+        raise unexpected_answer("Supermemory", document)
     return document
 
 
 def _rows(answer: Any, name: str) -> list[Any]:
     rows = answer.get(name) if isinstance(answer, dict) else None
     if not isinstance(rows, list):
-        raise strange_answer("Supermemory", answer)
+        raise unexpected_answer("Supermemory", answer)
     return rows
 
 

@@ -13,7 +13,7 @@ from supermemory.core.api_error import ApiError
 from supermemory.core.parse_error import ParsingError
 
 from hermes_core.kit import BackendNotFound, BackendUnavailable, clip
-from hermes_core.kit.http import backend_error, client_for, detail_of, strange_answer
+from hermes_core.kit.http import backend_error, error_detail, httpx_client, unexpected_answer
 from hermes_supermemory.settings import KEY
 from hermes_supermemory.values import Document, Found
 
@@ -26,7 +26,7 @@ class V5:
 
     def __init__(self, url: str, key: str, timeout: float) -> None:
         self._name = f"Supermemory at {url!r}"
-        self._http = client_for(url, timeout=timeout)
+        self._http = httpx_client(url, timeout=timeout)
         self._sdk = supermemory.Supermemory(
             api_key=key or "none",
             base_url=url,
@@ -123,7 +123,7 @@ def _edge(name: str) -> Iterator[None]:
         raise _meaning(name, exc) from exc
     except (AttributeError, TypeError, ValueError) as exc:
         # What the SDK trips over when an answer has another shape than its models.
-        raise strange_answer(name, exc) from exc
+        raise unexpected_answer(name, exc) from exc
 
 
 def _meaning(name: str, error: Exception) -> Exception:
@@ -132,9 +132,9 @@ def _meaning(name: str, error: Exception) -> Exception:
     if status is None:
         return BackendUnavailable(f"{name} can't be used ({error})")
     body = getattr(error, "body", None)
-    detail = detail_of(body if isinstance(body, str) else json.dumps(body, default=str))
+    detail = error_detail(body if isinstance(body, str) else json.dumps(body, default=str))
     if status < 300:
-        return strange_answer(name, detail)
+        return unexpected_answer(name, detail)
     headers = getattr(error, "headers", None) or {}
     after = next((value for header, value in headers.items() if header.lower() == "retry-after"), None)
     return backend_error(status, name, detail=detail, key=KEY, retry_after=after)
@@ -156,7 +156,7 @@ def _found(row: Any) -> Found:
 def _taken(document: Any) -> Any:
     """What the server says of a document. Something else at the address may answer 200 to everything."""
     if not _field(document, "id"):
-        raise strange_answer("Supermemory", document)
+        raise unexpected_answer("Supermemory", document)
     return document
 
 
@@ -164,7 +164,7 @@ def _rows(answer: Any, name: str) -> list[Any]:
     """A list in an answer. The SDK checks none: what is missing or of another shape comes as it is."""
     rows = getattr(answer, name, None)
     if not isinstance(rows, list):
-        raise strange_answer("Supermemory", answer)
+        raise unexpected_answer("Supermemory", answer)
     return rows
 
 

@@ -7,7 +7,14 @@ from typing import Any
 import click
 
 from hermes_core.kit import fold_space
-from hermes_core.kit.cli import json_option, limit_option, opened, print_json, print_rows, words_argument
+from hermes_core.kit.cli import (
+    json_option,
+    limit_option,
+    open_provider,
+    print_json,
+    print_rows,
+    words_argument,
+)
 from hermes_supermemory.settings import container_of
 
 
@@ -49,7 +56,7 @@ def forget(context: click.Context, memory: str) -> None:
 
 def _open(context: click.Context) -> Any:
     """The client and the container of the home's person."""
-    session = opened(context)
+    session = open_provider(context)
     return context.obj.client, container_of(context.obj.options, session)
 
 

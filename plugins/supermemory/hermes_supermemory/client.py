@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, clip, storable
-from hermes_core.kit.http import address_of
+from hermes_core.kit.http import base_url
 from hermes_supermemory.settings import HOSTED
 from hermes_supermemory.values import Document, Found
 
@@ -48,7 +48,7 @@ class Client:
     """
 
     def __init__(self, url: str, key: str, api: str, timeout: float) -> None:
-        self.place = address_of(url or HOSTED, "'base_url'")
+        self.place = base_url(url or HOSTED, "'base_url'")
         self._open: Callable[[str], Dialect] = partial(_dialect, url=self.place, key=key, timeout=timeout)
         self._probing = api == "auto"
         self._speaks: Dialect = self._open("v4" if api == "v4" else "v5")

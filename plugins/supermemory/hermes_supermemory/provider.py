@@ -27,7 +27,7 @@ from hermes_core.kit import (
     fold_space,
     is_trivial,
     key_of,
-    polled,
+    poll,
     storable,
     utc_time,
 )
@@ -77,7 +77,7 @@ class SupermemoryProvider(Tools):
 
     # -------------------------------------------------------------------- setup
 
-    def usable(self, options: Settings) -> Availability:
+    def availability(self, options: Settings) -> Availability:
         """The SDK must be there, and a key for supermemory.ai; a server of one's own may do without."""
         if options.api != "v4" and not _sdk_is_current():
             return Availability.no(
@@ -108,7 +108,7 @@ class SupermemoryProvider(Tools):
             status = document.status if document else "gone"
             return found or status == "failed"
 
-        polled(over, SELF_TEST_WAIT, SELF_TEST_POLL, self._clock, self._sleep)
+        poll(over, SELF_TEST_WAIT, SELF_TEST_POLL, self._clock, self._sleep)
         deleted = self.client.delete(ns, doc)
         where = f"{self.client.place}, container {ns!r}"
         # Reading takes the server's models their time; that it is not over yet is no fault.

@@ -24,7 +24,7 @@ import pytest
 from hermes_openviking import OpenVikingProvider
 
 from hermes_core import Memory, Session, Turn, open_memory
-from hermes_core.kit.process import Service, environment
+from hermes_core.kit.process import Service, child_environment
 from plugins.openviking.tests.real.model import DIMENSION, Model
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
@@ -201,7 +201,11 @@ def _server(program: Path, folder: Path, mode: str, models: str) -> Real:
     config.write_text(json.dumps(asked))
     command = [str(program), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
     # No proxy and no cache of models: what the stand-in does not serve, it does not get.
-    env = {**environment({"HOME": str(folder / "home")}), "NO_PROXY": "127.0.0.1", "HF_HUB_OFFLINE": "1"}
+    env = {
+        **child_environment({"HOME": str(folder / "home")}),
+        "NO_PROXY": "127.0.0.1",
+        "HF_HUB_OFFLINE": "1",
+    }
     return Real(program, folder, port, Service(command, log=folder / "log", env=env, cwd=folder), mode)
 
 
