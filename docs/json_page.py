@@ -57,7 +57,7 @@ def documents() -> dict[str, Any]:
     items are, a tuple of what it may be."""
     from hermes_core.cli.curating import Report as CurateReport
     from hermes_core.cli.settings import Setting
-    from hermes_core.curated.journal import Version
+    from hermes_core.curated.journal import NoteVersion
     from hermes_core.importers.run import Imported
     from hermes_core.loader.entry import ProviderEntry
     from hermes_core.manager.outbox import Row as OutboxRow
@@ -82,7 +82,7 @@ def documents() -> dict[str, Any]:
             Sometimes(CurateReport, "for one --target"),
             Sometimes([CurateReport], "for both"),
         ),
-        "hermes-memory memory history": list[Version],
+        "hermes-memory memory history": list[NoteVersion],
         "hermes-memory memory remove": {**CHANGE, "removed_entry": removed},
         "hermes-memory memory replace": {**CHANGE, "replaced_entry": replaced},
         "hermes-memory memory show": dict.fromkeys(

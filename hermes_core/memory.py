@@ -31,9 +31,8 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.curated.provider import CuratedProvider
 from hermes_core.curated.store import MemoryStore
-from hermes_core.curated.tool import MEMORY_SCHEMA, MemoryTool
+from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, MemoryTool
 from hermes_core.errors import OutboxError, ProviderError, ProviderUnavailable, SessionError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings

@@ -19,8 +19,8 @@ from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.chat_model import ChatModel, say
 from hermes_core.agent.prompt import NOT_SAID
 from hermes_core.contract.values import MemoryTarget, Session
-from hermes_core.curated.document import entry_fault, measure, tidy
-from hermes_core.curated.edits import Edit, Operation, apply, handle
+from hermes_core.curated.document import entry_fault, entry_handle, measure, normalize_entry
+from hermes_core.curated.edits import Edit, Operation, apply
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import CuratedMemoryError
 
@@ -104,8 +104,8 @@ class Proposal:
                 edits.append(Operation("add", entry.text))
             else:
                 gone.remove(place)
-                edits.append(Operation("replace", entry.text, handle(self.before[place])))
-        return [*edits, *(Operation("remove", "", handle(self.before[index])) for index in gone)]
+                edits.append(Operation("replace", entry.text, entry_handle(self.before[place])))
+        return [*edits, *(Operation("remove", "", entry_handle(self.before[index])) for index in gone)]
 
     def _no_entries(self) -> Iterator[str]:
         for entry in self.entries:
@@ -186,7 +186,8 @@ def read_proposal(target: MemoryTarget, before: Sequence[str], text: str) -> Pro
     try:
         found: Any = json.loads(match[0] if match else said)
         entries = tuple(
-            Entry(tidy(_text(item["text"])), _indexes(item["from"], before)) for item in found["entries"]
+            Entry(normalize_entry(_text(item["text"])), _indexes(item["from"], before))
+            for item in found["entries"]
         )
         losses = {
             index: _text(item["reason"])

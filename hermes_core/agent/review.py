@@ -24,7 +24,7 @@ from hermes_core.agent.prompt import mended
 from hermes_core.agent.sessions import compressed
 from hermes_core.agent.tools import Toolbelt, arguments_of
 from hermes_core.contract.values import Session
-from hermes_core.curated.results import changed_something
+from hermes_core.curated.store import changed_something
 from hermes_core.errors import ModelError, StorageError
 from hermes_core.kit.text import clip, fold_space
 from hermes_core.manager.attempt import attempt

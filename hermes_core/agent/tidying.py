@@ -113,7 +113,7 @@ def _parsed(text: str) -> tuple[float, str]:
 
 
 def _key(store: MemoryStore, target: MemoryTarget) -> str:
-    return f"tidied:{store.key_of(target)}"
+    return f"tidied:{store.journal_key(target)}"
 
 
 def _mark(entries: tuple[str, ...]) -> str:

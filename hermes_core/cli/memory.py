@@ -15,8 +15,8 @@ from hermes_core.cli.output import console, finish, json_option, moment, print_j
 from hermes_core.cli.setup import setup
 from hermes_core.cli.speaker import deliver, speaker, user_option
 from hermes_core.config import set_value
-from hermes_core.curated.edits import clip
-from hermes_core.curated.journal import Version
+from hermes_core.curated.edits import preview
+from hermes_core.curated.journal import NoteVersion
 from hermes_core.curated.store import TARGETS
 from hermes_core.health.provider import age
 from hermes_core.health.status import ProviderStatus, Status, StoreStatus, status_of
@@ -225,9 +225,11 @@ def prune(ctx: click.Context, yes: bool, user: str) -> None:
     click.echo(f"{gone} changes and copies are gone")
 
 
-def _summary(change: Version) -> str:
+def _summary(change: NoteVersion) -> str:
     """What came and what went, shortened."""
-    lines = [f"+ {clip(entry)}" for entry in change.added] + [f"- {clip(entry)}" for entry in change.removed]
+    lines = [f"+ {preview(entry)}" for entry in change.added] + [
+        f"- {preview(entry)}" for entry in change.removed
+    ]
     return "\n".join(lines) + (" (undone)" if change.undone else "")
 
 

@@ -1,37 +1,45 @@
-"""The text of MEMORY.md and USER.md as values: parse, render, measure. No files, no clock.
+"""Text of MEMORY.md and USER.md as values: entries, their checks, and the block of the system prompt.
 
-Entries are joined by a line that holds only `§`. What Hermes Agent wrote is read as it is, and what is written here is
-read by it; what people's editors do on top (CRLF, a byte order mark, blank lines, headings, a last newline) is adopted.
+A line that holds only `§` separates entries, as in Hermes Agent, so that both programs can use the same files. Layout
+that people's editors add (CRLF, a byte order mark, blank lines, headings, a last newline) is accepted.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_core.contract.values import MemoryTarget
+
+if TYPE_CHECKING:
+    from hermes_core.safety.scan import Scan
 
 ENTRY_DELIMITER = "\n§\n"
 BAR = "═" * 46
 
-BLOCK_LABELS: Mapping[MemoryTarget, str] = {
+_BLOCK_LABELS: Mapping[MemoryTarget, str] = {
     "memory": "MEMORY (your personal notes)",
     "user": "USER PROFILE (who the user is)",
 }
 
-_MARK = ENTRY_DELIMITER.strip()
-# What `str.strip` takes for white space, and the byte order mark, which editors leave at the start of a file.
+PROMPT_LIMITS = 2
+"""Limit of the prompt block, as a multiple of the file's limit. A hand edit may fill a file further; the rest of it is
+not shown, and the block says so."""
+
+_SEPARATOR = ENTRY_DELIMITER.strip()
+# The white space of `str.strip`, and the byte order mark that some editors write at the start of a file.
 _EDGES = (
     "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
 
 
-class Usage(NamedTuple):
-    """How full a store is: characters `used` of its `limit`; more than the limit after an edit by hand.
+class NotesUsage(NamedTuple):
+    """Characters `used` of the `limit` of one file. A hand edit may exceed the limit.
 
-    >>> str(Usage(1474, 2200))
+    >>> str(NotesUsage(1474, 2200))
     '67% — 1,474/2,200 chars'
     """
 
@@ -43,10 +51,10 @@ class Usage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
-    """What a file holds: `entries` in order, or why it can't be adopted.
+class ParsedNotes:
+    """Content of a file: its entries in order, or the `conflict` that keeps it from being used.
 
-    `canonical` says that `render(entries)` gives the very bytes, so that writing loses nothing of a person's layout.
+    `canonical` is True if `join_entries(entries)` gives exactly these bytes, so that rewriting loses no layout.
     """
 
     entries: tuple[str, ...] = ()
@@ -54,79 +62,160 @@ class Document:
     canonical: bool = True
 
 
-def parse(data: bytes) -> Document:
-    """Read the bytes of a file. Never raises: bytes that are no text become a `conflict`."""
+def parse_notes(data: bytes) -> ParsedNotes:
+    """Read the bytes of a file. Never raises; bytes that are no text become a `conflict`."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as exc:
-        return Document(conflict=f"byte {exc.start} ({data[exc.start]:#04x}) is not UTF-8", canonical=False)
+        return ParsedNotes(
+            conflict=f"byte {exc.start} ({data[exc.start]:#04x}) is not UTF-8", canonical=False
+        )
     if "\0" in text:
-        return Document(conflict=f"character {text.index(chr(0))} is NUL", canonical=False)
-    entries = split(text)
-    return Document(entries, canonical=render(entries) == text)
+        return ParsedNotes(conflict=f"character {text.index(chr(0))} is NUL", canonical=False)
+    entries = split_entries(text)
+    return ParsedNotes(entries, canonical=join_entries(entries) == text)
 
 
-def split(text: str) -> tuple[str, ...]:
-    """The entries of a text, tidied; empty ones are dropped, equal ones kept.
+def split_entries(text: str) -> tuple[str, ...]:
+    """Return the normalized entries of a text. Empty entries are dropped, equal entries kept.
 
-    >>> split("\\ufeff# Notes\\r\\n\\r\\n§\\r\\n\\r\\nLikes tea\\r\\n")
+    >>> split_entries("\\ufeff# Notes\\r\\n\\r\\n§\\r\\n\\r\\nLikes tea\\r\\n")
     ('# Notes', 'Likes tea')
     """
-    entries: list[list[str]] = [[]]
-    for line in _unified(text).split("\n"):
-        if line.strip(_EDGES) == _MARK:
-            entries.append([])
-        else:
-            entries[-1].append(line)
-    return tuple(entry for lines in entries if (entry := tidy("\n".join(lines))))
+    entries: list[str] = []
+    lines: list[str] = []
+    for line in (*normalize_entry(text).split("\n"), _SEPARATOR):
+        if line.strip(_EDGES) != _SEPARATOR:
+            lines.append(line)
+            continue
+        if entry := "\n".join(lines).strip(_EDGES):
+            entries.append(entry)
+        lines = []
+    return tuple(entries)
 
 
-def tidy(text: str) -> str:
-    """One entry as it is stored: newlines as `\\n`, no white space or byte order mark around it."""
-    return _unified(text).strip(_EDGES)
+def normalize_entry(text: str) -> str:
+    """Return an entry as it is stored: newlines as `\\n`, no white space or byte order mark around it."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").strip(_EDGES)
 
 
-def render(entries: Sequence[str]) -> str:
-    """The text of a file that holds these entries."""
+def join_entries(entries: Sequence[str]) -> str:
+    """Return the text of a file with these entries."""
     return ENTRY_DELIMITER.join(entries)
 
 
 def measure(entries: Sequence[str]) -> int:
-    """Characters that these entries take of the store's limit, delimiters included."""
-    return len(render(entries))
+    """Count the characters that these entries take of the limit, separators included."""
+    return len(join_entries(entries))
 
 
 def entry_fault(entry: str) -> str:
-    """Why a tidied text can't be one entry, with what to do; "" when it can.
+    """Return why a normalized text can't be an entry, with a remedy, or "" if it can.
 
-    An entry that held the delimiter would be two after the next read, each unseen by limits, duplicates and scan.
+    An entry that held the separator would be two entries after the next read, which no limit and no scan had seen.
     """
     if fault := text_fault(entry):
         return fault
-    lines = [line.strip(_EDGES) for line in entry.split("\n")]
-    if _MARK in lines:
-        return "a line of the text holds only '§', which separates entries: send one entry for each part"
-    if any(BAR in line for line in lines):
+    for line in entry.split("\n"):
+        if line.strip(_EDGES) == _SEPARATOR:
+            return "a line of the text holds only '§', which separates entries: send one entry for each part"
+    if BAR in entry:
         return "the text holds the bar that frames the memory block: leave it out"
     return ""
 
 
 def text_fault(text: str) -> str:
-    """Why a string of a model can't be kept as UTF-8 text, with what to do; "" when it can."""
+    """Return why a model's string can't be stored as UTF-8, with a remedy, or "" if it can."""
     if "\0" in text:
         return "the text holds a NUL character: leave it out"
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
         return "the text holds half a surrogate pair, which is no character: leave it out"
     return ""
 
 
-def render_block(target: MemoryTarget, entries: Sequence[str], *, used: int, limit: int) -> str:
-    """The block of the system prompt; "" without entries. `used` counts what is on disk, which limits the next write."""
-    if not entries:
+def entry_handle(entry: str) -> str:
+    """Return a short name for an entry, valid as `old_text` also if the text of the entry is withheld.
+
+    >>> entry_handle("Likes tea")
+    'entry:d73e14c0'
+    """
+    return f"entry:{hashlib.sha256(entry.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+# ------------------------------------------------------------------ system prompt
+
+
+@dataclass(frozen=True, slots=True)
+class FlaggedEntry:
+    """Entry that stays on disk but is kept from prompts and results, with the id of the rule and the reason."""
+
+    target: MemoryTarget
+    entry: str
+    id: str
+    reason: str
+
+    @property
+    def handle(self) -> str:
+        """Name by which `remove` and `replace` find the entry."""
+        return entry_handle(self.entry)
+
+    @property
+    def problem(self) -> str:
+        """Sentence for a person, with the command that removes the entry."""
+        return (
+            f"an entry of {self.target} is kept from the model: {self.reason}; "
+            f"hermes-memory memory remove --target {self.target} {self.handle}"
+        )
+
+    @property
+    def withheld(self) -> str:
+        """Text that a model reads in place of the entry."""
+        return f"[withheld {self.handle}: {self.id}. Use this handle as old_text to remove or replace it.]"
+
+
+@dataclass(frozen=True, slots=True)
+class NotesSnapshot:
+    """Blocks of the system prompt by target, frozen at one moment. A target without entries has no block."""
+
+    blocks: Mapping[MemoryTarget, str] = field(default_factory=dict)
+
+    def render(self) -> str:
+        """Join all blocks with a blank line between them."""
+        return "\n\n".join(self.blocks.values())
+
+
+def flag_entry(target: MemoryTarget, entry: str, limit: int, scan: Scan) -> FlaggedEntry | None:
+    """Return why an entry must not be shown to a model, or None if it may be shown."""
+    if len(entry) > limit:
+        reason = f"its {len(entry):,} characters are more than the store's {limit:,}"
+        return FlaggedEntry(target, entry, "too_large", reason)
+    if fault := entry_fault(entry):
+        return FlaggedEntry(target, entry, "forged_frame", fault)
+    threat = scan(entry)
+    return FlaggedEntry(target, entry, threat.id, threat.message) if threat else None
+
+
+def prompt_block(target: MemoryTarget, entries: Sequence[str], limit: int, scan: Scan) -> str:
+    """Return one block of the system prompt without flagged entries, or "" if no entry is left.
+
+    The header counts all characters on disk, since these limit the next write.
+    """
+    shown: list[str] = []
+    room = limit * PROMPT_LIMITS
+    for index, entry in enumerate(entries):
+        if flag_entry(target, entry, limit, scan):
+            continue
+        room -= len(entry) + len(ENTRY_DELIMITER)
+        if room < 0:
+            left = len(entries) - index
+            shown.append(
+                f"[{left} more entries are on disk and not shown: the store is over its limit. Remove some.]"
+            )
+            break
+        shown.append(entry)
+    if not shown:
         return ""
-    header = f"{BLOCK_LABELS[target]} [{Usage(used, limit)}]"
-    return "\n".join((BAR, header, BAR, render(entries)))
-
-
-def _unified(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    header = f"{_BLOCK_LABELS[target]} [{NotesUsage(measure(entries), limit)}]"
+    return "\n".join((BAR, header, BAR, join_entries(shown)))

@@ -1,25 +1,26 @@
-"""What one call does to a list of entries: matching, budget, all or nothing. Pure; refusals are values."""
+"""Edits of a list of entries: matching, limits, batches, undo. Pure functions; a refusal is a value."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hermes_core.contract.values import MemoryAction
-from hermes_core.curated.document import measure
+from hermes_core.curated.document import entry_handle, measure
 
-PREVIEW = 80
-"""Characters of an entry or argument that a message shows."""
+_PREVIEW_CHARS = 80
 
 _HANDLE = re.compile(r"entry:[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One thing asked for: `content` is tidied text, `old_text` a fragment, a whole entry, or a handle."""
+    """Requested change of one entry.
+
+    `content` is normalized text. `old_text` names the entry: by a fragment, its whole text or its handle.
+    """
 
     action: MemoryAction
     content: str = ""
@@ -27,8 +28,11 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One thing that happened: `operation` is its index in the call, `previous` the whole entry that is gone."""
+class NoteChange:
+    """Change of one entry that an edit makes.
+
+    `operation` is the index of the operation in the call; `previous` is the whole entry that was replaced or removed.
+    """
 
     operation: int
     action: MemoryAction
@@ -38,15 +42,19 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """The entries after a call, and what changed on the way; no changes when all of it was there already."""
+    """Entries after a call, with the changes; without changes if the entries were as requested already."""
 
     entries: tuple[str, ...]
-    changes: tuple[Change, ...] = ()
+    changes: tuple[NoteChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why nothing happened. `matches` are the entries to choose from; `show_entries` asks for all of them."""
+    """Reason why nothing was changed.
+
+    `matches` are entries to choose from, `show_entries` asks for all entries in the answer, `backup` is the path of a
+    copy, and `remedy` says what to do.
+    """
 
     reason: str
     matches: tuple[str, ...] = ()
@@ -55,36 +63,40 @@ class Refusal:
     remedy: str = ""
 
 
-def handle(entry: str) -> str:
-    """A short name that stands for an entry in `old_text`, also for one whose text is not shown.
-
-    >>> handle("Likes tea")
-    'entry:d73e14c0'
-    """
-    return f"entry:{hashlib.sha256(entry.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
-
-
-def clip(text: str, width: int = PREVIEW) -> str:
-    """The beginning of a text, marked when there is more."""
-    return text if len(text) <= width else f"{text[:width]}..."
+def preview(text: str) -> str:
+    """Return the first 80 characters of an entry or argument, with "..." if there is more."""
+    return text if len(text) <= _PREVIEW_CHARS else f"{text[:_PREVIEW_CHARS]}..."
 
 
 def apply(entries: Sequence[str], operations: Sequence[Operation], *, batch: bool = False) -> Edit | Refusal:
-    """All operations in order, or none: the first that can't be done refuses the rest."""
+    """Do all operations in order, or none: the first operation that can't be done refuses all."""
     current, changes = list(entries), []
     for index, operation in enumerate(operations):
-        change = _apply_one(current, index, operation)
-        if isinstance(change, Refusal):
-            return in_batch(change, index, operation) if batch else change
-        if change:
-            changes.append(change)
+        action, content, previous, place = operation.action, operation.content, "", len(current)
+        if action != "add":
+            match = find(current, operation.old_text)
+            if isinstance(match, Refusal):
+                return in_batch(match, index, operation) if batch else match
+            if action == "replace" and content == current[match]:
+                continue
+            place, previous = match, current.pop(match)
+        if action != "remove" and _composed(content) not in map(_composed, current):
+            current.insert(place, content)
+        elif action == "add":
+            continue
+        else:  # a replacement that equals another entry removes the old entry, so that no duplicate stands in the file
+            action, content = "remove", ""
+        changes.append(NoteChange(index, action, content, previous))
     return Edit(tuple(current), tuple(changes))
 
 
 def over_budget(
     before: Sequence[str], edit: Edit, operations: Sequence[Operation], limit: int, *, batch: bool
 ) -> Refusal | None:
-    """Growing past the limit is refused. Shrinking never is, so that a store that a hand edit overfilled gets out."""
+    """Refuse an edit that grows the file beyond `limit`; return None for any other edit.
+
+    Shrinking is always allowed, so that a file that a hand edit overfilled can be brought back below the limit.
+    """
     used, after = measure(before), measure(edit.entries)
     if after <= limit or after <= used:
         return None
@@ -106,31 +118,28 @@ def over_budget(
 
 
 def find(entries: Sequence[str], old_text: str) -> int | Refusal:
-    """The index of the one entry that `old_text` names: by handle, as the whole entry, or by a fragment of it."""
+    """Return the index of the one entry that `old_text` names: by its handle, its whole text or a fragment."""
     if _HANDLE.fullmatch(old_text):
         for index, entry in enumerate(entries):
-            if handle(entry) == old_text:
+            if entry_handle(entry) == old_text:
                 return index
     if old_text in entries:
         return entries.index(old_text)
-    wanted = _composed(old_text)
-    found = [index for index, entry in enumerate(entries) if old_text in entry or wanted in _composed(entry)]
-    found = [index for index in found if _composed(entries[index]) == wanted][:1] or found
+    composed = _composed(old_text)
+    found = [
+        index for index, entry in enumerate(entries) if old_text in entry or composed in _composed(entry)
+    ]
+    found = [index for index in found if _composed(entries[index]) == composed][:1] or found
     if not found:
         return Refusal(_no_match(old_text, bool(entries)), show_entries=True)
     matches = tuple(dict.fromkeys(entries[index] for index in found))
     if len(matches) > 1:
-        return Refusal(f"Multiple entries matched {clip(old_text)!r}. Be more specific.", matches)
+        return Refusal(f"Multiple entries matched {preview(old_text)!r}. Be more specific.", matches)
     return found[0]
 
 
-def oversized(before: Sequence[str], edit: Edit, limit: int) -> str:
-    """An entry that alone is larger than the whole store, and would still be there; "" when there is none."""
-    return next((entry for entry in before if len(entry) > limit and entry in edit.entries), "")
-
-
 def reverse(entries: Sequence[str], before: Sequence[str], after: Sequence[str]) -> Edit | Refusal:
-    """Take back the step from `before` to `after` on entries that may have moved on since."""
+    """Undo the change from `before` to `after` in entries that may have changed since."""
     gone, came = _missing(before, after), _missing(after, before)
     current, changes = list(entries), []
     for position in range(max(len(gone), len(came))):
@@ -138,7 +147,7 @@ def reverse(entries: Sequence[str], before: Sequence[str], after: Sequence[str])
         new = came[position][1] if position < len(came) else ""
         if new and new not in current:
             return Refusal(
-                f"The entry {clip(new)!r} was changed again later.", remedy="undo that change first"
+                f"The entry {preview(new)!r} was changed again later.", remedy="undo that change first"
             )
         change = _swap(current, new, old, index)
         if change:
@@ -146,54 +155,29 @@ def reverse(entries: Sequence[str], before: Sequence[str], after: Sequence[str])
     return Edit(tuple(current), tuple(changes))
 
 
-def _apply_one(current: list[str], index: int, operation: Operation) -> Change | Refusal | None:
-    if operation.action == "add":
-        if _stands_in(current, operation.content):
-            return None
-        current.append(operation.content)
-        return Change(index, "add", operation.content)
-    at = find(current, operation.old_text)
-    if isinstance(at, Refusal):
-        return at
-    previous = current[at]
-    if operation.action == "replace" and operation.content == previous:
-        return None
-    # A replacement that another entry says already would be a duplicate: the old entry goes, that one stays.
-    others = [*current[:at], *current[at + 1 :]]
-    if operation.action == "remove" or _stands_in(others, operation.content):
-        del current[at]
-        return Change(index, "remove", "", previous)
-    current[at] = operation.content
-    return Change(index, "replace", operation.content, previous)
-
-
-def _stands_in(entries: Sequence[str], content: str) -> bool:
-    return _composed(content) in map(_composed, entries)
-
-
 def _composed(text: str) -> str:
-    """Text as it is compared: some systems send é as e and its accent, which nobody can see."""
+    """Return the text in NFC. Some systems send é as two characters, and both forms look the same."""
     return unicodedata.normalize("NFC", text)
 
 
-def _swap(current: list[str], new: str, old: str, index: int) -> Change | None:
-    """Put `old` back for `new`; either may be empty."""
+def _swap(current: list[str], new: str, old: str, index: int) -> NoteChange | None:
+    """Put `old` in the place of `new`; either may be empty."""
     present = old in current
     if not new:
         if present:
             return None
         current.insert(min(index, len(current)), old)
-        return Change(0, "add", old)
+        return NoteChange(0, "add", old)
     at = current.index(new)
     if not old or present:
         del current[at]
-        return Change(0, "remove", "", new)
+        return NoteChange(0, "remove", "", new)
     current[at] = old
-    return Change(0, "replace", old, new)
+    return NoteChange(0, "replace", old, new)
 
 
 def _missing(here: Sequence[str], there: Sequence[str]) -> list[tuple[int, str]]:
-    """Index and text of the entries that are here and not there, counting equal ones."""
+    """Return index and text of the entries of `here` that `there` lacks. Of equal entries, each one counts."""
     left = list(there)
     missing = []
     for index, entry in enumerate(here):
@@ -205,7 +189,7 @@ def _missing(here: Sequence[str], there: Sequence[str]) -> list[tuple[int, str]]
 
 
 def in_batch(refusal: Refusal, index: int, operation: Operation) -> Refusal:
-    """The refusal of one operation, as the answer to the whole batch."""
+    """Turn the refusal of one operation into the refusal of its whole batch."""
     reason = (
         f"Operation {index + 1} ({operation.action}): {refusal.reason} "
         "No operations were applied (batch is all-or-nothing)."
@@ -215,8 +199,8 @@ def in_batch(refusal: Refusal, index: int, operation: Operation) -> Refusal:
 
 def _no_match(old_text: str, any_entries: bool) -> str:
     if not any_entries:
-        return f"No entry matched {clip(old_text)!r}. The store is empty; use 'add'."
+        return f"No entry matched {preview(old_text)!r}. The store is empty; use 'add'."
     return (
-        f"No entry matched {clip(old_text)!r}. Copy a unique fragment of one of current_entries into old_text, "
+        f"No entry matched {preview(old_text)!r}. Copy a unique fragment of one of current_entries into old_text, "
         "exactly as it is written there, and try once more; or use 'add' if the fact is new."
     )

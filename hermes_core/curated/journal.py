@@ -1,31 +1,45 @@
-"""Every change of curated memory, written before it happens, for history and undo.
+"""Crash-safe changes of the notes: their files on disk, and the journal of every change for history and undo.
 
-A change is first an *intent*, then the file is replaced, then the intent is *done*. A process that dies in between
-leaves an intent, and so does a disk that fails: who opens the file next compares it with the file's fingerprint and
-knows which of the two happened. All writing here happens under the file's lock.
+A change is first an *intent* in the journal, then the file is replaced, then the intent is *done*. A process that dies
+in between, or a full disk, leaves an intent. The next program that opens the file compares the file's fingerprint with
+the intent's and so knows whether the change happened. All writing happens under the file's lock.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
+import logging
+import os
+import re
 import sqlite3
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
-from hermes_core.curated.document import split
-from hermes_core.errors import DatabaseCorrupt
+from hermes_core.curated.document import join_entries, parse_notes, split_entries
+from hermes_core.errors import MemoryConflict, OutboxError, StorageError
+from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_atomic, write_checked
 from hermes_core.storage.followed import Followed
 from hermes_core.storage.sqlite import Database
 
-VERSIONS_KEPT = 1000
-"""Changes kept for each file. Older ones can't be undone any more."""
+log = logging.getLogger(__name__)
+
+MAX_BACKUPS = 10
+"""Copies beside each file; the oldest are deleted first."""
+
+MAX_FILE_BYTES = 4 * 1024 * 1024
+"""Size of the largest file that is read; a larger file does not hold notes."""
+
+MAX_CHANGES = 1000
+"""Changes kept for each file; an older change can't be undone."""
 
 _TABLE = """
 CREATE TABLE changes (
@@ -45,13 +59,127 @@ CREATE TABLE changes (
     undone INTEGER NOT NULL DEFAULT 0
 ) STRICT
 """
+_NOT_TOLD = "Saved here, but the memory provider was not told yet"
+_DAMAGED = "move it away: only history and undo are lost, MEMORY.md and USER.md are whole"
+
+OnWrite = Callable[[MemoryWrite, Session], object]
+
+
+def fingerprint(data: bytes) -> str:
+    """Return the SHA-256 of a file's bytes, by which the journal recognizes a version."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class NoteFile:
+    """MEMORY.md or USER.md on disk. The caller holds the lock while it writes.
+
+    `key` is the file's name in the journal; each user's own USER.md has another key.
+    """
+
+    def __init__(self, path: Path, key: str = "") -> None:
+        self.path = path
+        self.name = path.name
+        self.key = key or path.name
+
+    @property
+    def locked_path(self) -> Path:
+        """Path that the lock stands for: the target of a symbolic link, since two homes may share one file."""
+        try:
+            return self.path.resolve()
+        except (OSError, RuntimeError):  # a link to itself; `read` reports it
+            return self.path
+
+    def read(self) -> bytes:
+        """Return all bytes, or none if there is no file.
+
+        Raises `MemoryConflict` if the file exists and can't be read: it must never be taken for empty.
+        """
+        try:
+            with open(self.path, "rb", opener=open_at_once) as file:
+                data, status = file.read(MAX_FILE_BYTES + 1), os.fstat(file.fileno())
+        except FileNotFoundError:
+            return b""
+        except OSError as exc:
+            raise self.unreadable(exc.strerror or str(exc), "check its owner, its mode and the disk") from exc
+        if not stat.S_ISREG(status.st_mode):
+            raise self.unreadable("it is not a regular file", "move it away")
+        if len(data) > MAX_FILE_BYTES:
+            raise self.unreadable(f"it holds {status.st_size:,} bytes", "move it away or shorten it by hand")
+        if len(data) < status.st_size:
+            reason = f"only {len(data):,} of {status.st_size:,} bytes were read"
+            raise self.unreadable(reason, "check the disk")
+        return data
+
+    def replace(self, text: str, expected: str) -> None:
+        """Write the whole file atomically, keeping its mode, if its fingerprint is still `expected`.
+
+        Raises `StorageError` and leaves the old file untouched if it changed or can't be written.
+        """
+
+        # An editor does not take our lock. The check runs after the new bytes are on disk, directly before the rename,
+        # so that a file that the editor saved until then is not overwritten.
+        def check() -> None:
+            if fingerprint(self.read()) != expected:
+                raise StorageError(f"{self.name} was changed by another program just now", "try again")
+
+        try:
+            mode = stat.S_IMODE(self.path.stat().st_mode)
+        except OSError:
+            mode = PRIVATE_FILE
+        write_checked(self.path, text.encode("utf-8"), mode, check)
+
+    def back_up(self, data: bytes) -> Path:
+        """Copy `data` beside the file, once for equal bytes, and drop the oldest copies. Raises `StorageError`."""
+        digest = fingerprint(data)[:16]
+        for copy in self._backups():
+            if copy.name.endswith(digest):
+                return copy
+        moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+        copy = self.path.with_name(f"{self.name}.bak.{moment}-{digest}")
+        write_atomic(copy, data, PRIVATE_FILE)
+        for old in self._backups()[:-MAX_BACKUPS]:
+            with contextlib.suppress(FileNotFoundError):
+                old.unlink()
+        return copy
+
+    def try_back_up(self, data: bytes) -> str:
+        """Return the path of a copy of `data`, or say that there is none. The refused file stays on disk anyway."""
+        try:
+            return str(self.back_up(data))
+        except StorageError as exc:
+            log.warning("no backup of %s: %s", self.path, exc)
+            return f"{self.path} (BACKUP FAILED — file unchanged on disk)"
+
+    def drop_backups(self) -> int:
+        """Delete all copies beside the file, also those of a killed write, and return their number."""
+        target = self.locked_path
+        copies = self._backups() if self.path.parent.exists() else []
+        copies += [
+            path
+            for name, folder in {(self.name, self.path.parent), (target.name, target.parent)}
+            if folder.exists()
+            for path in folder.iterdir()
+            if re.fullmatch(rf"\.{re.escape(name)}\.(?:bak\..+\.)?\w+\.tmp", path.name)
+        ]
+        for copy in copies:
+            copy.unlink(missing_ok=True)
+        return len(copies)
+
+    def unreadable(self, reason: str, remedy: str) -> MemoryConflict:
+        """Return the error for a file that exists and can't be read."""
+        return MemoryConflict(f"{str(self.path)!r} can't be read: {reason}", remedy)
+
+    def _backups(self) -> list[Path]:
+        """Return the copies of ours, oldest first. `.bak` files of other programs are left alone."""
+        ours = re.compile(re.escape(self.name) + r"\.bak\.\d{8}T\d{12}-[0-9a-f]{16}")
+        return sorted(path for path in self.path.parent.iterdir() if ours.fullmatch(path.name))
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
-    """One change that happened: `action` is add, replace, remove, batch, reset, undo or edit (by hand).
+class NoteVersion:
+    """Change of a file that happened: `action` is add, replace, remove, batch, reset, undo or edit (by hand).
 
-    `before` and `after` are all entries of the file; `undoes` is the id of the change that this one took back.
+    `before` and `after` are all entries of the file; `undoes` is the id of the change that this change took back.
     """
 
     id: int
@@ -66,166 +194,153 @@ class Version:
 
     @property
     def added(self) -> tuple[str, ...]:
-        """Entries that came, counting equal ones."""
+        """Entries that only `after` has. Of equal entries, each one counts."""
         return tuple((Counter(self.after) - Counter(self.before)).elements())
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """Entries that went, counting equal ones."""
+        """Entries that only `before` has. Of equal entries, each one counts."""
         return tuple((Counter(self.before) - Counter(self.after)).elements())
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A state of a file: the fingerprint of its bytes, and its entries."""
+class OpenNotes:
+    """Content of a file under its lock. `notice` reports a hand edit that was adopted."""
 
-    fingerprint: str
-    entries: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A change about to be written: texts of the whole file, the fingerprint that the file will have, and why."""
-
-    file: str
     target: MemoryTarget
-    action: str
-    before: str
-    after: str
-    fingerprint: str
+    file: NoteFile
     session: Session
-    writes: Sequence[MemoryWrite] = ()
-    undoes: int | None = None
+    fingerprint: str
+    entries: tuple[str, ...] = ()
+    notice: str = ""
 
 
-class Journal:
-    """The changes of one home's memory files, in `journal.db`."""
+class NoteJournal:
+    """Journal of one home's notes in `journal.db`, and the only writer of their files."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float] = time.time,
+        *,
+        lock_timeout: float,
+        on_write: OnWrite | None = None,
+        taker: Callable[[], str] = str,
+    ) -> None:
         migrations = [("changes", _create), ("changes by file", _index), ("who took a change", _takers)]
-        self._file = Followed(lambda: Database(path, migrations, secure_delete=True))
+        self._file = Followed(lambda: Database(path, migrations, secure_delete=True, repair=_DAMAGED))
         self._clock = clock
+        self._lock_timeout = lock_timeout
+        self._on_write = on_write
+        self._taker = taker
 
-    def settle(self, file: str, fingerprint: str) -> None:
-        """Decide the intents that a dead process left: done when the file has their fingerprint, else never happened."""
-        rows = self._execute(
-            "SELECT id, fingerprint FROM changes WHERE file = ? AND state = 'intent'", (file,)
-        ).fetchall()
-        for row in rows:
-            if row["fingerprint"] == fingerprint:
-                self.finish(row["id"], mirrored=False)
-            else:
-                self._execute("DELETE FROM changes WHERE id = ?", (row["id"],))
+    @contextlib.contextmanager
+    def opened(self, target: MemoryTarget, file: NoteFile, session: Session) -> Iterator[OpenNotes]:
+        """Hold the file's lock, settle what a crash left, and adopt a hand edit.
 
-    def last_known(self, file: str) -> Known | None:
-        """What the file held after its last change that we know of."""
-        row = self._execute(
-            "SELECT fingerprint, after FROM changes WHERE file = ? AND state = 'done' ORDER BY id DESC LIMIT 1",
-            (file,),
-        ).fetchone()
-        return Known(row["fingerprint"], split(row["after"])) if row else None
-
-    def begin(self, step: Step, taker: str = "") -> int:
-        """Record the intent, which the provider `taker` is to be told of, on disk when this returns; gives its id, which no
-        other process gets.
+        Raises `MemoryConflict` for a file that can't be adopted, with a copy of it, and `StorageError`.
         """
-        return self._insert(step, "intent", taker)
+        # Other processes write the same file: the lock spans from the read to the end of the write.
+        with locked(file.locked_path, self._lock_timeout):
+            data = file.read()
+            present = fingerprint(data)
+            self._settle(file.key, present)
+            notes = parse_notes(data)
+            if notes.conflict:
+                raise MemoryConflict(
+                    f"Refusing to write {file.name}: {notes.conflict}, so rewriting it could lose something",
+                    f"Save {str(file.path)!r} as UTF-8 text, or move it away and add its facts again with the "
+                    "memory tool from the .bak copy",
+                    file.try_back_up(data),
+                )
+            opened = OpenNotes(target, file, session, present, notes.entries)
+            known = self._last_done(file.key)
+            if (known["fingerprint"] != present) if known else not notes.canonical:
+                before = split_entries(known["after"]) if known else notes.entries
+                opened = replace(opened, notice=self._adopt(opened, before, data, notes.canonical))
+            yield opened
 
-    def record(self, step: Step) -> int:
-        """Record what happened without us: a hand edit."""
-        return self._insert(step, "done", "")
+    def write(
+        self,
+        opened: OpenNotes,
+        action: str,
+        after: tuple[str, ...],
+        writes: Sequence[MemoryWrite],
+        undoes: int | None = None,
+    ) -> str:
+        """Replace the file. Returns a warning if the change stands but the provider does not know of it yet.
 
-    def finish(self, change: int, *, mirrored: bool, taker: str | None = None) -> None:
-        """Mark a change done, taken by the provider `taker` (None: by whom it was meant for), and the one that it takes back
-        as undone.
-
-        What is older than the bound is dropped.
+        Raises `StorageError`. Whether the file was replaced by then is settled when the file is opened next.
         """
-        with _remedied(), self._unhurried(), self._database.transaction() as connection:
-            connection.execute(
-                "UPDATE changes SET state = 'done', mirrored = mirrored OR ?, taker = coalesce(?, taker)"
-                " WHERE id = ?",
-                (mirrored, taker, change),
-            )
-            row = connection.execute("SELECT file, undoes FROM changes WHERE id = ?", (change,)).fetchone()
-            if row is None:  # another process was first, and a prune after it
-                return
-            if row["undoes"] is not None:
-                _mark_undone(connection, row["undoes"])
-            connection.execute(
-                "DELETE FROM changes WHERE file = ? AND mirrored AND id <= "
-                "(SELECT id FROM changes WHERE file = ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
-                (row["file"], row["file"], VERSIONS_KEPT),
-            )
-
-    def unmirrored(self, taker: str) -> list[tuple[int, Session, list[MemoryWrite]]]:
-        """Changes that happened and whose writes nobody has taken yet, oldest first: those meant for the provider `taker`, or
-        for nobody knows whom.
-        """
-        rows = self._execute(
-            "SELECT id, session, writes FROM changes"
-            " WHERE state = 'done' AND NOT mirrored AND taker IN ('', ?) ORDER BY id",
-            (taker,),
+        told = writes if self._on_write else ()
+        text = join_entries(after)
+        change = self._insert(
+            opened,
+            action,
+            opened.entries,
+            text,
+            fingerprint(text.encode()),
+            told,
+            undoes,
+            self._taker(),
+            "intent",
         )
-        return [
-            (
-                row["id"],
-                Session.from_dict(json.loads(row["session"])),
-                [_write(data) for data in json.loads(row["writes"])],
-            )
-            for row in rows
-        ]
+        opened.file.replace(text, opened.fingerprint)
+        warning = self._deliver(change, told, opened.session)
+        try:
+            self._finish(change, mirrored=not warning)
+        except StorageError as exc:
+            # The file holds the change and the journal its intent, so `_settle` marks it done at the next opening.
+            log.warning("change %d of %s is written, not marked done: %s", change, opened.file.name, exc)
+        return warning
 
-    def writer_of(self, entry: str, change: int) -> Session | None:
-        """Who had this entry written that a change took away; None when it came by hand, or that is forgotten."""
-        row = self._origin(entry, change)
-        return Session.from_dict(json.loads(row["session"])) if row else None
+    def settle(self, file: NoteFile) -> None:
+        """Decide the intents that a crash left, so that the history is true."""
+        with locked(file.locked_path, self._lock_timeout), contextlib.suppress(MemoryConflict):
+            self._settle(file.key, fingerprint(file.read()))
 
-    def last_taken(self, taker: str) -> int:
-        """The newest change that the provider `taker` took; 0 when none is known."""
-        query = "SELECT coalesce(max(id), 0) FROM changes WHERE taker = ? AND mirrored"
-        return int(self._execute(query, (taker,)).fetchone()[0])
-
-    def gone(self, taker: str, since: int) -> Iterator[tuple[int, Session, MemoryWrite]]:
-        """What took entries away after the change `since` that `taker` was told of, and that are not back, oldest first."""
-        rows = self._execute(
-            "SELECT id, file, session, writes FROM changes"
-            " WHERE id > ? AND state = 'done' AND (mirrored OR taker <> '') AND taker <> ? ORDER BY id",
-            (since, taker),
-        )
-        for row in rows.fetchall():
-            for write in map(_write, json.loads(row["writes"])):
-                origin = self._origin(write.previous, row["id"]) if write.previous else None
-                now = self.last_known(row["file"])
-                if origin and origin["taker"] == taker and now and write.previous not in now.entries:
-                    yield row["id"], Session.from_dict(json.loads(row["session"])), write
-
-    def versions(self, files: Sequence[str]) -> Iterator[Version]:
-        """The changes of these files that happened, newest first."""
+    def versions(self, files: Sequence[str]) -> Iterator[NoteVersion]:
+        """Yield the changes of these files that happened, newest first."""
         marks = ", ".join("?" * len(files))
         query = f"SELECT * FROM changes WHERE state = 'done' AND file IN ({marks}) ORDER BY id DESC"  # noqa: S608  only question marks
-        for row in self._execute(query, files):
-            yield _version(row)
-
-    def prune(self, file: str, fingerprint: str) -> int:
-        """Delete what this file held before, but for changes that the provider was not told yet; how many changes went.
-
-        What stays is the newest change, if the file has its fingerprint still, without what was before it.
-        """
-        with _remedied(), self._database.transaction() as connection:
-            newest = "(SELECT max(id) FROM changes WHERE file = :file AND state = 'done')"
-            connection.execute(
-                f"UPDATE changes SET before = after, writes = '[]', undoes = NULL WHERE id = {newest} AND mirrored",  # noqa: S608  a constant
-                {"file": file},
+        for row in self._database.execute(query, files):
+            yield NoteVersion(
+                id=row["id"],
+                target=row["target"],
+                action=row["action"],
+                at=row["at"],
+                before=split_entries(row["before"]),
+                after=split_entries(row["after"]),
+                session_id=json.loads(row["session"])["id"],
+                undoes=row["undoes"],
+                undone=bool(row["undone"]),
             )
-            gone = connection.execute(
-                f"DELETE FROM changes WHERE file = :file AND mirrored"  # noqa: S608  a constant
-                f" AND NOT (id = {newest} AND fingerprint = :fingerprint)",
-                {"file": file, "fingerprint": fingerprint},
-            ).rowcount
-        # The write-ahead log holds the old pages until it is folded in.
-        self._execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        return gone
+
+    def prune(self, file: NoteFile) -> int:
+        """Delete the file's history and backups, except changes the provider does not know of yet; return the count.
+
+        The newest change stays without its `before` if the file still has its fingerprint. Without it the next opening
+        would take the file for a hand edit.
+        """
+        with locked(file.locked_path, self._lock_timeout):
+            present = ""
+            with contextlib.suppress(MemoryConflict):
+                present = fingerprint(file.read())
+                self._settle(file.key, present)
+            with self._database.transaction() as connection:
+                newest = "(SELECT max(id) FROM changes WHERE file = :file AND state = 'done')"
+                connection.execute(
+                    f"UPDATE changes SET before = after, writes = '[]', undoes = NULL WHERE id = {newest} AND mirrored",  # noqa: S608  a constant
+                    {"file": file.key},
+                )
+                deleted = connection.execute(
+                    f"DELETE FROM changes WHERE file = :file AND mirrored"  # noqa: S608  a constant
+                    f" AND NOT (id = {newest} AND fingerprint = :fingerprint)",
+                    {"file": file.key, "fingerprint": present},
+                ).rowcount
+            # The write-ahead log holds the deleted pages until a checkpoint truncates it.
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            return deleted + file.drop_backups()
 
     def close(self) -> None:
         """Close the database."""
@@ -235,61 +350,227 @@ class Journal:
     def _database(self) -> Database:
         return self._file.now
 
-    def _origin(self, entry: str, change: int) -> sqlite3.Row | None:
-        """The change that brought this entry, which another took away; None when it came by hand, or that is forgotten."""
-        rows = self._execute(
-            "SELECT before, after, session, taker FROM changes"
-            " WHERE file = (SELECT file FROM changes WHERE id = ?)"
-            " AND id < ? AND action <> 'edit' AND instr(after, ?) > 0 ORDER BY id DESC",
-            (change, change, entry),
-        )
-        brought = (row for row in rows if entry in split(row["after"]) and entry not in split(row["before"]))
-        return next(brought, None)
+    def _settle(self, key: str, present: str) -> None:
+        """Decide intents: done if the file has their fingerprint, otherwise the change never happened."""
+        intents = "SELECT id, fingerprint FROM changes WHERE file = ? AND state = 'intent'"
+        for row in self._database.execute(intents, (key,)).fetchall():
+            if row["fingerprint"] == present:
+                self._finish(row["id"], mirrored=False)
+            else:
+                self._database.execute("DELETE FROM changes WHERE id = ?", (row["id"],))
 
-    def _execute(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
-        with _remedied():
-            return self._database.execute(sql, parameters)
+    def _last_done(self, key: str) -> sqlite3.Row | None:
+        """Return fingerprint and text of the file after its last recorded change."""
+        query = "SELECT fingerprint, after FROM changes WHERE file = ? AND state = 'done' ORDER BY id DESC LIMIT 1"
+        row: sqlite3.Row | None = self._database.execute(query, (key,)).fetchone()
+        return row
 
-    @contextlib.contextmanager
-    def _unhurried(self) -> Iterator[None]:
-        """Commit without waiting for the disk: a mark that a power cut takes is set again by `settle`."""
-        self._execute("PRAGMA synchronous = NORMAL")
-        try:
-            yield
-        finally:
-            self._execute("PRAGMA synchronous = FULL")
+    def _adopt(self, opened: OpenNotes, before: tuple[str, ...], data: bytes, canonical: bool) -> str:
+        """Record a hand edit and return a notice of it. Copies whatever the next write would lose."""
+        file = opened.file
+        emptied = bool(before) and not opened.entries
+        copy = None
+        if emptied or not canonical:
+            copy = file.back_up(join_entries(before).encode("utf-8") if emptied else data)
+        after = join_entries(opened.entries)
+        change = self._insert(opened, "edit", before, after, opened.fingerprint, (), None, "", "done")
+        log.info("adopted an edit of %s from outside as change %d", file.path, change)
+        what = "emptied" if emptied else "edited"
+        undoable = "" if before == opened.entries else ", which can be undone"
+        kept = f"; a backup is {str(copy)!r}" if copy else ""
+        return f"{file.name} was {what} outside this tool: adopted as change {change}{undoable}{kept}."
 
-    def _insert(self, step: Step, state: str, taker: str) -> int:
-        cursor = self._execute(
+    def _insert(
+        self,
+        opened: OpenNotes,
+        action: str,
+        before: tuple[str, ...],
+        after: str,
+        mark: str,
+        writes: Sequence[MemoryWrite],
+        undoes: int | None,
+        taker: str,
+        state: str,
+    ) -> int:
+        """Insert a row, on disk when this returns, and return its id, which no other process gets."""
+        plain = [
+            dataclasses.asdict(replace(write, metadata={})) | {"metadata": dict(write.metadata)}
+            for write in writes
+        ]
+        cursor = self._database.execute(
             "INSERT INTO changes (file, target, action, state, at, before, after, fingerprint, session, writes,"
             " mirrored, undoes, taker) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                step.file,
-                step.target,
-                step.action,
+                opened.file.key,
+                opened.target,
+                action,
                 state,
                 self._clock(),
-                step.before,
-                step.after,
-                step.fingerprint,
-                json.dumps(step.session.to_dict()),
-                json.dumps([_plain(write) for write in step.writes]),
-                not step.writes,
-                step.undoes,
+                join_entries(before),
+                after,
+                mark,
+                json.dumps(opened.session.to_dict()),
+                json.dumps(plain),
+                not writes,
+                undoes,
                 taker,
             ),
         )
         return int(cursor.lastrowid or 0)
 
+    def _finish(self, change: int, *, mirrored: bool, taker: str | None = None) -> None:
+        """Mark a change done, and the change that it takes back as undone. Drops changes beyond `MAX_CHANGES`.
 
-@contextlib.contextmanager
-def _remedied() -> Iterator[None]:
-    """Say what damage here means: the notes themselves lie in files of their own."""
-    try:
-        yield
-    except DatabaseCorrupt as exc:
-        remedy = "move it away: only history and undo are lost, MEMORY.md and USER.md are whole"
-        raise DatabaseCorrupt(exc.message, remedy) from exc
+        Args:
+            mirrored: The provider knows of the change.
+            taker: Name of that provider; None keeps the name that `write` stored.
+        """
+        # Without a sync: if a power cut loses this mark, `_settle` sets it again.
+        self._database.execute("PRAGMA synchronous = NORMAL")
+        try:
+            with self._database.transaction() as connection:
+                connection.execute(
+                    "UPDATE changes SET state = 'done', mirrored = mirrored OR ?, taker = coalesce(?, taker)"
+                    " WHERE id = ?",
+                    (mirrored, taker, change),
+                )
+                row = connection.execute(
+                    "SELECT file, undoes FROM changes WHERE id = ?", (change,)
+                ).fetchone()
+                if row is None:  # another process marked it first, and then a prune deleted it
+                    return
+                if row["undoes"] is not None:
+                    connection.execute("UPDATE changes SET undone = 1 WHERE id = ?", (row["undoes"],))
+                    # If that change was itself an undo, the change that it took back stands again.
+                    connection.execute(
+                        "UPDATE changes SET undone = 0 WHERE id = (SELECT undoes FROM changes WHERE id = ?)",
+                        (row["undoes"],),
+                    )
+                connection.execute(
+                    "DELETE FROM changes WHERE file = ? AND mirrored AND id <= "
+                    "(SELECT id FROM changes WHERE file = ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
+                    (row["file"], row["file"], MAX_CHANGES),
+                )
+        finally:
+            self._database.execute("PRAGMA synchronous = FULL")
+
+    # ------------------------------------------------------------------ delivery to the provider
+
+    def mirror_missing(self) -> int:
+        """Give `on_write` the changes that it refused or never saw; return the number of changes that it took.
+
+        If the provider took changes before and was inactive since, it is also given the removals of its entries.
+        """
+        count, taker = 0, self._taker()
+        since = self._last_taken(taker) if taker else 0
+        for change, session, writes in self._unmirrored(taker):
+            if self._on_write is None or not self._try_deliver(change, writes, session):
+                break
+            self._finish(change, mirrored=True, taker=taker)
+            count += 1
+        for change, session, write in self._removed_since(taker, since) if since else ():
+            self._deliver_write(change, replace(write, action="remove", content=""), session)
+        return count
+
+    def hand_on(self, write: MemoryWrite, session: Session) -> bool:
+        """Give a write to the provider. Returns False if there is none.
+
+        Raises `OutboxError`, or `StorageError` of its disk, if the provider does not take it.
+        """
+        if self._on_write is None:
+            raise OutboxError("no memory provider takes it", "check the provider's state")
+        return self._on_write(write, session) is not False
+
+    def _deliver(self, change: int, writes: Sequence[MemoryWrite], session: Session) -> str:
+        """Give the provider first what it refused before, then these writes; return a warning if it takes them not."""
+        try:
+            # In order, since an older change that arrives later would overrule a newer one.
+            for earlier, speaker, missed in self._unmirrored(self._taker()) if writes else ():
+                if not all(self._deliver_write(earlier, write, speaker) for write in missed):
+                    break
+                self._finish(earlier, mirrored=True, taker=self._taker())
+            for write in writes:
+                self._deliver_write(change, write, session)
+        except (OutboxError, StorageError) as exc:
+            log.warning("change %d is not mirrored: %s", change, exc)
+            return f"{_NOT_TOLD}: {exc}"
+        return ""
+
+    def _try_deliver(self, change: int, writes: Sequence[MemoryWrite], session: Session) -> bool:
+        try:
+            for write in writes:
+                self._deliver_write(change, write, session)
+        except (OutboxError, StorageError) as exc:
+            log.warning("change %d is not mirrored: %s", change, exc)
+            return False
+        return True
+
+    def _deliver_write(self, change: int, write: MemoryWrite, session: Session) -> bool:
+        """Give a write to the provider. A removed entry goes to the memory of the user who had it written."""
+        origin = self._origin(write.previous, change) if write.previous and session.primary else None
+        writer = Session.from_dict(json.loads(origin["session"])) if origin else None
+        # Some providers keep the memory of each user apart, some of each user and chat.
+        if (
+            writer is None
+            or not writer.primary
+            or (writer.owner, writer.chat_id) == (session.owner, session.chat_id)
+        ):
+            return self.hand_on(write, session)
+        there = replace(writer, identity=session.identity, home=session.home)
+        taken = self.hand_on(replace(write, action="remove", content=""), there)
+        if not write.content:
+            return taken
+        new = replace(write, id=f"{write.id}-new", action="add", old_text="", previous="")
+        return self.hand_on(new, session) and taken
+
+    def _unmirrored(self, taker: str) -> list[tuple[int, Session, list[MemoryWrite]]]:
+        """Return the done changes that wait for the provider `taker`, or for a provider not known, oldest first."""
+        rows = self._database.execute(
+            "SELECT id, session, writes FROM changes"
+            " WHERE state = 'done' AND NOT mirrored AND taker IN ('', ?) ORDER BY id",
+            (taker,),
+        )
+        return [
+            (row["id"], Session.from_dict(json.loads(row["session"])), _writes(row["writes"])) for row in rows
+        ]
+
+    def _last_taken(self, taker: str) -> int:
+        """Return the newest change that the provider `taker` took, or 0."""
+        query = "SELECT coalesce(max(id), 0) FROM changes WHERE taker = ? AND mirrored"
+        return int(self._database.execute(query, (taker,)).fetchone()[0])
+
+    def _removed_since(self, taker: str, since: int) -> Iterator[tuple[int, Session, MemoryWrite]]:
+        """Yield the writes after change `since` that removed entries which `taker` has, and that did not come back."""
+        rows = self._database.execute(
+            "SELECT id, file, session, writes FROM changes"
+            " WHERE id > ? AND state = 'done' AND (mirrored OR taker <> '') AND taker <> ? ORDER BY id",
+            (since, taker),
+        )
+        for row in rows.fetchall():
+            for write in _writes(row["writes"]):
+                origin = self._origin(write.previous, row["id"]) if write.previous else None
+                now = self._last_done(row["file"])
+                if (
+                    origin
+                    and origin["taker"] == taker
+                    and now
+                    and write.previous not in split_entries(now["after"])
+                ):
+                    yield row["id"], Session.from_dict(json.loads(row["session"])), write
+
+    def _origin(self, entry: str, change: int) -> sqlite3.Row | None:
+        """Return the change that brought an entry which `change` removed; None if it came by hand or is forgotten."""
+        rows = self._database.execute(
+            "SELECT before, after, session, taker FROM changes"
+            " WHERE file = (SELECT file FROM changes WHERE id = ?)"
+            " AND id < ? AND action <> 'edit' AND instr(after, ?) > 0 ORDER BY id DESC",
+            (change, change, entry),
+        )
+        for row in rows:
+            if entry in split_entries(row["after"]) and entry not in split_entries(row["before"]):
+                found: sqlite3.Row = row
+                return found
+        return None
 
 
 def _create(connection: sqlite3.Connection) -> None:
@@ -304,34 +585,9 @@ def _takers(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE changes ADD COLUMN taker TEXT NOT NULL DEFAULT ''")
 
 
-def _mark_undone(connection: sqlite3.Connection, change: int) -> None:
-    """Undoing an undo brings the first change back."""
-    connection.execute("UPDATE changes SET undone = 1 WHERE id = ?", (change,))
-    connection.execute(
-        "UPDATE changes SET undone = 0 WHERE id = (SELECT undoes FROM changes WHERE id = ?)", (change,)
-    )
-
-
-def _plain(write: MemoryWrite) -> dict[str, object]:
-    return {field.name: getattr(write, field.name) for field in dataclasses.fields(write)} | {
-        "metadata": dict(write.metadata)
-    }
-
-
-def _write(data: dict[str, Any]) -> MemoryWrite:
+def _writes(text: str) -> list[MemoryWrite]:
     known = {field.name for field in dataclasses.fields(MemoryWrite)}
-    return MemoryWrite(**{key: value for key, value in data.items() if key in known})
-
-
-def _version(row: sqlite3.Row) -> Version:
-    return Version(
-        id=row["id"],
-        target=row["target"],
-        action=row["action"],
-        at=row["at"],
-        before=split(row["before"]),
-        after=split(row["after"]),
-        session_id=json.loads(row["session"])["id"],
-        undoes=row["undoes"],
-        undone=bool(row["undone"]),
-    )
+    return [
+        MemoryWrite(**{key: value for key, value in item.items() if key in known})
+        for item in json.loads(text)
+    ]

@@ -1,38 +1,56 @@
-"""MemoryStore: the two files, with a lock, a journal, a scan, and every rule of what may be written."""
+"""Store of the notes: both files with their limits, scan, journal, and answers for the model.
+
+A write goes through `MemoryStore.write`: vetting, then under the file's lock the edit, the journal and the file.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
-import itertools
+import json
 import logging
+import threading
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
-from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
-from hermes_core.curated import results
-from hermes_core.curated.disk import MemoryFile
-from hermes_core.curated.document import Usage, measure, parse
+from hermes_core.contract.values import MemoryTarget, MemoryWrite, Refused, Session
+from hermes_core.curated.document import (
+    FlaggedEntry,
+    NotesSnapshot,
+    NotesUsage,
+    entry_fault,
+    entry_handle,
+    flag_entry,
+    measure,
+    normalize_entry,
+    parse_notes,
+    prompt_block,
+    text_fault,
+)
 from hermes_core.curated.edits import (
-    Change,
     Edit,
+    NoteChange,
     Operation,
     Refusal,
     apply,
-    handle,
+    in_batch,
     over_budget,
-    oversized,
+    preview,
     reverse,
 )
-from hermes_core.curated.journal import Journal, Version
-from hermes_core.curated.results import Answers, Result
-from hermes_core.curated.snapshot import Flagged, Scan, Snapshot, Threat, block, flag
-from hermes_core.curated.vetting import FilterWrite, Vetting, performed
-from hermes_core.curated.writer import OnWrite, Writer, back_up
+from hermes_core.curated.journal import NoteFile, NoteJournal, NoteVersion, OnWrite
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
+from hermes_core.safety.redact import secrets_in
 from hermes_core.storage.files import LOCK_TIMEOUT
+
+if TYPE_CHECKING:
+    from hermes_core.safety.scan import Scan, Threat
 
 log = logging.getLogger(__name__)
 
@@ -41,23 +59,53 @@ TARGETS: tuple[MemoryTarget, ...] = ("memory", "user")
 ENABLE_SETTING = {"memory": "memory.memory_enabled", "user": "memory.user_profile_enabled"}
 LIMIT_SETTING = {"memory": "memory.memory_char_limit", "user": "memory.user_char_limit"}
 
-Plan = Callable[[tuple[str, ...]], Edit | Refusal]
-"""What a call does to the entries that it finds."""
+MAX_REFUSALS_PER_TURN = 3
+"""Refusals of one session and turn that are answered with advice; after these, the model is told to stop."""
 
-Writes = Callable[[Sequence[Change]], list[MemoryWrite] | Refusal]
-"""What the provider is told of the changes."""
+_MAX_COUNTED_SESSIONS = 1024
+
+Result = dict[str, Any]
+FilterWrite = Callable[[MemoryWrite, Session], MemoryWrite | Refused]
+Plan = Callable[[tuple[str, ...]], Edit | Refusal]
+"""Function that edits the entries found on disk."""
+
+_UNCHANGED = {
+    "add": "Entry already exists (no duplicate added).",
+    "replace": "Entry already says this (nothing changed).",
+    "batch": "All operations were done already (nothing changed).",
+    "undo": "The entries are as they were before that change (nothing changed).",
+}
+_NOTHING = "Nothing to change."
+_CHANGED = {
+    "add": "Entry added.",
+    "replace": "Entry replaced.",
+    "remove": "Entry removed.",
+    "batch": "Applied {count} operation(s).",
+    "undo": "Undone: {count} entry change(s) taken back.",
+    "reset": "Removed {count} entries; undo brings them back.",
+}
+_SAVED = "Write saved. This update is complete — do not repeat it."
+_HANDED_ON = "The memory provider keeps this; the local file is unchanged. Do not repeat it."
 
 
 class MemoryStore:
-    """Curated memory of one home. Safe for threads and processes: every call reads the file anew, under its lock.
+    """Notes of one home: MEMORY.md and USER.md. Safe for threads and processes.
 
-    `filter_write` may veto or change a write before anything happens; `suppresses(target)` leaves the local file as it
-    is; with `per_user` each user of a gateway has a USER.md of their own, see `of`; `on_write` is told every accepted
-    write, in order and under the file's lock; an `OutboxError` or `StorageError` that it raises is shown in the result,
-    and the write stands; `taker` names the provider that is to be told now.
+    Every call reads the file anew under its lock. A change is answered with a dict as the `memory` tool returns it:
+    `success`, then `message` and `usage`, or `error` and a remedy. If a file can't be locked or written, the call raises
+    `StorageError` and nothing was changed.
 
-    Changes are answered with a dict as the `memory` tool gives it: `success`, then `message` and `usage`, or `error`
-    and what to do. A file that can't be locked or written raises `StorageError`, and nothing was changed.
+    Args:
+        memory_char_limit: Characters of MEMORY.md.
+        user_char_limit: Characters of USER.md.
+        scan: Threat scan of entries; the default is `safety.scan.first_threat`.
+        filter_write: May veto or change a write before anything happens.
+        suppresses: Returns True for a target whose writes only the provider keeps; the local file stays as it is.
+        on_write: Gets every accepted write, in order and under the file's lock. If it raises `OutboxError` or
+            `StorageError`, the write stands and the result holds a warning.
+        taker: Returns the name of the provider that takes writes now.
+        per_user: Gives each user of a gateway a USER.md of their own, see `of`.
+        lock_timeout: Seconds to wait for the file's lock.
     """
 
     def __init__(
@@ -85,86 +133,82 @@ class MemoryStore:
                 raise ConfigError(
                     f"{LIMIT_SETTING[target]} is {limit!r}", "give a number of characters above 0"
                 )
-        self._enabled: dict[MemoryTarget, bool] = {"memory": memory_enabled, "user": user_profile_enabled}
-        self._files: dict[MemoryTarget, MemoryFile] = {
-            "memory": MemoryFile(home.memory_md),
-            "user": MemoryFile(home.user_md),
+        enabled: dict[MemoryTarget, bool] = {"memory": memory_enabled, "user": user_profile_enabled}
+        self.enabled_targets = tuple(target for target in TARGETS if enabled[target])
+        self._files: dict[MemoryTarget, NoteFile] = {
+            "memory": NoteFile(home.memory_md),
+            "user": NoteFile(home.user_md),
         }
-        self._nobody = Session("local", home=str(home.path), identity=home.profile)
+        self._local = Session("local", home=str(home.path), identity=home.profile)
         self._scan = scan or _scan
+        self._filter_write = filter_write
         self._suppresses = suppresses
-        self._vetting = Vetting(self._scan, filter_write)
-        self._journal = Journal(home.journal_db, clock)
-        self._writer = Writer(self._journal, lock_timeout, on_write, taker)
-        self._answers = Answers(self._limits, self._scan, self.entries)
-        self._snapshot = Snapshot()
+        self._journal = NoteJournal(
+            home.journal_db, clock, lock_timeout=lock_timeout, on_write=on_write, taker=taker
+        )
+        self._refusals = RefusalCounter()
+        self._snapshot = NotesSnapshot()
 
     def of(self, session: Session | None) -> MemoryStore:
-        """The store of who speaks: this one, or with `per_user` one whose USER.md is that user's own."""
+        """Return the store for a session's user: with `per_user`, one whose USER.md is that user's own."""
         owner = session.owner if session is not None and self._per_user else ""
         if not owner:
             return self
         own = copy.copy(self)
         path = self._home.user_md_of(owner)
-        own._files = {**self._files, "user": MemoryFile(path, f"users/{path.parent.name}/{path.name}")}
-        own._answers = Answers(self._limits, self._scan, own.entries, self._answers.breaker)
-        own._snapshot = Snapshot()
+        own._files = {**self._files, "user": NoteFile(path, f"users/{path.parent.name}/{path.name}")}
+        own._snapshot = NotesSnapshot()
         return own
 
     # ---------------------------------------------------------------- reading
 
-    @property
-    def enabled_targets(self) -> tuple[MemoryTarget, ...]:
-        """The stores that are switched on."""
-        return tuple(target for target in TARGETS if self._enabled[target])
-
-    def load_from_disk(self) -> Snapshot:
-        """Freeze what the system prompt shows of the files, until the next call."""
+    def load_from_disk(self) -> NotesSnapshot:
+        """Freeze the blocks of the system prompt until the next call."""
         self._snapshot = self.take_snapshot()
         return self._snapshot
 
-    def take_snapshot(self) -> Snapshot:
-        """What the system prompt would show now; nothing is frozen here.
+    def take_snapshot(self) -> NotesSnapshot:
+        """Return the blocks of the system prompt as they are now, without freezing them.
 
-        A file that can't be read or adopted has no block: it is logged, and `problems` tells.
+        A file that can't be read or adopted has no block; `problems` reports it.
         """
         blocks = {}
         for target in self.enabled_targets:
             try:
-                text = block(target, self.entries(target), self._limits[target], self._scan)
+                text = prompt_block(target, self.entries(target), self._limits[target], self._scan)
             except MemoryConflict as exc:
-                log.warning("curated memory is left out of the prompt: %s", exc)
+                log.warning("notes are left out of the prompt: %s", exc)
                 continue
             if text:
                 blocks[target] = text
-        return Snapshot(blocks)
+        return NotesSnapshot(blocks)
 
     def format_for_system_prompt(self, target: MemoryTarget) -> str | None:
-        """The frozen block of this target; None without one. Writes don't change it, `load_from_disk` does."""
+        """Return the frozen block of this target, or None. Writes don't change it; `load_from_disk` does."""
         return self._snapshot.blocks.get(target)
 
     def entries(self, target: MemoryTarget) -> tuple[str, ...]:
-        """All entries on disk now, flagged ones too. Raises `MemoryConflict` when the file can't be adopted."""
+        """Return all entries on disk, also flagged ones. Raises `MemoryConflict` if the file can't be adopted."""
         file = self._files[target]
-        found = parse(file.read())
-        if found.conflict:
-            raise file.unreadable(found.conflict, "save it as UTF-8 text, or move it away")
-        return found.entries
+        notes = parse_notes(file.read())
+        if notes.conflict:
+            raise file.unreadable(notes.conflict, "save it as UTF-8 text, or move it away")
+        return notes.entries
 
-    def usage(self, target: MemoryTarget) -> Usage:
-        """Characters in use on disk now, and the limit. Raises `MemoryConflict`."""
-        return Usage(measure(self.entries(target)), self._limits[target])
+    def usage(self, target: MemoryTarget) -> NotesUsage:
+        """Return the characters on disk and the limit. Raises `MemoryConflict`."""
+        return NotesUsage(measure(self.entries(target)), self._limits[target])
 
     def shown_entries(self) -> list[str]:
-        """Entries on disk that the prompt of a new session shows."""
+        """Return the entries on disk that the prompt of a new session shows."""
         shown: list[str] = []
         for target in self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
                 shown += [entry for entry in self.entries(target) if not self._flag(target, entry)]
         return shown
 
-    def flagged(self, target: MemoryTarget | None = None) -> list[Flagged]:
-        """Entries on disk that no prompt and no result shows, with the reason; `problems` tells of whole files."""
+    def flagged(self, target: MemoryTarget | None = None) -> list[FlaggedEntry]:
+        """Return the entries that are kept from prompts and results. `problems` reports whole files."""
         found = []
         for one in (target,) if target else self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
@@ -172,7 +216,7 @@ class MemoryStore:
         return found
 
     def problems(self) -> dict[MemoryTarget, MemoryConflict]:
-        """Files that can't be read or adopted now, with what to do."""
+        """Return the files that can't be read or adopted now, each with its error."""
         found = {}
         for target in self.enabled_targets:
             try:
@@ -184,101 +228,123 @@ class MemoryStore:
     # ---------------------------------------------------------------- writing
 
     def add(self, target: MemoryTarget, content: str, *, session: Session | None = None) -> Result:
-        """Append an entry. One that is there already is a success that changes nothing."""
-        return self._write(target, [Operation("add", content)], session)
+        """Append an entry. An entry that exists is a success that changes nothing."""
+        return self.write(target, [Operation("add", content)], session)
 
     def replace(
         self, target: MemoryTarget, old_text: str, content: str, *, session: Session | None = None
     ) -> Result:
-        """Put `content` in the place of the one entry that `old_text` names."""
-        return self._write(target, [Operation("replace", content, old_text)], session)
+        """Replace the one entry that `old_text` names by `content`."""
+        return self.write(target, [Operation("replace", content, old_text)], session)
 
     def remove(self, target: MemoryTarget, old_text: str, *, session: Session | None = None) -> Result:
-        """Remove the one entry that `old_text` names: by a fragment, the whole text, or its handle."""
-        return self._write(target, [Operation("remove", "", old_text)], session)
+        """Remove the one entry that `old_text` names: by a fragment, its whole text or its handle."""
+        return self.write(target, [Operation("remove", "", old_text)], session)
 
     def apply_batch(
         self, target: MemoryTarget, operations: Sequence[Operation], *, session: Session | None = None
     ) -> Result:
-        """Do all operations or none; the limit counts for the final result only."""
-        return self._write(target, operations, session, batch=True)
+        """Do all operations or none. The limit counts for the final entries only."""
+        return self.write(target, operations, session, batch=True)
 
     def reset(self, target: MemoryTarget, *, session: Session | None = None) -> Result:
         """Remove every entry. `undo` brings them back."""
 
         def plan(entries: tuple[str, ...]) -> Edit:
-            return Edit((), tuple(Change(0, "remove", "", entry) for entry in entries))
+            return Edit((), tuple(NoteChange(0, "remove", "", entry) for entry in entries))
 
         return self._restore(target, "reset", plan, session)
 
     def undo(
         self, change: int | None = None, *, target: MemoryTarget | None = None, session: Session | None = None
     ) -> Result:
-        """Take back the newest change, or the one of this id; an undo can itself be undone by its id.
+        """Undo the change of this id, or the newest change. An undo can itself be undone by its id.
 
-        Later changes of other entries stay. The limit does not apply: what was there may come back.
+        Later changes of other entries stay. The limit does not apply, so that a removed entry can always come back.
         """
-        version = self._undoable(change, target)
-        if version is None:
+        self._settle(target)
+        for version in self._journal.versions(self._keys(target)):
+            newest = change is None and version.action != "undo" and not version.undone
+            if (newest or version.id == change) and (version.added or version.removed):
+                break
+        else:
             which = "There is no change" if change is None else f"There is no change {change}"
-            return results.refused(f"{which} to undo. The history lists what can be undone.")
+            return {"success": False, "error": f"{which} to undo. The history lists what can be undone."}
         if version.undone:
-            return results.refused(f"Change {version.id} is undone already.")
+            return {"success": False, "error": f"Change {version.id} is undone already."}
 
         def plan(entries: tuple[str, ...]) -> Edit | Refusal:
             return reverse(entries, version.before, version.after)
 
         return self._restore(version.target, "undo", plan, session, version.id)
 
-    def history(self, target: MemoryTarget | None = None, limit: int = 50) -> list[Version]:
-        """The changes that happened, newest first, also those that a process did not live to report."""
+    def history(self, target: MemoryTarget | None = None, limit: int = 50) -> list[NoteVersion]:
+        """Return the newest changes first, also those of a process that died before it reported them."""
         self._settle(target)
-        return list(itertools.islice(self._journal.versions(self._keys(target)), limit))
+        return list(islice(self._journal.versions(self._keys(target)), limit))
 
     def prune(self) -> int:
-        """Forget what was changed and removed, with all copies; how many changes and copies went.
+        """Delete the history and all copies, and return the number of deleted changes and copies.
 
-        Nothing can be undone any more. Changes that the provider was not told yet stay until it was.
+        Nothing can be undone after it. Changes that the provider does not know of yet stay until it does.
         """
-        return sum(self._writer.prune(file) for file in self._files.values())
+        return sum(self._journal.prune(file) for file in self._files.values())
 
     def mirror_missing(self) -> int:
-        """Tell `on_write` again of accepted writes that it refused or never saw; gives how many changes it took.
+        """Give `on_write` the accepted writes that it refused or never saw; return the number of changes it took.
 
-        And of the entries of the provider of now that went while it was not the chosen one.
-        For a host to call at its start. Writes keep their ids, so that what was seen already is known again.
+        A host calls this at its start. Writes keep their ids, so that the provider recognizes those that it has.
         """
         self._settle(None)
-        return self._writer.mirror_missing()
+        return self._journal.mirror_missing()
 
     def start_turn(self, session: Session | None = None) -> None:
-        """Count this session's refusals anew."""
-        self._answers.breaker.reset(session or self._nobody)
+        """Start counting this session's refusals anew."""
+        self._refusals.reset(session or self._local)
 
     def refuse(self, refusal: Refusal, target: MemoryTarget | None, session: Session | None = None) -> Result:
-        """A refusal as a result; after too many in one turn, one that tells the model to stop."""
-        return self._answers.refuse(refusal, target, session or self._nobody)
+        """Return a refusal as a result. After too many in one turn, the result tells the model to stop."""
+        if stop := self._refusals.add(session or self._local, refusal.reason):
+            return {"success": False, "done": True, "error": stop}
+        result: Result = {"success": False, "error": refusal.reason}
+        if target and refusal.matches:
+            result["matches"] = [self._shown(target, entry, preview) for entry in refusal.matches]
+        if target and refusal.show_entries:
+            with contextlib.suppress(MemoryConflict):
+                entries = self.entries(target)
+                result["current_entries"] = [self._shown(target, entry) for entry in entries]
+                result["usage"] = f"{measure(entries):,}/{self._limits[target]:,}"
+        if refusal.backup:
+            result["drift_backup"] = refusal.backup
+        if refusal.remedy:
+            result["remediation"] = refusal.remedy
+        return result
 
     def close(self) -> None:
         """Close the journal."""
         self._journal.close()
 
-    # ---------------------------------------------------- the way of a write
+    def journal_key(self, target: MemoryTarget) -> str:
+        """Return the name of this target's file in the journal; each user's own file has another name."""
+        return self._files[target].key
 
-    def _write(
+    # ---------------------------------------------------- steps of a write
+
+    def write(
         self,
         target: MemoryTarget,
         asked: Sequence[Operation],
-        session: Session | None,
+        session: Session | None = None,
         *,
         batch: bool = False,
     ) -> Result:
-        who = session or self._nobody
+        """Do all operations or none. `batch` words the answer for several operations."""
+        who = session or self._local
         if off := self._off(target):
             return self.refuse(off, None, who)
         suppressed = self._suppresses is not None and self._suppresses(target)
         limit = None if suppressed else self._limits[target]
-        writes = self._vetting.operations(target, asked, who, batch=batch, limit=limit)
+        writes = self._vet(target, asked, who, batch=batch, limit=limit)
         if isinstance(writes, Refusal):
             return self.refuse(writes, target, who)
         if limit is None:
@@ -289,14 +355,12 @@ class MemoryStore:
             edit = apply(entries, operations, batch=batch)
             if isinstance(edit, Refusal) or not edit.changes:
                 return edit
-            if large := oversized(entries, edit, limit):
-                return self._too_large(target, large)
+            for entry in entries:
+                if len(entry) > limit and entry in edit.entries:
+                    return self._too_large(target, entry)
             return over_budget(entries, edit, operations, limit, batch=batch) or edit
 
-        def told(changes: Sequence[Change]) -> list[MemoryWrite]:
-            return [performed(writes[change.operation], change) for change in changes]
-
-        return self._commit(target, "batch" if batch else asked[0].action, plan, told, who, asked=len(asked))
+        return self._commit(target, "batch" if batch else asked[0].action, plan, who, writes=writes)
 
     def _restore(
         self,
@@ -306,110 +370,279 @@ class MemoryStore:
         session: Session | None,
         undoes: int | None = None,
     ) -> Result:
-        """A change that is no operation of the model: observers may veto it, the limit does not apply."""
-        who = session or self._nobody
+        """Undo or reset: observers may veto it, the limit does not apply."""
+        who = session or self._local
         if off := self._off(target):
             return self.refuse(off, None, who)
-        origin = {"origin": action} | ({"undoes": str(undoes)} if undoes else {})
+        return self._commit(target, action, plan, who, undoes=undoes)
 
-        def told(changes: Sequence[Change]) -> list[MemoryWrite] | Refusal:
-            return self._vetting.restored(target, changes, who, origin)
+    def _vet(
+        self,
+        target: MemoryTarget,
+        asked: Sequence[Operation],
+        session: Session,
+        *,
+        batch: bool,
+        limit: int | None,
+    ) -> list[MemoryWrite] | Refusal:
+        """Turn operations into writes with ids. Refuses all if one is no entry, longer than `limit`, vetoed or a threat."""
+        if not asked:
+            return Refusal("operations list is empty.")
+        writes = []
+        for index, operation in enumerate(asked):
+            write = self._vet_operation(target, operation, session, limit)
+            if isinstance(write, Refusal):
+                return in_batch(write, index, operation) if batch else write
+            writes.append(write)
+        return writes
 
-        return self._commit(target, action, plan, told, who, undoes=undoes)
+    def _vet_operation(
+        self, target: MemoryTarget, asked: Operation, session: Session, limit: int | None
+    ) -> MemoryWrite | Refusal:
+        content, old_text = normalize_entry(asked.content), normalize_entry(asked.old_text)
+        write = MemoryWrite(str(uuid.uuid4()), asked.action, target, content, old_text)
+        if fault := _write_fault(write, limit):
+            return Refusal(fault)
+        if self._filter_write:
+            filtered = self._filter_write(write, session)
+            if isinstance(filtered, Refused):
+                return Refusal(f"An observer refused this write: {filtered.reason}")
+            try:
+                # The journal stores both as JSON. Only these two are the observer's to change.
+                json.dumps(dict(filtered.metadata))
+                write = replace(write, content=normalize_entry(filtered.content), metadata=filtered.metadata)
+            except (TypeError, ValueError, AttributeError):
+                return Refusal("An observer changed this write, and now its content or metadata is no text.")
+            if fault := _write_fault(write, limit):
+                return Refusal(f"An observer changed this write, and now: {fault}")
+        threat = self._scan(write.content) if write.content else None
+        if threat:
+            return Refusal(
+                f"Blocked: content matches threat pattern {threat.id!r}: {threat.message}. Memory goes into every "
+                "system prompt: write the plain fact, without instructions, secrets or hidden characters."
+            )
+        return write
+
+    def _vet_restored(
+        self, target: MemoryTarget, changes: Sequence[NoteChange], session: Session, origin: dict[str, str]
+    ) -> list[MemoryWrite] | Refusal:
+        """Return writes for the entries that an undo or a reset moves. An observer may veto them, not change them."""
+        writes = []
+        for change in changes:
+            write = MemoryWrite(
+                str(uuid.uuid4()),
+                change.action,
+                target,
+                change.content,
+                old_text=change.previous,
+                previous=change.previous,
+                metadata=origin,
+            )
+            filtered = self._filter_write(write, session) if self._filter_write else write
+            if filtered != write:
+                reason = (
+                    filtered.reason if isinstance(filtered, Refused) else "it would be changed on the way"
+                )
+                return Refusal(f"An observer refused this write: {reason}")
+            writes.append(write)
+        return writes
 
     def _commit(
         self,
         target: MemoryTarget,
         action: str,
         plan: Plan,
-        told: Writes,
         session: Session,
         *,
-        asked: int = 1,
+        writes: Sequence[MemoryWrite] = (),
         undoes: int | None = None,
     ) -> Result:
-        """Under the lock: read, plan, and write what the plan changed."""
+        """Under the lock: read, plan, and write the planned entries.
+
+        `writes` are the vetted writes of the call, one for each operation. Undo and reset pass none: their writes follow
+        from the changes.
+        """
+        notice: Result = {}
         try:
-            with self._writer.opened(target, self._files[target], session) as opened:
+            with self._journal.opened(target, self._files[target], session) as opened:
+                if opened.notice:
+                    notice["notice"] = opened.notice
                 edit = plan(opened.entries)
-                notice = {"notice": opened.notice} if opened.notice else {}
                 if isinstance(edit, Refusal):
                     return self.refuse(edit, target, session) | notice
-                result = results.saved(target, action, edit, self._limits[target], asked)
+                table = _CHANGED if edit.changes else _UNCHANGED
+                count = len(writes) if action == "batch" else len(edit.changes)
+                result: Result = {
+                    "success": True,
+                    "done": True,
+                    "target": target,
+                    "usage": str(NotesUsage(measure(edit.entries), self._limits[target])),
+                    "entry_count": len(edit.entries),
+                    "message": table.get(action, _NOTHING).format(count=count),
+                    "note": _SAVED,
+                }
                 if edit.changes:
-                    writes = told(edit.changes)
-                    if isinstance(writes, Refusal):
-                        return self.refuse(writes, target, session) | notice
-                    if warning := self._writer.commit(opened, action, edit.entries, writes, undoes):
+                    performed: list[MemoryWrite] | Refusal
+                    if writes:
+                        performed = [
+                            replace(
+                                writes[change.operation],
+                                action=change.action,
+                                content=change.content,
+                                previous=change.previous,
+                            )
+                            for change in edit.changes
+                        ]
+                    else:
+                        origin = {"origin": action} | ({"undoes": str(undoes)} if undoes else {})
+                        performed = self._vet_restored(target, edit.changes, session, origin)
+                    if isinstance(performed, Refusal):
+                        return self.refuse(performed, target, session) | notice
+                    if warning := self._journal.write(opened, action, edit.entries, performed, undoes):
                         result["warning"] = warning
         except MemoryConflict as exc:
             return self.refuse(Refusal(exc.message, remedy=exc.remedy, backup=exc.backup), target, session)
-        self._answers.breaker.reset(session)
-        return result | self._answers.previous(target, edit) | results.caution(target, edit) | notice
+        self._refusals.reset(session)
+        if len(edit.changes) == 1 and edit.changes[0].previous:
+            key = "removed_entry" if edit.changes[0].action == "remove" else "replaced_entry"
+            result[key] = self._shown(target, edit.changes[0].previous)
+        return result | _caution(target, edit) | notice
 
     def _hand_on(self, target: MemoryTarget, writes: Sequence[MemoryWrite], session: Session) -> Result:
-        """Local writes are suppressed: what the provider does not take is nowhere, so that is no success."""
+        """Give suppressed writes to the provider. Nobody else holds them, so a write it refuses is no success."""
         for taken, write in enumerate(writes):
             try:
-                self._writer.hand_on(dataclasses.replace(write, performed=False), session)
+                self._journal.hand_on(replace(write, performed=False), session)
             except (OutboxError, StorageError) as exc:
                 part = f"The first {taken} operation(s) are with the memory provider, do not repeat them; the others were not"
                 refusal = Refusal(
                     f"{part if taken else 'Nothing was'} saved: {exc.message}.", remedy=exc.remedy
                 )
                 return self.refuse(refusal, target, session)
-        self._answers.breaker.reset(session)
-        return results.handed_on(target, len(writes))
+        self._refusals.reset(session)
+        return {
+            "success": True,
+            "done": True,
+            "target": target,
+            "performed": False,
+            "message": f"Handed {len(writes)} operation(s) to the memory provider.",
+            "note": _HANDED_ON,
+        }
 
     def _off(self, target: MemoryTarget) -> Refusal | None:
         if target not in TARGETS:
             return Refusal(f"Invalid target {target!r}. Use 'memory' or 'user'.")
-        if not self._enabled[target]:
+        if target not in self.enabled_targets:
             return Refusal(f"The {target!r} store is switched off ({ENABLE_SETTING[target]}: false).")
         return None
 
     def _too_large(self, target: MemoryTarget, entry: str) -> Refusal:
-        """An entry larger than the whole store: nothing is written until it is split, shortened or removed."""
+        """Refuse to write while the file holds an entry larger than the whole limit."""
         limit, file = self._limits[target], self._files[target]
         return Refusal(
             f"Refusing to write {file.name}: it holds an entry of {len(entry):,} characters, "
             f"more than the whole store ({limit:,}).",
-            backup=back_up(file, file.read()),
+            backup=file.try_back_up(file.read()),
             remedy=(
-                f"Call memory with action 'remove' or 'replace' and target={target!r}, old_text={handle(entry)!r}; "
+                f"Call memory with action 'remove' or 'replace' and target={target!r}, old_text={entry_handle(entry)!r}; "
                 f"or split the entry in the file with lines that hold only '§'; or raise {LIMIT_SETTING[target]} "
                 f"to {len(entry)} or more. The .bak file has a copy."
             ),
         )
 
-    def _undoable(self, change: int | None, target: MemoryTarget | None) -> Version | None:
-        self._settle(target)
-        for version in self._journal.versions(self._keys(target)):
-            newest = change is None and version.action != "undo" and not version.undone
-            if (newest or version.id == change) and (version.added or version.removed):
-                return version
-        return None
-
     def _settle(self, target: MemoryTarget | None) -> None:
         for one in (target,) if target else self.enabled_targets:
             try:
-                self._writer.settle(self._files[one])
+                self._journal.settle(self._files[one])
             except StorageError as exc:
                 log.warning("the history may lack the last change of %s: %s", self._files[one].path, exc)
-
-    def key_of(self, target: MemoryTarget) -> str:
-        """The name of this target's file in the journal: another for each user's own."""
-        return self._files[target].key
 
     def _keys(self, target: MemoryTarget | None) -> list[str]:
         return [file.key for name, file in self._files.items() if target in (None, name)]
 
-    def _flag(self, target: MemoryTarget, entry: str) -> Flagged | None:
-        return flag(target, entry, self._limits[target], self._scan)
+    def _flag(self, target: MemoryTarget, entry: str) -> FlaggedEntry | None:
+        return flag_entry(target, entry, self._limits[target], self._scan)
+
+    def _shown(self, target: MemoryTarget, entry: str, shorten: Callable[[str], str] = str) -> str:
+        """Return an entry for the model, or a note in place of a flagged entry."""
+        flagged = self._flag(target, entry)
+        return flagged.withheld if flagged else shorten(entry)
+
+
+class RefusalCounter:
+    """Counter of refusals by session, which stops a model that repeats a failing write. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._lock = threading.Lock()  # sessions of a gateway write from threads of their own
+
+    def add(self, session: Session, reason: str) -> str:
+        """Count a refusal. Returns the order to stop once there were too many, else ""."""
+        # A background review shares the id of its session but has a count of its own.
+        key = session.id, session.agent_context
+        with self._lock:
+            count = self._counts.pop(key, 0) + 1
+            self._counts[key] = count
+            while len(self._counts) > _MAX_COUNTED_SESSIONS:
+                self._counts.popitem(last=False)
+        if count <= MAX_REFUSALS_PER_TURN:
+            return ""
+        return (
+            f"Memory consolidation failed {count} times this turn. Stop calling this tool now, answer the person, "
+            f"and leave memory as it is; nothing was changed. The last reason: {reason}"
+        )
+
+    def reset(self, session: Session) -> None:
+        """Forget the refusals of this session: after a success, or at a new turn."""
+        with self._lock:
+            self._counts.pop((session.id, session.agent_context), None)
+
+
+def changed_something(result: Mapping[str, Any]) -> bool:
+    """Return True if a call changed the file. A call that found nothing to change is a success too."""
+    return bool(result.get("success")) and result.get("message") not in (*_UNCHANGED.values(), _NOTHING)
+
+
+def _write_fault(write: MemoryWrite, limit: int | None) -> str:
+    if write.action != "add" and not write.old_text:
+        return "old_text cannot be empty."
+    if write.action == "add" and not write.content:
+        return "Content cannot be empty."
+    if write.action == "replace" and not write.content:
+        return "new_content cannot be empty. Use 'remove' to delete entries."
+    size = len(write.content)
+    if limit is not None and size > limit:
+        return f"Nothing was saved: the text has {size:,} chars, more than the whole store ({limit:,}): write a shorter one."
+    fault = entry_fault(write.content) or text_fault(write.old_text)
+    return f"Nothing was saved: {fault}." if fault else ""
+
+
+def _caution(target: MemoryTarget, edit: Edit) -> Result:
+    """Warn the person of a secret in a new entry, or in a removed entry that the history still holds."""
+    removed: list[str] = []
+    for change in edit.changes:
+        if kinds := ", ".join(secrets_in(change.content)):
+            name = entry_handle(change.content)
+            return {
+                "caution": (
+                    f"This holds what looks like a secret ({kinds}), and {target.upper()}.md is plain text that goes into "
+                    f"every system prompt. Keep it in .env and remove the entry (old_text {name!r}: `hermes-memory memory remove "
+                    f"--target {target} {name}`), then forget the history, which keeps it: `hermes-memory memory prune`."
+                )
+            }
+        removed += secrets_in(change.previous)
+    if removed:
+        kinds = ", ".join(removed)
+        return {
+            "caution": (
+                f"What went looks like a secret ({kinds}): the history keeps it for undo until `hermes-memory memory prune`."
+            )
+        }
+    return {}
 
 
 def _scan(text: str) -> Threat | None:
-    # Imported when first needed: its patterns take time to compile, and not every process writes.
+    # Imported at the first use: the rules take 30 ms to load, and many processes never write.
     from hermes_core.safety.scan import first_threat
 
     return first_threat(text)

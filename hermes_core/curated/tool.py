@@ -1,4 +1,4 @@
-"""The `memory` tool: its schema for the model, and a call that answers whatever the model sends."""
+"""The `memory` tool: its schema, a call that accepts any arguments, and the `builtin` provider that offers it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import copy
 import json
 import reprlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
-from hermes_core.contract.values import MemoryAction, MemoryTarget, Session
+from hermes_core.contract.provider import MemoryProvider
+from hermes_core.contract.values import BUILTIN_NAME, MemoryAction, MemoryTarget, Session, ToolCall
 from hermes_core.curated.edits import Operation, Refusal
-from hermes_core.curated.results import Result
-from hermes_core.curated.store import TARGETS, MemoryStore
+from hermes_core.curated.store import TARGETS, MemoryStore, Result
 from hermes_core.errors import HermesError
 
 ACTIONS: tuple[MemoryAction, ...] = get_args(MemoryAction)
@@ -67,83 +68,74 @@ MEMORY_SCHEMA: dict[str, Any] = {
         "required": ["target"],
     },
 }
-"""The tool in the form that models take. `target` alone is required, since the rest depends on the action."""
+"""Schema of the tool. Only `target` is required, since the other parameters depend on the action."""
 
 _OPERATIONS = "operations must be a list of {action, content?, old_text?} objects."
 
 
 def memory_schema(targets: Sequence[MemoryTarget] = TARGETS) -> dict[str, Any]:
-    """The schema for the stores that are switched on."""
+    """Return the schema for the enabled targets."""
     schema = copy.deepcopy(MEMORY_SCHEMA)
     schema["parameters"]["properties"]["target"]["enum"] = list(targets)
     return schema
 
 
 class MemoryTool:
-    """Calls of the `memory` tool on one store, or on none when curated memory is switched off."""
+    """The `memory` tool on one store, or on none if both files are switched off."""
 
     def __init__(self, store: MemoryStore | None) -> None:
         self._store = store
 
     def call(self, arguments: object, session: Session) -> str:
-        """Do what the model asks; a JSON object as text, whatever `arguments` are."""
-        if self._store is None or not self._store.enabled_targets:
-            return _json(
-                {"error": "Memory is not available. It is switched off in this session.", "success": False}
-            )
-        try:
-            return _json(self._dispatch(self._store, arguments, session))
-        except HermesError as exc:
-            return _json(self._store.refuse(Refusal(exc.message, remedy=exc.remedy), None, session))
-
-    def _dispatch(self, store: MemoryStore, arguments: object, session: Session) -> Result:
-        if not isinstance(arguments, Mapping):
-            return store.refuse(
-                Refusal(f"Arguments must be an object, not {_brief(arguments)}. Send target and action."),
-                None,
-                session,
-            )
-        target = "memory" if arguments.get("target") is None else arguments["target"]
-        if not isinstance(target, str) or target not in TARGETS:
-            return store.refuse(
-                Refusal(f"Invalid target {_brief(target)}. Use 'memory' or 'user'."), None, session
-            )
-        asked = _asked(arguments)
-        if isinstance(asked, Refusal):
-            return store.refuse(asked, target if target in store.enabled_targets else None, session)
-        if isinstance(asked, list):
-            return store.apply_batch(target, asked, session=session)
-        if asked.action == "add":
-            return store.add(target, asked.content, session=session)
-        if asked.action == "replace":
-            return store.replace(target, asked.old_text, asked.content, session=session)
-        return store.remove(target, asked.old_text, session=session)
+        """Do the change that the model asks for. Returns a JSON object as text for any `arguments`."""
+        store = self._store
+        result: Result
+        if store is None or not store.enabled_targets:
+            result = {
+                "error": "Memory is not available. It is switched off in this session.",
+                "success": False,
+            }
+        else:
+            try:
+                result = _run(store, arguments, session)
+            except HermesError as exc:
+                result = store.refuse(Refusal(exc.message, remedy=exc.remedy), None, session)
+        return json.dumps(result, ensure_ascii=False)
 
 
-def _asked(arguments: Mapping[str, Any]) -> Operation | list[Operation] | Refusal:
-    """What the model wants, checked for shape; operations win over a single action."""
-    operations = arguments.get("operations")
-    if operations is None or (operations in ([], "", {}) and arguments.get("action") is not None):
-        return _operation(arguments)
-    if not isinstance(operations, list):
-        return Refusal(f"{_OPERATIONS} It was {_brief(operations)}.")
-    checked: list[Operation] = []
-    for index, item in enumerate(operations):
-        operation = (
-            _operation(item)
-            if isinstance(item, Mapping)
-            else Refusal(f"{_OPERATIONS} It was {_brief(item)}.")
+def _run(store: MemoryStore, arguments: object, session: Session) -> Result:
+    if not isinstance(arguments, Mapping):
+        reason = f"Arguments must be an object, not {_brief(arguments)}. Send target and action."
+        return store.refuse(Refusal(reason), None, session)
+    target = "memory" if arguments.get("target") is None else arguments["target"]
+    if not isinstance(target, str) or target not in TARGETS:
+        return store.refuse(
+            Refusal(f"Invalid target {_brief(target)}. Use 'memory' or 'user'."), None, session
         )
+    operations = arguments.get("operations")
+    # Models send an empty list beside a single action.
+    single = operations is None or (operations in ([], "", {}) and arguments.get("action") is not None)
+    items = [arguments] if single else operations
+    checked: list[Operation] = []
+    refusal = None if isinstance(items, list) else Refusal(f"{_OPERATIONS} It was {_brief(items)}.")
+    for item in items if isinstance(items, list) else ():
+        operation = _operation(item)
         if isinstance(operation, Refusal):
-            return Refusal(
-                f"Operation {index + 1}: {operation.reason} No operations were applied (batch is all-or-nothing).",
-                show_entries=operation.show_entries,
-            )
+            refusal = operation
+            if not single:
+                reason = f"Operation {len(checked) + 1}: {refusal.reason} No operations were applied (batch is all-or-nothing)."
+                refusal = replace(refusal, reason=reason)
+            break
         checked.append(operation)
-    return checked
+    if refusal:
+        return store.refuse(refusal, target if target in store.enabled_targets else None, session)
+    return store.write(target, checked, session, batch=not single)
 
 
-def _operation(item: Mapping[str, Any]) -> Operation | Refusal:
+def _operation(item: object) -> Operation | Refusal:
+    """Check one operation of a model."""
+    if not isinstance(item, Mapping):
+        return Refusal(f"{_OPERATIONS} It was {_brief(item)}.")
     action = item.get("action")
     if not isinstance(action, str) or action not in ACTIONS:
         return Refusal(f"Unknown action {_brief(action)}. Use: {', '.join(ACTIONS)}")
@@ -153,12 +145,10 @@ def _operation(item: Mapping[str, Any]) -> Operation | Refusal:
         if value is not None and not isinstance(value, str):
             return Refusal(f"{key} must be a string, not {_brief(value)}.")
         texts[key] = value or ""
-    if action != "remove" and not texts["content"]:
-        return Refusal(
-            "Content is required for 'add' action."
-            if action == "add"
-            else "content is required for 'replace' action."
-        )
+    if action == "add" and not texts["content"]:
+        return Refusal("Content is required for 'add' action.")
+    if action == "replace" and not texts["content"]:
+        return Refusal("content is required for 'replace' action.")
     if action != "add" and not texts["old_text"]:
         return Refusal(
             f"'{action}' needs old_text -- a fragment of the one entry meant, copied from current_entries.",
@@ -168,9 +158,34 @@ def _operation(item: Mapping[str, Any]) -> Operation | Refusal:
 
 
 def _brief(value: object) -> str:
-    """A value as a message shows it: short, and safe for any depth and any character."""
+    """Return a short repr that is safe for any depth of nesting and any character."""
     return reprlib.repr(value)
 
 
-def _json(result: Result) -> str:
-    return json.dumps(result, ensure_ascii=False)
+class CuratedProvider(MemoryProvider):
+    """The `builtin` provider: two blocks of the system prompt and the `memory` tool.
+
+    It holds nothing of a session. The manager freezes the block until it rebuilds the prompt.
+    """
+
+    name = BUILTIN_NAME
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        """Return the `memory` tool with the enabled targets, or nothing if both are off."""
+        targets = self._store.enabled_targets
+        return [memory_schema(targets)] if targets else []
+
+    def system_prompt_block(self, session: Session) -> str:
+        """Return the blocks of the notes as they are on disk, without flagged entries."""
+        return self._store.of(session).take_snapshot().render()
+
+    def on_turn_start(self, session: Session) -> None:
+        """Count refused writes anew in each turn."""
+        self._store.start_turn(session)
+
+    def handle_tool_call(self, call: ToolCall, session: Session) -> str:
+        """Run the `memory` tool."""
+        return MemoryTool(self._store.of(session)).call(call.arguments, session)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hermes_core.contract.values import MemoryTarget, Session
-from hermes_core.curated.document import ENTRY_DELIMITER, split
-from hermes_core.curated.edits import Operation, handle
+from hermes_core.curated.document import ENTRY_DELIMITER, entry_handle, split_entries
+from hermes_core.curated.edits import Operation
 from hermes_core.errors import HermesError, MemoryConflict, ToolInputInvalid
 from hermes_core.kit.text import storable
 from hermes_core.mcp_server.surface import MAX_INPUT, Answer, Surface
@@ -177,7 +177,7 @@ class MemoryFiles:
     def _save(self, target: MemoryTarget, seen: Seen, text: str) -> None:
         """Change the entries that were `seen` into those of `text`, all or nothing; what came since stays."""
         shown, stored = [one for one, _ in seen], [one for _, one in seen]
-        operations = operations_between(shown, stored, split(storable(text)))
+        operations = operations_between(shown, stored, split_entries(storable(text)))
         if operations:
             self._store.start_turn(self._session)
             self._checked(self._store.apply_batch(target, operations, session=self._session))
@@ -204,8 +204,8 @@ def operations_between(shown: Sequence[str], stored: Sequence[str], wanted: Sequ
         old = [stored[place] for place in range(old_from, old_to) if shown[place] not in wanted]
         new = [entry for entry in wanted[new_from:new_to] if entry not in shown]
         pairs = min(len(old), len(new))
-        replaced += [Operation("replace", new[place], handle(old[place])) for place in range(pairs)]
-        removed += [Operation("remove", "", handle(entry)) for entry in old[pairs:]]
+        replaced += [Operation("replace", new[place], entry_handle(old[place])) for place in range(pairs)]
+        removed += [Operation("remove", "", entry_handle(entry)) for entry in old[pairs:]]
         added += [Operation("add", entry) for entry in new[pairs:]]
     return [*removed, *replaced, *added]
 

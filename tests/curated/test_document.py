@@ -11,34 +11,34 @@ from hermes_core.curated import document
 from hermes_core.curated.document import (
     ENTRY_DELIMITER,
     entry_fault,
+    join_entries,
     measure,
-    parse,
-    render,
-    split,
-    tidy,
+    normalize_entry,
+    parse_notes,
+    split_entries,
 )
 
 texts = st.text(st.characters(codec="utf-8")) | st.text("§\n\r \tab\ufeff═", max_size=30)
-valid_entries = texts.map(tidy).filter(lambda text: text and not entry_fault(text))
+valid_entries = texts.map(normalize_entry).filter(lambda text: text and not entry_fault(text))
 
 
 @given(st.lists(valid_entries))
 def test_what_was_rendered_is_parsed_back(entries: list[str]) -> None:
-    found = parse(render(entries).encode())
-    assert found == document.Document(tuple(entries))
+    found = parse_notes(join_entries(entries).encode())
+    assert found == document.ParsedNotes(tuple(entries))
 
 
 @given(st.binary() | texts.map(str.encode))
 @example(b"\xef\xbb\xbf")
 def test_any_bytes_are_adopted_or_a_conflict(data: bytes) -> None:
-    found = parse(data)
+    found = parse_notes(data)
     assert bool(found.conflict) == (b"\0" in data or not decodes(data))
-    assert parse(render(found.entries).encode()).entries == found.entries
+    assert parse_notes(join_entries(found.entries).encode()).entries == found.entries
 
 
 @given(texts.filter(lambda text: "\0" not in text))
 def test_no_character_but_space_and_delimiters_is_lost(text: str) -> None:
-    kept = "".join(parse(text.encode()).entries)
+    kept = "".join(parse_notes(text.encode()).entries)
     for character in string.printable + "é":
         if not character.isspace():
             assert kept.count(character) == text.count(character)
@@ -46,12 +46,12 @@ def test_no_character_but_space_and_delimiters_is_lost(text: str) -> None:
 
 @given(texts)
 def test_tidy_is_stable(text: str) -> None:
-    assert tidy(tidy(text)) == tidy(text)
+    assert normalize_entry(normalize_entry(text)) == normalize_entry(text)
 
 
 def test_tidy_strips_what_python_takes_for_space() -> None:
     spaces = "".join(c for c in map(chr, range(0x110000)) if c.isspace())
-    assert tidy(spaces + "a" + spaces) == "a"
+    assert normalize_entry(spaces + "a" + spaces) == "a"
 
 
 @pytest.mark.parametrize(
@@ -66,25 +66,25 @@ def test_tidy_strips_what_python_takes_for_space() -> None:
     ids=["CRLF", "CR", "BOM and last newline", "blank lines", "spaces and empty entries"],
 )
 def test_layouts_of_editors_are_adopted(written: bytes) -> None:
-    found = parse(written)
+    found = parse_notes(written)
     assert (found.entries, found.canonical, found.conflict) == (("a", "b"), False, "")
 
 
 def test_a_file_with_headings_and_no_delimiter_is_one_entry() -> None:
-    assert split("# Notes\n\n- tea\n- rye\n") == ("# Notes\n\n- tea\n- rye",)
+    assert split_entries("# Notes\n\n- tea\n- rye\n") == ("# Notes\n\n- tea\n- rye",)
 
 
 def test_a_section_sign_inside_a_line_divides_nothing() -> None:
-    assert split("see § 4\n§5 too") == ("see § 4\n§5 too",)
+    assert split_entries("see § 4\n§5 too") == ("see § 4\n§5 too",)
 
 
 def test_equal_entries_stay_two() -> None:
-    assert parse("a\n§\na".encode()).entries == ("a", "a")
+    assert parse_notes("a\n§\na".encode()).entries == ("a", "a")
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfea\0", b"caf\xe9", b"a\0b"], ids=["UTF-16", "Latin-1", "NUL"])
 def test_bytes_that_are_no_text_are_a_conflict(data: bytes) -> None:
-    assert parse(data).conflict
+    assert parse_notes(data).conflict
 
 
 @pytest.mark.parametrize("text", ["a\n§\nb", "§", "a\n § ", "a\0b", "a\ud800", f"x\n{document.BAR}\ny"])
@@ -97,13 +97,14 @@ def test_size_counts_delimiters() -> None:
 
 
 def test_the_block_is_framed_as_models_know_it() -> None:
-    block = document.render_block("memory", ["a", "b"], used=1474, limit=2200)
+    block = document.prompt_block("memory", ["a", "b" * 1470], 2200, lambda text: None)
     bar = "═" * 46
-    assert block == f"{bar}\nMEMORY (your personal notes) [67% — 1,474/2,200 chars]\n{bar}\na\n§\nb"
+    header = "MEMORY (your personal notes) [67% — 1,474/2,200 chars]"
+    assert block == f"{bar}\n{header}\n{bar}\na\n§\n{'b' * 1470}"
 
 
 def test_a_store_over_its_limit_says_so() -> None:
-    assert str(document.Usage(3014, 2200)) == "137% — 3,014/2,200 chars"
+    assert str(document.NotesUsage(3014, 2200)) == "137% — 3,014/2,200 chars"
 
 
 def decodes(data: bytes) -> bool:

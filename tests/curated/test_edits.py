@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core.curated.edits import Edit, Operation, Refusal, apply, find, handle, over_budget, reverse
+from hermes_core.curated.document import entry_handle
+from hermes_core.curated.edits import (
+    Edit,
+    Operation,
+    Refusal,
+    apply,
+    find,
+    over_budget,
+    reverse,
+)
 
 names = st.sampled_from(["tea", "green tea", "rye", "oats", "tea"])
 operations = st.lists(
@@ -51,7 +60,7 @@ def test_what_looks_the_same_is_the_same_entry_composed_or_not(entry: str) -> No
 
 
 def test_a_handle_finds_an_entry_whose_text_is_not_known() -> None:
-    assert find(["rye", "tea"], handle("tea")) == 1
+    assert find(["rye", "tea"], entry_handle("tea")) == 1
 
 
 def test_no_match_says_how_to_try_again() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core import HermesHome, MemoryWrite, Session
-from hermes_core.curated.disk import BACKUPS_KEPT
+from hermes_core.curated.journal import MAX_BACKUPS
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import HermesError, LockTimeout, MemoryConflict, StorageError
 from hermes_core.storage.files import locked
@@ -159,12 +159,12 @@ def test_equal_bytes_are_backed_up_once_and_copies_are_bounded(
 ) -> None:
     foreign = hermes_home.memories / "MEMORY.md.bak.1700000000"
     put(foreign, b"of another program")
-    for number in range(BACKUPS_KEPT + 3):
+    for number in range(MAX_BACKUPS + 3):
         put(hermes_home.memory_md, b"\xff%d" % number)
         copies = {store.add("memory", "x").get("drift_backup") for _ in range(2)}
         store.start_turn()
         assert len(copies) == 1
-    assert len(backups(hermes_home)) == BACKUPS_KEPT + 1
+    assert len(backups(hermes_home)) == MAX_BACKUPS + 1
     assert foreign.exists()
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from hermes_core import HermesHome, MemoryProvider, Session, ToolCall
 from hermes_core.contract.provider import contract_faults
-from hermes_core.curated.provider import CuratedProvider
 from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.tool import CuratedProvider
 
 MakeStore = Callable[..., MemoryStore]
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes_core import HermesHome, Session
-from hermes_core.curated.document import Usage
+from hermes_core.curated.document import NotesUsage
 from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import StorageError
@@ -81,7 +81,7 @@ def test_undo_may_pass_the_limit_because_it_was_there(make_store: MakeStore) -> 
     store.remove("memory", "1234")
     store.add("memory", "abcdefgh")
     assert store.undo(2)["success"]
-    assert store.usage("memory") == Usage(19, 10)
+    assert store.usage("memory") == NotesUsage(19, 10)
 
 
 def test_undo_of_one_target_leaves_the_other(store: MemoryStore) -> None:

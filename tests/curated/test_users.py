@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable
 
 from hermes_core import HermesHome, MemoryWrite, Session, ToolCall
-from hermes_core.curated.provider import CuratedProvider
 from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.tool import CuratedProvider
 from hermes_core.errors import OutboxFull
 
 MakeStore = Callable[..., MemoryStore]

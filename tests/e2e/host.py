@@ -52,7 +52,7 @@ def arm(memory: Memory, point: str) -> None:
     elif point == "after the provider's call":
         outbox.delivered = lambda row: die()  # type: ignore[method-assign]
     elif point == "after the memory file":
-        memory.curated._writer._on_write = lambda *_: die()
+        memory.curated._journal._on_write = lambda *_: die()
 
 
 def migrations(point: str) -> tuple[Migration, ...]:

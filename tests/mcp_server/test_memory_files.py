@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hermes_core import HermesHome, open_memory
-from hermes_core.curated.document import render, split
+from hermes_core.curated.document import join_entries, split_entries
 from hermes_core.curated.edits import Edit, apply
 from hermes_core.kit import storable
 from hermes_core.mcp_server.memory_files import MemoryFiles, operations_between
@@ -206,9 +206,9 @@ def test_after_an_edit_the_store_holds_what_the_text_says(
     files = MemoryFiles(memory, memory.local_session)
     for entries in (first, second):
         files.call({"command": "delete", "path": MEMORY})
-        done = files.call({"command": "create", "path": MEMORY, "file_text": render(entries)})
+        done = files.call({"command": "create", "path": MEMORY, "file_text": join_entries(entries)})
         stored = memory.curated.entries("memory")
-        assert done.failed or sorted(stored) == sorted(set(split(storable(render(entries)))))
+        assert done.failed or sorted(stored) == sorted(set(split_entries(storable(join_entries(entries)))))
 
 
 @given(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hermes_core.config import Credentials
 from hermes_core.contract.values import MemoryTarget
-from hermes_core.curated.document import render
+from hermes_core.curated.document import join_entries
 from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import TARGETS
 from hermes_core.errors import HermesError, StorageError
@@ -78,7 +78,7 @@ def _keep_overflow(plan: Plan, folder: Path) -> None:
         steps = [step for item in plan.items for step in item.steps if isinstance(step, KeepOverflow)]
         entries = [entry for step in steps if step.target == target for entry in step.entries]
         if entries:
-            write_atomic(folder / OVERFLOW.format(target=target), f"{render(entries)}\n".encode())
+            write_atomic(folder / OVERFLOW.format(target=target), f"{join_entries(entries)}\n".encode())
 
 
 class _Migration:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hermes_core.config import Credentials
 from hermes_core.contract.values import MemoryTarget
-from hermes_core.curated.document import split
+from hermes_core.curated.document import split_entries
 from hermes_core.curated.store import TARGETS
 from hermes_core.home import HermesHome
 from hermes_core.importers.openclaw.plan import SKILL_CATEGORY
@@ -80,7 +80,7 @@ def _overflow(runs: Iterable[Path]) -> Iterator[tuple[str, str]]:
         for target in TARGETS:
             kept = run / "overflow" / OVERFLOW.format(target=target)
             if kept.is_file():
-                for entry in split(kept.read_text(encoding="utf-8", errors="replace")):
+                for entry in split_entries(kept.read_text(encoding="utf-8", errors="replace")):
                     yield entry_key(target, entry)
 
 
