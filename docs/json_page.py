@@ -59,7 +59,7 @@ def documents() -> dict[str, Any]:
     from hermes_core.cli.settings import Setting
     from hermes_core.curated.journal import NoteVersion
     from hermes_core.importers.run import Imported
-    from hermes_core.loader.entry import ProviderEntry
+    from hermes_core.loader.discover import ProviderEntry
     from hermes_core.manager.outbox import Row as OutboxRow
     from hermes_core.recalled import RecallReport
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage

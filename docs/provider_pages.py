@@ -20,7 +20,7 @@ from tables import argument_table, cell, fenced, option_table, walk
 
 from hermes_core import Capabilities, Field, HermesHome
 from hermes_core.contract.hooks import POLICIES, ProviderHooks
-from hermes_core.loader.entry import BUNDLED
+from hermes_core.loader.discover import BUNDLED
 from hermes_core.loader.load import load_provider
 
 PLUGINS = Path(__file__).resolve().parents[1] / "plugins"

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
         HermesError,
     )
     from hermes_core.home import HermesHome
-    from hermes_core.hosted import register_in_hermes_agent
     from hermes_core.loader.catalog import discover_providers
+    from hermes_core.loader.hermes_agent.export import register_in_hermes_agent
     from hermes_core.loader.load import load_provider
     from hermes_core.manager.manager import MemoryManager
     from hermes_core.memory import Memory, open_memory
@@ -97,7 +97,7 @@ _HOMES = {
     "hookimpl": "contract.hooks",
     "load_provider": "loader.load",
     "open_memory": "memory",
-    "register_in_hermes_agent": "hosted",
+    "register_in_hermes_agent": "loader.hermes_agent.export",
 }
 
 __all__ = [

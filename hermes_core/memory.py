@@ -37,9 +37,8 @@ from hermes_core.errors import OutboxError, ProviderError, ProviderUnavailable, 
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings
 from hermes_core.loader.catalog import discover_providers
-from hermes_core.loader.entry import LoadControl, ProviderEntry, State
-from hermes_core.loader.load import Loaded, fields_of, load_provider
-from hermes_core.loader.observers import load_observers
+from hermes_core.loader.discover import LoadControl, ProviderEntry, ProviderState
+from hermes_core.loader.load import LoadedProvider, declared_settings, load_observers, load_provider
 from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
 from hermes_core.manager.manager import MemoryManager
@@ -136,7 +135,9 @@ class Memory:
             semantic=config.recall.semantic == "auto" and config.sessions.search_enabled,
         )
         self._control = LoadControl.of(config.providers)
-        observers, self._observer_problems = load_observers(self._control, vet=MemoryManager.vet_observer)
+        observers, self._observer_problems = load_observers(
+            self._control, validate=MemoryManager.vet_observer
+        )
         self.manager = MemoryManager(
             home,
             deadlines={"prefetch": config.recall.deadline, **(deadlines or {})},
@@ -165,12 +166,12 @@ class Memory:
         self._taken = False
         self._unread: dict[str, str] = {}
         self._load_error: ProviderError | None = None
-        self.loaded: Loaded | None = None
+        self.loaded: LoadedProvider | None = None
         self.manager.add_provider(CuratedProvider(self.curated), builtin=True)
         with ExitStack() as undo:
             undo.callback(self.manager.shutdown_all, 1.0)
             if not isinstance(chosen, str):
-                self._hold(chosen, self._selected, fields_of(chosen))
+                self._hold(chosen, self._selected, declared_settings(chosen))
             elif chosen:
                 self._load(chosen)
             undo.pop_all()
@@ -484,14 +485,16 @@ class Memory:
         if entry.state == "shadowed" or entry.name not in (self._external, self._selected):
             return entry
         if self._load_error:
-            state: State = "unavailable" if isinstance(self._load_error, ProviderUnavailable) else "failed"
+            state: ProviderState = (
+                "unavailable" if isinstance(self._load_error, ProviderUnavailable) else "failed"
+            )
             return entry.failed(self._load_error, state if entry.state == "active" else entry.state)
-        notes = self.loaded.notes if self.loaded else ()
+        warnings = self.loaded.warnings if self.loaded else ()
         for health in self.manager.health():
             if health.name == entry.name:
                 if health.state == "idle" and entry.state == "active":  # chosen, and nobody has spoken yet
-                    return dataclasses.replace(entry, notes=notes)
-                return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=notes)
+                    return dataclasses.replace(entry, notes=warnings)
+                return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=warnings)
         return entry
 
     def _query(self, text: str, recent: Sequence[Mapping[str, Any]] = ()) -> Query:

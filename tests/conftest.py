@@ -19,9 +19,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hermes_core.home import HermesHome
-from hermes_core.loader import hermes_home as hermes_home_module
-from hermes_core.loader.entry import BUNDLED
-from hermes_core.loader.hermes_modules import HOST_NAMES, HostModules, install_host_modules
+from hermes_core.loader.discover import BUNDLED
+from hermes_core.loader.hermes_agent import environment as environment_module
+from hermes_core.loader.hermes_agent.host_modules import HOST_NAMES, HostModules, install_host_modules
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 
@@ -150,7 +150,7 @@ def no_host_modules(monkeypatch: pytest.MonkeyPatch) -> None:
 def host_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The modules of Hermes Agent, as we know them; forgotten afterwards."""
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.setattr(hermes_home_module, "_last_home", [])
+    monkeypatch.setattr(environment_module, "_last_home", [])
     install_host_modules()
     yield
     for name in HOST_NAMES & sys.modules.keys():

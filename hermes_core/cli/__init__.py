@@ -119,7 +119,7 @@ class LazyGroup(click.Group):
             from hermes_core.cli.providers import provider_commands
 
             return provider_commands(home_of(ctx), cmd_name)
-        from hermes_core.loader.entry import BUNDLED
+        from hermes_core.loader.discover import BUNDLED
 
         if cmd_name in BUNDLED and not ctx.resilient_parsing:
             raise click.UsageError(

@@ -13,9 +13,8 @@ import yaml
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.completion import providers
 from hermes_core.home import HermesHome, expanded
-from hermes_core.hosted import host_name
-from hermes_core.loader.discover import EXPORTED, discover, select
-from hermes_core.loader.entry import BUNDLED, Found
+from hermes_core.loader.discover import BUNDLED, EXPORTED, Candidate, discover, select
+from hermes_core.loader.hermes_agent.export import host_name
 from hermes_core.storage.files import ensure_folder, write_atomic
 
 HOST = "hermes-agent"
@@ -90,7 +89,7 @@ def hand_on_commands(parser: argparse.ArgumentParser, name: str, called: str) ->
 
     def run(options: argparse.Namespace) -> None:
         from hermes_core.cli.providers import provider_commands
-        from hermes_core.hosted import host_home
+        from hermes_core.loader.hermes_agent.export import host_home
 
         home = host_home()
         with home.asking():
@@ -100,7 +99,7 @@ def hand_on_commands(parser: argparse.ArgumentParser, name: str, called: str) ->
     parser.set_defaults(func=run)
 
 
-def _place(home: HermesHome, name: str) -> Found:
+def _place(home: HermesHome, name: str) -> Candidate:
     """The installed package of one of our providers. Raises `Failure` for what can't be exported."""
     found = select(discover(home), name)
     if not found:
@@ -123,7 +122,7 @@ def _is_export(folder: Path) -> bool:
     return isinstance(manifest, dict) and manifest.get(EXPORTED) == HOST
 
 
-def _files(place: Found, called: str) -> Iterator[tuple[str, str]]:
+def _files(place: Candidate, called: str) -> Iterator[tuple[str, str]]:
     words = {"name": place.name, "called": called, "distribution": place.distribution}
     manifest = {
         "name": called,

@@ -23,8 +23,7 @@ from hermes_core.cli.output import json_option, print_json, print_table, warn
 from hermes_core.config import load_config
 from hermes_core.home import HermesHome, expanded
 from hermes_core.loader.catalog import discover_providers
-from hermes_core.loader.discover import discover, select
-from hermes_core.loader.entry import BUNDLED, LoadControl, ProviderEntry, normalised
+from hermes_core.loader.discover import BUNDLED, LoadControl, ProviderEntry, discover, normalise, select
 from hermes_core.safety.terminal import printable
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -104,9 +103,7 @@ def uninstall(ctx: click.Context, name: str, yes: bool) -> None:
     """Remove the package of the provider NAME; its data stays. The active provider is not removed."""
     home = home_of(ctx)
     package = _package_of(home, name)
-    offered = sorted(
-        {one.name for one in entries(home) if normalised(one.distribution) == normalised(package)}
-    )
+    offered = sorted({one.name for one in entries(home) if normalise(one.distribution) == normalise(package)})
     active = load_config(home).memory.provider
     if {place.name for place in select(discover(home), active)} & set(offered):
         raise Failure(f"{active!r} is the active provider; run 'hermes-memory memory off' first")
@@ -177,7 +174,7 @@ def _brought(
 ) -> list[ProviderEntry]:
     """The providers that are new or of another version, and those of the packages that were asked for."""
     known = {(entry.name, entry.distribution, entry.version) for entry in before if entry.installed}
-    named = {normalised(match[0]) for one in wanted if (match := _NAME.match(one))}
+    named = {normalise(match[0]) for one in wanted if (match := _NAME.match(one))}
     places = {Path(one).as_uri() for one in wanted if Path(one).is_absolute()}
     return [
         entry
@@ -185,7 +182,7 @@ def _brought(
         if entry.installed
         and (
             (entry.name, entry.distribution, entry.version) not in known
-            or normalised(entry.distribution) in named
+            or normalise(entry.distribution) in named
             or _installed_from(entry.distribution) in places
         )
     ]
@@ -206,7 +203,7 @@ def _package_of(home: HermesHome, name: str) -> str:
     """The distribution of a provider, or that distribution's own name. Raises `Failure` for what is none."""
     installed = [entry for entry in entries(home) if entry.installed]
     by_name = [entry for entry in installed if entry.name.casefold() == name.casefold()]
-    found = by_name or [entry for entry in installed if normalised(entry.distribution) == normalised(name)]
+    found = by_name or [entry for entry in installed if normalise(entry.distribution) == normalise(name)]
     if not found:
         raise Failure(f"no installed provider is called {name!r}; 'hermes-memory plugins list' shows them")
     if not found[0].distribution:

@@ -8,8 +8,8 @@ from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, print_json, print_table
 from hermes_core.cli.template import new
 from hermes_core.home import HermesHome
-from hermes_core.loader.hermes_commands import run_host_command
-from hermes_core.loader.load import Loaded
+from hermes_core.loader.hermes_agent.registration import run_host_command
+from hermes_core.loader.load import LoadedProvider
 from hermes_core.manager.commands import register_commands
 from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import printable
@@ -57,7 +57,7 @@ def provider_commands(home: HermesHome, name: str) -> click.Command:
     return group
 
 
-def _handed_on(loaded: Loaded, home: HermesHome, name: str) -> click.Command:
+def _handed_on(loaded: LoadedProvider, home: HermesHome, name: str) -> click.Command:
     """A command that hands all words behind it to the argparse parsers of a provider written for Hermes Agent."""
 
     def run(words: tuple[str, ...]) -> None:

@@ -18,8 +18,8 @@ from hermes_core.contract.values import Field
 from hermes_core.errors import ConfigError, SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import read_value
-from hermes_core.loader.entry import ProviderEntry
-from hermes_core.loader.load import Loaded
+from hermes_core.loader.discover import ProviderEntry
+from hermes_core.loader.load import LoadedProvider
 from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import printable
 from hermes_core.setup.answers import Answers, require, take, unkept
@@ -96,7 +96,7 @@ def _set_up(home: HermesHome, name: str, pairs: Sequence[str], *, ask: bool, che
     _end(home, loaded, ask=ask, check=check)
 
 
-def _end(home: HermesHome, loaded: Loaded, *, ask: bool, check: bool) -> None:
+def _end(home: HermesHome, loaded: LoadedProvider, *, ask: bool, check: bool) -> None:
     """Try it and choose it."""
     if check:
         _try(home, loaded, ask=ask)
@@ -235,7 +235,7 @@ def _show_saved(saved: Sequence[Saved]) -> None:
     warn(f"{one.name}: {one.note}" for one in saved if one.note)
 
 
-def _try(home: HermesHome, loaded: Loaded, *, ask: bool) -> None:
+def _try(home: HermesHome, loaded: LoadedProvider, *, ask: bool) -> None:
     """Start it and let it test itself. When that fails it is not chosen, unless the person wants it all the same."""
     with console().status("trying it"):
         findings = try_out(home, loaded)

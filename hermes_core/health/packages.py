@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hermes_core.health.finding import Finding
-from hermes_core.loader.discover import GROUPS
-from hermes_core.loader.entry import normalised
+from hermes_core.loader.discover import GROUPS, normalise
 
 CORE = "hermes-memory-core"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -27,11 +26,11 @@ class Installed:
 
 def examine_packages(requires: Iterable[str] = ()) -> Iterator[Finding]:
     """Providers, this package, and what `requires` names (requirements), found in two versions or more."""
-    wanted = {CORE, *(normalised(match[0]) for need in requires if (match := _NAME.match(need)))}
+    wanted = {CORE, *(normalise(match[0]) for need in requires if (match := _NAME.match(need)))}
     for distribution in importlib.metadata.distributions():
         with contextlib.suppress(*_BROKEN):  # the loader names damaged metadata
             if any(point.group in GROUPS for point in distribution.entry_points):
-                wanted.add(normalised(distribution.metadata["Name"]))
+                wanted.add(normalise(distribution.metadata["Name"]))
     for name in sorted(wanted):
         installed = list(dict.fromkeys(_places(name)))
         if len({one.version for one in installed}) > 1:

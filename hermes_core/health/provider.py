@@ -15,9 +15,9 @@ from hermes_core.errors import ConfigError
 from hermes_core.health.finding import Finding, backend_cure, failed
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import Settings, load_settings
-from hermes_core.loader.entry import ProviderEntry
-from hermes_core.loader.foreign import Failure, attempt
-from hermes_core.loader.load import Loaded
+from hermes_core.loader.discover import ProviderEntry
+from hermes_core.loader.guard import ForeignError, call_foreign
+from hermes_core.loader.load import LoadedProvider
 from hermes_core.logs import LogFile
 from hermes_core.manager.health import ProviderHealth
 from hermes_core.manager.outbox import Backlog
@@ -62,10 +62,10 @@ class LastError:
     error: str
 
 
-def settings_in(home: HermesHome, loaded: Loaded) -> Settings:
+def settings_in(home: HermesHome, loaded: LoadedProvider) -> Settings:
     """The settings of a provider that hold in a home, as it reads them itself. Raises `ConfigError` for a wrong value."""
-    found = attempt(partial(loaded.settings_of, home.path)) if loaded.settings_of else None
-    if isinstance(found, Failure) and isinstance(found.error, ConfigError):
+    found = call_foreign(partial(loaded.read_settings, home.path)) if loaded.read_settings else None
+    if isinstance(found, ForeignError) and isinstance(found.error, ConfigError):
         raise found.error
     return (
         found if isinstance(found, Settings) else load_settings(loaded.settings, home.path, loaded.entry.name)

@@ -29,7 +29,7 @@ from hermes_core.health.provider import (
 from hermes_core.health.record import HookRecord, examine_last_call, hook_records
 from hermes_core.health.roundtrip import started
 from hermes_core.home import HermesHome
-from hermes_core.loader.entry import ProviderEntry
+from hermes_core.loader.discover import ProviderEntry
 from hermes_core.manager.health import ProviderHealth
 from hermes_core.memory import Memory, open_memory
 

@@ -1,218 +1,387 @@
-"""Which providers are there: entry points and folders, from metadata alone. Nothing is imported.
+"""Discovery of providers: entry points and folders, read from metadata alone. Nothing is imported.
 
-Precedence on one name: bundled with the project, then folders below the home, then entry points of others in the order
-of `GROUPS`. What loses is still listed, with both places, unless it is the same package. This is precedence, not a
-border of security: whoever can install a package can run code.
+If several places offer the same name, the order is: bundled with the project, folders below the home, entry points of
+others in the order of `GROUPS`. A place that loses is still listed, with the path of the winner. This order is a
+precedence, not a security border: whoever can install a package can run code.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import importlib_metadata
+
+from hermes_core.config import ProvidersConfig, load_config
+from hermes_core.contract.values import BUILTIN_NAME
+from hermes_core.errors import HermesError
 from hermes_core.home import HermesHome
-from hermes_core.loader.entry import BUNDLED, ExternalTool, Found, Kind, normalised, owner_of, required
 
 logger = logging.getLogger(__name__)
 
-GROUPS: dict[str, Kind] = {
+ProviderKind = Literal["native", "hermes_agent"]
+ProviderState = Literal["active", "idle", "degraded", "failed", "blocked", "shadowed", "unavailable"]
+
+BUNDLED: dict[str, str] = {
+    "holographic": "hermes-memory-holographic",
+    "honcho": "hermes-memory-honcho",
+    "mem0": "hermes-memory-mem0",
+    "byterover": "hermes-memory-byterover",
+    "openviking": "hermes-memory-openviking",
+    "hindsight": "hermes-memory-hindsight",
+    "retaindb": "hermes-memory-retaindb",
+    "supermemory": "hermes-memory-supermemory",
+}
+"""The project's own providers, each with its distribution. No other package may use these names."""
+
+PLUGIN_GROUP = "hermes_agent.plugins"
+"""The entry-point group for Hermes Agent plugins of any sort. A memory provider in it is recognised by its source."""
+
+GROUPS: dict[str, ProviderKind] = {
     "hermes_core.providers": "native",
     "hermes_agent.memory_providers": "hermes_agent",
     "hermes.memory_provider": "hermes_agent",
     "hermes.memory_providers": "hermes_agent",
     "hermes.memory": "hermes_agent",
-    "hermes_agent.plugins": "hermes_agent",
+    PLUGIN_GROUP: "hermes_agent",
 }
-"""Entry-point groups in order of precedence. The last one is for plugins of any sort, so a memory provider in it is
-recognised by its source text."""
+"""The entry-point groups of providers, in order of precedence."""
 
 FOLDERS: tuple[str, ...] = ("plugins", "plugins/memory", "hermes-agent/plugins/memory")
-"""Where below the home installers put provider folders."""
+"""The folders below the home in which installers put providers."""
+
+FOLDER_PACKAGE = "_hermes_user_memory"
+"""The package below which modules of plugin folders are imported."""
 
 EXPORTED = "exported_for"
-"""Key of plugin.yaml in a folder that hands a provider of ours to another host, which it names; none for this one."""
+"""The key in plugin.yaml that marks a folder as an export to another host. Such a folder is not a provider here."""
 
-_PLUGIN_GROUP = "hermes_agent.plugins"
 _REGISTERS = re.compile(r"MemoryProvider|memory_provider|\bregister\b")
-_NATIVE = re.compile(r"^\s*(?:from|import)\s+hermes_core\b", re.MULTILINE)
-_BORROWS = re.compile(
+_IMPORTS_CORE = re.compile(r"^\s*(?:from|import)\s+hermes_core\b", re.MULTILINE)
+_IMPORTS_PROVIDER = re.compile(
     r"^\s*from\s+(\w+)[\w.]*\s+import\s.*?\b(?:register|(?!MemoryProvider\b)\w+Provider)\b", re.MULTILINE
 )
-_BROKEN_METADATA = (OSError, ValueError, TypeError, LookupError, AttributeError)
+# importlib_metadata reads files that any installer wrote: damaged ones raise from deep inside its parsers.
+DAMAGED_METADATA = (OSError, ValueError, TypeError, LookupError, AttributeError)
+
+
+# ------------------------------------------------------------------------------------------------------------- values
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalTool:
+    """A program that a provider needs beside Python. The command `check` succeeds if the program is there."""
+
+    name: str
+    check: str = ""
+    install: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A place from which a provider could be loaded, described by its metadata.
+
+    Attributes:
+        name: The value of `memory.provider` that selects it.
+        source: The entry-point group, or the folder below the home.
+        value: The target of the entry point, "" for a folder.
+        path: The file or folder of the code, None if that can't be known without an import.
+        bundled: True for a provider of this project.
+        shadowed_by: The place that takes precedence, "" if this place counts.
+    """
+
+    name: str
+    kind: ProviderKind
+    source: str
+    value: str = ""
+    distribution: str = ""
+    version: str = ""
+    path: Path | None = None
+    description: str = ""
+    requires: tuple[str, ...] = ()
+    tools: tuple[ExternalTool, ...] = ()
+    bundled: bool = False
+    shadowed_by: str = ""
+
+    @property
+    def is_folder(self) -> bool:
+        """True for a folder below the home, False for an entry point."""
+        return not self.value
+
+    @property
+    def where(self) -> str:
+        """The place as people read it: distribution, target and path."""
+        label = f"{self.distribution or 'entry point'} {self.value}" if self.value else ""
+        return f"{label} ({self.path})" if label and self.path else label or str(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadControl:
+    """The allow list and the block list of providers. A word is a provider's name or its distribution, in any case.
+
+    `allow` None allows all providers, an empty set allows none. `block` is stronger than `allow`.
+    """
+
+    allow: frozenset[str] | None = None
+    block: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, rules: ProvidersConfig) -> LoadControl:
+        """Return the lists of config.yaml."""
+        return cls(None if rules.allow is None else frozenset(rules.allow), frozenset(rules.block))
+
+    @classmethod
+    def of_home(cls, home: HermesHome) -> LoadControl:
+        """Return the lists of this home's config.yaml and the environment. Raises `ConfigError`."""
+        return cls.of(load_config(home).providers)
+
+    def refusal(self, name: str, distribution: str) -> str:
+        """Return why the provider `name` of `distribution` may not be loaded, "" if it may."""
+        names = {name.casefold(), normalise(distribution)} - {""}
+        if blocked := names & _both_spellings(self.block):
+            return f"{min(blocked)!r} is on the block list"
+        if self.allow is not None and not names & _both_spellings(self.allow):
+            return f"{name!r} is not on the allow list"
+        return ""
+
+
+def _both_spellings(words: Iterable[str]) -> set[str]:
+    """Return the words as provider names and as distribution names."""
+    folded = {word.strip().casefold() for word in words} - {""}
+    return folded | set(map(normalise, folded))
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderEntry:
+    """One line of the list of providers that command line, doctor, MCP and tests read.
+
+    Attributes:
+        reason: Why it can't be used, "" for the states `active` and `idle`.
+        remedy: What to do about it.
+        installed: False for a provider of this project that is not in this environment.
+        notes: Registrations of a loaded package that have no effect in this host.
+    """
+
+    name: str
+    distribution: str = ""
+    version: str = ""
+    source: str = ""
+    path: str = ""
+    kind: ProviderKind = "native"
+    state: ProviderState = "idle"
+    reason: str = ""
+    remedy: str = ""
+    description: str = ""
+    installed: bool = True
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, candidate: Candidate, state: ProviderState = "idle", reason: str = "", remedy: str = ""
+    ) -> ProviderEntry:
+        """Return the line for a candidate."""
+        return cls(
+            name=candidate.name,
+            distribution=candidate.distribution,
+            version=candidate.version,
+            source=candidate.source,
+            path=str(candidate.path or ""),
+            kind=candidate.kind,
+            state=state,
+            reason=reason,
+            remedy=remedy,
+            description=candidate.description,
+        )
+
+    def failed(self, error: HermesError, state: ProviderState = "failed") -> ProviderEntry:
+        """Return the same line with the reason and the remedy of `error`."""
+        return replace(self, state=state, reason=error.message, remedy=error.remedy)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON data with the fields as keys."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def normalise(distribution: str) -> str:
+    """Return a distribution's name as package indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def required_distribution(requirement: str) -> str:
+    """Return the normalised distribution that a requirement names.
+
+    >>> required_distribution("Mem0_AI[all]>=2; python_version > '3'")
+    'mem0-ai'
+    """
+    return normalise(re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0])
+
+
+def name_owner(name: str) -> str:
+    """Return the distribution to which a reserved provider name belongs, "" for a free name."""
+    folded = name.strip().casefold()
+    return "hermes-memory-core" if folded == BUILTIN_NAME else BUNDLED.get(folded, "")
+
+
+# ---------------------------------------------------------------------------------------------------------- discovery
 
 
 def discover(
-    home: HermesHome, entry_points: Iterable[importlib.metadata.EntryPoint] | None = None
-) -> list[Found]:
-    """Everything that could be loaded, by name and precedence; what is shadowed says by what.
+    home: HermesHome, entry_points: Iterable[importlib_metadata.EntryPoint] | None = None
+) -> list[Candidate]:
+    """Return every place that offers a provider, sorted by name and precedence.
 
-    `entry_points` replaces those of the environment.
+    Args:
+        entry_points: Used in place of those of the environment.
     """
     points = installed_entry_points() if entry_points is None else entry_points
-    places = [*_folders(home), *_from_entry_points(points)]
-    by_name: dict[str, list[Found]] = {}
-    for found in sorted(places, key=_rank):
-        by_name.setdefault(found.name.casefold(), []).append(found)
-    return [found for name in sorted(by_name) for found in _with_shadows(by_name[name])]
+    ranks = {"bundled": 0} | {source: rank for rank, source in enumerate((*FOLDERS, *GROUPS), 1)}
+    candidates = [*_folder_candidates(home), *_entry_point_candidates(points)]
+    candidates.sort(key=lambda found: ranks["bundled" if found.bundled else found.source])
+    by_name: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        by_name.setdefault(candidate.name.casefold(), []).append(candidate)
+    return [candidate for name in sorted(by_name) for candidate in _mark_shadowed(by_name[name])]
 
 
-def select(found: Sequence[Found], name: str) -> list[Found]:
-    """The places to try for `name`, in order: one, or several when a distribution offers the name in several groups.
+def select(candidates: Sequence[Candidate], name: str) -> list[Candidate]:
+    """Return the places to try for `name`, in order. There are several if a distribution uses several groups.
 
-    A name that no entry point and no folder carries may be that of the distribution. Else it is looked for in the
-    source texts, because a provider may call itself otherwise than its folder.
+    `name` is looked up as the name of an entry point or folder, then as a distribution. A provider may call itself
+    otherwise than its folder, so as a last resort the source texts are searched for an assignment of the name.
     """
-    usable = [place for place in found if not place.shadowed_by]
-    exact = [place for place in usable if place.name.casefold() == name.strip().casefold()]
-    if exact or not name.strip() or owner_of(name):
+    usable = [place for place in candidates if not place.shadowed_by]
+    wanted = name.strip()
+    exact = [place for place in usable if place.name.casefold() == wanted.casefold()]
+    if exact or not wanted or name_owner(name):
         return exact
-    distributed = [place for place in usable if normalised(place.distribution) == normalised(name.strip())]
+    distributed = [place for place in usable if normalise(place.distribution) == normalise(wanted)]
     if distributed:
         return [place for place in distributed if place.name == distributed[0].name]
-    says_so = _names_itself(name.strip())
-    return [place for place in usable if any(says_so.search(text) for text in _sources(place))]
-
-
-def _names_itself(name: str) -> re.Pattern[str]:
-    """Source that gives something called "name" this value: an assignment, a constant, or a `name` property."""
-    literal = rf"""["']{re.escape(name)}["']"""
+    literal = rf"""["']{re.escape(wanted)}["']"""
     assigned = rf"\w*name\w*\s*(?::[^=\n]*)?=\s*{literal}"
     returned = rf"""def\s+name\(self\)[^:]*:\s*(?:\"{{3}}.*?\"{{3}}\s*)?return\s+{literal}"""
-    return re.compile(f"{assigned}|{returned}", re.IGNORECASE | re.DOTALL)
+    names_itself = re.compile(f"{assigned}|{returned}", re.IGNORECASE | re.DOTALL)
+    return [place for place in usable if any(names_itself.search(text) for text in _source_texts(place))]
 
 
 def installed_entry_points(
     groups: Collection[str] = GROUPS.keys(),
-) -> Iterator[importlib.metadata.EntryPoint]:
-    """Entry points of these groups. A distribution with damaged metadata is logged and left out, not all of them."""
+) -> Iterator[importlib_metadata.EntryPoint]:
+    """Yield the installed entry points of these groups, those of each distribution once."""
     seen: set[str] = set()
-    for distribution in importlib.metadata.distributions():
+    for distribution in importlib_metadata.distributions():
+        # One damaged distribution must not hide all others, as it would in importlib_metadata.entry_points().
         try:
             points = [point for point in distribution.entry_points if point.group in groups]
-            name = normalised(distribution.metadata.get_all("Name", [])[0]) if points else ""
-        except _BROKEN_METADATA as exc:
+            name = normalise(distribution.metadata.get_all("Name", [])[0]) if points else ""
+        except DAMAGED_METADATA as exc:
             logger.warning("left out a distribution with damaged metadata: %s: %s", type(exc).__name__, exc)
             continue
+        # A package that is both installed and editable appears twice; the first on sys.path is imported.
         if name not in seen:
             seen.add(name)
             yield from points
 
 
-def _rank(found: Found) -> int:
-    if found.bundled:
-        return 0
-    if found.is_folder:
-        return 1 + FOLDERS.index(found.source)
-    return 1 + len(FOLDERS) + list(GROUPS).index(found.source)
-
-
-def _with_shadows(places: list[Found]) -> Iterator[Found]:
+def _mark_shadowed(places: list[Candidate]) -> Iterator[Candidate]:
+    """Yield the places that offer one name, the winner first, the losers marked as shadowed."""
     winner = places[0]
-    owner = owner_of(winner.name)
+    owner = name_owner(winner.name)
     if owner and not winner.bundled:
         label = owner if owner not in BUNDLED.values() else f"{owner}, to which the name belongs"
-        yield from (place.shadowed(label) for place in places)
+        yield from (replace(place, shadowed_by=label) for place in places)
         return
-    winner = next((_named_as(place, winner) for place in places[1:] if _leads_into(place, winner)), winner)
+    for point in places[1:]:
+        if winner.is_folder and not point.is_folder and _same_code(point, winner):
+            # The folder is how this very package installs itself: list it with the metadata of the package.
+            winner = replace(
+                winner,
+                distribution=point.distribution,
+                version=winner.version or point.version,
+                description=winner.description or point.description,
+                requires=winner.requires or point.requires,
+            )
+            break
     yield winner
     for place in places[1:]:
-        yield place if _alternative(place, winner) else place.shadowed(winner.where)
+        same_distribution = normalise(place.distribution) == normalise(winner.distribution) != ""
+        yield place if same_distribution else replace(place, shadowed_by=winner.where)
 
 
-def _alternative(place: Found, winner: Found) -> bool:
-    """Whether both are one distribution's offer of one provider: in two groups, or as a folder as well."""
-    return normalised(place.distribution) == normalised(winner.distribution) != ""
-
-
-def _leads_into(point: Found, folder: Found) -> bool:
-    """Whether an entry point names the code of a plugin folder, or that which the folder only imports."""
-    if point.is_folder or not folder.is_folder or point.path is None or folder.path is None:
+def _same_code(point: Candidate, folder: Candidate) -> bool:
+    """Return True if an entry point names the code of a plugin folder, or the package that the folder imports."""
+    if point.path is None or folder.path is None:
         return False
     code, root = point.path.resolve(), folder.path.resolve()
-    one_inside = code.is_relative_to(root) or root.is_relative_to(code)
-    return one_inside or point.path in map(_module_path, _borrowed(folder))
+    inside = code.is_relative_to(root) or root.is_relative_to(code)
+    return inside or point.path in map(_module_path, _imported_packages(folder))
 
 
-def _named_as(point: Found, folder: Found) -> Found:
-    """The folder with what the metadata of its package say of it."""
-    return replace(
-        folder,
-        distribution=point.distribution,
-        version=folder.version or point.version,
-        description=folder.description or point.description,
-        requires=folder.requires or point.requires,
-    )
+# ------------------------------------------------------------------------------------------------------- entry points
 
 
-# ------------------------------------------------------------------------------------------------------ entry points
-
-
-def _from_entry_points(points: Iterable[importlib.metadata.EntryPoint]) -> Iterator[Found]:
-    seen: set[tuple[str, str, str, str]] = set()
-    known = [_described(point) for point in points if point.group in GROUPS]
-    ours = {normalised(found.distribution) for found in known if found.kind == "native"} - {""}
-    named = {(normalised(found.distribution), found.name) for found in known if found.source != _PLUGIN_GROUP}
+def _entry_point_candidates(points: Iterable[importlib_metadata.EntryPoint]) -> Iterator[Candidate]:
+    known = [_entry_point_candidate(point) for point in points if point.group in GROUPS]
+    native = {normalise(found.distribution) for found in known if found.kind == "native"} - {""}
+    # A distribution that names its provider in a group for providers has other plugins in the general group.
+    named: dict[str, set[str]] = {}
     for found in known:
-        if found.kind != "native" and normalised(found.distribution) in ours:
-            continue  # how the same package enters another host
-        key = (normalised(found.distribution), found.source, found.name, found.value)
-        if key not in seen:
-            seen.add(key)
-            if found.source != _PLUGIN_GROUP or (_may_register(found) and not _companion(found, named)):
-                yield found
+        if found.source != PLUGIN_GROUP and found.distribution:
+            named.setdefault(normalise(found.distribution), set()).add(found.name)
+    seen: set[tuple[str, str, str, str]] = set()
+    for found in known:
+        owner = normalise(found.distribution)
+        key = (owner, found.source, found.name, found.value)
+        if key in seen or (found.kind != "native" and owner in native):
+            continue  # a native package enters Hermes Agent through its other entry points
+        seen.add(key)
+        if found.source == PLUGIN_GROUP:
+            texts = list(_source_texts(found))
+            # Source that can't be read may register a provider.
+            if texts and not any("memory_provider" in text or "MemoryProvider" in text for text in texts):
+                continue
+            if found.name not in named.get(owner, {found.name}):
+                continue
+        yield found
 
 
-def _companion(found: Found, named: set[tuple[str, str]]) -> bool:
-    """Whether a general plugin only goes along with the provider that its distribution names in another group."""
-    names = {name for owner, name in named if owner == normalised(found.distribution) != ""}
-    return bool(names) and found.name not in names
-
-
-def _described(point: importlib.metadata.EntryPoint) -> Found:
-    distribution, version, summary, requires = _distribution(point)
-    return Found(
+def _entry_point_candidate(point: importlib_metadata.EntryPoint) -> Candidate:
+    name = version = summary = ""
+    requires: tuple[str, ...] = ()
+    if point.dist is not None:
+        try:
+            metadata = point.dist.metadata  # parsed anew at each access
+            name, version, summary = (
+                metadata.get_all(key, [""])[0] for key in ("Name", "Version", "Summary")
+            )
+            summary = summary.replace("UNKNOWN", "")
+            requires = tuple(need for need in point.dist.requires or () if "extra ==" not in need)
+        except DAMAGED_METADATA as exc:
+            logger.warning("entry point %r has damaged metadata: %s", point.name, exc)
+            name = version = summary = ""
+    kind = GROUPS[point.group]
+    return Candidate(
         name=point.name,
-        kind=GROUPS[point.group],
+        kind=kind,
         source=point.group,
         value=point.value,
-        distribution=distribution,
+        distribution=name,
         version=version,
-        path=_module_path(
-            point.value.partition(":")[0].strip()
-        ),  # `module` raises where the value names none
+        # EntryPoint.module raises if the value names no module, which is reported when the provider is loaded.
+        path=_module_path(point.value.partition(":")[0].strip()),
         description=summary,
         requires=_without_host(requires),
-        bundled=_is_bundled(point, distribution),
+        bundled=kind == "native" and BUNDLED.get(point.name) == normalise(name),
     )
-
-
-def _distribution(point: importlib.metadata.EntryPoint) -> tuple[str, str, str, tuple[str, ...]]:
-    """Name, version, summary and requirements without those of extras."""
-    dist = point.dist
-    if dist is None:
-        return "", "", "", ()
-    try:
-        told = dist.metadata  # parsed anew each time it is asked for
-        name, version, summary = (told.get_all(key, [""])[0] for key in ("Name", "Version", "Summary"))
-        requires = tuple(need for need in dist.requires or () if "extra ==" not in need)
-        return name, version, summary.replace("UNKNOWN", ""), requires
-    except _BROKEN_METADATA as exc:
-        logger.warning("entry point %r has damaged metadata: %s", point.name, exc)
-        return "", "", "", ()
-
-
-def _is_bundled(point: importlib.metadata.EntryPoint, distribution: str) -> bool:
-    return GROUPS[point.group] == "native" and BUNDLED.get(point.name) == normalised(distribution)
 
 
 def _module_path(module: str) -> Path | None:
-    """Folder or file of a module's top package; finding that one runs no code of it."""
+    """Return the folder or file of a module's top package. Finding the top package runs none of its code."""
     try:
         spec = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError, AttributeError):
@@ -223,16 +392,10 @@ def _module_path(module: str) -> Path | None:
     return Path(locations[0]) if locations else Path(spec.origin or module)
 
 
-def _may_register(found: Found) -> bool:
-    """Whether the text of a general plugin speaks of memory providers; one that can't be read may."""
-    texts = list(_sources(found))
-    return not texts or any("memory_provider" in text or "MemoryProvider" in text for text in texts)
+# ------------------------------------------------------------------------------------------------------------ folders
 
 
-# ----------------------------------------------------------------------------------------------------------- folders
-
-
-def _folders(home: HermesHome) -> Iterator[Found]:
+def _folder_candidates(home: HermesHome) -> Iterator[Candidate]:
     for source in FOLDERS:
         parent = home.path / source
         try:
@@ -240,45 +403,51 @@ def _folders(home: HermesHome) -> Iterator[Found]:
         except OSError as exc:
             logger.warning("can't read the plugin folder %s: %s", parent, exc)
             continue
-        for child in children:
-            if not child.name.startswith(("_", ".")) and (child / "__init__.py").is_file():
-                yield from _from_folder(child, source)
+        for folder in children:
+            if folder.name.startswith(("_", ".")) or not (folder / "__init__.py").is_file():
+                continue
+            text = _read_source(folder / "__init__.py")
+            native = _IMPORTS_CORE.search(text) is not None
+            # plugins/ also holds plugins that are no memory providers; the other folders hold nothing else.
+            if source == FOLDERS[0] and not (native or _REGISTERS.search(text)):
+                continue
+            manifest = read_manifest(folder)
+            if manifest.get(EXPORTED):
+                continue
+            packages = manifest.get("pip_dependencies") or manifest.get("python_dependencies")
+            tools = manifest.get("external_dependencies")
+            yield Candidate(
+                name=folder.name,
+                kind="native" if native else "hermes_agent",
+                source=source,
+                version=str(manifest.get("version") or ""),
+                path=folder,
+                description=str(manifest.get("description") or ""),
+                requires=_without_host(map(str, packages)) if isinstance(packages, list) else (),
+                tools=tuple(
+                    ExternalTool(*(str(tool.get(key) or "") for key in ("name", "check", "install")))
+                    for tool in (tools if isinstance(tools, list) else ())
+                    if isinstance(tool, dict) and tool.get("name")
+                ),
+            )
 
 
-def _from_folder(folder: Path, source: str) -> Iterator[Found]:
-    text = _read(folder / "__init__.py")
-    native = _NATIVE.search(text) is not None
-    if source == FOLDERS[0] and not (native or _REGISTERS.search(text)):
-        return
-    manifest = _manifest(folder)
-    if manifest.get(EXPORTED):
-        return
-    yield Found(
-        name=folder.name,
-        kind="native" if native else "hermes_agent",
-        source=source,
-        version=str(manifest.get("version") or ""),
-        path=folder,
-        description=str(manifest.get("description") or ""),
-        requires=_requirements(manifest),
-        tools=_tools(manifest),
-    )
-
-
-def no_provider_in(home: HermesHome, name: str) -> str:
-    """What the folder of this name lacks to be a provider; "" where there is none, or one that is left out on purpose."""
-    plain = Path(name).name == name and not name.startswith(("_", "."))
-    for folder in (home.path / source / name for source in FOLDERS if plain):
-        if not folder.is_dir() or _manifest(folder).get(EXPORTED):
-            continue
-        code = folder / "__init__.py"
-        lacks_code = f"{str(folder)!r} has no __init__.py"
-        return f"{str(code)!r} registers no memory provider" if code.is_file() else lacks_code
+def folder_fault(home: HermesHome, name: str) -> str:
+    """Return what the plugin folder `name` lacks to be a provider, "" if there is no such folder or it is an export."""
+    is_name = Path(name).name == name and not name.startswith(("_", "."))
+    for folder in (home.path / source / name for source in FOLDERS if is_name):
+        if folder.is_dir() and not read_manifest(folder).get(EXPORTED):
+            code = folder / "__init__.py"
+            return (
+                f"{str(code)!r} registers no memory provider"
+                if code.is_file()
+                else f"{str(folder)!r} has no __init__.py"
+            )
     return ""
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
-    """plugin.yaml as far as it can be read; nothing in it is needed to load a provider."""
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the content of plugin.yaml, {} if it can't be read: a provider loads without it."""
     import yaml
 
     path = folder / "plugin.yaml"
@@ -292,50 +461,33 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _requirements(manifest: dict[str, Any]) -> tuple[str, ...]:
-    listed = manifest.get("pip_dependencies") or manifest.get("python_dependencies")
-    return _without_host(map(str, listed)) if isinstance(listed, list) else ()
-
-
 def _without_host(requires: Iterable[str]) -> tuple[str, ...]:
-    """Return all requirements but Hermes Agent, whose modules this package offers itself."""
-    return tuple(need for need in requires if required(need) != "hermes-agent")
+    """Return the requirements without hermes-agent.
+
+    This project stands in for it, and installing it would replace the command `hermes`.
+    """
+    return tuple(need for need in requires if required_distribution(need) != "hermes-agent")
 
 
-def _tools(manifest: dict[str, Any]) -> tuple[ExternalTool, ...]:
-    listed = manifest.get("external_dependencies")
-    items = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    return tuple(
-        ExternalTool(*(str(one.get(key) or "") for key in ("name", "check", "install")))
-        for one in items
-        if one.get("name")
-    )
+def _imported_packages(folder: Candidate) -> set[str]:
+    """Return the packages from which a plugin folder imports its provider."""
+    text = _read_source(folder.path / "__init__.py") if folder.is_folder and folder.path else ""
+    return set(_IMPORTS_PROVIDER.findall(text))
 
 
-def _sources(found: Found) -> Iterator[str]:
-    """Source texts of a provider, and of the installed packages that a plugin folder only imports it from."""
-    if found.path is None:
+def _source_texts(candidate: Candidate) -> Iterator[str]:
+    """Yield the Python sources of a candidate, without tests, and of the packages from which its folder imports it."""
+    if candidate.path is None:
         return
-    yield from _texts(found.path)
-    for path in filter(None, map(_module_path, sorted(_borrowed(found)))):
-        yield from _texts(path)
+    for path in (candidate.path, *map(_module_path, sorted(_imported_packages(candidate)))):
+        if path is None:
+            continue
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            if "tests" not in file.parts and file.suffix == ".py":
+                yield _read_source(file)
 
 
-def _borrowed(found: Found) -> set[str]:
-    """The packages that a plugin folder imports a provider from."""
-    text = _read(found.path / "__init__.py") if found.is_folder and found.path else ""
-    return set(_BORROWS.findall(text))
-
-
-def _texts(path: Path) -> Iterator[str]:
-    """Python sources below a folder, or of one file, without tests."""
-    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    for file in files:
-        if "tests" not in file.parts and file.suffix == ".py":
-            yield _read(file)
-
-
-def _read(path: Path) -> str:
+def _read_source(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as exc:

@@ -1,185 +1,260 @@
-"""Loads one provider in one guarded step: import, resolve, validate.
+"""Loading of a provider, or of observers, in one guarded step: import, find the object, validate it.
 
-Whatever a stranger's module does meanwhile, the caller gets a `Loaded` or a `ProviderError` that says what is wrong
-and what to do. Only what was asked for is imported.
+Foreign code may raise, hang or end the program; the caller gets a `LoadedProvider` or a `ProviderError` that says what
+is wrong and what to do. Nothing is imported but what was asked for.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import importlib.util
 import inspect
 import logging
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pluggy
+import importlib_metadata
 
-from hermes_core.contract.hooks import PROJECT, ProviderHooks
+from hermes_core.contract.hooks import PROJECT
 from hermes_core.contract.provider import MemoryProvider, validate_provider
 from hermes_core.contract.values import Field
-from hermes_core.errors import (
-    ProviderBlocked,
-    ProviderError,
-    ProviderInvalid,
-    ProviderNotFound,
-)
+from hermes_core.errors import ProviderBlocked, ProviderError, ProviderInvalid, ProviderNotFound
 from hermes_core.home import HermesHome
-from hermes_core.loader.discover import discover, no_provider_in, select
-from hermes_core.loader.entry import FOLDER_PACKAGE, Found, LoadControl, ProviderEntry, normalised, owner_of
-from hermes_core.loader.foreign import Failure, Result, attempt
-from hermes_core.loader.patience import Unfinished, within
-from hermes_core.loader.reasons import import_error, look_error, no_provider, not_found, still_loading
-from hermes_core.loader.registration import Registrations
+from hermes_core.loader.discover import (
+    FOLDER_PACKAGE,
+    Candidate,
+    LoadControl,
+    ProviderEntry,
+    discover,
+    folder_fault,
+    installed_entry_points,
+    name_owner,
+    normalise,
+    select,
+)
+from hermes_core.loader.guard import ForeignError, StillRunning, call_foreign, call_with_timeout
+from hermes_core.loader.messages import import_error, no_provider, not_found, still_loading
 
-__all__ = ["LoadControl", "Loaded", "load_provider"]
+if TYPE_CHECKING:
+    from hermes_core.loader.hermes_agent.registration import Registrations
 
 logger = logging.getLogger(__name__)
 
-LOAD_DEADLINE = 30.0
-"""Seconds that a provider's import and constructor may take. A cold start of a large SDK takes ten."""
+LOAD_TIMEOUT_S = 30.0
+"""Seconds for the import and the constructor of a provider. A cold start of a large SDK takes ten."""
 
-_MEMBERS = ("name", "is_available", "initialize", "get_tool_schemas")
+OBSERVER_GROUP = "hermes_core.observers"
+
+_REQUIRED_MEMBERS = ("name", "is_available", "initialize", "get_tool_schemas")
+
+# Providers are loaded one at a time, because providers written for Hermes Agent read the process environment.
 _lock = threading.Lock()
+# A provider may load another provider while it is loaded: the inner load must not wait for the outer one.
 _loading: ContextVar[bool] = ContextVar("loading_a_provider", default=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """A provider that can be made: `factory` gives a new object each time, by `entry.name` in every listing.
+class LoadedProvider:
+    """A provider that can be constructed.
 
-    `settings` are the fields that it declares; `notes` says what it registered that has no effect here. `settings_of`
-    reads those of a home, where the provider does that itself.
+    Attributes:
+        entry: Its line in the list of providers.
+        factory: Returns a new provider object at each call.
+        settings: The fields that the provider declares.
+        warnings: Registrations of its package that have no effect in this host.
+        read_settings: Reads the settings of a home, if the provider does that itself.
     """
 
     entry: ProviderEntry
     factory: Callable[[], object]
     settings: tuple[Field, ...] = ()
-    notes: tuple[str, ...] = ()
-    settings_of: Callable[[Path], Any] | None = None
+    warnings: tuple[str, ...] = ()
+    read_settings: Callable[[Path], Any] | None = None
 
 
 class _OtherName(ProviderNotFound):
-    """A place whose source text looked as if it had the name, and that has another."""
+    """A candidate whose source text mentions the wanted name, but whose provider has another name."""
 
 
 def load_provider(
     name: str,
     home: HermesHome,
     control: LoadControl | None = None,
-    entry_points: Iterable[importlib.metadata.EntryPoint] | None = None,
+    entry_points: Iterable[importlib_metadata.EntryPoint] | None = None,
     *,
-    deadline: float = LOAD_DEADLINE,
-) -> Loaded:
-    """Load the provider called `name` by its entry point, its folder, its distribution, or itself.
+    timeout: float = LOAD_TIMEOUT_S,
+) -> LoadedProvider:
+    """Load the provider that an entry point, a folder, a distribution or the provider itself calls `name`.
 
-    Without `control` the lists of the home's config.yaml say what may be loaded; `LoadControl()` lets all be.
+    A call that hangs is left behind on a daemon thread; while it lasts, loading the same provider is refused at once.
 
-    Raises `ProviderNotFound`, `ProviderBlocked`, `ProviderUnavailable` (something it needs is missing, or it did not
-    load within `deadline` seconds), `ProviderInvalid` (it breaks the contract) or `ProviderError` (its code raised);
-    `ConfigError` where those lists can't be read.
+    Args:
+        control: What may be loaded; by default the lists of the home's config.yaml. `LoadControl()` allows all.
+        entry_points: Used in place of those of the environment.
+        timeout: Seconds for the import and the constructor together.
 
-    What hangs can't be stopped from outside. It is left behind on a daemon thread, which does not hold the process at
-    its end; while it lasts, the same provider is refused at once.
+    Raises:
+        ProviderNotFound: Nothing offers this name.
+        ProviderBlocked: `control` forbids it.
+        ProviderUnavailable: Something it needs is missing, or the timeout passed.
+        ProviderInvalid: It breaks the contract.
+        ProviderError: Its code raised.
+        ConfigError: The lists of config.yaml can't be read.
     """
-    rules = control or LoadControl.of_home(home)
-    found = discover(home, entry_points)
-    places = select(found, name)
+    control = control or LoadControl.of_home(home)
+    candidates = discover(home, entry_points)
+    places = select(candidates, name)
     if not places:
-        raise not_found(name, found, no_provider_in(home, name.strip()))
-    failures: list[ProviderError] = []
+        raise not_found(name, candidates, folder_fault(home, name.strip()))
+    errors: list[ProviderError] = []
     for place in places:
         try:
-            return _load(place, home, name, rules, deadline)
+            return _load_candidate(place, home, name, control, timeout)
         except _OtherName:
             continue
         except ProviderError as exc:
-            failures.append(exc)
-    error = failures[0] if failures else not_found(name, found)
+            errors.append(exc)
+    error = errors[0] if errors else not_found(name, candidates)
     logger.warning("provider %r was not loaded: %s", name, error)
     raise error
 
 
-def _load(place: Found, home: HermesHome, name: str, control: LoadControl, deadline: float) -> Loaded:
-    refusal = control.refusal(place)
-    if refusal:
-        raise ProviderBlocked(
-            f"provider {place.name!r} is not loaded: {refusal}", "change providers.allow or providers.block"
-        )
-    # One at a time, for they share one environment; but a provider may load another one while it is loaded.
-    turn = nullcontext() if _loading.get() else _lock
-    with turn, _surroundings(place, home):
-        done = bounded(f"{place.name}: {place.where}", lambda: _made(place, home, name), deadline)
-    if isinstance(done, Unfinished):
-        raise still_loading(place, done.seconds)
-    if isinstance(done, Failure):
-        raise done.error if isinstance(done.error, ProviderError) else look_error(place, str(done))
-    return done
+def load_observers(
+    control: LoadControl | None = None,
+    entry_points: Iterable[importlib_metadata.EntryPoint] | None = None,
+    validate: Callable[[object], None] = lambda _: None,
+) -> tuple[list[object], list[str]]:
+    """Load the installed observers. Return them, and a sentence for each one that does not load.
+
+    Args:
+        control: The allow and block lists of providers, which hold for observers too.
+        entry_points: Used in place of those of the environment. Each names an object with hooks marked `@hookimpl`, or
+            a class without arguments.
+        validate: Raises for an object that is no observer.
+    """
+    control = control or LoadControl()
+    points = installed_entry_points({OBSERVER_GROUP}) if entry_points is None else entry_points
+    observers: list[object] = []
+    problems: list[str] = []
+    for point in points:
+        if control.refusal(point.name, point.dist.name if point.dist else ""):
+            continue
+
+        def load(point: importlib_metadata.EntryPoint = point) -> object:
+            value = point.load()
+            observer = value() if isinstance(value, type) else value
+            validate(observer)
+            return observer
+
+        made = _call_loading(f"observer {point.name}: {point.value}", load, LOAD_TIMEOUT_S)
+        if isinstance(made, ForeignError | StillRunning):
+            reason = (
+                f"loading it has not ended after {made.seconds:.0f} s"
+                if isinstance(made, StillRunning)
+                else str(made)
+            )
+            problems.append(f"observer {point.name!r} is not active: {reason}")
+            logger.warning("%s", problems[-1])
+        # Two entry points may name one object; its hooks must run once.
+        elif not any(made is other for other in observers):
+            observers.append(made)
+    return observers, problems
 
 
-def bounded(label: str, action: Callable[[], Result], deadline: float) -> Result | Failure | Unfinished:
-    """Run foreign code on a thread of its own for at most `deadline` seconds; see `patience`."""
+def declared_settings(provider: object) -> tuple[Field, ...]:
+    """Return the settings that a provider, or a class of providers, declares."""
+    declared = call_foreign(lambda: tuple(getattr(provider, "settings", ())))
+    if isinstance(declared, ForeignError):
+        return ()
+    return tuple(field for field in declared if isinstance(field, Field))
+
+
+def _call_loading(label: str, function: Callable[[], Any], timeout: float) -> Any:
     token = _loading.set(True)
     try:
-        return within(deadline, label, lambda: attempt(action))
+        return call_with_timeout(label, function, timeout)
     finally:
         _loading.reset(token)
 
 
-def _made(place: Found, home: HermesHome, name: str) -> Loaded:
-    """Import, resolve, validate: all that runs the provider's code."""
-    value = attempt(lambda: _import(place))
-    if isinstance(value, Failure):
+def _load_candidate(
+    place: Candidate, home: HermesHome, name: str, control: LoadControl, timeout: float
+) -> LoadedProvider:
+    if refusal := control.refusal(place.name, place.distribution):
+        raise ProviderBlocked(
+            f"provider {place.name!r} is not loaded: {refusal}", "change providers.allow or providers.block"
+        )
+    with ExitStack() as stack:
+        if not _loading.get():
+            stack.enter_context(_lock)
+        if place.kind == "hermes_agent":
+            stack.enter_context(_host_surroundings(home))
+        loaded = _call_loading(f"{place.name}: {place.where}", partial(_load, place, home, name), timeout)
+    if isinstance(loaded, StillRunning):
+        raise still_loading(place, loaded.seconds)
+    if isinstance(loaded, ForeignError):
+        if isinstance(loaded.error, ProviderError):
+            raise loaded.error
+        raise ProviderError(
+            f"looking at provider {place.name!r} from {place.where} raised {loaded}",
+            "correct what it speaks of; hermes-memory --debug shows the traceback",
+        )
+    result: LoadedProvider = loaded
+    return result
+
+
+def _load(place: Candidate, home: HermesHome, name: str) -> LoadedProvider:
+    """Import a candidate, find its provider and construct the first one: everything that runs the provider's code."""
+    value = call_foreign(partial(_import, place))
+    if isinstance(value, ForeignError):
         raise import_error(place, value.error, str(value))
-    recipe, made = _resolve(place, value)
-    _refuse_foreign_name(place, made.provider, name)
+    recipe, made = _find_recipe(place, value)
+    _check_name(place, made.provider, name)
     module = value.__name__ if isinstance(value, ModuleType) else place.value.partition(":")[0]
-    factory = _Factory(place, home, recipe, made, module)
-    asked = getattr(factory.first, "is_available", None)
-    if place.kind != "native" and callable(asked):
-        attempt(asked)  # many import their SDK in it, which may take as long as any import
-    reads = getattr(factory.first, "read_settings", None) if place.kind == "native" else None
-    entry, notes = ProviderEntry.of(place), made.registrations.notes()
-    return Loaded(entry, factory, fields_of(factory.first), notes, reads)
-
-
-def fields_of(provider: object) -> tuple[Field, ...]:
-    """The settings that a provider, or a class of them, declares."""
-    declared = attempt(lambda: tuple(getattr(provider, "settings", ())))
-    return () if isinstance(declared, Failure) else tuple(one for one in declared if isinstance(one, Field))
-
-
-def _surroundings(place: Found, home: HermesHome) -> AbstractContextManager[None]:
-    """What providers written for Hermes Agent expect around them; nothing for our own."""
+    factory = ProviderFactory(place, home, recipe, made, module)
+    # Setup and doctor report what breaks the contract before any manager holds the provider.
+    validate_provider(factory.first)
+    read_settings = None
     if place.kind == "native":
-        return nullcontext()
-    from hermes_core.loader.hermes_home import environment_of
-    from hermes_core.loader.hermes_modules import install_host_modules
+        read_settings = getattr(factory.first, "read_settings", None)
+    elif callable(is_available := getattr(factory.first, "is_available", None)):
+        # Many of these providers import their SDK here, which belongs under the timeout of the load.
+        call_foreign(is_available)
+    warnings = made.registrations.warnings() if made.registrations else ()
+    return LoadedProvider(
+        ProviderEntry.of(place), factory, declared_settings(factory.first), warnings, read_settings
+    )
+
+
+@contextmanager
+def _host_surroundings(home: HermesHome) -> Iterator[None]:
+    """Give a provider written for Hermes Agent the modules and the environment that it expects."""
+    from hermes_core.loader.hermes_agent.environment import environment_of
+    from hermes_core.loader.hermes_agent.host_modules import install_host_modules
 
     install_host_modules()
-    return environment_of(home.path)
+    with environment_of(home.path):
+        yield
 
 
-# ------------------------------------------------------------------------------------------------------------ import
-
-
-def _import(place: Found) -> Any:
+def _import(place: Candidate) -> Any:
     if not place.is_folder:
-        return importlib.metadata.EntryPoint(place.name, place.value, place.source).load()
+        return importlib_metadata.EntryPoint(place.name, place.value, place.source).load()
     assert place.path is not None
-    return _import_folder(place.path)
+    return import_folder(place.path)
 
 
-def _import_folder(folder: Path) -> ModuleType:
-    """Import a folder as a package of its own name space, so that its relative imports and sub-packages work."""
+def import_folder(folder: Path) -> ModuleType:
+    """Import a plugin folder as a package and return the package."""
+    # A package name of its own for each folder: relative imports work, and two homes don't share modules.
     digest = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
     name = f"{FOLDER_PACKAGE}.{folder.name.replace('.', '_')}__source_{digest}"
     if name in sys.modules:
@@ -193,121 +268,129 @@ def _import_folder(folder: Path) -> ModuleType:
         sys.modules[FOLDER_PACKAGE] = ModuleType(FOLDER_PACKAGE, "Packages loaded from folders below a home.")
         vars(sys.modules[FOLDER_PACKAGE])["__path__"] = []
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    done = False
-    try:
+    with ExitStack() as undo:
+        undo.callback(_forget_modules, name)
         spec.loader.exec_module(module)
-        done = True
-    finally:
-        if not done:
-            for known in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
-                del sys.modules[known]
+        undo.pop_all()
     return module
 
 
-# ----------------------------------------------------------------------------------------------------------- resolve
+def _forget_modules(package: str) -> None:
+    for name in [key for key in sys.modules if key == package or key.startswith(f"{package}.")]:
+        del sys.modules[name]
+
+
+# ------------------------------------------------------------------------------------------------- finding a provider
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
+    """A provider object, and what its package registered beside it if `register(ctx)` made it."""
+
     provider: object
-    registrations: Registrations
+    registrations: Registrations | None = None
 
 
 _Recipe = Callable[[], _Made | None]
 
 
-def _resolve(place: Found, value: Any) -> tuple[_Recipe, _Made]:
-    """The first way in which `value` yields a provider, and what it yielded."""
-    failures: list[Failure] = []
+def _find_recipe(place: Candidate, value: Any) -> tuple[_Recipe, _Made]:
+    """Return the first way in which `value` yields a provider, and the provider that it yielded."""
+    errors: list[ForeignError] = []
     for recipe in _recipes(value):
-        made = attempt(recipe)
-        if isinstance(made, Failure):
-            failures.append(made)
+        made = call_foreign(recipe)
+        if isinstance(made, ForeignError):
+            errors.append(made)
         elif made is not None:
-            if failures:
+            if errors:
                 logger.warning(
-                    "provider %r is made of its class, because register() raised %s", place.name, failures[0]
+                    "provider %r is made of its class, because register() raised %s", place.name, errors[0]
                 )
             return recipe, made
-    if failures:
+    if errors:
         raise ProviderError(
-            f"provider {place.name!r} from {place.where} can't be made: {failures[0]}",
+            f"provider {place.name!r} from {place.where} can't be made: {errors[0]}",
             "correct what it speaks of, else upgrade or reinstall it; hermes-memory --debug shows the traceback",
         )
     raise no_provider(place)
 
 
 def _recipes(value: Any) -> Iterator[_Recipe]:
-    """Ways to a provider, in the order in which Hermes Agent tries them."""
+    """Yield the ways to construct a provider, in the order in which Hermes Agent tries them."""
     is_module = isinstance(value, ModuleType)
-    if isinstance(value, type) and _is_provider(value):
-        yield lambda: _Made(value(), Registrations())
-    elif not is_module and _is_provider(value):
-        yield lambda: _Made(value, Registrations())
+    if not is_module and _is_provider(value):
+        yield lambda: _Made(value() if isinstance(value, type) else value)
     elif callable(getattr(value, "register", None)):
-        yield lambda: _register(value.register)
+        yield partial(_call_register, value.register)
     elif callable(value):
-        yield lambda: _register(value)
+        yield partial(_call_register, value)
     if is_module:
         for owner in _provider_classes(value):
-            yield lambda owner=owner: _Made(owner(), Registrations())  # type: ignore[misc]
+            yield lambda owner=owner: _Made(owner())  # type: ignore[misc]
 
 
-def _register(function: Callable[..., Any]) -> _Made | None:
-    """Call `register(ctx)`, or a factory without arguments. What it registered before it raised is kept."""
+def _call_register(function: Callable[..., Any]) -> _Made | None:
+    """Call `register(ctx)`, or a factory without arguments, and return the provider that it registered or returned."""
+    from hermes_core.loader.hermes_agent.registration import Registrations
+
     registrations = Registrations()
-    result = attempt(lambda: _call_register(function, registrations))
-    failed = isinstance(result, Failure)
-    given = registrations.provider if registrations.provider is not None else result
-    if isinstance(given, type) and _is_provider(given):
-        given = given()
-    if not isinstance(given, Failure) and given is not None and _is_provider(given):
-        if failed:
+
+    def call() -> Any:
+        try:
+            parameters = list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError):
+            return function(registrations)
+        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        if any(p.default is p.empty for p in positional):
+            return function(registrations)
+        # Without required parameters it is a factory, unless it returns no provider and takes a ctx after all.
+        returned = function()
+        takes_one = bool(positional) or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        return function(registrations) if takes_one and not _is_provider(returned) else returned
+
+    result = call_foreign(call)
+    provider = registrations.provider if registrations.provider is not None else result
+    if isinstance(provider, type) and _is_provider(provider):
+        provider = provider()
+    if not isinstance(provider, ForeignError) and _is_provider(provider):
+        if isinstance(result, ForeignError):
             logger.warning(
                 "register() raised after it had registered the provider, which is kept: %s", result
             )
-        return _Made(given, registrations)
-    if isinstance(result, Failure):
+        return _Made(provider, registrations)
+    if isinstance(result, ForeignError):
         raise result.error
     if registrations.provider is not None:
-        raise ProviderInvalid(f"it registered {_lacking(registrations.provider)}")
+        owner = type(provider) if not isinstance(provider, type) else provider
+        lacks = ", ".join(_missing_members(provider))
+        raise ProviderInvalid(f"it registered {owner.__name__}, which lacks {lacks}")
     return None
 
 
-def _call_register(function: Callable[..., Any], registrations: Registrations) -> Any:
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return function(registrations)
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if any(p.default is p.empty for p in positional):
-        return function(registrations)
-    result = function()
-    takes_one = bool(positional) or any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    return function(registrations) if takes_one and not _is_provider(result) else result
+def _provider_classes(module: ModuleType) -> list[type]:
+    """Return the classes of a module that can be a provider.
+
+    The module's own classes come before imported ones; a base class of another is left out. Abstract classes come last,
+    only for the error that constructing them raises.
+    """
+    classes = [v for _, v in sorted(vars(module).items()) if isinstance(v, type) and _is_provider(v)]
+    concrete = [c for c in classes if not inspect.isabstract(c)]
+    leaves = [c for c in concrete if not any(other is not c and issubclass(other, c) for other in concrete)]
+    abstract = [c for c in classes if inspect.isabstract(c) and c.__module__ == module.__name__]
+    return sorted(leaves, key=lambda owner: not owner.__module__.startswith(module.__name__)) + abstract
 
 
 def _is_provider(value: object) -> bool:
-    """Whether this class or object has the shape of a provider, ours or that of Hermes Agent. Runs no property."""
+    """Return True for a class or object with the shape of a provider, ours or Hermes Agent's. No property is run."""
     owner = value if isinstance(value, type) else type(value)
     if owner is MemoryProvider or value is None:
         return False
-    if issubclass(owner, MemoryProvider) or _has_marks(owner):
-        return True
-    return not _missing_members(value)
+    return _is_native(owner) or not _missing_members(value)
 
 
-def _missing_members(value: object) -> list[str]:
-    return [member for member in _MEMBERS if inspect.getattr_static(value, member, None) is None]
-
-
-def _lacking(value: object) -> str:
-    owner = value if isinstance(value, type) else type(value)
-    return f"{owner.__name__}, which lacks {', '.join(_missing_members(value))}"
-
-
-def _has_marks(owner: type) -> bool:
-    return any(
+def _is_native(owner: type) -> bool:
+    """Return True for a subclass of `MemoryProvider`, and for a class with methods marked `@hookimpl`."""
+    return issubclass(owner, MemoryProvider) or any(
         hasattr(member, f"{PROJECT}_impl")
         for base in owner.__mro__
         for member in vars(base).values()
@@ -315,96 +398,64 @@ def _has_marks(owner: type) -> bool:
     )
 
 
-def _is_native(provider: object) -> bool:
-    return isinstance(provider, MemoryProvider) or _has_marks(type(provider))
+def _missing_members(value: object) -> list[str]:
+    return [member for member in _REQUIRED_MEMBERS if inspect.getattr_static(value, member, None) is None]
 
 
-def _provider_classes(module: ModuleType) -> list[type]:
-    """Classes of a module that can be a provider: its own before imported ones, no base of another. Its own abstract
-    ones come last, for what they say when they are made."""
-    found = [v for _, v in sorted(vars(module).items()) if isinstance(v, type) and _is_provider(v)]
-    classes = [c for c in found if not inspect.isabstract(c)]
-    leaves = [c for c in classes if not any(other is not c and issubclass(other, c) for other in classes)]
-    unfinished = [c for c in found if inspect.isabstract(c) and c.__module__ == module.__name__]
-    return sorted(leaves, key=lambda owner: not owner.__module__.startswith(module.__name__)) + unfinished
-
-
-# ---------------------------------------------------------------------------------------------------------- validate
-
-
-def _refuse_foreign_name(place: Found, provider: object, wanted: str) -> None:
-    """A provider may call itself otherwise than its entry point, but not as one of ours."""
-    own = attempt(lambda: str(getattr(provider, "name", "")))
-    if isinstance(own, Failure):
-        raise ProviderInvalid(f"provider {place.name!r} can't say its name: {own}")
-    if owner_of(own) and not place.bundled:
+def _check_name(place: Candidate, provider: object, wanted: str) -> None:
+    """Refuse a provider with a reserved name, or that does not have the name which was searched for."""
+    name = call_foreign(lambda: str(getattr(provider, "name", "")))
+    if isinstance(name, ForeignError):
+        raise ProviderInvalid(f"provider {place.name!r} can't say its name: {name}")
+    owner = name_owner(name)
+    if owner and not place.bundled:
         raise ProviderInvalid(
-            f"{place.where} calls its provider {own!r}, which belongs to {owner_of(own)}",
-            "give it another name",
+            f"{place.where} calls its provider {name!r}, which belongs to {owner}", "give it another name"
         )
-    names = {place.name.casefold(), own.casefold()}
-    if wanted.strip().casefold() not in names and normalised(wanted) != normalised(place.distribution):
-        raise _OtherName(f"{place.where} calls its provider {own!r} and not {wanted!r}")
+    names = {place.name.casefold(), name.casefold()}
+    if wanted.strip().casefold() not in names and normalise(wanted) != normalise(place.distribution):
+        raise _OtherName(f"{place.where} calls its provider {name!r} and not {wanted!r}")
 
 
-def _validate(provider: object) -> None:
-    """Everything that breaks the contract, before a manager sees the provider."""
-    validate_provider(provider)
-    trial = pluggy.PluginManager(PROJECT)
-    trial.add_hookspecs(ProviderHooks)
-    try:
-        trial.register(provider)
-        trial.check_pending()
-    except pluggy.PluginValidationError as exc:
-        detail = " ".join(str(exc).split())
-        raise ProviderInvalid(
-            f"provider {getattr(provider, 'name', '')!r} breaks the contract: {detail}"
-        ) from exc
+class ProviderFactory:
+    """A maker of provider objects: it returns the one that was made to validate first, then new ones."""
 
-
-class _Factory:
-    """Makes providers: the one made to validate first, then new ones."""
-
-    def __init__(self, place: Found, home: HermesHome, recipe: _Recipe, first: _Made, module: str) -> None:
+    def __init__(self, place: Candidate, home: HermesHome, recipe: _Recipe, made: _Made, module: str) -> None:
         self._place, self._home, self._recipe, self._module = place, home, recipe, module
         self._lock = threading.Lock()
-        self._given: object = first.provider
-        self._first = self._finish(first)
-        self._waiting: object | None = self._first
-
-    @property
-    def first(self) -> object:
-        """The provider that was made to validate; only to be looked at."""
-        return self._first
+        self._original = made.provider
+        self.first = self._adapted(made)
+        """The provider that was made to validate. Read its settings here; never initialise it."""
+        self._unused: object | None = self.first
 
     def __call__(self) -> object:
-        with self._lock:
-            waiting, self._waiting = self._waiting, None
-            return waiting if waiting is not None else self._again()
+        """Return a provider that nobody else has. Raises `ProviderError` if it can't be made."""
+        with self._lock:  # sessions start on several threads, and each needs an object of its own
+            provider, self._unused = self._unused, None
+            if provider is not None:
+                return provider
+            if self._place.kind == "native":
+                return self._make_another()
+            with _host_surroundings(self._home):
+                return self._make_another()
 
-    def _again(self) -> object:
-        with _surroundings(self._place, self._home):
-            made = attempt(self._recipe)
-            if isinstance(made, Failure) or made is None:
-                raise ProviderError(f"provider {self._place.name!r} can't be made a second time: {made}")
-            if made.provider is self._given and not _is_native(made.provider):
-                made = _Made(self._another(made.provider), made.registrations)
-            return self._finish(made)
+    def _make_another(self) -> object:
+        made = call_foreign(self._recipe)
+        if isinstance(made, ForeignError) or made is None:
+            raise ProviderError(f"provider {self._place.name!r} can't be made a second time: {made}")
+        if made.provider is self._original and not _is_native(type(made.provider)):
+            # The package keeps a single object; two sessions must not share its state.
+            fresh = call_foreign(type(made.provider))
+            if isinstance(fresh, ForeignError):
+                logger.warning("provider %r keeps one object for all sessions: %s", self._place.name, fresh)
+            else:
+                made = _Made(fresh, made.registrations)
+        return self._adapted(made)
 
-    def _another(self, provider: object) -> object:
-        """A second object where the package keeps a single one, so that two sessions don't share it."""
-        fresh = attempt(type(provider))
-        if not isinstance(fresh, Failure):
-            return fresh
-        logger.warning("provider %r keeps one object for all sessions: %s", self._place.name, fresh)
+    def _adapted(self, made: _Made) -> object:
+        provider = made.provider
+        if not _is_native(type(provider)):
+            from hermes_core.loader.hermes_agent.adapter import adapt
+
+            provider = adapt(provider, self._place.name, self._home, made.registrations, self._module)
         return provider
-
-    def _finish(self, made: _Made) -> object:
-        if _is_native(made.provider):
-            _validate(made.provider)
-            return made.provider
-        from hermes_core.loader.hermes_agent import adapt
-
-        adapter = adapt(made.provider, self._place.name, self._home, made.registrations, self._module)
-        _validate(adapter)
-        return adapter

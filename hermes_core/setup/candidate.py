@@ -15,9 +15,8 @@ from hermes_core.health.roundtrip import check_provider, started
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import Settings, load_settings
 from hermes_core.loader.catalog import discover_providers
-from hermes_core.loader.discover import discover, select
-from hermes_core.loader.entry import BUNDLED, ExternalTool, LoadControl, ProviderEntry
-from hermes_core.loader.load import Loaded, load_provider
+from hermes_core.loader.discover import BUNDLED, ExternalTool, LoadControl, ProviderEntry, discover, select
+from hermes_core.loader.load import LoadedProvider, load_provider
 from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import account_of
@@ -80,18 +79,18 @@ def needs_of(home: HermesHome, name: str) -> Needs:
     return Needs(tuple(missing_packages(places[0].requires)), tuple(missing_tools(places[0].tools)))
 
 
-def needs_of_answers(loaded: Loaded, answers: Answers) -> tuple[str, ...]:
+def needs_of_answers(loaded: LoadedProvider, answers: Answers) -> tuple[str, ...]:
     """The packages that these answers ask for and this environment lacks."""
     extras = {one.extras.get(str(answers.value(one.name)), "") for one in answers.asked()} - {""}
     return tuple(missing_packages(extra_requirements(loaded.entry.distribution, extras)))
 
 
-def load(home: HermesHome, name: str) -> Loaded:
+def load(home: HermesHome, name: str) -> LoadedProvider:
     """The provider itself, if config.yaml lets it load. Raises `ProviderError`."""
     return load_provider(name, home)
 
 
-def questions(home: HermesHome, loaded: Loaded) -> Answers:
+def questions(home: HermesHome, loaded: LoadedProvider) -> Answers:
     """Its settings with the values that hold now; one whose value is wrong counts as not set, so that it is asked anew.
 
     A default that follows from another answer is no value yet: that answer may change.
@@ -104,7 +103,7 @@ def questions(home: HermesHome, loaded: Loaded) -> Answers:
     return Answers(loaded.settings, {one.name: _known(found, one) for one in loaded.settings})
 
 
-def own_setup(home: HermesHome, loaded: Loaded) -> bool | None:
+def own_setup(home: HermesHome, loaded: LoadedProvider) -> bool | None:
     """Let a provider that has a wizard of its own (`post_setup` of Hermes Agent) ask its questions.
 
     None when it has none. Else whether it chose itself at the end; what was active before stays so until it was tried.
@@ -122,7 +121,7 @@ def own_setup(home: HermesHome, loaded: Loaded) -> bool | None:
     return after.casefold() in (loaded.entry.name.casefold(), provider.own_name.casefold())
 
 
-def try_out(home: HermesHome, loaded: Loaded) -> list[Finding]:
+def try_out(home: HermesHome, loaded: LoadedProvider) -> list[Finding]:
     """Start the provider through a manager, as a turn would, and run its self-test; the active provider stays as it is."""
     name = loaded.entry.name
     manager = MemoryManager(home, on_event=LogFile(home).on_event)

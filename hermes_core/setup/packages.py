@@ -14,7 +14,7 @@ from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
 
 from hermes_core.errors import SetupFailed
-from hermes_core.loader.entry import ExternalTool
+from hermes_core.loader.discover import ExternalTool
 
 INSTALL_TIMEOUT = 900.0
 """Seconds that an installation may take: some providers bring a model's runtime."""

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hermes_core import HermesHome, load_provider
-from hermes_core.loader.discover import discover, select
-from hermes_core.loader.entry import Found
-from hermes_core.loader.load import Loaded
+from hermes_core.loader.discover import Candidate, discover, select
+from hermes_core.loader.load import LoadedProvider
 from hermes_core.testing.contract import ProviderContract
 
 PROVIDER = "--hermes-provider"
@@ -55,13 +54,13 @@ class TestInstalled(ProviderContract):
     def _name(self) -> str:
         return str(self._request.config.getoption(PROVIDER))
 
-    def _loaded(self, home: HermesHome) -> Loaded:
-        known: dict[Any, Loaded] = self.__dict__.setdefault("_known", {})
+    def _loaded(self, home: HermesHome) -> LoadedProvider:
+        known: dict[Any, LoadedProvider] = self.__dict__.setdefault("_known", {})
         if home not in known:
             known[home] = load_provider(self._name, home)
         return known[home]
 
 
 @functools.cache
-def _places(name: str) -> list[Found]:
+def _places(name: str) -> list[Candidate]:
     return select(discover(_PERSONS), name)

@@ -26,7 +26,7 @@ STEPS = [
     ("curated", "sessions", "skills"),
     ("recalled", "recovery"),
     ("memory",),
-    ("agent", "health", "hosted", "importers"),
+    ("agent", "health", "importers"),
     ("setup",),
     ("cli", "mcp_server"),
     ("__main__",),
@@ -38,11 +38,14 @@ TOGETHER = {
     ("safety", "errors"),
     ("recall", "errors"),
     ("errors", "safety"),
+    # A provider of ours inside Hermes Agent runs behind a manager.
+    ("loader", "kit"),
+    ("loader", "manager"),
 }
 # They see public names only, and are seen by nobody.
 APART = {"testing"}
 
-BROAD = {"manager/attempt.py", "loader/foreign.py", "sessions/summaries.py"}
+BROAD = {"manager/attempt.py", "loader/guard.py", "sessions/summaries.py"}
 POSIX_ONLY = {"fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslog", "readline", "curses"}
 OF_THE_MANAGER = {"threading", "atexit", "multiprocessing", "concurrent", "_thread"}
 FOR_PROVIDERS = ("hermes_core.kit", "hermes_core.recall")

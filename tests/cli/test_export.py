@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from hermes_core.home import HermesHome
-from hermes_core.loader.hermes_home import call_in
-from hermes_core.loader.load import _import_folder
+from hermes_core.loader.hermes_agent.environment import call_in
+from hermes_core.loader.load import import_folder
 from tests.cli.conftest import Hermes
 from tests.hosted.conftest import Ctx
 
@@ -25,7 +25,7 @@ def exported(hermes: Hermes, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def module(exported: Path) -> Iterator[ModuleType]:
-    yield _import_folder(exported)
+    yield import_folder(exported)
     for name in [name for name in sys.modules if name.startswith("_hermes_user_memory")]:
         del sys.modules[name]
 

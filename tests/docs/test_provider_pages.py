@@ -12,7 +12,7 @@ import click
 import provider_pages as pages
 import pytest
 
-from hermes_core.loader.entry import BUNDLED
+from hermes_core.loader.discover import BUNDLED
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS = ["Set up", "What it does", "What is sent where", "When it is down", "Delivery", "Commands"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hermes_core.home import HermesHome
-from hermes_core.hosted import HostedProvider, register_in_hermes_agent
+from hermes_core.loader.hermes_agent.export import HostedProvider, register_in_hermes_agent
 
 DIARY = """
 'A MemoryProvider that records.'

@@ -13,8 +13,8 @@ from hermes_core.contract.hooks import HOOK_NAMES
 from hermes_core.contract.values import Availability
 from hermes_core.errors import BackendUnavailable, ConfigError
 from hermes_core.home import HermesHome
-from hermes_core.hosted import HostedProvider
-from hermes_core.loader.hermes_base import HostMemoryProvider
+from hermes_core.loader.hermes_agent.export import HostedProvider
+from hermes_core.loader.hermes_agent.host_modules import HostMemoryProvider
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.testing import RecordingProvider
 from tests.hosted.conftest import diary_module
@@ -57,7 +57,7 @@ def test_calls_of_several_threads_start_one_manager(
                 both.wait()
             super().__init__(home)
 
-    monkeypatch.setattr("hermes_core.hosted.MemoryManager", Slow)
+    monkeypatch.setattr("hermes_core.loader.hermes_agent.export.MemoryManager", Slow)
     provider = register()
     calls = [threading.Thread(target=provider.get_tool_schemas) for _ in range(2)]
     for call in calls:
@@ -98,9 +98,9 @@ def test_it_is_called_otherwise_than_the_hosts_own(register: Register) -> None:
 def test_without_a_host_it_stands_alone(
     hermes_home: HermesHome, install_plugin: Callable[..., Any], no_host_modules: None
 ) -> None:
-    from hermes_core.hosted import hosted
+    from hermes_core.loader.hermes_agent.export import exported_provider
 
-    assert type(hosted("diary")) is HostedProvider
+    assert type(exported_provider("diary")) is HostedProvider
 
 
 # --------------------------------------------------------------------------------------------------------------- life
@@ -290,8 +290,8 @@ def test_why_one_can_not_run_holds_no_secret(register: Register) -> None:
 
 
 def test_one_that_is_not_installed_says_so(hermes_home: HermesHome, host_modules: None, absent: str) -> None:
-    from hermes_core.hosted import hosted
+    from hermes_core.loader.hermes_agent.export import exported_provider
 
-    provider = hosted(absent)
+    provider = exported_provider(absent)
     assert not provider.is_available()
     assert "pip install hermes-memory-absent" in provider.unavailable_reason()

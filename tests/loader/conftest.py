@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 from hermes_core.home import HermesHome
-from hermes_core.loader.hermes_modules import HOST_NAMES
+from hermes_core.loader.hermes_agent.host_modules import HOST_NAMES
 
 NATIVE = """
 from hermes_core import MemoryProvider

@@ -7,7 +7,7 @@ import pytest
 
 from hermes_core.config import set_value
 from hermes_core.loader.catalog import discover_providers
-from hermes_core.loader.entry import BUNDLED, LoadControl, ProviderEntry
+from hermes_core.loader.discover import BUNDLED, LoadControl, ProviderEntry
 from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site
 
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from importlib_metadata import EntryPoint
 
 from hermes_core.loader.discover import FOLDERS, discover, installed_entry_points, select
 from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site

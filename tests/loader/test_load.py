@@ -14,8 +14,8 @@ from hermes_core.errors import (
     ProviderNotFound,
     ProviderUnavailable,
 )
-from hermes_core.loader.entry import LoadControl
-from hermes_core.loader.hermes_agent import HermesAgentProvider
+from hermes_core.loader.discover import LoadControl
+from hermes_core.loader.hermes_agent.adapter import HermesAgentProvider
 from hermes_core.loader.load import load_provider
 from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site
 
@@ -128,7 +128,7 @@ def test_a_class_that_is_taken_because_register_raised_is_told_as_that(
 def test_what_has_no_effect_here_is_noted(site: Site) -> None:
     more = "    ctx.register_anything(1, two=3)\n    assert not hasattr(ctx, 'llm')\n"
     site.plugin("duck", DUCK + REGISTER + more)
-    assert load_provider("duck", site.home).notes == ("register_anything has no effect here",)
+    assert load_provider("duck", site.home).warnings == ("register_anything has no effect here",)
 
 
 def test_the_second_group_is_tried_when_the_first_registers_nothing(site: Site) -> None:

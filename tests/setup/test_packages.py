@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core.errors import SetupFailed
-from hermes_core.loader.entry import ExternalTool
+from hermes_core.loader.discover import ExternalTool
 from hermes_core.setup.packages import (
     extra_requirements,
     install,

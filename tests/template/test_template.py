@@ -15,7 +15,7 @@ from filelock import FileLock
 
 from hermes_core.cli import COMMANDS
 from hermes_core.contract.values import BUILTIN_NAME
-from hermes_core.loader.entry import BUNDLED
+from hermes_core.loader.discover import BUNDLED
 from tests.template.conftest import KINDS, TEMPLATE, Made, run
 
 COMMON = {

@@ -1,15 +1,16 @@
 """Views of the modules that providers written for Hermes Agent import from their host.
 
-A finder at the end of `sys.meta_path` answers for these names, and only when nothing else supplies them: hermes-agent
-itself, or a person's own `utils`, `tools` or `agent`, always wins. It is installed with the first such provider and
-stays for the life of the process, because many of them import inside functions and threads. Packages stay open: a
-folder of the same name that turns up on `sys.path`, such as `plugins/`, is searched too.
+A finder at the end of `sys.meta_path` answers for these names, and only if nothing else supplies them: hermes-agent
+itself, or a person's own `utils`, `tools` or `agent`, always wins. The finder is installed with the first such provider
+and stays for the life of the process, because many providers import inside functions and threads. Packages stay open: a
+folder of the same name that appears on `sys.path` later, such as `plugins/`, is searched too.
 
 Names and signatures are facts of the published contract; what is behind them is ours.
 """
 
 from __future__ import annotations
 
+import contextvars
 import datetime
 import getpass
 import importlib.machinery
@@ -17,19 +18,24 @@ import io
 import json
 import logging
 import os
+import re
 import sys
+import threading
 import zoneinfo
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import click
+
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
-from hermes_core.loader import hermes_base, hermes_prompts
-from hermes_core.loader.hermes_home import (
+from hermes_core.loader.hermes_agent.calls import HOST_BASE_MODULE
+from hermes_core.loader.hermes_agent.environment import (
     get_hermes_home,
     reset_hermes_home_override,
     set_hermes_home_override,
@@ -37,6 +43,143 @@ from hermes_core.loader.hermes_home import (
 from hermes_core.storage.files import ensure_folder, locked, write_atomic
 
 logger = logging.getLogger(__name__)
+
+# ------------------------------------------------------------------------------------------------ agent.memory_provider
+
+INDICATOR_GLYPH = "\N{BRAIN}"
+PRE_COMPRESS_CHECKPOINT_API_VERSION = 2
+
+_TRIVIAL_WORDS = (
+    "yes|no|ok|okay|sure|thanks|thank you|y|n|yep|nope|yeah|nah|hi|hey|hello|yo|sup|continue|go ahead|do it|proceed"
+    "|got it|cool|nice|great|done|next|lgtm|k"
+)
+TRIVIAL_PROMPT_RE = re.compile(
+    rf"\s*(?:(?:{_TRIVIAL_WORDS})(?:[^\w]|_)*|/.*|)\s*\Z", re.IGNORECASE | re.DOTALL
+)
+
+
+def is_trivial_prompt(text: str | None) -> bool:
+    """Return True if recall is pointless for this message: empty, a slash command, a greeting or an assent."""
+    return text is None or TRIVIAL_PROMPT_RE.match(text) is not None
+
+
+@dataclass(frozen=True)
+class RecallStatus:
+    """A provider's statement about its last prefetch. Count 0 means content without a count."""
+
+    provider_label: str
+    count: int
+    glyph: str = INDICATOR_GLYPH
+
+
+class _Defaults:
+    """Harmless defaults for the methods that a provider does not override."""
+
+    pre_compress_checkpoint_api_version = 1
+
+    def initialize_for_inspection(self, session_id: str, **kwargs: Any) -> None:
+        self.initialize(session_id, **kwargs)  # type: ignore[attr-defined]
+
+    def unavailable_reason(self) -> str:
+        return ""
+
+    def recall_status(self) -> RecallStatus | None:
+        return None
+
+    def system_prompt_block(self) -> str:
+        return ""
+
+    def prefetch(self, query: str, *, session_id: str = "") -> str:  # noqa: ARG002 - a default of the contract
+        return ""
+
+    def queue_prefetch(self, query: str, *, session_id: str = "") -> None: ...
+
+    def sync_turn(
+        self,
+        user_content: str,
+        assistant_content: str,
+        *,
+        session_id: str = "",
+        messages: list[dict[str, Any]] | None = None,
+    ) -> None: ...
+
+    def handle_tool_call(self, tool_name: str, args: dict[str, Any], **kwargs: Any) -> str:
+        raise NotImplementedError(f"Provider {getattr(self, 'name', '?')} does not handle tool {tool_name}")
+
+    def shutdown(self) -> None: ...
+
+    def on_turn_start(self, turn_number: int, message: str, **kwargs: Any) -> None: ...
+
+    def on_session_end(self, messages: list[dict[str, Any]]) -> None: ...
+
+    def on_session_switch(
+        self,
+        new_session_id: str,
+        *,
+        parent_session_id: str = "",
+        reset: bool = False,
+        rewound: bool = False,
+        **kwargs: Any,
+    ) -> None: ...
+
+    def on_pre_compress(self, messages: list[dict[str, Any]]) -> str:  # noqa: ARG002
+        return ""
+
+    def on_delegation(self, task: str, result: str, *, child_session_id: str = "", **kwargs: Any) -> None: ...
+
+    def get_config_schema(self) -> list[dict[str, Any]]:
+        return []
+
+    def save_config(self, values: dict[str, Any], hermes_home: str) -> None: ...
+
+    def on_memory_write(
+        self, action: str, target: str, content: str, metadata: dict[str, Any] | None = None
+    ) -> None: ...
+
+    def backup_paths(self) -> list[str]:
+        return []
+
+
+class HostMemoryProvider(_Defaults, ABC):
+    """The base class that these providers subclass, with four abstract members."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @abstractmethod
+    def is_available(self) -> bool: ...
+
+    @abstractmethod
+    def initialize(self, session_id: str, **kwargs: Any) -> None: ...
+
+    @abstractmethod
+    def get_tool_schemas(self) -> list[dict[str, Any]]: ...
+
+
+HostMemoryProvider.__name__ = HostMemoryProvider.__qualname__ = "MemoryProvider"
+HostMemoryProvider.__module__ = _Defaults.__module__ = HOST_BASE_MODULE
+
+
+def ctx_bound(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that runs `function` in a copy of the current context."""
+    context = contextvars.copy_context()
+    return lambda *args, **kwargs: context.copy().run(function, *args, **kwargs)
+
+
+def spawn_context_thread(
+    target: Callable[..., Any],
+    *,
+    name: str,
+    daemon: bool = True,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> threading.Thread:
+    """Return a thread, not yet started, that runs `target` in the caller's context."""
+    return threading.Thread(
+        target=ctx_bound(target), name=name, daemon=daemon, args=args, kwargs=dict(kwargs or {})
+    )
+
 
 # ------------------------------------------------------------------------------------------------------------- home
 
@@ -68,7 +211,7 @@ def _here() -> HermesHome:
 
 
 def load_config() -> dict[str, Any]:
-    """config.yaml as a plain mapping, {} when there is none. Raises `ConfigError`."""
+    """Return config.yaml as a plain mapping, {} if there is none. Raises `ConfigError`."""
     import yaml
 
     path = _here().config_yaml
@@ -82,7 +225,7 @@ def load_config() -> dict[str, Any]:
 
 
 def _save_config(config: Mapping[str, Any], **_: Any) -> None:
-    """Write what differs from the file; what it holds beside that stays, with its comments.
+    """Write the values that differ from the file. Everything else in the file stays, with its comments.
 
     Providers keep blocks of their own under `memory`, so keys that this project does not know are theirs to write.
     """
@@ -135,9 +278,9 @@ def _remove_env_value(name: str) -> None:
     Credentials(_here()).remove(name)
 
 
-def _write_env_vars(*given: Any, **_: Any) -> None:
-    """The variables are the mapping among the arguments; older hosts passed the path of `.env` before it."""
-    for variables in (one for one in given if isinstance(one, Mapping)):
+def _write_env_vars(*arguments: Any, **_: Any) -> None:
+    """Write the variables of the mapping among the arguments. Older hosts passed the path of `.env` before it."""
+    for variables in (argument for argument in arguments if isinstance(argument, Mapping)):
         for name, value in variables.items():
             _save_env_value(str(name), str(value))
 
@@ -148,12 +291,48 @@ def _masked_secret_prompt(prompt: str = "", **_: Any) -> str:
     return getpass.getpass(prompt)
 
 
+# ---------------------------------------------------------------------------------------------- hermes_cli.memory_setup
+
+_CANCELLED = -1
+
+
+def _select(
+    title: str, items: Sequence[str | Sequence[str]], default: int = 0, *, cancel_returns: int | None = None
+) -> int:
+    """Ask for one of the items, each a label or a label with a hint, and return its index.
+
+    If the person cancels, return `cancel_returns`, or `default` if that is None.
+    """
+    click.echo(title)
+    for number, item in enumerate(items):
+        label = item if isinstance(item, str) else " ".join(filter(None, item))
+        click.echo(f"  {number}  {label}")
+    last = max(0, len(items) - 1)
+    try:
+        chosen: int = click.prompt("  number", default=default, type=click.IntRange(0, last))
+    except click.Abort:
+        return default if cancel_returns is None else cancel_returns
+    return chosen
+
+
+def _prompt(label: str, default: str | None = None, secret: bool = False) -> str:
+    """Ask for a text and return it. Enter gives the default, "" if there is none. A secret is not shown."""
+    shown = default is not None and not secret
+    return str(
+        click.prompt(f"  {label}", default=default or "", hide_input=secret, show_default=shown)
+    ).strip()
+
+
+def _print_cancelled() -> None:
+    click.echo("cancelled; nothing was saved")
+
+
 # ------------------------------------------------------------------------------------------------- plugins, registry
 
 
 @dataclass
 class PluginManifest:
-    """Who a plugin is; unknown facts are left empty."""
+    """Facts about a plugin. Unknown ones are empty."""
 
     name: str
     version: str = ""
@@ -169,14 +348,14 @@ class PluginManifest:
 
 
 class PluginManager:
-    """The host's registry of general plugins, of which we have none."""
+    """The host's registry of general plugins, which is always empty here."""
 
     def __init__(self) -> None:
         self._hooks: dict[str, list[Callable[..., Any]]] = {}
 
 
 class PluginContext:
-    """What a plugin is given to register itself with: takes every `register_...` and does nothing with it."""
+    """The object that a plugin registers itself with. It takes every `register_...` and does nothing with it."""
 
     def __init__(self, manifest: PluginManifest | None = None, manager: PluginManager | None = None) -> None:
         self.manifest = manifest
@@ -192,7 +371,7 @@ _plugin_manager = PluginManager()
 
 
 class ContextEngine:
-    """Base class of context engines, which this host does not run; here so that a package can define one."""
+    """Base class of context engines. This host runs none, but a package can define one."""
 
     @property
     def name(self) -> str:
@@ -214,7 +393,7 @@ _INSTRUCTION = "User instruction: "
 
 
 def _instruction_of_skill(content: Any) -> str | None:
-    """The person's own words in a message that a skill command expanded; None when there are none."""
+    """Return the person's own words in a message that a skill command expanded, None if there are none."""
     if not isinstance(content, str) or not content.startswith(_SKILL_HEAD):
         return content if isinstance(content, str) else None
     bundle = " skill bundle," in content.partition("\n")[0]
@@ -242,7 +421,7 @@ def _read_json_or_empty(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _get_timezone() -> datetime.tzinfo | None:
-    """The zone of config.yaml (`timezone`), None for the machine's own."""
+    """Return the `timezone` of config.yaml, None for the machine's own."""
     name = _cfg_get(load_config(), "timezone", default="")
     try:
         return zoneinfo.ZoneInfo(str(name)) if name else None
@@ -325,15 +504,15 @@ _CONSTANTS: dict[str, object] = {
 }
 
 VIEWS: dict[str, dict[str, object]] = {
-    hermes_base.HOST_BASE_MODULE: {
-        "MemoryProvider": hermes_base.HostMemoryProvider,
-        "RecallStatus": hermes_base.RecallStatus,
-        "INDICATOR_GLYPH": hermes_base.INDICATOR_GLYPH,
-        "TRIVIAL_PROMPT_RE": hermes_base.TRIVIAL_PROMPT_RE,
-        "is_trivial_prompt": hermes_base.is_trivial_prompt,
-        "ctx_bound": hermes_base.ctx_bound,
-        "spawn_context_thread": hermes_base.spawn_context_thread,
-        "PRE_COMPRESS_CHECKPOINT_API_VERSION": hermes_base.PRE_COMPRESS_CHECKPOINT_API_VERSION,
+    HOST_BASE_MODULE: {
+        "MemoryProvider": HostMemoryProvider,
+        "RecallStatus": RecallStatus,
+        "INDICATOR_GLYPH": INDICATOR_GLYPH,
+        "TRIVIAL_PROMPT_RE": TRIVIAL_PROMPT_RE,
+        "is_trivial_prompt": is_trivial_prompt,
+        "ctx_bound": ctx_bound,
+        "spawn_context_thread": spawn_context_thread,
+        "PRE_COMPRESS_CHECKPOINT_API_VERSION": PRE_COMPRESS_CHECKPOINT_API_VERSION,
     },
     "agent.secret_scope": {
         "get_secret": _get_secret,
@@ -356,10 +535,10 @@ VIEWS: dict[str, dict[str, object]] = {
         "get_env_path": lambda: _here().env_file,
     },
     "hermes_cli.memory_setup": {
-        "_CANCELLED": hermes_prompts.CANCELLED,
-        "_curses_select": hermes_prompts.select,
-        "_prompt": hermes_prompts.prompt,
-        "_print_cancelled_setup": hermes_prompts.print_cancelled,
+        "_CANCELLED": _CANCELLED,
+        "_curses_select": _select,
+        "_prompt": _prompt,
+        "_print_cancelled_setup": _print_cancelled,
         "_write_env_vars": _write_env_vars,
     },
     "hermes_cli.plugins": {
@@ -387,7 +566,7 @@ VIEWS: dict[str, dict[str, object]] = {
     "tools.registry": {"tool_error": _tool_error, "tool_result": _tool_result},
     "utils": {"atomic_json_write": _atomic_json_write, "read_json_or_empty": _read_json_or_empty},
 }
-"""What each module offers. Their parent packages are empty and open."""
+"""The names that each module offers. Their parent packages are empty and open."""
 
 _PACKAGES = frozenset(
     {".".join(parts[:n]) for parts in (name.split(".") for name in VIEWS) for n in range(1, len(parts))}
@@ -397,11 +576,11 @@ _HOST_PACKAGES = frozenset(
     {name.partition(".")[0] for name in HOST_NAMES}
     | {"cli", "cron", "gateway", "hermes_state", "model_tools", "providers", "run_agent", "toolsets"}
 )
-"""All that Hermes Agent installs and that its plugins import."""
+"""The top-level packages that Hermes Agent installs and that its plugins import."""
 
 
 class _OpenPath:
-    """A package's search path that follows its parent: folders that appear later are found, as in a namespace."""
+    """A package's search path that follows its parent's, so that folders which appear later are found too."""
 
     def __init__(self, package: str) -> None:
         parent, _, self._folder = package.rpartition(".")
@@ -423,7 +602,7 @@ class _OpenPath:
 
 class _ViewLoader:
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
-        """Let the machinery make a plain module."""
+        """Return None, so that the import system makes a plain module."""
 
     def exec_module(self, module: ModuleType) -> None:
         module.__doc__ = "A view of hermes_core for providers written for Hermes Agent."
@@ -434,12 +613,12 @@ class _ViewLoader:
 
 
 class HostModules:
-    """The finder. It sits at the end of `sys.meta_path`, so it is asked only for what nobody else has."""
+    """The finder at the end of `sys.meta_path`. It is asked only for modules that no other finder has."""
 
     def find_spec(
         self, name: str, path: object = None, target: object = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """A module of ours for a name of the host, None for every other name."""
+        """Return a view for a name of the host, None for every other name."""
         del path, target
         if name not in HOST_NAMES:
             return None
@@ -450,7 +629,7 @@ _finder = HostModules()
 
 
 def install_host_modules() -> None:
-    """Put the finder at the end of `sys.meta_path`; a second call changes nothing but its place at the end."""
+    """Put the finder at the end of `sys.meta_path`, or move it there."""
     if sys.meta_path and sys.meta_path[-1] is _finder:
         return
     if _finder in sys.meta_path:
@@ -459,11 +638,11 @@ def install_host_modules() -> None:
 
 
 def is_host_module(name: str) -> bool:
-    """Whether Hermes Agent has such a module, or could have it: also what there is no view of."""
+    """Return True if the module belongs to a package of Hermes Agent, with or without a view here."""
     return name.partition(".")[0] in _HOST_PACKAGES
 
 
 def hidden_host_module(missing: str) -> str:
-    """File of the module that hides `missing`, a name of the host, from the finder; "" when nothing does."""
+    """Return the file of the module that hides the host's module `missing` from the finder, "" if none does."""
     owner = sys.modules.get(missing.partition(".")[0])
     return str(getattr(owner, "__file__", None) or "") if missing in HOST_NAMES else ""

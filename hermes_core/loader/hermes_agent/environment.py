@@ -1,4 +1,4 @@
-"""Where a provider written for Hermes Agent is told that its home is: by context, by process, and by environment."""
+"""The home of a provider written for Hermes Agent: by context, by process, and in the environment variables."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ logger = logging.getLogger(__name__)
 
 _override: contextvars.ContextVar[str | None] = contextvars.ContextVar("hermes_home_override", default=None)
 _last_home: list[str] = []
-"""Home of the provider loaded last: what threads without a context of ours are told."""
+"""The home of the provider that was loaded last. Threads without a context of ours get this one."""
 
 
 def get_hermes_home() -> Path:
-    """The home that the running call belongs to, else that of the provider loaded last, else HERMES_HOME."""
+    """Return the home of the current call, else of the provider that was loaded last, else HERMES_HOME."""
     overridden = _override.get()
     if overridden:
         return Path(overridden)
@@ -30,7 +30,7 @@ def get_hermes_home() -> Path:
 
 
 def set_hermes_home_override(path: str | os.PathLike[str] | None) -> contextvars.Token[str | None]:
-    """Let `get_hermes_home` answer this path in the running context; the token goes back to `reset_...`."""
+    """Let `get_hermes_home` return `path` in this context. `reset_hermes_home_override` takes the token."""
     return _override.set(None if path is None else os.fspath(path))
 
 
@@ -40,19 +40,19 @@ def reset_hermes_home_override(token: contextvars.Token[str | None]) -> None:
 
 
 class _Environment:
-    """HERMES_HOME and the home's `.env` in the process, for providers that read them directly.
+    """HERMES_HOME and the secrets of `.env` in the process environment, for providers that read them there.
 
-    There is one environment for all. A call that loads or starts a provider has it for its own home while it lasts;
-    beneath, it belongs to the home whose provider became active first, until that one is shut down. At last it is what
-    it was before, but for what somebody else has changed meanwhile.
+    All homes share one environment. A call that loads or starts a provider has it for its own home while the call lasts.
+    Otherwise it belongs to the home whose provider became active first, until that provider is shut down. In the end
+    every variable is restored, unless other code has changed it meanwhile.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._calls: list[Path] = []
         self._active: list[Path] = []
-        self._before: dict[str, str | None] = {}
-        self._given: dict[str, str] = {}
+        self._original: dict[str, str | None] = {}
+        self._assigned: dict[str, str] = {}
 
     def enter(self, path: Path) -> None:
         with self._lock:
@@ -61,13 +61,13 @@ class _Environment:
 
     def leave(self, path: Path) -> None:
         with self._lock:
-            self._calls.reverse()
-            self._calls.remove(path)
-            self._calls.reverse()
+            # Calls of several threads end in any order; the last entry of this home is the right one to remove.
+            last = len(self._calls) - 1 - self._calls[::-1].index(path)
+            del self._calls[last]
             self._apply()
 
     def hold(self, path: Path) -> Path:
-        """Keep it for a provider of this home that is active now; the home that has it."""
+        """Keep the environment for an active provider of this home. Return the home that has it."""
         with self._lock:
             self._active.append(path)
             self._apply()
@@ -80,30 +80,28 @@ class _Environment:
                 self._apply()
 
     def _apply(self) -> None:
-        """Put back what was given, then give what the home in turn has."""
-        for name, value in self._given.items():
-            if os.environ.get(name) == value:
-                _set(name, self._before[name])
-        self._given, self._before = {}, {}
+        """Restore the variables that were assigned, then assign those of the home whose turn it is."""
+        for name, value in self._assigned.items():
+            if os.environ.get(name) != value:
+                continue  # other code has changed it
+            original = self._original[name]
+            if original is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = original
+        self._assigned, self._original = {}, {}
         LENT.clear()
         path = self._calls[-1] if self._calls else self._active[0] if self._active else None
         if path is None:
             return
-        self._given = {**_secrets(path, os.environ), "HERMES_HOME": str(path)}
-        self._before = {name: os.environ.get(name) for name in self._given}
-        LENT.update({name: value for name, value in self._given.items() if name != "HERMES_HOME"})
-        os.environ.update(self._given)
-
-
-def _set(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value
+        self._assigned = {**_secrets(path, os.environ), "HERMES_HOME": str(path)}
+        self._original = {name: os.environ.get(name) for name in self._assigned}
+        LENT.update({name: value for name, value in self._assigned.items() if name != "HERMES_HOME"})
+        os.environ.update(self._assigned)
 
 
 def _secrets(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """What `.env` adds to the environment; nothing when it can't be read, which status and doctor tell."""
+    """Return the variables that `.env` adds. If it can't be read, return none: status and doctor report that."""
     try:
         return Credentials(HermesHome(home), environment).for_environment()
     except CredentialError as exc:
@@ -116,7 +114,7 @@ _environment = _Environment()
 
 @contextlib.contextmanager
 def call_in(home: Path) -> Iterator[None]:
-    """Run a call of a provider so that `get_hermes_home` answers this home."""
+    """Let `get_hermes_home` return this home while a call of a provider lasts."""
     token = set_hermes_home_override(home)
     try:
         yield
@@ -126,8 +124,7 @@ def call_in(home: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def environment_of(home: Path) -> Iterator[None]:
-    """Load or start a provider: as `call_in`, and the environment has HERMES_HOME and the secrets of `.env`, because
-    these providers read it directly."""
+    """Do the same as `call_in`, and set HERMES_HOME and the secrets of `.env`, while a provider is loaded or started."""
     _last_home[:] = [str(home)]
     _environment.enter(home)
     try:
@@ -138,9 +135,10 @@ def environment_of(home: Path) -> Iterator[None]:
 
 
 def hold_environment(home: Path, name: str) -> None:
-    """Keep HERMES_HOME and `.env` of this home in the environment for the life of the provider called `name`.
+    """Keep HERMES_HOME and the secrets of this home in the environment until `release_environment`.
 
-    When a provider of another home is active in the process, the environment stays that one's, and this is logged.
+    If a provider of another home is active in the process, the environment stays with that home; this is logged with
+    the provider's `name`.
     """
     owner = _environment.hold(home)
     if owner != home:
@@ -154,5 +152,5 @@ def hold_environment(home: Path, name: str) -> None:
 
 
 def release_environment(home: Path) -> None:
-    """The end of one `hold_environment`."""
+    """Undo one `hold_environment`."""
     _environment.release(home)

@@ -1,7 +1,7 @@
-"""Our providers inside Hermes Agent: the other way round than `loader/hermes_agent.py`.
+"""Our providers inside Hermes Agent: the opposite direction of `adapter`.
 
-`register_in_hermes_agent(ctx, name)` hands that host an object in the shape that it knows. Behind it stands a
-`MemoryManager`, so that a provider keeps there what it has here: durable writes with retries, deadlines, a breaker,
+`register_in_hermes_agent(ctx, name)` gives Hermes Agent an object in the shape that it knows. Behind the object stands a
+`MemoryManager`, so that a provider has there what it has here: durable writes with retries, deadlines, a breaker,
 redaction. Hermes Agent's own `state.db` is not touched; the outbox is a file of ours in its home.
 """
 
@@ -34,18 +34,18 @@ from hermes_core.contract.values import (
 from hermes_core.errors import HermesError, ProviderUnavailable
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings, save_settings
-from hermes_core.loader.foreign import Failure, attempt
-from hermes_core.loader.load import LoadControl, Loaded, load_provider
+from hermes_core.loader.discover import LoadControl
+from hermes_core.loader.guard import ForeignError, call_foreign
+from hermes_core.loader.load import LoadedProvider, load_provider
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.memory import account_of
 from hermes_core.safety.redact import redact
 
 log = logging.getLogger(__name__)
 
-SHUTDOWN = 8.0
-"""Seconds that `shutdown` may take; what is not sent by then stays in the outbox for the next start."""
+SHUTDOWN_TIMEOUT_S = 8.0
+"""Seconds for `shutdown`. Writes that are not sent by then stay in the outbox until the next start."""
 
-_REASONS: Mapping[str, SwitchReason] = {
+_SWITCH_REASONS: Mapping[str, SwitchReason] = {
     "new_session": "new",
     "resume": "resume",
     "branch": "branch",
@@ -55,7 +55,7 @@ _TYPES: Mapping[Any, str] = {str: "text", int: "integer", float: "number", bool:
 
 
 def host_name(name: str) -> str:
-    """What our provider is called inside Hermes Agent, where the plain names belong to its own providers.
+    """Return the name of our provider inside Hermes Agent, whose own providers have the plain names.
 
     >>> host_name("holographic")
     'core-holographic'
@@ -64,16 +64,22 @@ def host_name(name: str) -> str:
 
 
 def register_in_hermes_agent(ctx: Any, name: str, *, host_name: str = "") -> None:
-    """Enter Hermes Agent as its memory provider: call this from the `register(ctx)` of a plugin.
+    """Register a provider of ours as Hermes Agent's memory provider, from the `register(ctx)` of a plugin.
 
-    `name` is the provider's here. `host_name` is what the host calls it, `core-<name>` unless said otherwise; it is the
-    value of `memory.provider` in the host's config.yaml. Nothing is loaded before the host asks for something.
+    Nothing is loaded before Hermes Agent asks for something.
+
+    Args:
+        name: The provider's name here.
+        host_name: Its name in Hermes Agent, the value of `memory.provider` in its config.yaml; `core-<name>` by default.
     """
-    ctx.register_memory_provider(hosted(name, host_name))
+    ctx.register_memory_provider(exported_provider(name, host_name))
 
 
-def hosted(name: str, called: str = "") -> HostedProvider:
-    """The object for the host. It subclasses the host's own base class, whose defaults answer for newer members."""
+def exported_provider(name: str, called: str = "") -> HostedProvider:
+    """Return the object for Hermes Agent.
+
+    It subclasses the host's own base class if there is one, whose defaults answer for newer members.
+    """
     try:
         from agent.memory_provider import (  # type: ignore[import-not-found,unused-ignore]
             MemoryProvider as HostBase,
@@ -85,7 +91,7 @@ def hosted(name: str, called: str = "") -> HostedProvider:
 
 
 class HostedProvider:
-    """The hooks of Hermes Agent on the outside, a `MemoryManager` with one of our providers on the inside."""
+    """A provider with the hooks of Hermes Agent outside and a `MemoryManager` with our provider inside."""
 
     name = ""
 
@@ -93,9 +99,9 @@ class HostedProvider:
         self.name = called
         self._provider = provider
         self._home = host_home()
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedProvider | None = None
         self._manager: MemoryManager | None = None
-        self._making = threading.Lock()
+        self._manager_lock = threading.Lock()
         self._session = Session(f"{called}-before-start", home=str(self._home.path))
         self._reason = ""
         self._turn = 0
@@ -104,7 +110,7 @@ class HostedProvider:
     # ------------------------------------------------------------------ setup
 
     def is_available(self) -> bool:
-        """Whether it loads and says that it can run here; if not, `unavailable_reason` says why."""
+        """Return True if it loads and says that it can run here; else `unavailable_reason` says why not."""
         try:
             answer = self._availability()
         except HermesError as exc:
@@ -115,40 +121,40 @@ class HostedProvider:
         return answer.ok
 
     def unavailable_reason(self) -> str:
-        """Why the last `is_available` said no, and what to do."""
+        """Return why the last `is_available` returned False, and what to do."""
         return self._reason
 
     def get_config_schema(self) -> list[dict[str, Any]]:
-        """The settings that a setup asks for, in the host's form."""
-        return [_described(field) for field in self._load().settings if not field.advanced]
+        """Return the settings that a setup asks for, in the host's form."""
+        return [_host_field(field) for field in self._load().settings if not field.advanced]
 
     def save_config(self, values: Mapping[str, Any], hermes_home: str) -> None:
-        """Keep settings that are no secrets, in `$HERMES_HOME/<name>.json`. Raises `ConfigError` for a wrong value."""
+        """Save settings that are no secrets to `$HERMES_HOME/<name>.json`. Raises `ConfigError` for a wrong value."""
         fields = [field for field in self._load().settings if not field.secret]
         known = {field.name for field in fields}
-        given = {key: value for key, value in values.items() if key in known and value not in (None, "")}
-        save_settings(fields, Path(hermes_home), self._provider, given)
+        changed = {key: value for key, value in values.items() if key in known and value not in (None, "")}
+        save_settings(fields, Path(hermes_home), self._provider, changed)
 
     def get_status_config(self, provider_config: Mapping[str, Any]) -> dict[str, Any]:
-        """What it runs with, secrets masked, instead of the host's own section for it."""
+        """Return the settings in force, secrets masked, in place of the host's own section for it."""
         del provider_config
         return load_settings(self._load().settings, self._home.path, self._provider).as_dict()
 
     def backup_paths(self) -> list[str]:
-        """What it keeps outside the home."""
+        """Return the paths that it keeps outside the home."""
         provider = self._load().factory()
         with self._home.asking():
-            told = attempt(lambda: [str(path) for path in getattr(provider, "backup_paths", list)()])
-        return [] if isinstance(told, Failure) else told
+            paths = call_foreign(lambda: [str(path) for path in getattr(provider, "backup_paths", list)()])
+        return [] if isinstance(paths, ForeignError) else paths
 
     # ------------------------------------------------------------------ start
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
-        """Its tools."""
+        """Return its tools."""
         return self._held().get_all_tool_schemas()
 
     def initialize(self, session_id: str, **facts: Any) -> None:
-        """Start it for this session; what takes longer than two seconds goes on in the background."""
+        """Start it for this session. A start that takes longer than two seconds goes on in the background."""
         home = str(facts.get("hermes_home") or self._home.path)
         if Path(home) != self._home.path:
             self.shutdown()
@@ -157,23 +163,23 @@ class HostedProvider:
         self._held().initialize_all(self._session)
 
     def system_prompt_block(self) -> str:
-        """Its block."""
+        """Return its block."""
         return self._held().build_system_prompt(self._session)
 
     # ------------------------------------------------------------------- turn
 
     def on_turn_start(self, turn_number: int, message: str, **_: Any) -> None:
-        """The number and the message."""
+        """Pass on the number and the message."""
         self._turn = turn_number
         self._held().on_turn_start(turn_number, message, self._session)
 
     def prefetch(self, query: str, *, session_id: str = "", **_: Any) -> str:
-        """What is remembered, within the deadline of our `prefetch`; the host puts its own fence around it."""
-        found = self._held().prefetch_all(Query(query), self._of(session_id))
-        return "\n\n".join(text for _label, text in found.contexts)
+        """Return the recall, within the deadline of our `prefetch`. Hermes Agent puts its own fence around it."""
+        recall = self._held().prefetch_all(Query(query), self._of(session_id))
+        return "\n\n".join(text for _label, text in recall.contexts)
 
     def queue_prefetch(self, query: str, *, session_id: str = "", **_: Any) -> None:
-        """Prepare the next turn."""
+        """Warm the recall for the next turn."""
         self._held().queue_prefetch_all(Query(query), self._of(session_id))
 
     def sync_turn(
@@ -186,7 +192,7 @@ class HostedProvider:
         turn_author: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        """Store a turn: on disk when this returns, sent in the background, again until it is taken."""
+        """Store a turn: it is on disk when this returns, and is sent in the background until it is accepted."""
         author = str((turn_author or {}).get("name") or "")
         turn = Turn(
             id=uuid.uuid4().hex,
@@ -200,13 +206,13 @@ class HostedProvider:
         self._held().sync_all(turn, self._of(session_id))
 
     def handle_tool_call(self, tool_name: str, args: Mapping[str, Any], **_: Any) -> str:
-        """Run one of its tools; the text for the model."""
+        """Run one of its tools and return the text for the model."""
         return self._held().handle_tool_call(ToolCall(tool_name, args), self._session)
 
     def on_memory_write(
         self, action: str, target: str, content: str, metadata: Mapping[str, Any] | None = None
     ) -> None:
-        """Mirror a change of MEMORY.md or USER.md, durably."""
+        """Store a change of MEMORY.md or USER.md durably for the provider."""
         facts = {key: value for key, value in (metadata or {}).items() if isinstance(value, str)}
         write = MemoryWrite(
             id=uuid.uuid4().hex,
@@ -220,20 +226,20 @@ class HostedProvider:
         self._held().on_memory_write(write, self._session)
 
     def on_delegation(self, task: str, result: str, *, child_session_id: str = "", **_: Any) -> None:
-        """What a subagent did, durably."""
-        told = Delegation(uuid.uuid4().hex, task, result, child_session_id)
-        self._held().on_delegation(told, self._session)
+        """Store the work of a subagent durably for the provider."""
+        delegation = Delegation(uuid.uuid4().hex, task, result, child_session_id)
+        self._held().on_delegation(delegation, self._session)
 
     # --------------------------------------------------------------- boundary
 
     def on_pre_compress(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> str:
-        """What the summary should keep."""
+        """Return the provider's text for the summary."""
         count = self._compressed.get(self._session.id, 0)
         self._compressed[self._session.id] = count + 1
         return self._held().on_pre_compress(_texts(messages), count, self._session)
 
     def on_session_end(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> None:
-        """The whole session, after its turns, durably."""
+        """Store the end of the session durably, after its turns."""
         self._held().on_session_end(self._session, "close", messages=_texts(messages))
 
     def on_session_switch(
@@ -246,63 +252,68 @@ class HostedProvider:
         reason: str = "",
         **_: Any,
     ) -> None:
-        """The conversation goes on under another id.
+        """Go on with the conversation under another session id.
 
-        The host does not say which turns a rewind took back, so what of them was handed over stays with the provider.
+        Hermes Agent does not say which turns a rewind removed, so the provider keeps those that it already has.
         """
         old, new = self._session, replace(self._session, id=new_session_id, parent_id=parent_session_id)
-        told: SwitchReason = "rewind" if rewound else _REASONS.get(reason, "reset" if reset else "resume")
+        kind: SwitchReason = (
+            "rewind" if rewound else _SWITCH_REASONS.get(reason, "reset" if reset else "resume")
+        )
         self._session = old if rewound else new
-        self._held().on_session_switch(SessionSwitch(uuid.uuid4().hex, old, self._session, told, reset))
+        self._held().on_session_switch(SessionSwitch(uuid.uuid4().hex, old, self._session, kind, reset))
 
     def shutdown(self) -> None:
-        """Close it, within `SHUTDOWN` seconds; what was not sent by then goes out at the next start."""
+        """Close it within `SHUTDOWN_TIMEOUT_S`. Writes that are not sent by then go out at the next start."""
         manager, self._manager = self._manager, None
         if manager is not None:
-            manager.shutdown_all(SHUTDOWN)
+            manager.shutdown_all(SHUTDOWN_TIMEOUT_S)
 
     # ----------------------------------------------------------------- private
 
-    def _load(self) -> Loaded:
+    def _load(self) -> LoadedProvider:
         if self._loaded is None:
-            # The host chose it; its config.yaml is written for the host.
+            # Hermes Agent chose the provider, and its config.yaml has none of our allow and block lists.
             self._loaded = load_provider(self._provider, self._home, LoadControl())
         return self._loaded
 
     def _held(self) -> MemoryManager:
-        """The manager with the provider in it. Raises `ProviderUnavailable` when it was refused."""
-        with self._making:  # the host calls on several threads
-            if self._manager is None:
-                self._manager = self._made()
-            return self._manager
+        """Return the manager that holds the provider. Raises `ProviderUnavailable` if it refuses the provider."""
+        with self._manager_lock:  # Hermes Agent calls on several threads, and the manager must be made once
+            if self._manager is not None:
+                return self._manager
+            loaded = self._load()
+            settings, name = loaded.settings, loaded.entry.name
 
-    def _made(self) -> MemoryManager:
-        loaded = self._load()
-        manager = MemoryManager(self._home)
-        account = account_of(loaded.settings, loaded.entry.name, self._home)
-        if not manager.add_provider(loaded.factory, name=self._provider, fingerprint=account):
-            reasons = "; ".join(health.reason for health in manager.health())
-            manager.shutdown_all(SHUTDOWN)
-            raise ProviderUnavailable(f"memory provider {self.name!r} is not active: {reasons}")
-        return manager
+            def fingerprint() -> str:
+                identifies = any(field.identity for field in settings)
+                return load_settings(settings, self._home.path, name).fingerprint if identifies else ""
+
+            manager = MemoryManager(self._home)
+            if not manager.add_provider(loaded.factory, name=self._provider, fingerprint=fingerprint):
+                reasons = "; ".join(health.reason for health in manager.health())
+                manager.shutdown_all(SHUTDOWN_TIMEOUT_S)
+                raise ProviderUnavailable(f"memory provider {self.name!r} is not active: {reasons}")
+            self._manager = manager
+            return manager
 
     def _availability(self) -> Availability:
         ask: Callable[[], Any] = getattr(self._load().factory(), "is_available", Availability)
         with self._home.asking():
-            answer = attempt(ask)
-        if isinstance(answer, Failure):
+            answer = call_foreign(ask)
+        if isinstance(answer, ForeignError):
             return Availability.no(f"is_available() raised {answer}")
         if isinstance(answer, Availability):
             return answer
         return Availability() if answer else Availability.no("it says that it can't run here")
 
     def _of(self, session_id: str) -> Session:
-        """The session that a call names; the one of `initialize` when it names none."""
+        """Return the session that a call names, or the session of `initialize` if it names none."""
         return replace(self._session, id=session_id) if session_id else self._session
 
 
 def host_home() -> HermesHome:
-    """The home that Hermes Agent uses now; ours where there is no Hermes Agent."""
+    """Return the home that Hermes Agent uses now, or ours if Hermes Agent is not installed."""
     try:
         from hermes_constants import (  # type: ignore[import-not-found,unused-ignore]
             get_hermes_home,
@@ -314,7 +325,10 @@ def host_home() -> HermesHome:
 
 
 def _session(session_id: str, home: str, facts: Mapping[str, Any]) -> Session:
-    """Who speaks, from what the host tells. A context that we don't know is one without a person."""
+    """Return the session that the facts of Hermes Agent describe.
+
+    An unknown `agent_context` becomes "subagent", whose writes reach no provider.
+    """
     context = str(facts.get("agent_context") or "primary")
     names = {
         "platform": "platform",
@@ -324,13 +338,13 @@ def _session(session_id: str, home: str, facts: Mapping[str, Any]) -> Session:
         **{key: key for key in ("user_id", "user_name", "chat_id", "chat_name", "chat_type", "thread_id")},
         "gateway_session_key": "gateway_session_key",
     }
-    given = {ours: str(facts[theirs]) for ours, theirs in names.items() if facts.get(theirs)}
+    identity = {ours: str(facts[theirs]) for ours, theirs in names.items() if facts.get(theirs)}
     known: AgentContext = context if context in get_args(AgentContext) else "subagent"  # type: ignore[assignment]
-    return Session(id=session_id, agent_context=known, home=home, **given)
+    return Session(id=session_id, agent_context=known, home=home, **identity)
 
 
 def _texts(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
-    """The host's messages with plain text in them; parts that are no text are left out."""
+    """Return the host's messages with plain text. Parts that are no text are left out."""
     texts: list[Message] = []
     for message in messages:
         content = message.get("content")
@@ -343,14 +357,14 @@ def _texts(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
 
 
 def _last_turn(messages: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
-    """The messages of the turn itself: the host gives the whole conversation."""
+    """Return the messages of the turn itself: Hermes Agent passes the whole conversation."""
     texts = _texts(messages)
-    begins = [position for position, message in enumerate(texts) if message["role"] == "user"]
-    return tuple(texts[begins[-1] :]) if begins else tuple(texts)
+    starts = [index for index, message in enumerate(texts) if message["role"] == "user"]
+    return tuple(texts[starts[-1] :]) if starts else tuple(texts)
 
 
-def _described(field: Field) -> dict[str, Any]:
-    """One setting, in the keys of the host's `get_config_schema`."""
+def _host_field(field: Field) -> dict[str, Any]:
+    """Return one setting in the form of the host's `get_config_schema`."""
     default = {} if field.default is None else {"default": field.default}
     facts: dict[str, Any] = {
         "key": field.name,
@@ -361,7 +375,9 @@ def _described(field: Field) -> dict[str, Any]:
         "choices": list(field.choices),
         "minimum": field.minimum,
         "maximum": field.maximum,
-        "env_var": field.env if field.secret else "",  # the host calls it missing where it is not set
+        "env_var": field.env
+        if field.secret
+        else "",  # Hermes Agent reports a variable as missing if it is not set
         "url": field.url,
         "when": dict(field.when),
     }

@@ -13,8 +13,8 @@ import pytest
 from hermes_core.config import Credentials
 from hermes_core.contract.values import Session, Turn
 from hermes_core.home import HermesHome
-from hermes_core.loader.hermes_agent import HermesAgentProvider, adapt
-from hermes_core.loader.registration import Registrations
+from hermes_core.loader.hermes_agent.adapter import HermesAgentProvider, adapt
+from hermes_core.loader.hermes_agent.registration import Registrations
 
 Start = Callable[[str], HermesAgentProvider]
 

@@ -11,15 +11,19 @@ import pytest
 
 from hermes_core.config import Credentials
 from hermes_core.home import HermesHome
-from hermes_core.loader import hermes_modules
-from hermes_core.loader.hermes_base import ctx_bound, is_trivial_prompt, spawn_context_thread
-from hermes_core.loader.hermes_home import call_in, environment_of, get_hermes_home
-from hermes_core.loader.hermes_modules import VIEWS
+from hermes_core.loader.hermes_agent import host_modules
+from hermes_core.loader.hermes_agent.environment import call_in, environment_of, get_hermes_home
+from hermes_core.loader.hermes_agent.host_modules import (
+    VIEWS,
+    ctx_bound,
+    is_trivial_prompt,
+    spawn_context_thread,
+)
 
 
 def run(code: str, folder: Path) -> str:
     """What a fresh interpreter prints that starts in this folder with the finder installed."""
-    start = "from hermes_core.loader.hermes_modules import install_host_modules\ninstall_host_modules()\n"
+    start = "from hermes_core.loader.hermes_agent.host_modules import install_host_modules\ninstall_host_modules()\n"
     done = subprocess.run(
         [sys.executable, "-c", start + dedent(code)], cwd=folder, capture_output=True, text=True, check=False
     )
@@ -29,7 +33,7 @@ def run(code: str, folder: Path) -> str:
 def test_every_host_module_can_be_imported_with_all_its_names(tmp_path: Path) -> None:
     code = """
         import importlib
-        from hermes_core.loader.hermes_modules import VIEWS
+        from hermes_core.loader.hermes_agent.host_modules import VIEWS
         for name, offered in VIEWS.items():
             module = importlib.import_module(name)
             assert all(hasattr(module, key) for key in offered), name
@@ -193,7 +197,7 @@ def test_a_saved_configuration_keeps_comments_and_what_it_does_not_name(hermes_h
 
 
 def test_values_are_read_by_path_with_a_default() -> None:
-    get = hermes_modules._cfg_get
+    get = host_modules._cfg_get
     assert get({"a": {"b": 1}}, "a", "b") == 1
     assert get({"a": {"b": None}}, "a", "b", default=2) == 2
     assert get({"a": 3}, "a", "b", default=4) == 4
@@ -239,4 +243,4 @@ BUNDLE = (
     ],
 )
 def test_the_persons_words_are_taken_out_of_a_skill_message(content: object, words: str | None) -> None:
-    assert hermes_modules._instruction_of_skill(content) == words
+    assert host_modules._instruction_of_skill(content) == words

@@ -22,10 +22,10 @@ from hermes_core.contract.values import (
 )
 from hermes_core.errors import ProviderInvalid, SetupFailed
 from hermes_core.home import HermesHome
-from hermes_core.loader.hermes_agent import HermesAgentProvider, adapt
-from hermes_core.loader.hermes_base import HostMemoryProvider
-from hermes_core.loader.hermes_home import get_hermes_home
-from hermes_core.loader.registration import Registrations
+from hermes_core.loader.hermes_agent.adapter import HermesAgentProvider, adapt
+from hermes_core.loader.hermes_agent.environment import get_hermes_home
+from hermes_core.loader.hermes_agent.host_modules import HostMemoryProvider
+from hermes_core.loader.hermes_agent.registration import Registrations
 
 CLI = Session("s1", user_id="u", user_name="Una")
 CHAT = Session("s2", platform="telegram", user_id="42", user_name="Mel", chat_id="7")
@@ -359,7 +359,7 @@ def test_tools_registered_beside_the_provider_are_offered_and_run(hermes_home: H
     provider = adapted(Bare(), hermes_home, context)
     assert [schema["name"] for schema in provider.get_tool_schemas()] == ["brew"]
     assert provider.handle_tool_call(ToolCall("brew", {"q": "tea"}), CLI) == "brewed tea"
-    assert context.notes() == ("register_tool has no effect here",)
+    assert context.warnings() == ("register_tool has no effect here",)
 
 
 # --------------------------------------------------------------------------------------------------- writes, boundary

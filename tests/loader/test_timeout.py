@@ -13,8 +13,8 @@ import pytest
 from hermes_core.contract.values import Session
 from hermes_core.errors import ProviderError, ProviderUnavailable
 from hermes_core.loader.catalog import discover_providers
+from hermes_core.loader.guard import StillRunning, call_with_timeout
 from hermes_core.loader.load import load_provider
-from hermes_core.loader.patience import Unfinished, within
 from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site
 
 HANGS = "import threading\nGATE = threading.Event()\nimport builtins\nbuiltins.gates.append(GATE)\nGATE.wait(30)\n"
@@ -39,7 +39,7 @@ def test_an_import_that_hangs_is_left_behind_with_its_name(site: Site, gates: li
     with pytest.raises(
         ProviderUnavailable, match=r"'slow' from .* has not ended after 0 s and is left behind"
     ):
-        load_provider("slow", site.home, deadline=0.2)
+        load_provider("slow", site.home, timeout=0.2)
     assert time.monotonic() - began < 15
     (left,) = [thread for thread in threading.enumerate() if thread.name.startswith("hermes-load-slow")]
     assert left.daemon
@@ -49,14 +49,14 @@ def test_it_is_not_begun_a_second_time_while_it_hangs(site: Site, gates: list[th
     site.plugin("slow", HANGS + NATIVE)
     for _ in range(3):
         with pytest.raises(ProviderUnavailable):
-            load_provider("slow", site.home, deadline=0.2)
+            load_provider("slow", site.home, timeout=0.2)
     assert len(gates) == 1
 
 
 def test_one_that_ends_after_all_can_be_loaded(site: Site, gates: list[threading.Event]) -> None:
     site.plugin("slow", HANGS + NATIVE.replace('"notes"', '"slow"'))
     with pytest.raises(ProviderUnavailable):
-        load_provider("slow", site.home, deadline=0.2)
+        load_provider("slow", site.home, timeout=0.2)
     gates[0].set()
     for thread in threading.enumerate():
         if thread.name.startswith("hermes-load-slow"):
@@ -68,7 +68,7 @@ def test_others_load_meanwhile(site: Site, gates: list[threading.Event]) -> None
     site.plugin("slow", HANGS + DUCK + REGISTER)
     site.plugin("notes", NATIVE)
     with pytest.raises(ProviderUnavailable):
-        load_provider("slow", site.home, deadline=0.2)
+        load_provider("slow", site.home, timeout=0.2)
     assert load_provider("notes", site.home).entry.name == "notes"
     assert {entry.name for entry in discover_providers(site.home, entry_points=[])} > {"slow", "notes"}
 
@@ -79,14 +79,14 @@ def test_a_constructor_that_hangs_is_bounded_too(site: Site, gates: list[threadi
     )
     site.plugin("slow", source)
     with pytest.raises(ProviderUnavailable, match="left behind"):
-        load_provider("slow", site.home, deadline=0.2)
+        load_provider("slow", site.home, timeout=0.2)
 
 
 def test_a_provider_may_load_another_while_it_is_loaded(site: Site) -> None:
     site.plugin("notes", NATIVE)
-    outer = f"from hermes_core import HermesHome, load_provider\nINNER = load_provider('notes', HermesHome.resolve({str(site.home.path)!r}), deadline=2)\n"
+    outer = f"from hermes_core import HermesHome, load_provider\nINNER = load_provider('notes', HermesHome.resolve({str(site.home.path)!r}), timeout=2)\n"
     site.plugin("outer", outer + NATIVE.replace('"notes"', '"outer"'))
-    assert load_provider("outer", site.home, deadline=5).entry.name == "outer"
+    assert load_provider("outer", site.home, timeout=5).entry.name == "outer"
 
 
 def test_one_that_loads_itself_is_refused_at_once(site: Site) -> None:
@@ -102,7 +102,7 @@ def test_it_does_not_hold_the_process_at_its_end(site: Site) -> None:
     site.plugin("slow", "import time\ntime.sleep(60)\n" + NATIVE)
     program = (
         "import sys\nfrom hermes_core import HermesHome, load_provider\n"
-        f"try: load_provider('slow', HermesHome.resolve({str(site.home.path)!r}), deadline=0.3)\n"
+        f"try: load_provider('slow', HermesHome.resolve({str(site.home.path)!r}), timeout=0.3)\n"
         "except Exception as exc: print(exc)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
@@ -121,6 +121,11 @@ def test_the_context_of_the_caller_goes_with_it(site: Site) -> None:
 
 
 def test_the_result_is_given_and_no_thread_stays() -> None:
-    assert within(5.0, "sum", lambda: 1 + 1) == 2
+    assert call_with_timeout("sum", lambda: 1 + 1, 5.0) == 2
     assert not [thread for thread in threading.enumerate() if thread.name == "hermes-load-sum"]
-    assert isinstance(within(0.01, "wait", lambda: time.sleep(0.3)), Unfinished)
+
+
+def test_a_call_that_lasts_is_reported_as_running() -> None:
+    gate = threading.Event()
+    assert isinstance(call_with_timeout("wait", lambda: gate.wait(30), 0.01), StillRunning)
+    gate.set()

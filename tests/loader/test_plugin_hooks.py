@@ -8,10 +8,10 @@ import pytest
 
 from hermes_core.contract.values import Query, Session, SessionSwitch, Turn
 from hermes_core.home import HermesHome
-from hermes_core.loader.hermes_agent import HermesAgentProvider, adapt
-from hermes_core.loader.hermes_home import get_hermes_home
-from hermes_core.loader.registration import MOMENTS, Registrations
-from tests.loader.test_hermes_agent import Bare, hooks_of
+from hermes_core.loader.hermes_agent.adapter import HermesAgentProvider, adapt
+from hermes_core.loader.hermes_agent.environment import get_hermes_home
+from hermes_core.loader.hermes_agent.registration import HOOKS, Registrations
+from tests.loader.test_adapter import Bare, hooks_of
 
 CHAT = Session("s1", platform="telegram", user_id="42")
 TURN = Turn("t1", 1, "tea?", "tea.", ({"role": "user", "content": "tea?"},))
@@ -28,7 +28,7 @@ class Package:
     def __init__(self, home: HermesHome) -> None:
         self.heard: list[tuple[str, dict[str, Any]]] = []
         self.registrations = Registrations()
-        for name in MOMENTS:
+        for name in HOOKS:
             self.registrations.register_hook(name, self._hook(name))
         self.provider: HermesAgentProvider = adapt(Bare(), "bare", home, self.registrations)
 
@@ -75,7 +75,7 @@ def test_a_conversation_that_goes_on_is_not_reset(package: Package) -> None:
 
 
 def test_the_moments_are_claimed_although_the_provider_has_no_such_method(package: Package) -> None:
-    assert set(MOMENTS.values()) <= hooks_of(package.provider)
+    assert set(HOOKS.values()) <= hooks_of(package.provider)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,6 @@ def test_hooks_without_a_moment_are_reported() -> None:
     context.register_hook("pre_tool_call", print)
     context.register_hook("pre_llm_call", print)
     context.register_skill("x", "y")
-    assert context.notes() == (
+    assert context.warnings() == (
         "register_hook('pre_tool_call') has no effect here", "register_skill has no effect here"
     )  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hermes_core.errors import ProviderError
-from hermes_core.loader.hermes_commands import run_host_command
+from hermes_core.loader.hermes_agent.registration import run_host_command
 from hermes_core.loader.load import load_provider
 from tests.loader.conftest import DUCK, REGISTER, Site
 

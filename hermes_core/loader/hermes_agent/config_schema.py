@@ -1,7 +1,7 @@
 """Settings that a provider written for Hermes Agent declares with `get_config_schema`, as our fields.
 
-Few of them name a type, so it is told from the choices or the default. What does not fit together (a default outside
-the choices, a bound that is no number) is left out and no error, because the person can't correct it.
+Few entries name a type, so the type is derived from the choices or the default. A part that contradicts another (a
+default outside the choices, a bound that is no number) is dropped without an error, because the person can't correct it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hermes_core.contract.values import Field
-from hermes_core.loader.foreign import Failure, attempt
-from hermes_core.loader.hermes_calls import as_text, defines
+from hermes_core.loader.guard import ForeignError, call_foreign
+from hermes_core.loader.hermes_agent.calls import as_text, overrides
 
 logger = logging.getLogger(__name__)
 
@@ -36,11 +36,11 @@ _TRUTH: Mapping[str, bool] = {
 
 
 def settings_of(wrapped: Any) -> tuple[Field, ...]:
-    """Its `get_config_schema()` as our fields. One that can't be read is left out and logged."""
-    if not defines(wrapped, "get_config_schema"):
+    """Return `get_config_schema()` of a provider as our fields. If it raises, log that and return none."""
+    if not overrides(wrapped, "get_config_schema"):
         return ()
-    listed = attempt(lambda: list(wrapped.get_config_schema() or ()))
-    if isinstance(listed, Failure):
+    listed = call_foreign(lambda: list(wrapped.get_config_schema() or ()))
+    if isinstance(listed, ForeignError):
         logger.warning("the settings of %r can't be read: %s", type(wrapped).__name__, listed)
         return ()
     fields: dict[str, Field] = {}
@@ -51,10 +51,11 @@ def settings_of(wrapped: Any) -> tuple[Field, ...]:
 
 
 def field_of(raw: Mapping[str, Any]) -> Field:
-    """One entry of `get_config_schema` as a field of ours, typed."""
-    given = [*_choices(raw.get("choices"))]
-    kind = _type(raw, given)
-    choices = _in_type(kind, given)
+    """Return one entry of `get_config_schema` as a typed field."""
+    listed = [*_choices(raw.get("choices"))]
+    kind = _type(raw, listed)
+    # True and false need no list of choices.
+    choices = () if kind is bool else tuple(dict.fromkeys(str(_as(kind, choice)) for choice in listed))
     default = _as(kind, raw.get("default"))
     if choices and str(default) not in choices:
         default = None
@@ -77,7 +78,7 @@ def field_of(raw: Mapping[str, Any]) -> Field:
 
 
 def _type(raw: Mapping[str, Any], choices: Sequence[Value]) -> Type:
-    """The type that is named; else that of the choices, if they have one; else that of the default; else text."""
+    """Return the named type, else the type of the choices, else of the default, else str."""
     named = _TYPES.get(_word(raw.get("type")))
     if named is not None:
         fits = not choices or named is bool or all(_as(named, choice) is not None for choice in choices)
@@ -91,13 +92,13 @@ def _type(raw: Mapping[str, Any], choices: Sequence[Value]) -> Type:
 
 
 def _word(named: Any) -> str:
-    """A type's name: as text, or a Python type."""
+    """Return the name of a type that is given as text or as a Python type."""
     return (named.__name__ if isinstance(named, type) else str(named or "")).strip().lower()
 
 
-def _choices(given: Any) -> Iterator[Value]:
-    """The values that may be chosen: listed plainly, with a label each, or as the keys of a mapping."""
-    for choice in given if isinstance(given, list | tuple | Mapping) else ():
+def _choices(listed: Any) -> Iterator[Value]:
+    """Yield the values to choose from: plain ones, ones with a label, or the keys of a mapping."""
+    for choice in listed if isinstance(listed, list | tuple | Mapping) else ():
         value = choice
         if isinstance(choice, Mapping):
             value = choice.get("value", choice.get("id", choice.get("name")))
@@ -107,13 +108,8 @@ def _choices(given: Any) -> Iterator[Value]:
             yield value
 
 
-def _in_type(kind: Type, choices: Sequence[Value]) -> tuple[str, ...]:
-    """The choices as the field compares them; true and false need none."""
-    return () if kind is bool else tuple(dict.fromkeys(str(_as(kind, choice)) for choice in choices))
-
-
 def _as(kind: Type, value: Any) -> Value | None:
-    """`value` in this type; None when it is not one."""
+    """Return `value` in this type, None if it has another."""
     if not isinstance(value, Value) or (value == "" and kind is not str):
         return None
     if kind is bool:
@@ -127,7 +123,7 @@ def _as(kind: Type, value: Any) -> Value | None:
 
 
 def _number(value: Any) -> float | None:
-    """A finite number, also one written as text."""
+    """Return a finite number, also if it is written as text, else None."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
@@ -144,16 +140,19 @@ def _conditions(when: Any) -> dict[str, Value]:
 
 
 def _default_from(raw: Any, kind: Type, choices: Sequence[str]) -> tuple[str, dict[str, Value]] | None:
-    """`{"field": another, "map": {its value: default}}` with the defaults that this setting takes, in its type."""
+    """Return the other field and its map of value to default, from `{"field": name, "map": {value: default}}`.
+
+    Defaults of another type, or outside the choices, are dropped.
+    """
     if not isinstance(raw, Mapping) or not raw.get("field") or not isinstance(raw.get("map"), Mapping):
         return None
     typed = {as_text(value): _as(kind, default) for value, default in raw["map"].items()}
-    kept = {
+    valid = {
         value: default
         for value, default in typed.items()
         if default is not None and (not choices or str(default) in choices)
     }
-    return str(raw["field"]), kept
+    return str(raw["field"]), valid
 
 
 def _truth(value: Any) -> bool:
@@ -161,7 +160,7 @@ def _truth(value: Any) -> bool:
 
 
 def _first_text(value: Any) -> str:
-    """A variable's name; the first, when several are listed."""
+    """Return the name of the variable, the first one if several are listed."""
     if isinstance(value, list | tuple):
         value = next(iter(value), "")
     return value if isinstance(value, str) else ""

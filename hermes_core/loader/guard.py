@@ -1,0 +1,90 @@
+"""The border to foreign code: what it raises becomes a value, and what hangs is abandoned after a timeout."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignError:
+    """An exception that foreign code raised; its text is one line."""
+
+    error: BaseException
+
+    def __str__(self) -> str:
+        text = str(self.error).strip().splitlines()
+        return f"{type(self.error).__name__}: {text[0]}" if text else type(self.error).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class StillRunning:
+    """The result of a call that has not returned `seconds` after it began."""
+
+    seconds: float
+
+
+def call_foreign(function: Callable[[], Result]) -> Result | ForeignError:
+    """Call foreign code and return its result, or its exception as a `ForeignError`.
+
+    SystemExit is caught too: a plugin must not end the program. Only KeyboardInterrupt passes.
+    """
+    try:
+        return function()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as exc:
+        logger.debug("a provider's code raised", exc_info=True)
+        return ForeignError(exc)
+
+
+_threads: dict[str, tuple[threading.Thread, float]] = {}
+"""The running threads by label, each with the time at which it began."""
+# Two threads that load the same provider at once must not both start it.
+_threads_lock = threading.Lock()
+
+
+def call_with_timeout(
+    label: str, function: Callable[[], Result], timeout: float
+) -> Result | ForeignError | StillRunning:
+    """Call foreign code on a thread of its own, in the caller's context, and wait at most `timeout` seconds.
+
+    Python can't stop a thread from outside. A call that hangs keeps its daemon thread, which does not hold the
+    process at its end. While it runs, a second call with the same `label` returns `StillRunning` at once.
+    """
+    future: Future[Result | ForeignError] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call_foreign(function))
+        except KeyboardInterrupt as exc:
+            future.set_exception(exc)
+
+    began, context = time.monotonic(), contextvars.copy_context()
+    with _threads_lock:
+        running = _threads.get(label)
+        if running is not None and running[0].is_alive():
+            return StillRunning(began - running[1])
+        thread = threading.Thread(target=context.run, args=(run,), name=f"hermes-load-{label}", daemon=True)
+        _threads[label] = thread, began
+        # Started under the lock, so that the next caller finds the thread alive.
+        thread.start()
+    try:
+        result = future.result(timeout)
+    except TimeoutError:
+        return StillRunning(time.monotonic() - began)
+    # The function has returned, so the thread ends at once; nothing of it stays.
+    thread.join()
+    with _threads_lock:
+        _threads.pop(label, None)
+    return result
