@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-PLUGINS := $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
+# The conformance kit and the providers: each a distribution of its own.
+PLUGINS := -e hermes_core/testing $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
 PACKAGES := $(wildcard plugins/*/hermes_*)
 DEV    := $(shell sed -n '/^dev = \[/,/^\]/s/^ *"\(.*\)",/"\1"/p' pyproject.toml)
 
@@ -21,7 +22,7 @@ $(VENV)/installed: pyproject.toml plugins/holographic/pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . -e plugins/holographic
 	touch $@
 
-$(VENV)/installed-dev: $(VENV)/installed $(wildcard plugins/*/pyproject.toml)
+$(VENV)/installed-dev: $(VENV)/installed hermes_core/testing/pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . $(PLUGINS) $(DEV)
 	touch $@
 

@@ -10,36 +10,37 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hermes_core.testing.contract import ProviderContract
-    from hermes_core.testing.driven import Driven, driving
     from hermes_core.testing.fakes import (
         Clock,
+        Driven,
         EveryHook,
         HangingProvider,
         RaisingProvider,
+        RecordingManager,
         RecordingProvider,
         WrongTypesProvider,
+        driving,
         make_session,
         make_turn,
     )
     from hermes_core.testing.guards import Before, closed_network
     from hermes_core.testing.http_server import Raw, StandIn, only_fields
-    from hermes_core.testing.recording import RecordingManager
 
 _HOMES = {
     "Before": "guards",
     "Clock": "fakes",
-    "Driven": "driven",
+    "Driven": "fakes",
     "EveryHook": "fakes",
     "HangingProvider": "fakes",
     "ProviderContract": "contract",
     "RaisingProvider": "fakes",
     "Raw": "http_server",
-    "RecordingManager": "recording",
+    "RecordingManager": "fakes",
     "RecordingProvider": "fakes",
     "StandIn": "http_server",
     "WrongTypesProvider": "fakes",
     "closed_network": "guards",
-    "driving": "driven",
+    "driving": "fakes",
     "make_session": "fakes",
     "make_turn": "fakes",
     "only_fields": "http_server",

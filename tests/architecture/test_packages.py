@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,13 @@ from hatchling.builders.wheel import WheelBuilder
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
+TESTING = ROOT / "hermes_core/testing"
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
-PACKAGES = [pytest.param(ROOT, id="core"), *(pytest.param(folder, id=folder.name) for folder in PLUGINS)]
+PACKAGES = [
+    pytest.param(ROOT, id="core"),
+    *(pytest.param(folder, id=folder.name) for folder in [TESTING, *PLUGINS]),
+]
+REPOSITORY = "https://github.com/hermes-memory/hermes-memory"
 
 
 def test_the_source_of_the_core_holds_the_core_and_nothing_else() -> None:
@@ -28,7 +35,8 @@ def test_the_source_of_the_core_holds_the_core_and_nothing_else() -> None:
 def test_every_package_carries_its_types_and_its_licence(folder: Path) -> None:
     builder = WheelBuilder(str(folder))
     packed = [Path(file.distribution_path) for file in builder.recurse_included_files()]
-    assert "py.typed" in {path.name for path in packed if len(path.parts) == 2}
+    if folder != TESTING:  # the core's py.typed counts for both, since they install into one package
+        assert "py.typed" in {path.name for path in packed if len(path.parts) == 2}
     assert {path.parts[0] for path in packed} == {packed[0].parts[0]}
     assert "LICENSE" in builder.metadata.core.license_files
     assert (folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
@@ -47,3 +55,24 @@ def test_every_package_says_for_which_pythons_it_is(folder: Path) -> None:
     said = [line for line in ours.classifiers if not line.startswith("Operating System")]
     assert [line for line in theirs.classifiers if not line.startswith("Operating System")] == said
     assert (theirs.requires_python, theirs.authors) == (ours.requires_python, ours.authors)
+
+
+@pytest.mark.parametrize("folder", PACKAGES)
+def test_every_package_links_to_its_source_and_its_changes(folder: Path) -> None:
+    urls = WheelBuilder(str(folder)).metadata.core.urls
+    assert {"Homepage", "Documentation", "Changelog", "Issues"} <= urls.keys()
+    assert all(url.startswith(REPOSITORY) for url in urls.values())
+    documents = [url.removeprefix(f"{REPOSITORY}/blob/main/") for url in urls.values() if "/blob/" in url]
+    assert all((ROOT / document).is_file() for document in documents)
+
+
+@pytest.mark.parametrize("folder", PACKAGES)
+def test_a_readme_has_absolute_links_because_package_indexes_show_it(folder: Path) -> None:
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"\]\((?!https://|#)[^)]*\)", text) == []
+
+
+@pytest.mark.parametrize("folder", PLUGINS, ids=lambda folder: folder.name)
+def test_every_provider_is_developed_with_the_conformance_kit(folder: Path) -> None:
+    groups = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]
+    assert any(Requirement(need).name == "hermes-memory-testing" for need in groups["dev"])

@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+REPOSITORY = re.compile(r"^https://github\.com/hermes-memory/hermes-memory/(?:blob|raw)/main/")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 ARCHITECTURE = ROOT / "docs" / "explanation" / "architecture.md"
 READ_ONLY = {"text", "pycon"}
@@ -146,10 +147,12 @@ def test_every_tool_has_a_heading(headings: set[str]) -> None:
 def test_every_link_leads_to_a_page_and_a_heading_that_exist(page: Path) -> None:
     broken = []
     for target in LINK.findall(without_code(page.read_text(encoding="utf-8"))):
-        if "://" in target:
+        here = REPOSITORY.sub("", target)
+        if "://" in here:
             continue
-        path, _, anchor = target.partition("#")
-        goal = (page.parent / path).resolve() if path else page
+        path, _, anchor = here.partition("#")
+        folder = page.parent if here == target else ROOT
+        goal = (folder / path).resolve() if path else page
         if not goal.exists() or (anchor and anchor not in anchors(goal)):
             broken.append(target)
     assert broken == []

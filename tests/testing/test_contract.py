@@ -16,8 +16,8 @@ import hermes_core.config
 import hermes_core.safety.redact  # noqa: F401  else each run within a run would compile them again
 from hermes_core.manager import lanes
 from hermes_core.testing import ProviderContract
-from hermes_core.testing.contract.packaging import Packaging
-from hermes_core.testing.report import GROUPS, Line, lines_of
+from hermes_core.testing.contract.configuration import Packaging
+from hermes_core.testing.pytest_plugin import GROUPS, Line, lines_of
 
 pytest_plugins = ["pytester"]
 

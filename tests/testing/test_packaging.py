@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core.testing.contract.packaging import Packaging
-from hermes_core.testing.report import Line, lines_of
+from hermes_core.testing.contract.configuration import Packaging
+from hermes_core.testing.pytest_plugin import Line, lines_of
 
 pytest_plugins = ["pytester"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome, MemoryProvider
-from hermes_core.testing.report import CHECK, FIX, Line, lines_of, table
+from hermes_core.testing.pytest_plugin import CHECK, FIX, Line, lines_of, table
 
 pytest_plugins = ["pytester"]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hermes_core.testing.contract.schema import sample, schema_faults
+from hermes_core.testing.contract.inputs import sample, schema_faults
 
 GOOD: dict[str, Any] = {
     "name": "notes_search",

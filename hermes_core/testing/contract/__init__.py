@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from hermes_core.testing.contract.boundaries import Boundaries
-from hermes_core.testing.contract.configuration import Configuration
-from hermes_core.testing.contract.failure import Failure
+from hermes_core.testing.contract.configuration import Configuration, Packaging
+from hermes_core.testing.contract.failure import Failure, Outage
 from hermes_core.testing.contract.isolation import Isolation
-from hermes_core.testing.contract.lifecycle import Lifecycle
-from hermes_core.testing.contract.outage import Outage
-from hermes_core.testing.contract.packaging import Packaging
-from hermes_core.testing.contract.recall import Recall
-from hermes_core.testing.contract.tools import Tools
+from hermes_core.testing.contract.lifecycle import Boundaries, Lifecycle
+from hermes_core.testing.contract.recall import Recall, Tools
 from hermes_core.testing.contract.writes import Writes
 
 

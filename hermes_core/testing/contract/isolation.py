@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from hermes_core import HermesHome, Query, Session, ToolCall
-from hermes_core.testing.contract.hostile import IDENTITIES
-from hermes_core.testing.contract.run import BOATHOUSE, REHEARSAL, TORTOISE, Fact, turn_of
-from hermes_core.testing.contract.schema import samples
-from hermes_core.testing.contract.suite import Suite
+from hermes_core.testing.contract.inputs import IDENTITIES, samples
+from hermes_core.testing.contract.suite import BOATHOUSE, REHEARSAL, TORTOISE, Fact, Suite, turn_of
 from hermes_core.testing.guards import files_below
 
 ROUNDS = 15

@@ -6,9 +6,15 @@ import dataclasses
 import uuid
 
 from hermes_core import Delegation, MemoryWrite, Session
-from hermes_core.testing.contract.hostile import BAD, HOSTILE
-from hermes_core.testing.contract.run import BOATHOUSE, REHEARSAL, TORTOISE, messages_with_tool, turn_of
-from hermes_core.testing.contract.suite import Suite
+from hermes_core.testing.contract.inputs import BAD, HOSTILE
+from hermes_core.testing.contract.suite import (
+    BOATHOUSE,
+    REHEARSAL,
+    TORTOISE,
+    Suite,
+    messages_with_tool,
+    turn_of,
+)
 
 REPEAT = (
     "a write comes a second time after a crash: store it under its id, or ask for the id before you write"
