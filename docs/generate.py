@@ -35,9 +35,9 @@ MOMENTS = {
     "end": "End",
     "observe": "Observers",
 }
-LANES = {
-    "read": "the provider's read lane",
-    "write": "the provider's write lane, as a row of the outbox",
+WORKERS = {
+    "read": "the provider's read worker",
+    "write": "the provider's write worker, as a row of the outbox",
     "caller": "the thread that asks",
     "background": "a background queue",
 }
@@ -77,7 +77,7 @@ def hook_section(function: Callable[..., Any], policy: Policy) -> Iterator[str]:
     yield f"`{policy.hook}({typed}) -> {signature.return_annotation}`\n"
     yield f"{inspect.getdoc(function)}\n"
     yield "| called on | deadline | answers combine | when it fails or is late |\n|---|---|---|---|"
-    yield f"| {LANES[policy.lane]} | {policy.deadline:g} s | {policy.combining} | {policy.on_failure} |\n"
+    yield f"| {WORKERS[policy.worker]} | {policy.deadline:g} s | {policy.combining} | {policy.on_failure} |\n"
 
 
 def values_page() -> Iterator[str]:

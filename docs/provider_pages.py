@@ -24,7 +24,7 @@ from hermes_core.loader.discover import BUNDLED
 from hermes_core.loader.load import load_provider
 
 PLUGINS = Path(__file__).resolve().parents[1] / "plugins"
-LANES = {"read": "read", "write": "write, a row of the outbox", "caller": "the thread that asks"}
+WORKERS = {"read": "read", "write": "write, a row of the outbox", "caller": "the thread that asks"}
 KINDS = {
     str: "text",
     int: "whole number",
@@ -289,10 +289,10 @@ def hooks_section(it: Known) -> Iterator[str]:
         else "stay as they are"
     )
     yield f"There is {per}, with {alone}. Local writes of MEMORY.md and USER.md {local}.\n"
-    yield "| hook | lane | deadline | when it fails or is late |\n|---|---|---|---|"
+    yield "| hook | worker | deadline | when it fails or is late |\n|---|---|---|---|"
     for hook in it.hooks:
         policy = POLICIES[hook]
-        yield f"| [`{hook}`](../hooks.md#{anchor_of(hook)}) | {LANES[policy.lane]} | {policy.deadline:g} s | {policy.on_failure} |"
+        yield f"| [`{hook}`](../hooks.md#{anchor_of(hook)}) | {WORKERS[policy.worker]} | {policy.deadline:g} s | {policy.on_failure} |"
     yield ""
 
 

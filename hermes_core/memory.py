@@ -296,8 +296,7 @@ class Memory:
         _checked(session)
         query = self._query(text_of(text), recent)
         number = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0) + 1
-        self.manager.on_turn_start(number, query.text, session)
-        recall = self.manager.prefetch_all(query, session)
+        recall = self.manager.prefetch_all(query, session, turn_number=number)
         told = SeenTexts(
             (self.manager.frozen_system_prompt(session), *(message["content"] for message in query.recent))
         )
@@ -393,11 +392,7 @@ class Memory:
         if self.sessions.meaning is not None:
             found += filter(None, [self.sessions.meaning.fault])
         found += [str(conflict) for conflict in self.curated.of(session).problems().values()]
-        return found + [
-            f"memory provider {health.name!r} is {health.state}: {health.reason}"
-            for health in self.manager.health()
-            if health.state in ("degraded", "failed", "unavailable")
-        ]
+        return found + self.manager.problems()
 
     # --------------------------------------------------------------------- end
 

@@ -10,7 +10,7 @@ from hermes_core.config import Config
 from hermes_core.contract.values import Query, Recall, RecallItem, Session
 from hermes_core.kit.text import is_trivial
 from hermes_core.manager.manager import RecallResult
-from hermes_core.manager.prefetch import CHARS_PER_TOKEN, within
+from hermes_core.manager.prefetch import CHARS_PER_TOKEN, cut_to_budget
 from hermes_core.recall.rank import MOST_TOLD
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, sanitize_context
 from hermes_core.sessions.db import SessionDB
@@ -180,7 +180,7 @@ class PastSessions:
             hits = self._sessions.search(
                 query.text, exclude_sessions=here, user=user, limit=MOST_TOLD, proactive=True
             )
-        return within(Recall(told.new(map(found_item, hits))), query.budget)
+        return cut_to_budget(Recall(told.new(map(found_item, hits))), query.budget)
 
     def found(self, query: Query, session: Session, limit: int, told: SeenTexts) -> list[RecallHit]:
         """What searching them finds, and what a turn would be given of them."""

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from hermes_core.errors import HermesError
-from hermes_core.manager.attempt import attempt
+from hermes_core.manager.call import attempt
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from hermes_core.agent.answer import Answer, Chat, behind_thoughts
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.given import refused
 from hermes_core.errors import ModelError
-from hermes_core.manager.attempt import attempt, ends_program
+from hermes_core.manager.call import attempt, ends_program
 
 log = logging.getLogger(__name__)
 

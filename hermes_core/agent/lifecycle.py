@@ -36,7 +36,7 @@ from hermes_core.agent.sessions import (
 from hermes_core.agent.turn import Turn
 from hermes_core.contract.values import Session, SessionSwitch
 from hermes_core.manager import at_exit
-from hermes_core.manager.attempt import attempt
+from hermes_core.manager.call import attempt
 from hermes_core.recovery import owe, recover_switches, recover_turns, tell
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.meta import key_of

@@ -35,7 +35,7 @@ from hermes_core.agent.given import require, require_number
 from hermes_core.agent.request import Dialect
 from hermes_core.errors import ConfigError, ModelRefused, ModelUnavailable
 from hermes_core.kit.http import retry_after_seconds
-from hermes_core.manager.attempt import attempt
+from hermes_core.manager.call import attempt
 from hermes_core.safety.redact import redact
 
 log = logging.getLogger(__name__)

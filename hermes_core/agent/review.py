@@ -27,7 +27,7 @@ from hermes_core.contract.values import Session
 from hermes_core.curated.store import changed_something
 from hermes_core.errors import ModelError, StorageError
 from hermes_core.kit.text import clip, fold_space
-from hermes_core.manager.attempt import attempt
+from hermes_core.manager.call import attempt
 from hermes_core.memory import Memory
 from hermes_core.recall.rank import count_tokens
 from hermes_core.sessions.meta import key_of, read_meta

@@ -114,7 +114,7 @@ def store_message(
 
 def tell_of_turn(memory: Memory, session: Session, text: str) -> None:
     """Let the providers hear that the person spoke, where nothing is recalled."""
-    memory.manager.on_turn_start(memory.sessions.turn_count(session.id) + 1, text, session, alone=True)
+    memory.manager.on_turn_start(memory.sessions.turn_count(session.id) + 1, text, session)
 
 
 def store_turn(memory: Memory, session: Session, turn: Turn, *, warm: bool) -> None:

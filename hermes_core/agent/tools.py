@@ -28,8 +28,8 @@ from hermes_core.agent.answer import ToolRequest
 from hermes_core.agent.cancel import Cancel, interruptible
 from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Session
 from hermes_core.errors import ConfigError, HermesError
-from hermes_core.manager.attempt import attempt, ends_program
-from hermes_core.manager.tools import schema_fault
+from hermes_core.manager.call import attempt, ends_program
+from hermes_core.manager.providers import schema_fault
 from hermes_core.safety.fence import sanitize_context
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from hermes_core.curated.journal import NoteVersion
 from hermes_core.curated.store import TARGETS
 from hermes_core.health.provider import age
 from hermes_core.health.status import ProviderStatus, Status, StoreStatus, status_of
-from hermes_core.manager.health import ProviderHealth
+from hermes_core.manager.stats import ProviderHealth
 from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.setup.candidate import load, require_available

@@ -10,7 +10,7 @@ from hermes_core.cli.template import new
 from hermes_core.home import HermesHome
 from hermes_core.loader.hermes_agent.registration import run_host_command
 from hermes_core.loader.load import LoadedProvider
-from hermes_core.manager.commands import register_commands
+from hermes_core.manager.providers import register_commands
 from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import printable
 from hermes_core.setup.candidate import load

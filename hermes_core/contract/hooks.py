@@ -4,9 +4,9 @@ A provider implements the hooks it wants and nothing else: subclass `hermes_core
 these names, or mark the methods of any object with `@hookimpl`. Write blocking, single-purpose code. The manager owns
 threads, deadlines, order, retries, durable writes and fences:
 
-* each provider instance has two lanes, one thread each. At most one *read* hook and one *write* hook run at a time
+* each provider instance has two workers, one thread each. At most one *read* hook and one *write* hook run at a time
   (`Capabilities.serial` makes that one in all);
-* hooks on the write lane are rows of a durable outbox: delivered in order per session, at least once, with an id that
+* hooks on the write worker are rows of a durable outbox: delivered in order per session, at least once, with an id that
   stays the same on every try;
 * a hook names the parameters it wants and may leave out the others. They are plain, required and never gain a default;
   what grows travels inside the frozen values of `hermes_core.contract.values`;
@@ -46,7 +46,7 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 Moment = Literal["setup", "start", "turn", "boundary", "end", "observe"]
-Worker = Literal["read", "write", "caller", "background"]
+WorkerName = Literal["read", "write", "caller", "background"]
 
 Spec = TypeVar("Spec", bound=Callable[..., Any])
 
@@ -57,7 +57,7 @@ class Policy:
 
     hook: str
     moment: Moment
-    lane: Worker
+    worker: WorkerName
     deadline: float
     combining: str
     on_failure: str
@@ -65,7 +65,7 @@ class Policy:
     @property
     def durable(self) -> bool:
         """Whether a call is a row of the outbox, kept until the provider took it."""
-        return self.lane == "write"
+        return self.worker == "write"
 
 
 POLICIES: dict[str, Policy] = {}
@@ -76,13 +76,13 @@ OBSERVER_POLICIES: dict[str, Policy] = {}
 
 
 def _policy(
-    moment: Moment, *, lane: Worker, deadline: float, combining: str, on_failure: str
+    moment: Moment, *, worker: WorkerName, deadline: float, combining: str, on_failure: str
 ) -> Callable[[Spec], Spec]:
     def register(function: Spec) -> Spec:
         table = OBSERVER_POLICIES if moment == "observe" else POLICIES
         name = function.__name__
-        table[name] = Policy(name, moment, lane, deadline, combining, on_failure)
-        return hookspec(function)
+        table[name] = Policy(name, moment, worker, deadline, combining, on_failure)
+        return hookspec(firstresult=True)(function)
 
     return register
 
@@ -102,7 +102,7 @@ class ProviderHooks:
 
     @_policy(
         "setup",
-        lane="read",
+        worker="read",
         deadline=1.0,
         combining="this provider",
         on_failure="the reason is shown and the provider is not activated",
@@ -115,7 +115,7 @@ class ProviderHooks:
         raise NotImplementedError
 
     @_policy(
-        "setup", lane="read", deadline=60.0, combining="this provider", on_failure="shown as a failed check"
+        "setup", worker="read", deadline=60.0, combining="this provider", on_failure="shown as a failed check"
     )
     def check(self, session: Session) -> Sequence[Check]:
         """Test the real path for `hermes-memory doctor`: write something, recall it, delete it.
@@ -125,14 +125,18 @@ class ProviderHooks:
         raise NotImplementedError
 
     @_policy(
-        "setup", lane="read", deadline=1.0, combining="this provider", on_failure="nothing extra is backed up"
+        "setup",
+        worker="read",
+        deadline=1.0,
+        combining="this provider",
+        on_failure="nothing extra is backed up",
     )
     def backup_paths(self) -> Sequence[str]:
         """Absolute paths outside HERMES_HOME that a backup must hold. Works without `initialize`."""
         raise NotImplementedError
 
     @_policy(
-        "setup", lane="read", deadline=1.0, combining="this provider", on_failure="the command is left out"
+        "setup", worker="read", deadline=1.0, combining="this provider", on_failure="the command is left out"
     )
     def register_cli(self, group: Any) -> None:
         """Add commands to `group`, a `click.Group` named after the provider. Only the active provider is asked."""
@@ -142,7 +146,7 @@ class ProviderHooks:
 
     @_policy(
         "start",
-        lane="read",
+        worker="read",
         deadline=1.0,
         combining="name to provider, frozen with the prompt",
         on_failure="the provider offers no tools",
@@ -157,7 +161,7 @@ class ProviderHooks:
 
     @_policy(
         "start",
-        lane="read",
+        worker="read",
         deadline=30.0,
         combining="once an instance",
         on_failure="degraded: no recall and tools answer an error; writes wait in the outbox",
@@ -173,7 +177,7 @@ class ProviderHooks:
 
     @_policy(
         "start",
-        lane="read",
+        worker="read",
         deadline=1.0,
         combining="joined by a blank line, frozen with the prompt",
         on_failure="left out of the prompt",
@@ -187,14 +191,14 @@ class ProviderHooks:
 
     # ------------------------------------------------------------------- turn
 
-    @_policy("turn", lane="read", deadline=1.0, combining="nothing", on_failure="logged")
+    @_policy("turn", worker="read", deadline=1.0, combining="nothing", on_failure="logged")
     def on_turn_start(self, turn_number: int, message: str, session: Session) -> None:
         """Take note that the person spoke, before `prefetch` of the same turn, if that asks for recall."""
         raise NotImplementedError
 
     @_policy(
         "turn",
-        lane="read",
+        worker="read",
         deadline=5.0,
         combining="labelled parts of one fence, providers in parallel",
         on_failure="the warmed result of this session is used, else none; a late result becomes the warmed one",
@@ -209,7 +213,7 @@ class ProviderHooks:
 
     @_policy(
         "turn",
-        lane="read",
+        worker="read",
         deadline=30.0,
         combining="held as the session's warmed result",
         on_failure="logged",
@@ -220,7 +224,7 @@ class ProviderHooks:
 
     @_policy(
         "turn",
-        lane="read",
+        worker="read",
         deadline=60.0,
         combining="this provider",
         on_failure="the model gets a JSON object with `error`",
@@ -231,7 +235,7 @@ class ProviderHooks:
 
     @_policy(
         "turn",
-        lane="write",
+        worker="write",
         deadline=60.0,
         combining="nothing",
         on_failure="stays in the outbox, tried again",
@@ -242,7 +246,7 @@ class ProviderHooks:
 
     @_policy(
         "turn",
-        lane="write",
+        worker="write",
         deadline=60.0,
         combining="nothing",
         on_failure="stays in the outbox, tried again",
@@ -256,7 +260,7 @@ class ProviderHooks:
 
     @_policy(
         "turn",
-        lane="write",
+        worker="write",
         deadline=60.0,
         combining="nothing",
         on_failure="stays in the outbox, tried again",
@@ -269,7 +273,7 @@ class ProviderHooks:
 
     @_policy(
         "boundary",
-        lane="read",
+        worker="read",
         deadline=120.0,
         combining="joined by a blank line, given to the summary as data",
         on_failure="no contribution",
@@ -286,7 +290,7 @@ class ProviderHooks:
 
     @_policy(
         "boundary",
-        lane="write",
+        worker="write",
         deadline=120.0,
         combining="after all rows of that session",
         on_failure="stays in the outbox, tried again",
@@ -301,7 +305,7 @@ class ProviderHooks:
 
     @_policy(
         "boundary",
-        lane="write",
+        worker="write",
         deadline=30.0,
         combining="after all rows of the old session; recall uses the new session at once",
         on_failure="stays in the outbox, tried again",
@@ -314,9 +318,9 @@ class ProviderHooks:
 
     @_policy(
         "end",
-        lane="caller",
+        worker="caller",
         deadline=15.0,
-        combining="reverse order, after both lanes stopped",
+        combining="reverse order, after both workers stopped",
         on_failure="logged; what was not sent stays in the outbox",
     )
     def shutdown(self) -> None:
@@ -333,7 +337,7 @@ class ObserverHooks:
 
     @_policy(
         "observe",
-        lane="caller",
+        worker="caller",
         deadline=1.0,
         combining="each sees what the one before returned",
         on_failure="the write is refused, and shown",
@@ -344,7 +348,7 @@ class ObserverHooks:
 
     @_policy(
         "observe",
-        lane="caller",
+        worker="caller",
         deadline=1.0,
         combining="each sees what the one before returned",
         on_failure="that recall is left out, and shown",
@@ -353,7 +357,7 @@ class ObserverHooks:
         """Look at recalled text before it is fenced; return it, a changed one, or `Refused(reason)`."""
         raise NotImplementedError
 
-    @_policy("observe", lane="background", deadline=30.0, combining="nothing", on_failure="logged")
+    @_policy("observe", worker="background", deadline=30.0, combining="nothing", on_failure="logged")
     def on_event(self, event: Event) -> None:
         """Take note of something that happened. A bounded queue feeds this hook; what overflows is left out and logged."""
         raise NotImplementedError

@@ -274,7 +274,7 @@ class Capabilities:
     `tool_names` limits which of its schemas are offered (None: all). `tool_aliases` are names that models of older
     conversations still call, each with the tool that answers now; they are not offered. `suppresses_local_writes` keeps MEMORY.md and
     USER.md as they are while the provider stores the write: True, or a mapping from "memory" and "user" to bool.
-    `serial` merges the read and the write lane: never two hooks at once. `scope` says how many instances there are:
+    `serial` merges the read and the write worker: never two hooks at once. `scope` says how many instances there are:
     one a process, or one a session for providers that keep session state on `self`.
     """
 

@@ -19,8 +19,8 @@ from hermes_core.loader.discover import ProviderEntry
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.load import LoadedProvider
 from hermes_core.logs import LogFile
-from hermes_core.manager.health import ProviderHealth
 from hermes_core.manager.outbox import Backlog
+from hermes_core.manager.stats import ProviderHealth
 from hermes_core.memory import Memory
 from hermes_core.safety.redact import redact, redact_value
 

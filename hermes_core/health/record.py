@@ -13,7 +13,7 @@ from hermes_core.health.finding import Finding, failed
 from hermes_core.health.provider import LOG_LINES, age, health_of, last_error
 from hermes_core.home import HermesHome
 from hermes_core.logs import LogFile
-from hermes_core.manager.health import START_HOOKS, HookHealth
+from hermes_core.manager.stats import START_HOOKS, HookHealth
 from hermes_core.memory import Memory
 
 

@@ -30,7 +30,7 @@ from hermes_core.health.record import HookRecord, examine_last_call, hook_record
 from hermes_core.health.roundtrip import started
 from hermes_core.home import HermesHome
 from hermes_core.loader.discover import ProviderEntry
-from hermes_core.manager.health import ProviderHealth
+from hermes_core.manager.stats import ProviderHealth
 from hermes_core.memory import Memory, open_memory
 
 

@@ -15,7 +15,7 @@ import weakref
 from functools import partial
 from typing import Protocol
 
-from hermes_core.manager.attempt import attempt
+from hermes_core.manager.call import attempt
 
 log = logging.getLogger(__name__)
 

@@ -1,14 +1,16 @@
-"""One guarded call of one hook of one provider. Whatever the provider does, an `Outcome` comes back."""
+"""Guarded calls of foreign code: whatever a hook of a provider does, a `CallResult` comes back."""
 
 from __future__ import annotations
 
+import json
+import threading
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import CoroutineType
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType, NoneType
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from hermes_core.contract.hooks import POLICIES
+from hermes_core.contract.values import Availability, Check, MemoryWrite, Recall, RecallItem, Refused
 from hermes_core.errors import (
     BackendNotFound,
     BackendRefused,
@@ -16,33 +18,68 @@ from hermes_core.errors import (
     HermesError,
     ProviderInvalid,
 )
-from hermes_core.manager.attempt import attempt
-from hermes_core.manager.coroutines import CoroutineLate, Coroutines, CoroutineStopped
-from hermes_core.manager.results import checked
 
+Value = TypeVar("Value")
 Status = Literal["ok", "late", "failed", "open", "skipped"]
 
-_LONGEST = 500
-_LOOKED_AT = 20_000  # characters of a message
+MAX_ERROR_CHARS = 500
+MAX_REDACTED_CHARS = 20_000
+"""Characters of an error message that are redacted; the rest of a longer message is dropped unread."""
 
 WRONG_THREAD = (
-    "a SQLite connection was opened on one lane and used on the other; "
+    "a SQLite connection was opened on one worker and used on the other; "
     "open it with hermes_core.kit.Database, which gives each thread its own"
 )
 
 
+def attempt(function: Callable[..., Value], *arguments: Any) -> tuple[Value | None, BaseException | None]:
+    """Run foreign code and return (its value, None) or (None, what it raised), SystemExit included.
+
+    Raises:
+        KeyboardInterrupt: On the main thread, where it is the person's Ctrl-C.
+    """
+    try:
+        return function(*arguments), None
+    except BaseException as exc:
+        # Only the main thread receives the person's Ctrl-C; elsewhere the foreign code itself raised it.
+        if isinstance(exc, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
+        return None, exc
+
+
+def ends_program(failure: BaseException | None) -> bool:
+    """Return whether `failure` is the SystemExit of a signal handler, which runs on the main thread only."""
+    return isinstance(failure, SystemExit) and threading.current_thread() is threading.main_thread()
+
+
+class CoroutineLate(Exception):
+    """A coroutine that passed its deadline and was cancelled."""
+
+    def __init__(self, deadline: float) -> None:
+        super().__init__(deadline)
+        self.deadline = deadline
+
+
+class CoroutineStopped(Exception):
+    """A coroutine that was cancelled because the provider is about to be shut down."""
+
+
 class CallResult(NamedTuple):
-    """How a call ended. A tuple, since one is made for each call and a frozen dataclass takes twice as long.
+    """The end of a hook call.
 
-    ok       `value` is of the type that the contract promises
-    late     the deadline passed; a call that is still running may yet end, and then comes back as another outcome
-    failed   it raised, or returned a wrong type; `error` says what
-    open     the breaker is open: the call was not made
-    skipped  the call was not made, or not waited for as long as it may take, for the reason in `error` ("" when the
-             provider has no such hook)
+    A named tuple, because every call makes one and a frozen dataclass takes twice as long.
 
-    `elapsed` is in seconds. `counts` says whether it is a failure of the backend, for the breaker. `trace` is the
-    traceback, redacted, for the log. `retry_after` is how many seconds the backend asks to be left alone.
+    Attributes:
+        status: "ok": `value` has the type that the contract promises. "late": the deadline passed. "failed": the hook
+            raised or returned a wrong type. "open": the breaker is open and the call was not made. "skipped": the call
+            was not made, or was left before its deadline, for the reason in `error` ("" if there is no such hook).
+        value: The checked return value of the hook.
+        error: One redacted line that says what went wrong.
+        elapsed: Seconds.
+        counts: The breaker counts this as a failure of the backend.
+        trace: The redacted traceback, for the log.
+        retry_after: Seconds for which the backend asks to be left alone.
+        in_doubt: The call still runs; `on_late` gets its real result.
     """
 
     status: Status
@@ -52,6 +89,7 @@ class CallResult(NamedTuple):
     counts: bool = False
     trace: str = ""
     retry_after: float | None = None
+    in_doubt: bool = False
 
     @property
     def ok(self) -> bool:
@@ -59,66 +97,77 @@ class CallResult(NamedTuple):
         return self.status == "ok"
 
 
-@dataclass(frozen=True, slots=True)
-class Hook:
-    """One hook as one provider implements it: the bound function and the arguments that it names."""
-
-    name: str
-    function: Callable[..., Any]
-    argnames: tuple[str, ...]
+ABSENT = CallResult("skipped")
+"""The result for a hook that the provider does not implement."""
 
 
-def guarded(
-    hook: Hook,
-    within: float,
-    coroutines: Coroutines,
+def guarded_call(
+    hook: str,
+    function: Callable[[], Any],
     clock: Callable[[], float],
     redact: Callable[[Any], Any],
-    arguments: Mapping[str, Any],
+    wrapper_names: Mapping[CodeType, str] | None = None,
 ) -> CallResult:
-    """Call `hook` with those of `arguments` that it names and check what it returns.
+    """Call `function`, which calls `hook`, and return how that ended.
 
-    A coroutine is run to its end on the instance's event loop, or cancelled after `within` seconds. The arguments come
-    last, since all else is the same for each call of a hook.
+    Args:
+        hook: The name of the hook.
+        function: Returns the checked value of the hook; a coroutine has been run to its end.
+        clock: Measures `CallResult.elapsed`.
+        redact: Removes secrets from messages.
+        wrapper_names: Code of the hook wrappers around the call -> name of the observer ("" for the provider's own
+            frame), to tell the error of an observer from one of the provider.
     """
-
     started = clock()
-    value, error = attempt(_run, hook, arguments, within, coroutines)
+    value, error = attempt(function)
     elapsed = clock() - started
     if error is None:
         return CallResult("ok", value, "", elapsed)
     if isinstance(error, CoroutineLate):
-        return CallResult("late", error=f"cancelled after {within:g} s", elapsed=elapsed, counts=True)
+        text = f"cancelled after {error.deadline:g} s"
+        return CallResult("late", error=text, elapsed=elapsed, counts=True)
     if isinstance(error, CoroutineStopped):
         return CallResult("skipped", error="cancelled: the provider is shut down")
+    observer = _blamed_observer(error, wrapper_names) if wrapper_names else ""
+    text = describe(error, redact)
     return CallResult(
         "failed",
-        error=describe(error, redact),
+        error=f"{observer}: {text}" if observer else text,
         elapsed=elapsed,
-        counts=_counts(hook, error),
+        counts=not observer and _counts(hook, error),
         trace=_trace(error, redact),
-        retry_after=error.retry_after if isinstance(error, BackendUnavailable) else None,
+        retry_after=error.retry_after if isinstance(error, BackendUnavailable) and not observer else None,
     )
 
 
-def _run(hook: Hook, arguments: Mapping[str, Any], within: float, coroutines: Coroutines) -> Any:
-    value = hook.function(*[arguments[name] for name in hook.argnames]) if hook.argnames else hook.function()
-    if isinstance(value, CoroutineType):
-        value = coroutines.finish(value, within)
-    return checked(hook.name, value)
+def _blamed_observer(error: BaseException, wrapper_names: Mapping[CodeType, str]) -> str:
+    """Return which observer's wrapper raised `error`; "" if the provider raised it.
+
+    pluggy throws an error of the provider into each wrapper, so their frames are in its traceback as well. The one
+    nearest to the place where it was raised decides.
+    """
+    # Without such a frame it is a fault that shows outside: no yield, a second one, a result of a wrong type.
+    name: str | None = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        name = wrapper_names.get(frame.f_code, name)
+    if name is None:
+        return "the hook wrapper of an observer"
+    return f"observer {name}" if name else ""
 
 
-def _counts(hook: Hook, error: BaseException) -> bool:
-    """Whether it is a failure of the backend. To a write "nothing is there" may be: so answers a wrong address, or a proxy
-    whose service is away, to all of them."""
+def _counts(hook: str, error: BaseException) -> bool:
+    """Return whether `error` is a failure of the backend.
+
+    For a write, "not found" is one as well: a wrong address, or a proxy whose service is away, answers every write so.
+    """
     if isinstance(error, BackendNotFound):
-        return hook.name in POLICIES and POLICIES[hook.name].durable
+        return hook in POLICIES and POLICIES[hook].durable
     return not isinstance(error, BackendRefused | ProviderInvalid)
 
 
 def describe(error: BaseException, redact: Callable[[Any], Any]) -> str:
-    """What went wrong in one line, without secrets: SDKs like to quote the key that was refused."""
-    text, broken = attempt(lambda: str(error))
+    """Return one line that says what went wrong, without secrets: SDKs like to quote the key that was refused."""
+    text, broken = attempt(str, error)
     if broken is not None:
         text = "its message can't be shown"
     if "SQLite objects created in a thread" in (text or ""):
@@ -126,9 +175,141 @@ def describe(error: BaseException, redact: Callable[[Any], Any]) -> str:
     line = " ".join((text or "").split())
     if not isinstance(error, HermesError) or not line:
         line = f"{type(error).__name__}: {line}".rstrip(": ")
-    return str(redact(line[:_LOOKED_AT]))[:_LONGEST]  # half a key does not look like one
+    # Redacted before it is cut short: half a key does not look like a key.
+    return str(redact(line[:MAX_REDACTED_CHARS]))[:MAX_ERROR_CHARS]
 
 
 def _trace(error: BaseException, redact: Callable[[Any], Any]) -> str:
-    lines, broken = attempt(lambda: "".join(traceback.format_exception(error)))
-    return "" if broken or not lines else str(redact(lines))
+    lines, broken = attempt(traceback.format_exception, error)
+    return "" if broken or not lines else str(redact("".join(lines)))
+
+
+# ------------------------------------------------------------------ return values
+
+_EMPTY = Recall()
+_ITEM_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("text", "id", "session_id", "ref", "speaker", "when"), (str,)),
+    "score": (float, int, NoneType),
+    "message_id": (int, NoneType),
+}
+
+
+def check_result(hook: str, value: Any) -> Any:
+    """Return `value` in the one type that callers of `hook` rely on.
+
+    The value of a hook that returns nothing is ignored.
+
+    Raises:
+        ProviderInvalid: `value` has another type.
+    """
+    check = _CHECKS.get(hook)
+    return None if check is None else check(value)
+
+
+def as_recall(value: Any) -> Recall:
+    """Return `value` as a `Recall`: a text is wrapped, None is an empty one.
+
+    >>> as_recall("likes tea")
+    Recall(items=(), text='likes tea')
+    """
+    if value is None:
+        return _EMPTY
+    if isinstance(value, str):
+        return Recall(text=value)
+    if not isinstance(value, Recall) or not isinstance(value.text, str):
+        raise _wrong(value, "a Recall, a str or None")
+    items: Any = value.items
+    if type(items) is not tuple:
+        items = tuple(items) if isinstance(items, Sequence) else (items,)
+    for item in items:
+        if not isinstance(item, RecallItem):
+            raise _wrong(item, "RecallItem inside Recall.items")
+        for name, kinds in _ITEM_TYPES.items():
+            field = getattr(item, name)
+            if not isinstance(field, kinds):
+                kind = type(field).__name__
+                raise ProviderInvalid(f"{name} of a RecallItem is a {kind}", f"make it a {kinds[0].__name__}")
+    return value if items is value.items and type(value) is Recall else Recall(items, value.text)
+
+
+def _availability(value: Any) -> Availability:
+    if isinstance(value, Availability):
+        return value
+    if isinstance(value, bool):
+        return Availability(value, "" if value else "is_available() returned False without a reason")
+    raise _wrong(value, "an Availability or a bool")
+
+
+def _tool_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict | list):
+        try:
+            return json.dumps(value, ensure_ascii=False)
+        except (TypeError, ValueError) as exc:
+            raise ProviderInvalid(f"the tool's result can't be written as JSON ({exc})") from exc
+    raise _wrong(value, "text, or a dict or list that JSON can carry")
+
+
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    raise _wrong(value, "a str")
+
+
+def _schemas(value: Any) -> tuple[dict[str, Any], ...]:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
+        raise _wrong(value, "a list of tool schemas")
+    return tuple(_schema(entry) for entry in value)
+
+
+def _schema(entry: Any) -> dict[str, Any]:
+    """Return a tool as `{"name", "description", "parameters"}`; the wrapped form of the OpenAI API is unwrapped."""
+    if isinstance(entry, Mapping) and isinstance(entry.get("function"), Mapping):
+        entry = entry["function"]
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str) or not entry["name"].strip():
+        raise _wrong(entry, "a tool schema with a name")
+    given = {key: value for key, value in entry.items() if value is not None}
+    if not isinstance(given.get("parameters", {}), Mapping):
+        raise _wrong(given["parameters"], f"a JSON schema as parameters of {given['name']!r}")
+    return {"description": "", "parameters": {"type": "object", "properties": {}}, **given}
+
+
+def _list_of(kind: type) -> Callable[[Any], tuple[Any, ...]]:
+    def check(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+            raise _wrong(value, f"a list of {kind.__name__}")
+        for entry in value:
+            if not isinstance(entry, kind):
+                raise _wrong(entry, f"a list of {kind.__name__}")
+        return tuple(value)
+
+    return check
+
+
+def _any_of(*kinds: type) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if not isinstance(value, kinds):
+            raise _wrong(value, " or ".join(kind.__name__ for kind in kinds))
+        return value
+
+    return check
+
+
+def _wrong(value: Any, wanted: str) -> ProviderInvalid:
+    return ProviderInvalid(f"returned a {type(value).__name__}", f"return {wanted}")
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "is_available": _availability,
+    "check": _list_of(Check),
+    "backup_paths": _list_of(str),
+    "get_tool_schemas": _schemas,
+    "system_prompt_block": _text,
+    "prefetch": as_recall,
+    "queue_prefetch": as_recall,
+    "handle_tool_call": _tool_text,
+    "on_pre_compress": _text,
+    "filter_write": _any_of(MemoryWrite, Refused),
+    "filter_recall": _any_of(Recall, Refused),
+}

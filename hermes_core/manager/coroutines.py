@@ -7,75 +7,69 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from hermes_core.manager.attempt import attempt
+from hermes_core.manager.call import CoroutineLate, CoroutineStopped, attempt
 
 if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
 
-
-TO_TIDY_UP = 1.0
-"""Seconds that cancelled coroutines have at the end."""
-
-
-class CoroutineLate(Exception):
-    """A coroutine passed its deadline and was cancelled."""
-
-
-class CoroutineStopped(Exception):
-    """A coroutine was cancelled, because the provider is to be shut down."""
+CANCEL_TIMEOUT_S = 1.0
+"""Seconds that cancelled coroutines have to clean up when the loop ends."""
 
 
 class Coroutines:
-    """The event loop of one instance; made by the first coroutine, so that others pay nothing, not even the import."""
+    """The event loop of one instance. The first coroutine starts it, so that other providers don't even import asyncio."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._under_way: set[Future[Any]] = set()
-        self._ending = self._stopped = False
+        self._running: set[Future[Any]] = set()
+        self._cancelling = self._stopped = False
 
-    def finish(self, coroutine: Coroutine[Any, Any, Any], within: float) -> Any:
-        """Run `coroutine` to its end and return its value; cancel it after `within` seconds and raise `CoroutineLate`.
+    def finish(self, coroutine: Coroutine[Any, Any, Any], deadline: float) -> Any:
+        """Run `coroutine` to its end and return its value. It sees the contextvars of the calling thread.
 
-        Raises `CoroutineStopped` when `cancel` came meanwhile, or `stop` before, and `RuntimeError` or `OSError` where no
-        thread or descriptor is left. It sees the contextvars of the calling thread.
+        Raises:
+            CoroutineLate: It took longer than `deadline` seconds and was cancelled.
+            CoroutineStopped: `cancel` was called meanwhile, or `stop` before.
+            RuntimeError, OSError: The system has no thread or file descriptor left.
         """
         import asyncio
         from concurrent.futures import CancelledError
 
-        with self._lock:  # `cancel` must not miss one that has just begun
+        with self._lock:  # or `cancel` could miss a coroutine that has just begun
             try:
                 loop = self._running_loop()
             except (CoroutineStopped, RuntimeError, OSError):
                 coroutine.close()
                 raise
             future = asyncio.run_coroutine_threadsafe(coroutine, loop)
-            self._under_way.add(future)
+            self._running.add(future)
         try:
-            return future.result(within)
+            return future.result(deadline)
         except TimeoutError:
-            if not future.cancel():  # it has ended: it is the provider's own, or it came back just then
+            # A future that can't be cancelled has ended: the provider raised TimeoutError, or returned just now.
+            if not future.cancel():
                 return future.result()
-            raise CoroutineLate from None
+            raise CoroutineLate(deadline) from None
         except CancelledError:
-            if not self._ending:  # the provider's own
+            if not self._cancelling:  # the provider cancelled it
                 raise
             raise CoroutineStopped from None
         finally:
-            self._under_way.discard(future)
+            self._running.discard(future)
 
     def cancel(self) -> bool:
-        """Cancel what runs now, for the end; whether there was anything."""
+        """Cancel all running coroutines because the provider ends. Return whether there were any."""
         with self._lock:
-            self._ending = True
-            under_way = list(self._under_way)
-        cancelled = [future.cancel() for future in under_way]
+            self._cancelling = True
+            running = list(self._running)
+        cancelled = [future.cancel() for future in running]
         return any(cancelled)
 
     def stop(self) -> None:
-        """End the loop after what runs now; its thread closes it. No other is made."""
+        """End the loop after its running callbacks; its thread closes it. No new loop is made."""
         with self._lock:
             self._stopped = True
             if self._loop is not None:
@@ -87,9 +81,11 @@ class Coroutines:
             raise CoroutineStopped
         if self._loop is None:
             loop = _new_loop()
-            name = f"{self._name}-coroutines"
+            thread = threading.Thread(
+                target=_run_loop, args=(loop,), name=f"{self._name}-coroutines", daemon=True
+            )
             try:
-                threading.Thread(target=_run, args=(loop,), name=name, daemon=True).start()
+                thread.start()
             except RuntimeError:
                 loop.close()
                 raise
@@ -97,47 +93,43 @@ class Coroutines:
         return self._loop
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """Until the loop is stopped; what still runs then is cancelled, and dropped if it does not end of that."""
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Run `loop` until it is stopped. Then cancel what still runs; a task that ignores this is dropped."""
     import asyncio
 
     loop.run_forever()
     if left := asyncio.all_tasks(loop):
         for task in left:
             task.cancel()
-        loop.run_until_complete(asyncio.wait(left, timeout=TO_TIDY_UP))
+        loop.run_until_complete(asyncio.wait(left, timeout=CANCEL_TIMEOUT_S))
     loop.close()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    """An event loop whose blocking helpers (name lookup, `to_thread`) run in daemon threads.
+    """Return an event loop whose blocking helpers (name lookup, `asyncio.to_thread`) run in daemon threads.
 
     asyncio's default executor joins its threads at exit: one hung name lookup would hold the process.
     """
     import asyncio
+    from concurrent.futures import Future
 
     loop = asyncio.new_event_loop()
 
     def run_in_executor(executor: Any, function: Callable[..., Any], *arguments: Any) -> Any:
         if executor is not None:
             return type(loop).run_in_executor(loop, executor, function, *arguments)
-        future = loop.create_future()
+        future: Future[Any] = Future()
         context = contextvars.copy_context()
 
-        def settle(value: Any, error: BaseException | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(value)
-            else:
-                future.set_exception(error)
-
         def work() -> None:
-            value, error = attempt(lambda: context.run(function, *arguments))
-            attempt(lambda: loop.call_soon_threadsafe(settle, value, error))  # the loop may be closed by now
+            value, error = attempt(context.run, function, *arguments)
+            if error is not None:
+                attempt(future.set_exception, error)
+            else:
+                attempt(future.set_result, value)
 
         threading.Thread(target=work, daemon=True).start()
-        return future
+        return asyncio.wrap_future(future, loop=loop)
 
     loop.run_in_executor = run_in_executor  # type: ignore[method-assign,assignment]
     return loop

@@ -32,15 +32,12 @@ from urllib.parse import quote
 
 from hermes_core.errors import HermesError, OutboxError
 from hermes_core.home import HermesHome
-from hermes_core.manager.attempt import attempt
-from hermes_core.manager.call import CallResult, describe
-from hermes_core.manager.health import ManagerConfig
-from hermes_core.manager.held import ProviderHandle
-from hermes_core.manager.instance import Flight, Landed
-from hermes_core.manager.line import Bell
+from hermes_core.manager.call import CallResult, attempt, describe
 from hermes_core.manager.outbox import ANY_ACCOUNT, Outbox, Row
 from hermes_core.manager.payload import Transcripts, unpack
 from hermes_core.manager.process_lock import ProcessLock
+from hermes_core.manager.providers import ProviderHandle
+from hermes_core.manager.stats import ManagerConfig
 from hermes_core.stopping import stopped_by
 
 log = logging.getLogger(__name__)
@@ -92,13 +89,13 @@ class OutboxWorker:
         self._terms = terms
         self._transcripts = transcripts
         self._context = context.copy()
-        self._breaker = held.vitals.breakers["write"]
+        self._breaker = held.stats.breakers["write"]
         self._folder = folder
         self._lock = ProcessLock(folder / f"outbox.{quote(held.name, safe='')}.lock")
         self._start_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopping = False
-        self._bell = Bell()
+        self._bell = threading.Event()
         self._moved = threading.Event()
         self._retry_at: dict[str, tuple[float, int]] = {}
         self._unready: frozenset[str] = frozenset()
@@ -115,12 +112,12 @@ class OutboxWorker:
         """Look at the outbox now."""
         if self._thread is None:
             self._start()
-        self._bell.ring()
+        self._bell.set()
 
     def provider_started(self) -> None:
         """An `initialize` has ended: rows that waited for it are looked at."""
         self._unready = frozenset()
-        self._bell.ring()
+        self._bell.set()
 
     def flush(self, timeout: float) -> bool:
         """Wait until no row waits. False after `timeout` seconds, or as soon as nothing can be sent: the backend is left
@@ -140,7 +137,7 @@ class OutboxWorker:
             self._stopping = True
             self._lock.sends(0)  # an end that was asked for is no death of a row
             thread = self._thread
-        self._bell.ring()
+        self._bell.set()
         if thread is None:
             return True
         thread.join(0.0 if self._doubts else max(0.0, timeout))
@@ -202,7 +199,7 @@ class OutboxWorker:
     @stopped_by(None)  # a turn's end is not its end, also where the memory was opened in a turn
     def _run(self) -> None:
         while not self._stopping:
-            self._bell.quiet()
+            self._bell.clear()
             pause = self._safe_step()
             if not pause:
                 # Only where a row moved: `flush` looks again at once, and wakes us for it.
@@ -228,6 +225,7 @@ class OutboxWorker:
         while self._doubts and self._outbox.path.exists():
             if not self._returned:
                 self._bell.wait(IDLE_POLL)
+                self._bell.clear()
                 continue
             try:
                 with contextlib.closing(Outbox(HermesHome(self._folder), wall=self._terms.wall)) as outbox:
@@ -311,16 +309,15 @@ class OutboxWorker:
                 return 0.0
             return self._park(row, ANOTHER_ACCOUNT)
         self._lock.sends(row.number)
-        flight = instance.submit(row.hook, arguments, partial(self._came_back, row))
-        outcome = flight.wait()
-        if _left_behind(flight):  # late, or it stood in line so long that little of its time was left
+        outcome = self._held.call(row.hook, arguments, session, partial(self._came_back, row))
+        if outcome.in_doubt:
             return self._doubt(row, outcome)
         return self._settle(row, outcome)
 
     def _came_back(self, row: Row, outcome: CallResult) -> None:
         """A call that was in doubt returned, on the write lane."""
         self._returned.append((row, outcome))
-        self._bell.ring()
+        self._bell.set()
 
     def _settle(self, row: Row, outcome: CallResult) -> float:
         try:
@@ -400,8 +397,3 @@ class OutboxWorker:
         self._doubts[row.number] = row
         self._outbox.failed(row, f"in doubt: {outcome.error}", counted=False)
         return 0.0
-
-
-def _left_behind(flight: Flight | Landed) -> bool:
-    """Whether the call goes on and will come back; one that was cancelled or taken out of the line will not."""
-    return isinstance(flight, Flight) and not flight.watched and flight.state != "withdrawn"

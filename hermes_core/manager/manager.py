@@ -32,16 +32,15 @@ from hermes_core.contract.values import (
 )
 from hermes_core.errors import ConfigError, OutboxError
 from hermes_core.home import HermesHome
-from hermes_core.manager.call import CallResult
-from hermes_core.manager.health import ManagerConfig, ProviderHealth
-from hermes_core.manager.held import ProviderHandle
-from hermes_core.manager.instance import ABSENT, Flight, Landed
+from hermes_core.manager.call import ABSENT, CallResult
 from hermes_core.manager.observers import Listener, Observers
 from hermes_core.manager.outbox import Outbox
 from hermes_core.manager.payload import Transcripts, pack, pack_end, plain
+from hermes_core.manager.plugins import Monitor, register_observers, wrapping
 from hermes_core.manager.prefetch import Prefetch, RecallPart, RecallResult
-from hermes_core.manager.registry import Registry
-from hermes_core.manager.roster import Roster
+from hermes_core.manager.providers import ProviderHandle, ProviderRegistry
+from hermes_core.manager.stats import ManagerConfig, ProviderHealth
+from hermes_core.manager.worker import PendingCall
 from hermes_core.manager.writes import Writes
 from hermes_core.safety.fence import without_turns
 from hermes_core.safety.redact import redact_value
@@ -49,11 +48,11 @@ from hermes_core.stopping import stopped
 
 log = logging.getLogger(__name__)
 
-MAX_TEXT = 32_000
-"""Characters that a provider may put into a prompt at once, its block or its words for a summary: about 8,000 tokens."""
+MAX_PROMPT_CHARS = 32_000
+"""Characters that a provider may put into a prompt at once, as its block or for a summary: about 8,000 tokens."""
 
-MAX_PROMPTS = 4096
-"""Sessions whose system prompt is kept frozen; a few kilobytes each."""
+MAX_FROZEN_PROMPTS = 4096
+"""Sessions whose system prompt is kept frozen, a few kilobytes each."""
 
 __all__ = ["MemoryManager", "ProviderHealth", "RecallPart", "RecallResult"]
 
@@ -61,9 +60,21 @@ __all__ = ["MemoryManager", "ProviderHealth", "RecallPart", "RecallResult"]
 class MemoryManager:
     """The providers of one home. Lives as long as the process; safe to share between threads, agents and sessions.
 
-    `deadlines` are seconds by hook name, in place of the policy's. `start_wait` is how long a start waits for
-    `initialize`. `transcripts(session_id, last_message_id)` reads a session that ended; without it the messages given
-    to `on_session_end` are stored. `clock` measures and `wall` dates. `redact` cleans all that leaves for a provider.
+    Args:
+        deadlines: Seconds by hook name, in place of those of the policy.
+        start_wait: Seconds that a start waits for `initialize`.
+        clock: Measures ages and cooldowns; waiting itself is in real time.
+        wall: Dates events and rows, in seconds since the epoch.
+        transcripts: Reads a session that ended, by (session id, last message id). Without it the messages given to
+            `on_session_end` are stored.
+        observers: Filters, listeners, and wrappers of provider hooks (`@hookimpl(wrapper=True)`). The first is asked
+            first and wraps the others, unless `tryfirst` or `trylast` say otherwise.
+        on_event: Called with each event, in the background.
+        redact: Removes secrets from all that leaves for a provider.
+
+    Raises:
+        ProviderInvalid: An object of `observers` is no observer.
+        ConfigError: A deadline names no hook, or is not above 0.
     """
 
     def __init__(
@@ -82,16 +93,22 @@ class MemoryManager:
         self.home = home
         self._transcripts = transcripts
         self._redact = redact
-        checked = _checked_deadlines(deadlines or {})
-        self._terms = ManagerConfig(clock, wall, self._redact, checked, start_wait, self._emit)
-        self._registry = Registry()
+        self._config = ManagerConfig(
+            clock,
+            wall,
+            redact,
+            _checked_deadlines(deadlines or {}),
+            start_wait,
+            self._emit,
+            wrapping(observers),
+        )
         listeners = [Listener(on_event)] if on_event else []
-        self._observers = Observers([*observers, *listeners], self._registry, self._terms)
-        self._roster = Roster(self._registry, self._terms)
-        self._writes = Writes(home, self._roster, self._terms, transcripts)
-        self._prefetch = Prefetch(self._terms)
+        self._observers = Observers([*observers, *listeners], self._config)
+        self._registry = ProviderRegistry(self._config)
+        self._writes = Writes(home, self._registry, self._config, transcripts)
+        self._prefetch = Prefetch(self._config)
         self._prompts: OrderedDict[str, str] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the prompts, and lets one caller shut down
         self._shut_down = False
         self._process = os.getpid()
 
@@ -105,53 +122,94 @@ class MemoryManager:
         builtin: bool = False,
         fingerprint: Callable[[], str] | None = None,
     ) -> bool:
-        """Take a provider: an instance, a class, or a factory without arguments. Whether it was accepted.
+        """Add a provider: an instance, a class, or a factory without arguments. Return whether it was accepted.
 
-        One that is not is logged and stays in `health` with its reason; nothing is raised. `name` is what the host
-        calls it, `fingerprint` says whose data it is (url, account, bank): writes recorded for another are parked.
+        One that was not is logged and stays in `health` with its reason; nothing is raised.
+
+        Args:
+            name: The name that the host uses; by default the provider's own.
+            builtin: The provider is our own: it runs on the caller's thread.
+            fingerprint: Returns whose data it holds (url, account, bank). Writes recorded for another account become
+                dead letters.
         """
         with self.home.asking():
-            return self._roster.add(source, name, builtin=builtin, fingerprint=fingerprint)
+            return self._registry.add(source, name, builtin=builtin, fingerprint=fingerprint)
 
     def ask(self, provider: str, hook: str, **arguments: Any) -> CallResult:
         """Call one hook of one provider and wait for it: `check`, `backup_paths`, `register_cli`."""
         session = arguments.get("session")
-        for held in self._roster:
-            if held.name == provider and held.implements(hook):
-                instance = held.instance(session) if isinstance(session, Session) else held.first
+        for handle in self._registry:
+            if handle.name == provider and handle.implements(hook):
+                instance = handle.instance(session) if isinstance(session, Session) else handle.first
                 with self.home.asking():
                     return instance.call(hook, arguments)
         return ABSENT
 
+    def add_hookcall_monitoring(
+        self, before: Callable[..., None], after: Callable[..., None]
+    ) -> Callable[[], None]:
+        """Watch every hook call of all providers; return a function that ends this.
+
+        The functions are called on the threads of the providers, with the arguments of pluggy's function of this name:
+        `before(hook_name, hook_impls, kwargs)`, `after(outcome, hook_name, hook_impls, kwargs)`. An error of theirs is
+        logged, and the call goes on.
+        """
+        monitor = Monitor(before, after)
+        self._config.monitors.append(monitor)
+        for handle in self._registry:
+            for instance in handle.instances():
+                if instance.plugins is not None:
+                    monitor.attach(instance.plugins)
+
+        def undo() -> None:
+            if monitor in self._config.monitors:
+                self._config.monitors.remove(monitor)
+                monitor.detach()
+
+        return undo
+
     def health(self) -> tuple[ProviderHealth, ...]:
-        """How each provider is, those first that were accepted, in the order of their coming."""
-        return (*map(self._health_of, self._roster), *self._roster.inactive)
+        """Return the health of each provider, in the order of their acceptance; those that were refused come last."""
+        return (*(self._health_of(handle) for handle in self._registry), *self._registry.inactive)
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each provider that is degraded, failed or unavailable."""
+        conditions = [self._condition_of(handle) for handle in self._registry]
+        return [
+            f"memory provider {health.name!r} is {health.state}: {health.reason}"
+            for health in (*conditions, *self._registry.inactive)
+            if health.state in ("degraded", "failed", "unavailable")
+        ]
 
     def account(self, provider: str) -> str | None:
-        """The fingerprint of the account that this provider was started with; None when it is not in use."""
-        return next((held.fingerprint for held in self._roster.external if held.name == provider), None)
+        """Return the fingerprint of the account that this provider was started with; None if it is not in use."""
+        for handle in self._registry.external:
+            if handle.name == provider:
+                return handle.fingerprint
+        return None
 
     @property
     def outbox(self) -> Outbox:
-        """Writes that wait for a provider; the file is made when it is first needed."""
+        """The writes that wait for a provider. The file is made when it is first needed."""
         return self._writes.outbox
 
     # ------------------------------------------------------------------- start
 
     def initialize_all(self, session: Session, wait: float | None = None) -> None:
-        """Start what has not started, and wait for it a little; what takes longer goes on in the background.
+        """Start the providers that have not started, and wait for them a little; a slow one goes on in the background.
 
-        `wait` is in seconds from the beginning of a start; None: as long as a turn waits.
+        Args:
+            wait: Seconds from the beginning of a start (default: `start_wait`).
         """
-        instances = [held.instance(session) for held in self._roster]
+        instances = [handle.instance(session) for handle in self._registry]
         for instance in instances:
             instance.start(session)
         for instance in instances:
-            instance.wait_started(self._terms.start_wait if wait is None else wait)
+            instance.wait_started(self._config.start_wait if wait is None else wait)
         self._writes.resume()
 
     def build_system_prompt(self, session: Session) -> str:
-        """The providers' blocks, joined by a blank line: the same text for the whole session."""
+        """Return the providers' blocks, joined by a blank line: the same text for the whole session."""
         with self._lock:
             frozen = self._prompts.get(session.id)
         if frozen is not None:
@@ -159,84 +217,89 @@ class MemoryManager:
         return self._freeze(session, self._blocks(session), replace=False)
 
     def frozen_system_prompt(self, session: Session) -> str:
-        """The prompt that this session was given, "" when none was built yet."""
+        """Return the prompt of this session, "" if none was built yet."""
         with self._lock:
             return self._prompts.get(session.id, "")
 
     def rebuild_system_prompt(self, session: Session) -> str:
-        """Ask the providers again, after a compression for instance, and freeze what they say now."""
+        """Ask the providers again, after a compression for instance, and freeze the new text."""
         return self._freeze(session, self._blocks(session), replace=True)
 
     def get_all_tool_schemas(self) -> list[dict[str, Any]]:
-        """The tools of all providers, as `{"name", "description", "parameters"}`."""
-        return copy.deepcopy(self._roster.tools.schemas)
+        """Return the tools of all providers, as `{"name", "description", "parameters"}`."""
+        return copy.deepcopy(self._registry.tools.schemas)
 
     def get_all_tool_names(self) -> set[str]:
-        """The names that `handle_tool_call` answers."""
-        return self._roster.tools.names
+        """Return the names that `handle_tool_call` answers."""
+        return self._registry.tools.names
 
     # -------------------------------------------------------------------- turn
 
-    def on_turn_start(self, number: int, message: str, session: Session, *, alone: bool = False) -> None:
-        """Tell the providers that the person spoke. Not waited for: it is handed over together with `prefetch`, or at
-        once where it stands `alone`, since none follows.
-        """
-        for held in self._roster.implementing("on_turn_start"):
-            arguments = {
-                "turn_number": number,
-                "message": self._clean(held, message),
-                "session": session,
-            }
-            held.instance(session).submit("on_turn_start", arguments, watched=False, alone=alone)
+    def on_turn_start(self, number: int, message: str, session: Session) -> None:
+        """Tell the providers that the person spoke, without waiting for them. `prefetch_all` can do this as well."""
+        for handle in self._registry.implementing("on_turn_start"):
+            arguments = self._turn_start(handle, number, message, session)
+            handle.instance(session).submit("on_turn_start", arguments, background=True)
 
-    def prefetch_all(self, query: Query, session: Session) -> RecallResult:
-        """What is remembered for this message; waits at most until the deadline of `prefetch`."""
+    def prefetch_all(self, query: Query, session: Session, *, turn_number: int | None = None) -> RecallResult:
+        """Return what the providers remember for this message; wait at most until the deadline of `prefetch`.
+
+        Args:
+            turn_number: If given, `on_turn_start` of this number and the query's text comes before `prefetch`, in
+                one hand-off to the provider's worker.
+        """
         began = time.monotonic()
-        asked = self._roster.implementing("prefetch")
-        parts = self._prefetch.ask(asked, self._clean_query(query), session) if asked else []
-        if self._observers.filter("filter_recall"):
+        starts: dict[str, Mapping[str, Any]] = {}
+        if turn_number is not None:
+            for handle in self._registry.implementing("on_turn_start"):
+                starts[handle.name] = self._turn_start(handle, turn_number, query.text, session)
+        parts = self._prefetch.ask(self._registry, self._clean_query(query), session, starts)
+        if self._observers.implement("filter_recall"):
             parts = [self._filtered(part, session) if part.recall else part for part in parts]
         return RecallResult(tuple(parts), (time.monotonic() - began) * 1000)
 
     def queue_prefetch_all(self, query: Query, session: Session) -> None:
         """Let the providers prepare the next turn, in the background."""
-        for held in self._roster:
-            if self._prefetch.preparing(held):
-                self._prefetch.warm(held, self._clean_query(query), session)
+        clean: Query | None = None
+        for handle in self._registry:
+            if self._prefetch.prepares(handle):
+                clean = clean or self._clean_query(query)
+                self._prefetch.warm(handle, clean, session)
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
-        """Run a provider's tool; the text for the model, which is a JSON object with `error` when it went wrong."""
-        call = dataclasses.replace(call, name=self._roster.tools.current(call.name))
-        held = self._roster.tools.owner(call.name)
-        if held is None:
+        """Run a provider's tool and return the text for the model: a JSON object with `error` if it went wrong."""
+        call = dataclasses.replace(call, name=self._registry.tools.current_name(call.name))
+        handle = self._registry.tools.owner(call.name)
+        if handle is None:
             return _error(f"no memory provider handles tool {call.name!r}")
         if not isinstance(call.arguments, dict):
             return _error(
                 f"arguments of {call.name!r} must be an object, not {type(call.arguments).__name__}"
             )
-        clean = call
-        if not held.builtin:
-            clean = dataclasses.replace(call, arguments=self._redact(plain(call.arguments)))
-        outcome = held.awaited(session).call("handle_tool_call", {"call": clean, "session": session})
-        if outcome.ok:
-            return str(outcome.value)
-        return _error(
-            f"memory tool {call.name!r} {outcome.status}: {outcome.error or 'it can not be called'}"
-        )
+        if not handle.builtin:
+            call = dataclasses.replace(call, arguments=self._redact(plain(call.arguments)))
+        instance = handle.instance(session, wait=True)
+        result = instance.call("handle_tool_call", {"call": call, "session": session})
+        if result.ok:
+            return str(result.value)
+        return _error(f"memory tool {call.name!r} {result.status}: {result.error or 'it can not be called'}")
 
     def sync_all(self, turn: Turn, session: Session) -> None:
-        """Store a completed turn for the providers: on disk when this returns, sent in the background.
+        """Store a completed turn for the providers: on disk when this returns, delivered in the background.
 
-        Raises `OutboxFull` or `DatabaseUnavailable` when it could not be stored.
+        Raises:
+            OutboxFull, DatabaseUnavailable: The turn could not be stored.
         """
         self._writes.store("sync_turn", session, lambda: pack("sync_turn", turn, session, self._redact))
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> bool:
-        """Mirror a change of curated memory to the providers, durable as `sync_all`; False when none is there to hear.
+        """Store a change of the notes for the providers, as `sync_all` does. Return False if no provider takes it.
 
-        One that was not made in the file has no other place: `OutboxError` says that no provider takes it.
+        Raises:
+            OutboxError: The change was not made in the file (`performed` is False), so that no other place has it, and
+                no provider takes it.
         """
-        takers = self._roster.takers("on_memory_write") if session.primary else ()
+        takers = self._registry.takers("on_memory_write") if session.primary else ()
         if not (write.performed or takers):
             raise OutboxError(
                 f"no memory provider stores what a session of kind {session.agent_context!r} writes",
@@ -248,39 +311,43 @@ class MemoryManager:
         return bool(takers) or not session.primary
 
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
-        """Tell the providers what a subagent did; durable as `sync_all`."""
+        """Store what a subagent did for the providers, as `sync_all` does."""
         self._writes.store(
             "on_delegation", session, lambda: pack("on_delegation", delegation, session, self._redact)
         )
 
     @staticmethod
     def vet_observer(observer: object) -> None:
-        """Raise `ProviderInvalid` for what can be none of the `observers` of a manager."""
-        Registry().enter_observer(observer)
+        """Raise `ProviderInvalid` for an object that can't be one of the `observers` of a manager."""
+        register_observers([observer])
 
     def filter_write(self, write: MemoryWrite, session: Session) -> MemoryWrite | Refused:
-        """What the observers make of a change of curated memory, before it happens."""
+        """Return what the observers make of a change of the notes, before it happens."""
         return self._observers.filter_write(write, session)
 
     def suppresses_local_writes(self, target: str) -> bool:
-        """Whether a provider keeps this target instead of the local file."""
-        return any(held.first.capabilities.suppresses(target) for held in self._roster.external)
+        """Return whether a provider keeps this target instead of the local file."""
+        return any(handle.first.capabilities.suppresses(target) for handle in self._registry.external)
 
     # ---------------------------------------------------------------- boundary
 
     def on_pre_compress(self, messages: Sequence[Message], count: int, session: Session) -> str:
-        """What the providers want kept in the summary. `count` says how often this session was compressed before."""
+        """Return what the providers want to keep in the summary.
+
+        Args:
+            count: How often this session was compressed before.
+        """
         if not session.primary:
             return ""
-        flights = []
-        for held in self._roster.implementing("on_pre_compress"):
+        calls = []
+        for handle in self._registry.implementing("on_pre_compress"):
             arguments = {
-                "messages": tuple(self._clean(held, plain(messages))),
+                "messages": tuple(self._clean(handle, plain(messages))),
                 "compression_count": count,
                 "session": session,
             }
-            flights.append((held, held.instance(session).submit("on_pre_compress", arguments)))
-        return _joined(flights)
+            calls.append((handle, handle.instance(session).submit("on_pre_compress", arguments)))
+        return _joined(calls)
 
     def on_session_end(
         self,
@@ -289,9 +356,9 @@ class MemoryManager:
         last_message_id: int | None = None,
         messages: Sequence[Message] | None = None,
     ) -> None:
-        """Tell the providers that a session ended, after all of its writes; durable as `sync_all`.
+        """Store the end of a session for the providers, behind its writes, as `sync_all` does.
 
-        The same end, of one session at one last message, is told once.
+        The same end (of one session at one last message) is stored once.
         """
         by_reference = self._transcripts is not None and (last_message_id is not None or messages is None)
         event = uuid.uuid4().hex if last_message_id is None else f"{session.id}:{last_message_id}"
@@ -305,18 +372,24 @@ class MemoryManager:
     def on_session_switch(
         self, switch: SessionSwitch, turns_to_drop: Iterable[str] = (), account: str | None = None
     ) -> bool:
-        """The conversation goes on under another id: recall follows at once, the providers hear of it in order; False
-        when none is there to hear.
+        """Go on under another session id: recall follows at once, the providers hear of it after earlier writes.
 
-        `turns_to_drop` and those of the switch were taken back: what was not sent yet is dropped in the same operation,
-        the others travel as `rewound_turns`. `account` is the one it happened under, the one in use for None.
+        Args:
+            turns_to_drop: Ids of rewound turns, beside those of the switch. Rows that were not delivered yet are
+                dropped in the same operation; the others travel as `rewound_turns`.
+            account: The account under which it happened (default: the one in use).
+
+        Returns:
+            Whether there is a provider that takes writes.
         """
         self._prefetch.forget(switch.old.id)
         return self._writes.switch(switch, turns_to_drop, account)
 
     def forget_session(self, session_id: str, turns: Iterable[str] = ()) -> int:
-        """A session is deleted: its unsent writes and its recall are dropped, and those of its `turns` that another thread
-        or process hands over only now, but not the word to forget what was taken back. Returns how many writes waited.
+        """Drop the recall and the undelivered writes of a deleted session. Return how many writes waited.
+
+        Writes of its `turns` that another thread or process stores only now are dropped as well. A row that tells the
+        provider to forget rewound turns stays.
         """
         self._prefetch.forget(session_id)
         with self._lock:
@@ -326,21 +399,22 @@ class MemoryManager:
     # --------------------------------------------------------------- recovery
 
     def recover(self, turns: Iterable[tuple[Turn, Session]], account: str | None = None) -> int:
-        """Store complete turns that the outbox does not know, after a crash between store and outbox; how many.
+        """Store complete turns that the outbox does not know, after a crash between the two stores. Return how many.
 
-        Give turns stored since `recover_since()`: what was settled before is no longer known. `account` is the one they
-        were said under, the one in use for None.
+        Args:
+            turns: Turns stored since `recover_since()`: ids that were settled before are no longer remembered.
+            account: The account under which they happened (default: the one in use).
         """
         return self._writes.recover(turns, account)
 
     def recover_since(self) -> float:
-        """The time in seconds since the epoch from which on stored turns may be given to `recover`."""
+        """Return the time, in seconds since the epoch, from which on turns may be given to `recover`."""
         return self._writes.recover_since()
 
     # --------------------------------------------------------------------- end
 
     def flush(self, timeout: float = 10.0) -> bool:
-        """Wait until the providers have taken all writes. False when some stay in the outbox."""
+        """Wait until the providers have taken all writes. Return False if some stay in the outbox."""
         return self._writes.flush(timeout)
 
     @property
@@ -350,14 +424,14 @@ class MemoryManager:
 
     @property
     def forked(self) -> bool:
-        """Whether this is a fork of the process that made it: the threads and the providers are the parent's."""
+        """Whether this process is a fork of the one that made the manager, which has the threads and the providers."""
         return self._process != os.getpid()
 
     def shutdown_all(self, timeout: float = 15.0) -> None:
-        """Shut down in reverse order, in `timeout` seconds in all. What was not sent stays in the outbox.
+        """Shut down in reverse order, in `timeout` seconds in all. Undelivered writes stay in the outbox.
 
-        What hangs is left behind on daemon threads, which don't hold the process. A second call does nothing, and
-        none in a fork.
+        Calls that hang are abandoned on daemon threads, which don't hold the process. A second call does nothing, and
+        neither does a call in a fork.
         """
         if self.forked:
             return
@@ -378,22 +452,27 @@ class MemoryManager:
     # ----------------------------------------------------------------- private
 
     def _close_all(self, until: float) -> None:
-        instances = [instance for held in reversed([*self._roster]) for instance in held.close()]
+        instances = [instance for handle in reversed([*self._registry]) for instance in handle.close()]
         for position, instance in enumerate(instances):
+            # Each gets an equal share of what is left, so that one that hangs takes no time from the others.
             left = max(0.0, until - time.monotonic())
             if not instance.close(left / (len(instances) - position)):
                 log.warning("%s did not end in time and is left behind", instance.label)
-        for held in self._roster.external:
-            held.vitals.report()
+        for handle in self._registry.external:
+            handle.stats.report()
         self._observers.stop(min(1.0, max(0.0, until - time.monotonic())))
-        self._terms.errands.stop(max(0.0, until - time.monotonic()))
         self._writes.outbox.close()
 
     def _emit(self, kind: str, data: Mapping[str, Any]) -> None:
         self._observers.emit(kind, data)
 
-    def _clean(self, held: ProviderHandle, value: Any) -> Any:
-        return value if held.builtin else self._redact(value)
+    def _clean(self, handle: ProviderHandle, value: Any) -> Any:
+        return value if handle.builtin else self._redact(value)
+
+    def _turn_start(
+        self, handle: ProviderHandle, number: int, message: str, session: Session
+    ) -> dict[str, Any]:
+        return {"turn_number": number, "message": self._clean(handle, message), "session": session}
 
     def _clean_query(self, query: Query) -> Query:
         recent = tuple(self._redact(plain(query.recent))) if query.recent else ()
@@ -403,21 +482,20 @@ class MemoryManager:
         return dataclasses.replace(query, text=text, recent=recent)
 
     def _blocks(self, session: Session) -> str:
-        return _joined(
-            [
-                (held, held.awaited(session).submit("system_prompt_block", {"session": session}))
-                for held in self._roster.implementing("system_prompt_block")
-            ]
-        )
+        calls = []
+        for handle in self._registry.implementing("system_prompt_block"):
+            instance = handle.instance(session, wait=True)
+            calls.append((handle, instance.submit("system_prompt_block", {"session": session})))
+        return _joined(calls)
 
     def _freeze(self, session: Session, text: str, *, replace: bool) -> str:
-        if stopped():  # who did not wait for a provider has not its block
+        if stopped():  # the wait for a provider was cut short, so its block may be missing
             return text
         with self._lock:
             if replace or session.id not in self._prompts:
                 self._prompts[session.id] = text
             self._prompts.move_to_end(session.id)
-            if len(self._prompts) > MAX_PROMPTS:
+            if len(self._prompts) > MAX_FROZEN_PROMPTS:
                 self._prompts.popitem(last=False)
             return self._prompts[session.id]
 
@@ -427,20 +505,19 @@ class MemoryManager:
             return part._replace(recall=Recall(), origin="none", reason=answer.reason)
         return part._replace(recall=answer)
 
-    def _health_of(self, held: ProviderHandle) -> ProviderHealth:
-        state, reason = held.condition()
-        vitals = held.vitals
-        health = ProviderHealth(
-            held.name,
-            state,
-            reason,
-            breakers={kind: breaker.state for kind, breaker in vitals.breakers.items()},
-            last_error=vitals.last_error,
-            warnings=tuple(held.warnings),
-            hooks=vitals.hooks,
-            **vitals.totals(),
+    def _condition_of(self, handle: ProviderHandle) -> ProviderHealth:
+        """Return the health of a provider without its figures, which take time to work out."""
+        state, reason = handle.condition()
+        return self._writes.with_backlog(handle, ProviderHealth(handle.name, state, reason))
+
+    def _health_of(self, handle: ProviderHandle) -> ProviderHealth:
+        return dataclasses.replace(
+            self._condition_of(handle),
+            breakers={kind: breaker.state for kind, breaker in handle.stats.breakers.items()},
+            last_error=handle.stats.last_error,
+            warnings=tuple(handle.warnings),
+            **handle.stats.totals(),
         )
-        return self._writes.with_backlog(held, health)
 
 
 def _checked_deadlines(deadlines: Mapping[str, float]) -> Mapping[str, float]:
@@ -454,14 +531,16 @@ def _checked_deadlines(deadlines: Mapping[str, float]) -> Mapping[str, float]:
     return dict(deadlines)
 
 
-def _joined(flights: Iterable[tuple[ProviderHandle, Flight | Landed]]) -> str:
-    """What the providers say for a prompt, a blank line between them."""
+def _joined(calls: Iterable[tuple[ProviderHandle, PendingCall]]) -> str:
+    """Wait for calls that return text for a prompt, and join the texts by blank lines."""
     texts = []
-    for held, flight in flights:
-        text = without_turns(flight.wait().value or "").strip()
-        if len(text) > MAX_TEXT and not held.builtin:
-            log.warning("%s: %d characters for a prompt are cut to %d", held.name, len(text), MAX_TEXT)
-            text = text[:MAX_TEXT]
+    for handle, call in calls:
+        text = without_turns(call.wait().value or "").strip()
+        if len(text) > MAX_PROMPT_CHARS and not handle.builtin:
+            log.warning(
+                "%s: %d characters for a prompt are cut to %d", handle.name, len(text), MAX_PROMPT_CHARS
+            )
+            text = text[:MAX_PROMPT_CHARS]
         texts.append(text)
     return "\n\n".join(filter(None, texts))
 

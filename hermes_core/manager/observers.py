@@ -1,131 +1,170 @@
-"""Observers: filters that may change or refuse a write or a recall, and listeners that are told what happens."""
+"""Observers: filters that change or refuse a write or a recall, listeners for events, and wrappers of provider hooks."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import CodeType, CoroutineType
 from typing import Any
 
-from hermes_core.contract.hooks import hookimpl
+from hermes_core.contract.hooks import OBSERVER_HOOK_NAMES, hookimpl
 from hermes_core.contract.values import Event, MemoryWrite, Recall, Refused, Session
-from hermes_core.manager.call import CallResult, Hook, guarded
+from hermes_core.manager.call import CallResult, check_result, guarded_call
 from hermes_core.manager.coroutines import Coroutines
-from hermes_core.manager.health import ManagerConfig
-from hermes_core.manager.lanes import Task, Worker
-from hermes_core.manager.registry import Registry
+from hermes_core.manager.plugins import implemented_hooks, register_observers, wrappers_of
+from hermes_core.manager.stats import ManagerConfig
+from hermes_core.manager.worker import PendingCall, Worker
 
 log = logging.getLogger(__name__)
 
 MAX_EVENTS = 1000
-"""Events that wait for one observer; more are left out, and the log tells how many."""
+"""Events that wait for one observer; more are dropped, and the log says how many."""
+
+_running = threading.local()
+"""The observer that runs on this thread, as `coroutines`: its event loop takes what its hooks return."""
 
 
 class Listener:
-    """Makes an observer of a plain function that takes an `Event`."""
+    """Observer made of a plain function that takes an `Event`."""
 
     def __init__(self, function: Callable[[Event], None]) -> None:
         self._function = function
 
     @hookimpl
     def on_event(self, event: Event) -> None:
-        """Pass the event on."""
+        """Pass the event to the function."""
         self._function(event)
 
 
 class _Observer:
-    def __init__(self, plugin: object, hooks: dict[str, Hook], terms: ManagerConfig) -> None:
-        self.name = type(plugin).__name__
-        self.hooks = hooks
-        self._missed = 0
+    """One observer with its two workers: one for filters, which are waited for, and one for events."""
+
+    def __init__(self, name: str, config: ManagerConfig) -> None:
+        self.name = name
+        self.callers: dict[str, Callable[..., Any]] = {}
+        self.wrapper_names: Mapping[CodeType, str] = {}
+        self._config = config
+        self._dropped = 0
         self._waiting = 0
-        self._terms = terms
-        self._filters = Worker(f"hermes-{self.name}-filters", terms.clock)
-        self._events = Worker(f"hermes-{self.name}-events", terms.clock)
-        self._coroutines = Coroutines(f"hermes-{self.name}")
+        self._filters = Worker(f"hermes-{name}-filters", config.clock)
+        self._events = Worker(f"hermes-{name}-events", config.clock)
+        self._coroutines = Coroutines(f"hermes-{name}")
 
-    def ask(self, hook: str, arguments: Mapping[str, Any]) -> CallResult:
-        """The filter's answer, at the latest after its deadline."""
-        job = self._job(hook, arguments)
-        refused = self._filters.submit(job)
-        return CallResult("skipped", error=refused) if refused else self._filters.wait(job, job.deadline)
+    def filter(self, hook: str, arguments: Mapping[str, Any]) -> CallResult:
+        """Call a filter and wait for it, at most until its deadline."""
+        call = self._call(hook, arguments)
+        if refusal := self._filters.submit(call):
+            return CallResult("skipped", error=refusal)
+        return call.wait()
 
-    def tell(self, event: Event) -> None:
-        """Put the event in line for `on_event`, unless too many wait, or it hangs."""
-        refused = f"{MAX_EVENTS} of them wait"
+    def notify(self, event: Event) -> None:
+        """Enqueue the event for `on_event`, unless too many wait, or the observer hangs."""
+        refusal = f"{MAX_EVENTS} of them wait"
         if self._waiting < MAX_EVENTS:
-            refused = self._events.submit(self._job("on_event", {"event": event}, self._told))
-        if not refused:
+            refusal = self._events.submit(self._call("on_event", {"event": event}, self._notified))
+        if not refusal:
             self._waiting += 1
             return
-        if not self._missed:
-            log.warning("observer %s misses events: %s", self.name, refused)
-        self._missed += 1
+        if not self._dropped:
+            log.warning("observer %s misses events: %s", self.name, refusal)
+        self._dropped += 1
 
     def stop(self, timeout: float) -> None:
-        if self._missed:
-            log.warning("observer %s has missed %d events", self.name, self._missed)
+        """Deliver the events that wait, for at most `timeout` seconds, and end both workers."""
+        if self._dropped:
+            log.warning("observer %s has missed %d events", self.name, self._dropped)
         self._filters.stop(0)
         self._events.stop(timeout)
         self._coroutines.stop()
 
-    def _told(self, outcome: CallResult) -> None:
+    def _notified(self, result: CallResult) -> None:
         self._waiting -= 1
-        if not outcome.ok:
-            log.warning("observer %s: on_event %s: %s", self.name, outcome.status, outcome.error)
+        if not result.ok:
+            log.warning("observer %s: on_event %s: %s", self.name, result.status, result.error)
 
-    def _job(
-        self, name: str, arguments: Mapping[str, Any], afterwards: Callable[[CallResult], None] | None = None
-    ) -> Task:
-        terms, deadline = self._terms, self._terms.deadline(name)
-        run = partial(
-            guarded, self.hooks[name], deadline, self._coroutines, terms.clock, terms.redact, arguments
+    def _call(
+        self, hook: str, arguments: Mapping[str, Any], on_end: Callable[[CallResult], None] | None = None
+    ) -> PendingCall:
+        return PendingCall(
+            hook,
+            partial(self._run, hook, arguments),
+            self._config.deadline(hook),
+            on_late=on_end,
+            background=on_end is not None,
         )
-        return Task(name, run, deadline, afterwards, watched=afterwards is None)
+
+    def _run(self, hook: str, arguments: Mapping[str, Any]) -> CallResult:
+        _running.coroutines = self._coroutines
+
+        def call() -> Any:
+            return check_result(hook, self.callers[hook](**arguments))
+
+        return guarded_call(hook, call, self._config.clock, self._config.redact, self.wrapper_names)
 
 
 class Observers:
-    """All observers of a manager, asked in the order in which they were given. Raises `ProviderInvalid` for a bad one."""
+    """All observers of a manager.
 
-    def __init__(self, plugins: Sequence[object], registry: Registry, terms: ManagerConfig) -> None:
-        self._terms = terms
-        self._all = [_Observer(plugin, registry.enter_observer(plugin), terms) for plugin in plugins]
-        self._listeners = [observer for observer in self._all if "on_event" in observer.hooks]
-        self._filters = {hook for observer in self._all for hook in observer.hooks}
+    They are asked in the order in which they were given, unless `tryfirst` or `trylast` say otherwise.
 
-    def filter(self, hook: str) -> bool:
-        """Whether any of them has this filter."""
-        return hook in self._filters
+    Raises:
+        ProviderInvalid: An object is no observer.
+    """
+
+    def __init__(self, observers: Sequence[object], config: ManagerConfig) -> None:
+        self._config = config
+        plugins = register_observers(observers, self._finish)
+        self._by_hook: dict[str, list[_Observer]] = {hook: [] for hook in OBSERVER_HOOK_NAMES}
+        self._all = {id(one): _Observer(type(one).__name__, config) for one in observers}
+        for hook, answering in self._by_hook.items():
+            objects = [one for one in observers if hook in implemented_hooks(plugins, one)]
+            # pluggy keeps implementations in the reverse of the order in which it calls them.
+            for impl in reversed(getattr(plugins.hook, hook).get_hookimpls()):
+                if any(impl.plugin is one for one in objects):
+                    observer = self._all[id(impl.plugin)]
+                    # A call reaches one observer, so that each has a deadline of its own; wrappers stay around it.
+                    others = [one for one in objects if one is not impl.plugin]
+                    observer.callers[hook] = plugins.subset_hook_caller(hook, others)
+                    observer.wrapper_names = wrappers_of(plugins, observers)
+                    answering.append(observer)
+
+    def _finish(self, hook: str, coroutine: CoroutineType[Any, Any, Any]) -> Any:
+        coroutines: Coroutines = _running.coroutines
+        return coroutines.finish(coroutine, self._config.deadline(hook))
+
+    def implement(self, hook: str) -> bool:
+        """Return whether any observer has this hook."""
+        return bool(self._by_hook[hook])
 
     def filter_write(self, write: MemoryWrite, session: Session) -> MemoryWrite | Refused:
-        """What the observers make of a write of curated memory."""
+        """Return what the observers make of a write to the notes."""
         answer: MemoryWrite | Refused = self._filter("filter_write", "write", write, session)
         return answer
 
     def filter_recall(self, recall: Recall, session: Session) -> Recall | Refused:
-        """What the observers make of recalled text."""
+        """Return what the observers make of recalled text."""
         answer: Recall | Refused = self._filter("filter_recall", "recall", recall, session)
         return answer
 
     def emit(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Tell the listeners, without waiting for them."""
-        if self._listeners:
-            event = Event(kind, self._terms.wall(), self._terms.redact(dict(data)))
-            for observer in self._listeners:
-                observer.tell(event)
+        """Send an event to the listeners, without waiting for them."""
+        if self._by_hook["on_event"]:
+            event = Event(kind, self._config.wall(), self._config.redact(dict(data)))
+            for observer in self._by_hook["on_event"]:
+                observer.notify(event)
 
     def stop(self, timeout: float) -> None:
-        """Let events that wait be told, for at most `timeout` seconds each."""
-        self._listeners = []
-        for observer in self._all:
+        """Deliver the events that wait, for at most `timeout` seconds an observer. Later events are dropped."""
+        self._by_hook["on_event"] = []
+        for observer in self._all.values():
             observer.stop(timeout)
 
     def _filter(self, hook: str, argument: str, value: Any, session: Session) -> Any:
-        for observer in self._all:
-            if hook not in observer.hooks:
-                continue
-            outcome = observer.ask(hook, {argument: value, "session": session})
-            refused = outcome.value if outcome.ok else Refused(f"{hook} {outcome.status}: {outcome.error}")
+        for observer in self._by_hook[hook]:
+            result = observer.filter(hook, {argument: value, "session": session})
+            refused = result.value if result.ok else Refused(f"{hook} {result.status}: {result.error}")
             if isinstance(refused, Refused):
                 log.warning(
                     "observer %s refused a %s: %s",
@@ -137,5 +176,5 @@ class Observers:
                 data = {"observer": observer.name, "reason": refused.reason, "session": session.id}
                 self.emit(f"{argument}.refused", data)
                 return Refused(f"{observer.name}: {refused.reason}")
-            value = outcome.value
+            value = result.value
         return value

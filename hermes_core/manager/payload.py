@@ -25,7 +25,7 @@ from hermes_core.contract.values import (
     Turn,
 )
 from hermes_core.errors import OutboxError
-from hermes_core.manager.attempt import attempt
+from hermes_core.manager.call import attempt
 
 SCHEMA = 1
 """Version of the JSON below; a row of a newer one is parked until this package is upgraded."""

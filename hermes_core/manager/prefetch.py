@@ -1,45 +1,48 @@
-"""Recall for a turn: the current question first, within the deadline, else what was warmed for this session, else none."""
+"""Recall for a turn: of the current question if it comes in time, else what was warmed for this session, else none."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from hermes_core.contract.values import Query, Recall, RecallItem, Session
 from hermes_core.manager.call import CallResult
-from hermes_core.manager.health import ManagerConfig, State
-from hermes_core.manager.held import ProviderHandle
-from hermes_core.manager.instance import Flight, Landed
+from hermes_core.manager.providers import ProviderHandle, ProviderInstance
+from hermes_core.manager.stats import ManagerConfig, State
+from hermes_core.manager.worker import PendingCall
 from hermes_core.stopping import stopped
 
-WARM_FOR = 600.0
-"""Seconds for which a warmed result may stand in for a fresh one: about as long as a talk keeps to its subject."""
+WARMED_TTL_S = 600.0
+"""Seconds for which a warmed recall may stand in for a fresh one: about as long as a conversation keeps to its subject."""
 
 MAX_WARMED = 512
-"""Sessions whose warmed results are kept, the latest."""
+"""Sessions whose warmed recall is kept, the latest ones."""
 
 CHARS_PER_TOKEN = 4
 
 Origin = Literal["fresh", "warmed", "none"]
 
-
-_NOTHING = Recall()
+_EMPTY = Recall()
 
 NOT_WAITED = CallResult("skipped", error="not waited for, because the last one failed")
 
 
 class RecallPart(NamedTuple):
-    """What one provider gave for this turn, where it came from, and how the provider is.
+    """What one provider recalled for this turn.
 
-    `reason` says why the recall is not a fresh one. Times are in milliseconds.
+    Attributes:
+        origin: "fresh" for this message, "warmed" after an earlier turn, or "none".
+        state: The state of the provider.
+        reason: Says why the recall is not fresh.
+        elapsed_ms: Milliseconds since the beginning of the recall.
     """
 
     provider: str
-    recall: Recall = _NOTHING
+    recall: Recall = _EMPTY
     origin: Origin = "none"
     state: State = "active"
     reason: str = ""
@@ -47,7 +50,7 @@ class RecallPart(NamedTuple):
 
 
 class RecallResult(NamedTuple):
-    """Recall of one turn, a part for each provider that was asked."""
+    """Recall of one turn, with a part for each provider that was asked."""
 
     parts: tuple[RecallPart, ...] = ()
     elapsed_ms: float = 0.0
@@ -58,140 +61,193 @@ class RecallResult(NamedTuple):
         return [(part.provider, part.recall.render()) for part in self.parts if part.recall]
 
 
-class Warmed:
-    """The result that waits for one session of one provider: taken once, and not when it is old.
+class WarmedRecall:
+    """The recall that waits for the next turn of one session of one provider: taken once, and not when it is old.
 
-    A call under way holds on to the object. Once `Prefetch.forget` has let go of it, what that call brings goes nowhere.
+    A running call holds on to this object. After `Prefetch.forget` nobody else does, so the call's result is dropped.
     """
 
-    __slots__ = ("_at", "_lock", "_recall", "preparation")
+    __slots__ = ("_lock", "_recall", "_stored_at", "preparation")
 
     def __init__(self) -> None:
-        self.preparation: Flight | Landed | None = None
-        self._lock = threading.Lock()
+        self.preparation: PendingCall | None = None
+        self._lock = threading.Lock()  # a worker puts while a turn takes
         self._recall = Recall()
-        self._at = 0.0
+        self._stored_at = 0.0
 
     def put(self, recall: Recall, now: float) -> None:
-        """Keep `recall` instead of what was there."""
+        """Store `recall` in place of the one before."""
         with self._lock:
-            self._recall, self._at = recall, now
+            self._recall, self._stored_at = recall, now
 
     def take(self, now: float) -> Recall:
-        """What was warmed, once; empty when nothing was or it is too old."""
+        """Return the recall, once; an empty one if there is none or it is too old."""
         with self._lock:
             recall, self._recall = self._recall, Recall()
-            return recall if now - self._at <= WARM_FOR else Recall()
+            return recall if now - self._stored_at <= WARMED_TTL_S else Recall()
 
 
 class Prefetch:
-    """Asks providers in parallel and keeps what comes late, session by session."""
+    """Asks providers for recall in parallel, and keeps late answers by session."""
 
-    def __init__(self, terms: ManagerConfig) -> None:
-        self._terms = terms
-        self._deadline = terms.deadline("prefetch")
-        self._lock = threading.Lock()
-        self._warmed: dict[tuple[str, str], Warmed] = {}
-        self._probes: dict[str, Flight | Landed] = {}
+    def __init__(self, config: ManagerConfig) -> None:
+        self._config = config
+        self._deadline = config.deadline("prefetch")
+        self._lock = threading.Lock()  # guards both dicts
+        self._warmed: dict[tuple[str, str], WarmedRecall] = {}
+        self._probes: dict[str, PendingCall] = {}
 
-    def ask(self, providers: Sequence[ProviderHandle], query: Query, session: Session) -> list[RecallPart]:
-        """Recall for `query` from each of `providers`; waits for all together, each at most until its deadline.
+    def ask(
+        self,
+        providers: Iterable[ProviderHandle],
+        query: Query,
+        session: Session,
+        turn_starts: Mapping[str, Mapping[str, Any]],
+    ) -> list[RecallPart]:
+        """Return the recall of each of `providers`; wait for all together, each at most until its deadline.
 
-        One that failed the last time is asked as well but not waited for, so that an outage holds up one turn.
+        A provider whose last recall failed is asked but not waited for, so that an outage holds up one turn.
+
+        Args:
+            turn_starts: By provider, the arguments of an `on_turn_start` that goes to its worker before the recall.
         """
         began = time.monotonic()
-        until = began + self._deadline
-        flights: list[tuple[ProviderHandle, Flight | Landed]] = []
-        for held in providers:  # loops: a comprehension costs as much as a call until Python 3.12
-            flights.append((held, self._begin(held, query, session)))
-        parts: list[RecallPart] = []
-        for held, flight in flights:
-            parts.append(self._land(held, flight, query, session, began, until))
+        asked: list[tuple[ProviderHandle, ProviderInstance, PendingCall | None]] = []
+        for handle in providers:
+            start = turn_starts.get(handle.name)
+            if handle.implements("prefetch"):
+                asked.append((handle, *self._begin(handle, query, session, start)))
+            elif start is not None:
+                handle.instance(session).submit("on_turn_start", start, background=True)
+        parts = []
+        for handle, instance, call in asked:
+            wait = began + self._deadline - time.monotonic()
+            result = NOT_WAITED if call is None else call.wait(wait)
+            parts.append(self._part(handle, instance, result, query, session, began))
         return parts
 
-    def preparing(self, held: ProviderHandle) -> bool:
-        """Whether `held` has anything to do between two turns."""
-        return held.implements("queue_prefetch") or (held.suspect and held.implements("prefetch"))
+    def _begin(
+        self, handle: ProviderHandle, query: Query, session: Session, start: Mapping[str, Any] | None
+    ) -> tuple[ProviderInstance, PendingCall | None]:
+        """Hand `on_turn_start` and `prefetch` to the worker. Return the call to wait for; None to wait for none."""
+        failing = handle.stats.recall_failing
+        instance = handle.instance(session, wait=not failing)
+        calls = []
+        if start is not None:
+            calls.append(instance.prepare("on_turn_start", start, background=True))
+        if failing:
+            return instance, self._probe(handle, instance, query, session, calls)
+        recall = self._prepare(instance, query, session, self._of(handle.name, session.id))
+        instance.hand_over(*calls, recall)
+        return instance, recall
 
-    def warm(self, held: ProviderHandle, query: Query, session: Session) -> None:
-        """Let `held` prepare the next turn in the background; a preparation that has not begun gives way.
+    def prepares(self, handle: ProviderHandle) -> bool:
+        """Return whether the provider has anything to do between two turns."""
+        return handle.implements("queue_prefetch") or (
+            handle.stats.recall_failing and handle.implements("prefetch")
+        )
 
-        One whose recall failed is asked the turn's own question once more: if it answers, the next turn waits again.
+    def warm(self, handle: ProviderHandle, query: Query, session: Session) -> None:
+        """Let the provider prepare the next turn in the background; a preparation that has not begun gives way.
+
+        A provider whose recall failed is asked the turn's own question once more instead: if it answers, the next turn
+        waits for it again.
         """
-        if held.suspect and held.implements("prefetch"):
-            self._probe(held, query, session)
+        instance = handle.instance(session)
+        if handle.stats.recall_failing and handle.implements("prefetch"):
+            self._probe(handle, instance, query, session, [])
             return
-        warmed = self._of(held.name, session.id)
+        warmed = self._of(handle.name, session.id)
         before = warmed.preparation
         arguments, keep = {"query": query, "session": session}, partial(self._keep, warmed)
-        warmed.preparation = held.instance(session).submit("queue_prefetch", arguments, keep, watched=False)
+        warmed.preparation = instance.submit("queue_prefetch", arguments, keep, background=True)
         if before is not None:
             before.withdraw()
 
     def forget(self, session_id: str) -> None:
-        """Drop what was warmed for a session, and what is still under way for it."""
+        """Drop the warmed recall of a session, and the result of calls that still run for it."""
         with self._lock:
             for key in [key for key in self._warmed if key[1] == session_id]:
                 del self._warmed[key]
 
-    def _begin(self, held: ProviderHandle, query: Query, session: Session) -> Flight | Landed:
-        if held.suspect:
-            return self._probe(held, query, session)
-        late = partial(self._keep, self._of(held.name, session.id))
-        return held.awaited(session).submit("prefetch", {"query": query, "session": session}, late)
-
-    def _probe(self, held: ProviderHandle, query: Query, session: Session) -> Flight | Landed:
-        """Ask one whose last recall failed, without waiting for it; one such question at a time."""
-        late = partial(self._keep, self._of(held.name, session.id))
-        instance = held.instance(session)
-        with self._lock:
-            before = self._probes.get(held.name)
-            if before is not None and before.under_way:
-                return Landed(instance, NOT_WAITED)
-            flight = instance.submit("prefetch", {"query": query, "session": session}, late, watched=False)
-            self._probes[held.name] = flight
-        return flight
-
-    def _land(
+    def _prepare(
         self,
-        held: ProviderHandle,
-        flight: Flight | Landed,
+        instance: ProviderInstance,
+        query: Query,
+        session: Session,
+        warmed: WarmedRecall,
+        *,
+        background: bool = False,
+    ) -> PendingCall:
+        arguments = {"query": query, "session": session}
+        return instance.prepare("prefetch", arguments, partial(self._keep, warmed), background=background)
+
+    def _probe(
+        self,
+        handle: ProviderHandle,
+        instance: ProviderInstance,
+        query: Query,
+        session: Session,
+        before: list[PendingCall],
+    ) -> PendingCall | None:
+        """Ask a provider whose last recall failed, without waiting; one such question at a time. `before` goes first.
+
+        Return the call if it has already ended, because the breaker is open for instance.
+        """
+        ended = None
+        warmed = self._of(handle.name, session.id)
+        # Under the lock, or two turns at once would both see no probe and send one each.
+        with self._lock:
+            last = self._probes.get(handle.name)
+            if last is None or last.future.done():
+                probe = self._prepare(instance, query, session, warmed, background=True)
+                self._probes[handle.name] = probe
+                before = [*before, probe]
+                ended = probe if probe.future.done() else None
+            instance.hand_over(*before)
+        return ended
+
+    def _part(
+        self,
+        handle: ProviderHandle,
+        instance: ProviderInstance,
+        result: CallResult,
         query: Query,
         session: Session,
         began: float,
-        until: float,
     ) -> RecallPart:
-        outcome = flight.wait(until - time.monotonic()) if flight.watched else NOT_WAITED
         elapsed = (time.monotonic() - began) * 1000
-        state, trouble = flight.instance.condition()
-        if outcome.status == "ok":
-            recall = within(outcome.value, query.budget)
-            return RecallPart(held.name, recall, "fresh" if recall else "none", state, trouble, elapsed)
-        reason = f"prefetch {outcome.status}: {outcome.error or trouble}"
-        recall = within(self._of(held.name, session.id).take(self._terms.clock()), query.budget)
-        in_line = outcome.status == "skipped" and not stopped()  # nothing is wrong with the provider then
+        state, problem = instance.condition()
+        if result.ok:
+            recall = cut_to_budget(result.value, query.budget)
+            return RecallPart(handle.name, recall, "fresh" if recall else "none", state, problem, elapsed)
+        reason = f"prefetch {result.status}: {result.error or problem}"
+        warmed = self._of(handle.name, session.id).take(self._config.clock())
+        recall = cut_to_budget(warmed, query.budget)
+        # A call that only stood in line behind others says nothing against the provider.
+        in_line = result.status == "skipped" and not stopped()
         shown: State = "degraded" if state == "active" and not in_line else state
-        return RecallPart(held.name, recall, "warmed" if recall else "none", shown, reason, elapsed)
+        return RecallPart(handle.name, recall, "warmed" if recall else "none", shown, reason, elapsed)
 
-    def _keep(self, warmed: Warmed, outcome: CallResult) -> None:
-        if outcome.ok and outcome.value:
-            warmed.put(outcome.value, self._terms.clock())
+    def _keep(self, warmed: WarmedRecall, result: CallResult) -> None:
+        if result.ok and result.value:
+            warmed.put(result.value, self._config.clock())
 
-    def _of(self, provider: str, session_id: str) -> Warmed:
+    def _of(self, provider: str, session_id: str) -> WarmedRecall:
         key = (provider, session_id)
         if warmed := self._warmed.get(key):
             return warmed
         with self._lock:
-            warmed = self._warmed.setdefault(key, Warmed())
+            warmed = self._warmed.setdefault(key, WarmedRecall())
             if len(self._warmed) > MAX_WARMED:
                 del self._warmed[next(iter(self._warmed))]
             return warmed
 
 
-def within(recall: Recall, budget: int) -> Recall:
-    """`recall` cut to `budget` tokens at about four characters each, so that no provider can flood a turn.
+def cut_to_budget(recall: Recall, budget: int) -> Recall:
+    """Return `recall` cut to `budget` tokens at about four characters each, so that no provider can flood a turn.
 
-    >>> within(Recall(text="abcdefghij"), 2).text
+    >>> cut_to_budget(Recall(text="abcdefghij"), 2).text
     'abcdefgh'
     """
     room = budget * CHARS_PER_TOKEN
@@ -202,10 +258,10 @@ def within(recall: Recall, budget: int) -> Recall:
         return recall
     if recall.text.strip():
         return Recall(text=recall.text[:room])
-    kept: list[RecallItem] = []
+    items: list[RecallItem] = []
     for item in recall.items:
         if room <= 0:
             break
-        kept.append(item if len(item.text) <= room else replace(item, text=item.text[:room]))
+        items.append(item if len(item.text) <= room else replace(item, text=item.text[:room]))
         room -= len(item.text)
-    return Recall(tuple(kept))
+    return Recall(tuple(items))

@@ -15,11 +15,10 @@ from hermes_core.contract.values import Session, SessionSwitch, Turn
 from hermes_core.errors import HermesError
 from hermes_core.home import HermesHome
 from hermes_core.manager.delivery import OutboxWorker
-from hermes_core.manager.health import ManagerConfig, ProviderHealth, parked_reason
-from hermes_core.manager.held import ProviderHandle
 from hermes_core.manager.outbox import Outbox
 from hermes_core.manager.payload import Transcripts, Write, pack, pack_switch
-from hermes_core.manager.roster import Roster
+from hermes_core.manager.providers import ProviderHandle, ProviderRegistry
+from hermes_core.manager.stats import ManagerConfig, ProviderHealth, parked_reason
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +34,11 @@ class Writes:
     """The durable half of the manager. Writes of sessions without a person (cron, subagents, reviews) are left out."""
 
     def __init__(
-        self, home: HermesHome, roster: Roster, terms: ManagerConfig, transcripts: Transcripts | None
+        self,
+        home: HermesHome,
+        roster: ProviderRegistry,
+        terms: ManagerConfig,
+        transcripts: Transcripts | None,
     ) -> None:
         self.outbox = Outbox(home, wall=terms.wall)
         self._folder = home.path
@@ -71,11 +74,11 @@ class Writes:
             try:
                 self.outbox.put(held.name, row, held.fingerprint)
             except HermesError as exc:
-                held.vitals.last_error = f"{hook}: {exc}"
+                held.stats.last_error = f"{hook}: {exc}"
                 data = {"provider": held.name, "hook": hook, "error": str(exc)}
                 self._terms.emit("outbox.refused", data)
                 raise
-            self._terms.errands.add(self._drainer(held).wake)
+            self._drainer(held).wake()
 
     def switch(self, switch: SessionSwitch, turns: Iterable[str], account: str | None) -> bool:
         """Drop unsent rows of `turns` and put the switch in line, in one transaction; whether there is a provider.

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import CoroutineType
 from typing import Any, Generic, TypeVar
 
 from hermes_core import MemoryManager
@@ -38,8 +37,7 @@ from hermes_core.contract.values import (
     Turn,
 )
 from hermes_core.home import HermesHome
-from hermes_core.manager.registry import Registry
-from hermes_core.manager.results import checked
+from hermes_core.manager.plugins import implemented_hooks, register_provider
 
 REMEMBER_TOOL: dict[str, Any] = {
     "name": "fake_remember",
@@ -318,14 +316,13 @@ class Driven(Generic[Provider]):
     home: HermesHome
 
     def __post_init__(self) -> None:
-        self._hooks = Registry().enter_provider(self.provider)
         self._loop = asyncio.Runner()
+        self._plugins = register_provider(self.provider, lambda _, coroutine: self._loop.run(coroutine))
+        self._hooks = implemented_hooks(self._plugins, self.provider)
 
     def call(self, hook: str, **arguments: Any) -> Any:
         """What `hook` returns, given those of the arguments that it names. A coroutine is run to its end."""
-        named = self._hooks[hook]
-        value = named.function(*[arguments[name] for name in named.argnames])
-        return checked(hook, self._loop.run(value) if isinstance(value, CoroutineType) else value)
+        return getattr(self._plugins.hook, hook)(**arguments)
 
     def session(self, id: str = "s1", **identity: Any) -> Session:  # noqa: A002  the field's name
         """A session in the home."""

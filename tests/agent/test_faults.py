@@ -115,7 +115,7 @@ def test_a_provider_that_fails_at_first_is_told_the_same_with_the_same_ids(stage
 
 
 @pytest.mark.parametrize(
-    "hook", [h for h, p in POLICIES.items() if p.lane == "read" and p.moment in ("turn", "boundary")]
+    "hook", [h for h, p in POLICIES.items() if p.worker == "read" and p.moment in ("turn", "boundary")]
 )
 def test_a_read_that_raises_changes_nothing_of_what_is_told(stage: Stage, hook: str) -> None:
     stage.provider.results[hook] = BackendUnavailable("the backend is asleep")

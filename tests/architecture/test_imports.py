@@ -45,7 +45,7 @@ TOGETHER = {
 # They see public names only, and are seen by nobody.
 APART = {"testing"}
 
-BROAD = {"manager/attempt.py", "loader/guard.py", "sessions/summaries.py"}
+BROAD = {"manager/call.py", "loader/guard.py", "sessions/summaries.py"}
 POSIX_ONLY = {"fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslog", "readline", "curses"}
 OF_THE_MANAGER = {"threading", "atexit", "multiprocessing", "concurrent", "_thread"}
 FOR_PROVIDERS = ("hermes_core.kit", "hermes_core.recall")

@@ -13,7 +13,7 @@ from hermes_core.contract.hooks import (
     ProviderHooks,
 )
 
-# moment, lane, seconds: what authors were promised. A change here is a change of the contract.
+# moment, worker, seconds: what authors were promised. A change here is a change of the contract.
 PROMISED = {
     "is_available": ("setup", "read", 1),
     "check": ("setup", "read", 60),
@@ -47,9 +47,11 @@ SPECS = [
 ]
 
 
-def test_every_hook_has_the_moment_lane_and_deadline_that_were_promised() -> None:
-    assert {n: (p.moment, p.lane, p.deadline) for n, p in POLICIES.items()} == PROMISED
-    assert {n: (p.moment, p.lane, p.deadline) for n, p in OBSERVER_POLICIES.items()} == PROMISED_TO_OBSERVERS
+def test_every_hook_has_the_moment_worker_and_deadline_that_were_promised() -> None:
+    assert {n: (p.moment, p.worker, p.deadline) for n, p in POLICIES.items()} == PROMISED
+    assert {
+        n: (p.moment, p.worker, p.deadline) for n, p in OBSERVER_POLICIES.items()
+    } == PROMISED_TO_OBSERVERS
 
 
 def test_the_names_are_those_of_the_table_and_each_is_declared_once() -> None:
@@ -58,7 +60,7 @@ def test_the_names_are_those_of_the_table_and_each_is_declared_once() -> None:
     assert [name for _, name in SPECS] == [*PROMISED, *PROMISED_TO_OBSERVERS]
 
 
-def test_what_is_on_the_write_lane_is_durable_and_nothing_else() -> None:
+def test_what_is_on_the_write_worker_is_durable_and_nothing_else() -> None:
     durable = {name for name, policy in POLICIES.items() if policy.durable}
     assert durable == {"sync_turn", "on_memory_write", "on_delegation", "on_session_end", "on_session_switch"}
     assert all("outbox" in POLICIES[name].on_failure for name in durable)

@@ -14,10 +14,9 @@ import pytest
 from hermes_core.contract.values import Capabilities, Event, Query, Session, SessionSwitch, ToolCall, Turn
 from hermes_core.errors import BackendRefused, DatabaseCorrupt
 from hermes_core.home import HermesHome
-from hermes_core.manager.health import REPORT_EVERY
-from hermes_core.manager.held import MAX_INSTANCES
-from hermes_core.manager.instance import RETRY_START, ProviderInstance
 from hermes_core.manager.manager import MemoryManager
+from hermes_core.manager.providers import MAX_INSTANCES, RETRY_START_S, ProviderInstance
+from hermes_core.manager.stats import REPORT_INTERVAL_S
 from hermes_core.testing.fakes import Clock, EveryHook, RecordingProvider, make_session, make_turn
 from tests.manager.conftest import Named, count_questions, until
 
@@ -151,13 +150,13 @@ def test_an_instance_that_is_closed_shuts_down_on_the_event_loop_that_it_ran_on(
     open_manager: OpenManager, per_session: type[PerSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loops: list[object] = []
-    left, leave = threading.Event(), ProviderInstance._leave
+    left, leave = threading.Event(), ProviderInstance._end
 
     def leaves(instance: ProviderInstance) -> None:
         leave(instance)
         left.set()
 
-    monkeypatch.setattr(ProviderInstance, "_leave", leaves)
+    monkeypatch.setattr(ProviderInstance, "_end", leaves)
 
     class Async(per_session):  # type: ignore[misc,valid-type]
         async def prefetch(self) -> str:
@@ -176,7 +175,7 @@ def test_an_instance_that_is_closed_shuts_down_on_the_event_loop_that_it_ran_on(
     manager = open_manager(Async)
     manager.initialize_all(A)
     manager.prefetch_all(Query("tea"), A)
-    held = next(iter(manager._roster))
+    held = next(iter(manager._registry))
     held.retire(A.id)
     assert until(lambda: "shut down" in loops)
     assert loops[0] is loops[1]
@@ -250,7 +249,7 @@ def test_a_flush_waits_for_a_session_that_is_started_once_more(
     manager.sync_all(make_turn("a1"), A)
     assert not manager.flush(10)
     monkeypatch.setattr(starts_some, "answer", PerSession.answer)
-    clock.advance(RETRY_START)
+    clock.advance(RETRY_START_S)
     assert manager.flush(10)
 
 
@@ -365,7 +364,7 @@ def test_an_idle_instance_whose_only_thread_hangs_is_shut_down_when_it_returns(
     assert provider.wait_for("queue_prefetch")
     if overdue:
         clock.advance(1000)
-    next(iter(manager._roster)).first.close_idle()
+    next(iter(manager._registry)).first.close_idle()
     gate.set()
     assert until(lambda: provider.hooks[-2:] == ["queue_prefetch", "shutdown"])
 
@@ -398,7 +397,7 @@ def test_a_session_that_begins_while_all_is_shut_down_is_not_started(
 ) -> None:
     manager = open_manager(per_session)
     manager.initialize_all(A)
-    held = next(iter(manager._roster))
+    held = next(iter(manager._registry))
     begins, shut_down, lock = threading.Event(), threading.Event(), held._lock
 
     class Late:
@@ -521,7 +520,7 @@ def test_a_long_process_tells_how_its_hooks_do_every_few_minutes(
     session = Session("s")
     manager.initialize_all(session)
     manager.prefetch_all(Query("tent"), session)
-    clock.advance(REPORT_EVERY)
+    clock.advance(REPORT_INTERVAL_S)
     manager.prefetch_all(Query("tent"), session)
     manager.prefetch_all(Query("tent"), session)
     manager.shutdown_all()

@@ -24,7 +24,7 @@ from hermes_core.contract.values import (
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.manager.tools import RESERVED
+from hermes_core.manager.providers import RESERVED_TOOL_NAMES
 from hermes_core.testing.fakes import RecordingProvider, make_session, make_turn
 from tests.manager.conftest import Named
 
@@ -254,7 +254,7 @@ def test_tools_of_reserved_names_are_refused_and_shown(open_manager: OpenManager
     manager = open_manager(Named("external", ("memory", "fact_store", "session_search")))
     assert manager.get_all_tool_names() == {"fact_store"}
     assert len(manager.health()[0].warnings) == 2
-    assert {"memory", "session_search", "todo", "delegate_task", "skill_manage"} <= RESERVED
+    assert {"memory", "session_search", "todo", "delegate_task", "skill_manage"} <= RESERVED_TOOL_NAMES
 
 
 @pytest.mark.parametrize(

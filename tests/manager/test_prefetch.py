@@ -10,10 +10,10 @@ from hermes_core.contract.values import Query, Recall, RecallItem, Session, Sess
 from hermes_core.errors import BackendRefused
 from hermes_core.home import HermesHome
 from hermes_core.manager.breaker import COOLDOWN, THRESHOLD
-from hermes_core.manager.health import STALE
-from hermes_core.manager.lanes import Worker
 from hermes_core.manager.manager import MemoryManager, RecallPart
-from hermes_core.manager.prefetch import WARM_FOR, RecallResult, within
+from hermes_core.manager.prefetch import WARMED_TTL_S, RecallResult, cut_to_budget
+from hermes_core.manager.stats import RECALL_FAILURE_TTL_S
+from hermes_core.manager.worker import Worker
 from hermes_core.testing.fakes import Clock, RaisingProvider, RecordingProvider, make_session
 from tests.manager.conftest import until
 
@@ -107,7 +107,7 @@ def test_a_warmed_answer_that_is_too_old_is_none(open_manager: OpenManager, cloc
     manager = start(open_manager(provider))
     manager.queue_prefetch_all(Query("warm"), A)
     assert warmed(manager, A)
-    clock.advance(WARM_FOR + 1)
+    clock.advance(WARMED_TTL_S + 1)
     provider.results["prefetch"] = RuntimeError("down")
     result = manager.prefetch_all(Query("now"), A)
     assert (part(result).origin, text(result)) == ("none", "")
@@ -133,7 +133,7 @@ def test_a_result_under_way_at_the_switch_is_dropped(open_manager: OpenManager) 
     assert provider.wait_for("queue_prefetch")
     manager.on_session_switch(SessionSwitch("x", A, A, "rewind"))
     gate.set()
-    assert manager.handle_tool_call(ToolCall("fake_remember", {}), A)  # after it, on the same lane
+    assert manager.handle_tool_call(ToolCall("fake_remember", {}), A)  # after it, on the same worker
     provider.results["prefetch"] = RuntimeError("down")
     assert part(manager.prefetch_all(Query("now"), A)).origin == "none"
 
@@ -307,7 +307,7 @@ def test_each_side_is_told_with_its_own_error(open_manager: OpenManager) -> None
     assert health.last_error == "handle_tool_call: OSError: disk full"
     for _ in range(5):
         manager.handle_tool_call(ToolCall("fake_remember", {}), A)
-    manager._roster.external[0].vitals.last_error = "sync_turn: OSError: of the other side"
+    manager._registry.external[0].stats.last_error = "sync_turn: OSError: of the other side"
     reason = manager.health()[0].reason
     assert reason == "read breaker open, last error: handle_tool_call: OSError: disk full"
 
@@ -335,7 +335,7 @@ def test_small_talk_says_nothing_about_a_backend_that_is_down(open_manager: Open
         manager.on_turn_start(number, "thanks", A)
         assert "not waited for" in part(manager.prefetch_all(Query("thanks"), A)).reason
         manager.rebuild_system_prompt(A)
-        assert until(lambda: not manager._prefetch._probes["fake"].under_way)
+        assert until(manager._prefetch._probes["fake"].future.done)
 
 
 def test_a_tool_that_fails_or_works_says_nothing_about_recall(open_manager: OpenManager) -> None:
@@ -395,7 +395,7 @@ def test_a_failure_of_long_ago_is_no_reason_not_to_wait(open_manager: OpenManage
     manager = start(open_manager(provider))
     manager.prefetch_all(Query("tea"), A)
     provider.results.clear()
-    clock.advance(STALE)
+    clock.advance(RECALL_FAILURE_TTL_S)
     assert part(manager.prefetch_all(Query("tea"), A)).origin == "fresh"
 
 
@@ -408,7 +408,7 @@ def test_a_breaker_that_opened_lets_one_recall_through_after_a_while(
     for number in range(10):
         manager.on_turn_start(number, "hi", A)
         result = manager.prefetch_all(Query("tea"), A)
-        assert manager.ask("fake", "backup_paths").ok  # on the same lane, so the recall has been judged
+        assert manager.ask("fake", "backup_paths").ok  # on the same worker, so the recall has been judged
     assert len(provider.of("prefetch")) == 5
     assert "prefetch open: left alone for 60 s more" in part(result).reason
     provider.results.clear()
@@ -455,11 +455,11 @@ def test_a_provider_cannot_flood_the_turn(open_manager: OpenManager) -> None:
 @pytest.mark.parametrize(("budget", "kept"), [(100, ["aaaa", "bbbb"]), (1, ["aaaa"]), (0, [])])
 def test_the_best_items_are_kept_within_the_budget(budget: int, kept: list[str]) -> None:
     recall = Recall((RecallItem("aaaa"), RecallItem("bbbb")))
-    assert [item.text for item in within(recall, budget).items] == kept
+    assert [item.text for item in cut_to_budget(recall, budget).items] == kept
 
 
 def test_a_first_item_that_is_too_long_is_cut() -> None:
-    assert within(Recall((RecallItem("a" * 10), RecallItem("b"))), 1).items == (RecallItem("aaaa"),)
+    assert cut_to_budget(Recall((RecallItem("a" * 10), RecallItem("b"))), 1).items == (RecallItem("aaaa"),)
 
 
 def test_a_turn_start_that_is_waited_for_waits_for_no_recall(hermes_home: HermesHome) -> None:
@@ -480,7 +480,7 @@ def test_a_recall_that_hangs_where_nobody_waits_for_it_keeps_the_breaker_from_no
     manager.prefetch_all(Query("tea?"), A)
     for _ in range(THRESHOLD - 1):
         manager.queue_prefetch_all(Query("tea?"), A)
-        assert until(lambda: not manager._prefetch._probes["fake"].under_way)
+        assert until(manager._prefetch._probes["fake"].future.done)
     assert until(lambda: manager.health()[0].breakers["read"] == "open")
     hangs = provider.gates["prefetch"] = threading.Event()
     clock.advance(COOLDOWN)

@@ -14,7 +14,7 @@ from broken import ALSO, SUITES
 
 import hermes_core.config
 import hermes_core.safety.redact  # noqa: F401  else each run within a run would compile them again
-from hermes_core.manager import lanes
+from hermes_core.manager import worker
 from hermes_core.testing import ProviderContract
 from hermes_core.testing.contract.configuration import Packaging
 from hermes_core.testing.pytest_plugin import GROUPS, Line, lines_of
@@ -99,7 +99,7 @@ def test_a_late_hook_is_caught_also_where_its_thread_began_late(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        lanes, "IN_TIME", 100.0
+        worker, "MIN_RUN_SHARE", 100.0
     )  # as if each call had stood in line for a part of its deadline
     program = 'from broken import SUITES\nclass TestSlow(SUITES["test_hooks_keep_their_deadlines[sync_turn]"]): pass'
     assert red(run(pytester, program, "-k", "deadlines")) == ["hooks keep their deadlines[sync turn]"]

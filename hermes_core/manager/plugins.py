@@ -1,0 +1,239 @@
+"""pluggy's part: validation and registration of providers and observers, and the wrappers around their hooks.
+
+Each provider instance has a `PluginManager` of its own, so that a hook call reaches this one provider. It also holds
+the observers that wrap provider hooks. All observers together have one more, for their own hooks.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
+from types import CodeType, CoroutineType
+from typing import Any
+
+import pluggy
+
+from hermes_core.contract.hooks import (
+    HOOK_NAMES,
+    OBSERVER_HOOK_NAMES,
+    PROJECT,
+    ObserverHooks,
+    ProviderHooks,
+    hookimpl,
+)
+from hermes_core.contract.provider import validate_provider
+from hermes_core.contract.values import Capabilities
+from hermes_core.errors import ProviderInvalid
+from hermes_core.manager.call import attempt, check_result
+
+log = logging.getLogger(__name__)
+
+Finish = Callable[[str, "CoroutineType[Any, Any, Any]"], Any]
+"""Runs the coroutine that a hook returned to its end: (name of the hook, coroutine) -> value."""
+
+ALL_HOOKS = sorted(HOOK_NAMES | OBSERVER_HOOK_NAMES)
+
+
+class _PluginManager(pluggy.PluginManager):
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        # pluggy looks for a mark on every attribute; those that Python gives to each object take most of the time.
+        return None if name.startswith("__") else super().parse_hookimpl_opts(plugin, name)
+
+
+def _close(_hook: str, coroutine: CoroutineType[Any, Any, Any]) -> None:
+    """Stand in for a `Finish` where no hook is called."""
+    coroutine.close()
+
+
+def _value_wrapper(hook: str, finish: Finish) -> Callable[[], Generator[None, Any, Any]]:
+    """Return the innermost wrapper of `hook`: the wrappers of observers see a checked value, never a coroutine."""
+
+    def wrapper() -> Generator[None, Any, Any]:
+        value = yield
+        if isinstance(value, CoroutineType):
+            value = finish(hook, value)
+        return check_result(hook, value)
+
+    return wrapper
+
+
+PROVIDER_FRAME: CodeType = _value_wrapper("", _close).__code__
+"""Code of the innermost wrapper. A traceback in which it comes last leads to the provider, not to an observer."""
+
+
+class _ValueWrappers:
+    """Plugin with the innermost wrapper of every hook."""
+
+    def __init__(self, finish: Finish) -> None:
+        for hook in ALL_HOOKS:
+            setattr(self, hook, hookimpl(wrapper=True, trylast=True)(_value_wrapper(hook, finish)))
+
+
+def register_provider(
+    provider: object, finish: Finish, observers: Sequence[object] = ()
+) -> pluggy.PluginManager:
+    """Validate `provider` and return a plugin manager that calls it: `plugins.hook.prefetch(query=..., session=...)`.
+
+    Args:
+        finish: Runs the coroutine of a hook that is an `async def`.
+        observers: Objects whose hook wrappers surround the calls. The first is the outermost, unless `tryfirst` or
+            `trylast` say otherwise.
+
+    Raises:
+        ProviderInvalid: `provider` breaks the contract; the message says what to write instead.
+    """
+    validate_provider(provider)
+    plugins = _plugin_manager(observers, finish)
+    _register(plugins, provider)
+    return plugins
+
+
+def register_observers(observers: Sequence[object], finish: Finish = _close) -> pluggy.PluginManager:
+    """Validate `observers` and return a plugin manager with all of them.
+
+    Raises:
+        ProviderInvalid: An object is no observer, or was given twice.
+    """
+    plugins = _plugin_manager(observers, finish)
+    for observer in observers:
+        if not plugins.get_hookcallers(observer):
+            raise ProviderInvalid(
+                f"observer {type(observer).__name__!r} has no hook",
+                f"mark one of {', '.join(sorted(OBSERVER_HOOK_NAMES))} with @hookimpl",
+            )
+        for hook in implemented_hooks(plugins, observer) & HOOK_NAMES:
+            raise ProviderInvalid(
+                f"observer {type(observer).__name__!r} answers {hook}(), which only a provider does",
+                "write @hookimpl(wrapper=True) above it and yield once",
+            )
+    return plugins
+
+
+def implemented_hooks(plugins: pluggy.PluginManager, plugin: object) -> frozenset[str]:
+    """Return the names of the hooks that `plugin` answers; those that it only wraps are not among them."""
+    return frozenset(
+        caller.name
+        for caller in plugins.get_hookcallers(plugin) or ()
+        for impl in caller.get_hookimpls()
+        if impl.plugin is plugin and not (impl.wrapper or impl.hookwrapper)
+    )
+
+
+def wrapping(observers: Iterable[object]) -> list[object]:
+    """Return those of `observers` that have a mark on a method named like a provider hook."""
+    plugins = _PluginManager(PROJECT)
+    return [
+        observer
+        for observer in observers
+        if any(hasattr(observer, hook) and plugins.parse_hookimpl_opts(observer, hook) for hook in HOOK_NAMES)
+    ]
+
+
+def wrappers_of(plugins: pluggy.PluginManager, observers: Iterable[object]) -> dict[CodeType, str]:
+    """Return the code of all hook wrappers of `observers` -> name of the observer; {} if there are none."""
+    names = {
+        impl.function.__code__: type(observer).__name__
+        for observer in observers
+        for caller in plugins.get_hookcallers(observer) or ()
+        for impl in caller.get_hookimpls()
+        if impl.plugin is observer and (impl.wrapper or impl.hookwrapper)
+    }
+    return {**names, PROVIDER_FRAME: ""} if names else {}
+
+
+def _plugin_manager(observers: Sequence[object], finish: Finish) -> pluggy.PluginManager:
+    plugins = _PluginManager(PROJECT)
+    plugins.add_hookspecs(ProviderHooks)
+    plugins.add_hookspecs(ObserverHooks)
+    # pluggy calls what was registered last first, and the last `trylast` wrapper is the innermost.
+    for observer in reversed(observers):
+        _register(plugins, observer)
+    plugins.register(_ValueWrappers(finish))
+    return plugins
+
+
+def _register(plugins: pluggy.PluginManager, plugin: object) -> None:
+    name = type(plugin).__name__
+    if plugins.is_registered(plugin):
+        raise ProviderInvalid(f"{name!r} was added twice", "add it once")
+    try:
+        plugins.register(plugin, f"{name}#{len(plugins.get_plugins())}")
+        plugins.check_pending()
+    except pluggy.PluginValidationError as exc:
+        unknown = [
+            f"{caller.name}() is no hook{_meant(caller.name)}"
+            for caller in plugins.get_hookcallers(plugin) or ()
+            if not caller.has_spec()
+        ]
+        fault = "; ".join(unknown) or " ".join(str(exc).split())
+        raise ProviderInvalid(f"{name!r} breaks the contract: {fault}") from exc
+
+
+def _meant(name: str) -> str:
+    close = difflib.get_close_matches(name, ALL_HOOKS, n=1, cutoff=0.5)
+    return f": did you mean {close[0]}()?" if close else ""
+
+
+class Monitor:
+    """A pair of functions that see every hook call of all providers, as pluggy's `add_hookcall_monitoring` has them."""
+
+    def __init__(self, before: Callable[..., None], after: Callable[..., None]) -> None:
+        self._before = before
+        self._after = after
+        self._undo: list[Callable[[], None]] = []
+
+    def attach(self, plugins: pluggy.PluginManager) -> None:
+        """Watch the calls of `plugins`. An error of the functions is logged, and the call goes on."""
+
+        def before(*call: Any) -> None:
+            self._run(self._before, call)
+
+        def after(*call: Any) -> None:
+            self._run(self._after, call)
+
+        self._undo.append(plugins.add_hookcall_monitoring(before, after))
+
+    def detach(self) -> None:
+        """Watch no more calls."""
+        for undo in self._undo:
+            undo()
+        self._undo.clear()
+
+    @staticmethod
+    def _run(function: Callable[..., None], call: tuple[Any, ...]) -> None:
+        _, error = attempt(function, *call)
+        if error is not None:
+            log.warning("a monitor of hook calls raised %r", error)
+
+
+_TARGETS = frozenset({"memory", "user"})
+_CAPABILITIES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "tool_names": (lambda v: v is None or isinstance(v, Set | list | tuple), "a frozenset of names, or None"),
+    "tool_aliases": (lambda v: isinstance(v, Mapping), "{older name: name of the tool}"),
+    "suppresses_local_writes": (
+        lambda v: isinstance(v, bool) or (isinstance(v, Mapping) and v.keys() <= _TARGETS),
+        "True, False or {'memory': bool, 'user': bool}",
+    ),
+    "serial": (lambda v: isinstance(v, bool), "True or False"),
+    "scope": (lambda v: v in ("process", "session"), "'process' or 'session'"),
+}
+"""Test of each capability, and the words for what it may be: a wrong kind would silently mean something else."""
+
+
+def capabilities_of(provider: object) -> Capabilities:
+    """Return the capabilities that the provider declares; the defaults if it declares none.
+
+    Raises:
+        ProviderInvalid: They are no `Capabilities`, or a field has a wrong value.
+    """
+    declared: Any = getattr(provider, "capabilities", None)
+    if declared is None:
+        return Capabilities()
+    if not isinstance(declared, Capabilities):
+        raise ProviderInvalid(f"capabilities is a {type(declared).__name__}", "set it to Capabilities(...)")
+    for name, (fits, wanted) in _CAPABILITIES.items():
+        value = getattr(declared, name)
+        if not fits(value):
+            raise ProviderInvalid(f"{name} of its capabilities is {value!r}", f"set it to {wanted}")
+    return declared

@@ -1,0 +1,790 @@
+"""Providers at work: the instances of each, what it offers, and the registry of those that a manager holds."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import CodeType, CoroutineType
+from typing import Any, Literal
+
+import pluggy
+
+from hermes_core.contract.hooks import POLICIES
+from hermes_core.contract.values import BUILTIN_NAME, LONGEST_TOOL_NAME, TOOL_NAME, Capabilities, Session
+from hermes_core.manager.call import ABSENT, CallResult, attempt, check_result, describe, guarded_call
+from hermes_core.manager.coroutines import Coroutines
+from hermes_core.manager.plugins import capabilities_of, implemented_hooks, register_provider, wrappers_of
+from hermes_core.manager.stats import (
+    OPTIONAL_WORK_HOOKS,
+    ManagerConfig,
+    ProviderHealth,
+    ProviderStats,
+    State,
+)
+from hermes_core.manager.worker import PendingCall, Worker
+from hermes_core.safety.redact import redact_value
+from hermes_core.stopping import waited
+
+log = logging.getLogger(__name__)
+
+Phase = Literal["new", "starting", "ready", "failed", "closed"]
+
+MAX_INSTANCES = 16
+"""Instances that a provider of scope `session` has at most, each with up to two threads."""
+
+RETRY_START_S = 60.0
+"""Seconds before an `initialize` that failed is tried again, by the next call that wants the provider."""
+
+HOOKS_BEFORE_READY = frozenset(
+    {
+        "construct",
+        "is_available",
+        "backup_paths",
+        "register_cli",
+        "get_tool_schemas",
+        "initialize",
+        "shutdown",
+    }
+)
+"""Calls that need no initialized provider. They say nothing about the backend, so no breaker counts them."""
+
+DURABLE_HOOKS = frozenset(name for name, policy in POLICIES.items() if policy.durable)
+
+
+class ProviderInstance:
+    """One provider object, its plugin manager, its two workers, and the phase of its life.
+
+    Args:
+        label: Names the threads.
+        make: Constructs the provider; called on the read worker.
+        config: Settings of the manager.
+        stats: Counters and breakers, shared with the other instances of the provider.
+        inline: Run every hook on the caller's thread, as for the built-in provider.
+        before_start: Called before each `initialize`.
+        on_started: Called after each `initialize`.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        make: Callable[[], object],
+        config: ManagerConfig,
+        stats: ProviderStats,
+        *,
+        inline: bool = False,
+        before_start: Callable[[], None] = lambda: None,
+        on_started: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.label = label
+        self.stats = stats
+        self.provider: object = None
+        self.plugins: pluggy.PluginManager | None = None
+        self.hooks: frozenset[str] = frozenset()
+        self.capabilities = Capabilities()
+        self.phase: Phase = "new"
+        self.reason = ""
+        self.read = Worker(f"hermes-{label}-read", config.clock)
+        # A write that hangs may still succeed. A second thread would send the next write before it.
+        self.write = Worker(f"hermes-{label}-write", config.clock, replaceable=False)
+        self._make = make
+        self._config = config
+        self._inline = inline
+        self._before_start = before_start
+        self._on_started = on_started
+        self._wrapper_names: dict[CodeType, str] = {}
+        self._coroutines = Coroutines(f"hermes-{label}")
+        self._lock = (
+            threading.Lock()
+        )  # guards the phase: starts, retries and closing come from several threads
+        self._start_ended = threading.Event()
+        self._gone = threading.Event()
+        self._started_at = 0.0
+        self._started_monotonic = 0.0
+        self._closing = False
+        self._session: Session | None = None
+
+    # ------------------------------------------------------------------- calls
+
+    def call(self, hook: str, arguments: Mapping[str, Any]) -> CallResult:
+        """Call `hook` and wait for it, at most until its deadline."""
+        return self.submit(hook, arguments).wait()
+
+    def submit(
+        self,
+        hook: str,
+        arguments: Mapping[str, Any],
+        on_late: Callable[[CallResult], None] | None = None,
+        *,
+        background: bool = False,
+    ) -> PendingCall:
+        """Prepare a call and hand it to its worker; see `prepare`."""
+        call = self.prepare(hook, arguments, on_late, background=background)
+        self.hand_over(call)
+        return call
+
+    def prepare(
+        self,
+        hook: str,
+        arguments: Mapping[str, Any],
+        on_late: Callable[[CallResult], None] | None = None,
+        *,
+        background: bool = False,
+    ) -> PendingCall:
+        """Return a call of `hook` for `hand_over`. It has already ended if it can't be made, or was made inline.
+
+        Args:
+            on_late: Called on the worker's thread with the result of a call that ends after its waiter has left.
+            background: Nobody waits for the call; `on_late` gets its result in any case.
+        """
+        if hook not in self.hooks:
+            return PendingCall.ended(hook, ABSENT)
+        if self.phase != "ready" and hook not in HOOKS_BEFORE_READY:
+            self.start_again()
+            return PendingCall.ended(hook, CallResult("skipped", error=self.condition()[1]))
+        if self._inline:
+            result = self._run_hook(hook, arguments)
+            self.stats.record(hook, result, None)
+            if background and on_late is not None:
+                on_late(result)
+            return PendingCall.ended(hook, result)
+        breaker = None
+        if hook not in HOOKS_BEFORE_READY:
+            breaker = self.stats.breakers["write" if hook in DURABLE_HOOKS else "read"]
+            if not breaker.closed and (hook in OPTIONAL_WORK_HOOKS or not breaker.admit()):
+                error = f"left alone for {breaker.remaining:.0f} s more"
+                return PendingCall.ended(hook, CallResult("open", error=error))
+        return PendingCall(
+            hook,
+            partial(self._run_hook, hook, arguments),
+            self._config.deadline(hook),
+            account=partial(self.stats.record, hook, breaker=breaker),
+            on_late=on_late,
+            background=background,
+        )
+
+    def hand_over(self, *calls: PendingCall) -> None:
+        """Hand prepared calls of one worker to it, one behind the other. A call that it refuses ends with the reason."""
+        waiting = [call for call in calls if not call.future.done()]
+        if not waiting:
+            return
+        worker = self.write if waiting[0].hook in DURABLE_HOOKS else self.read
+        if refusal := worker.submit(*waiting):
+            for call in waiting:
+                call.refuse(refusal)
+
+    def _run_hook(self, hook: str, arguments: Mapping[str, Any]) -> CallResult:
+        assert self.plugins is not None, "a hook is called on a constructed provider"
+        caller = getattr(self.plugins.hook, hook)
+
+        def call() -> Any:
+            value = caller(**arguments)
+            # The innermost wrapper has checked the provider's value; an observer may have put another in its place.
+            return check_result(hook, value) if self._wrapper_names else value
+
+        return self._guarded(hook, call)
+
+    def _guarded(self, hook: str, function: Callable[[], Any]) -> CallResult:
+        return guarded_call(hook, function, self._config.clock, self._config.redact, self._wrapper_names)
+
+    def _finish(self, hook: str, coroutine: CoroutineType[Any, Any, Any]) -> Any:
+        return self._coroutines.finish(coroutine, self._config.deadline(hook))
+
+    # ------------------------------------------------------------------- start
+
+    def construct(self) -> CallResult:
+        """Make the provider, validate it, read its capabilities, and wait for that."""
+        if self._inline:
+            return self._guarded("construct", self._construct)
+        call = self._own_call("construct", self._construct)
+        self.hand_over(call)
+        return call.wait()
+
+    def _own_call(
+        self,
+        name: str,
+        function: Callable[[], Any],
+        on_end: Callable[[CallResult], None] | None = None,
+    ) -> PendingCall:
+        """Return a call of a step of ours that no breaker counts; if `on_end` is given, nobody waits for it."""
+        return PendingCall(
+            name,
+            partial(self._guarded, name, function),
+            self._config.deadline(name),
+            account=partial(self.stats.record, name, breaker=None),
+            on_late=on_end,
+            background=on_end is not None,
+        )
+
+    def _construct(self) -> object:
+        provider = self._make()
+        observers = self._config.observers
+        plugins = register_provider(provider, self._finish, observers)
+        capabilities = capabilities_of(provider)
+        for monitor in self._config.monitors:
+            monitor.attach(plugins)
+        if capabilities.serial:
+            # All hooks share one thread. A second thread in place of a hung one would make two of them overlap.
+            self.read.replaceable = False
+            self.write = self.read
+        self.provider, self.plugins, self.capabilities = provider, plugins, capabilities
+        self._wrapper_names = wrappers_of(plugins, observers)
+        self.hooks = implemented_hooks(plugins, provider)
+        return provider
+
+    def start(self, session: Session) -> None:
+        """Begin `initialize` in the background, once; after a failure again, but not before `RETRY_START_S`."""
+        with self._lock:
+            again = self.phase == "failed" and not self.given_up
+            if self._closing or not (self.phase == "new" or again):
+                return
+            self.phase = "starting"
+            self._session = session
+            self._started_at = self._config.clock()
+            self._started_monotonic = time.monotonic()
+            self._start_ended.clear()
+        call = self._own_call("initialize", partial(self._initialize, session), self._started)
+        if self._inline:
+            self._started(call.run())
+            return
+        self.hand_over(call)
+        if call.worker is None:  # refused
+            self._started(call.future.result())
+
+    @property
+    def given_up(self) -> bool:
+        """Whether `initialize` failed a short while ago, so that it is not tried again yet."""
+        return self.phase == "failed" and self._config.clock() - self._started_at < RETRY_START_S
+
+    def start_again(self) -> None:
+        """Begin another start in the background if the last one failed a while ago."""
+        if self.phase == "failed" and self._session is not None:
+            self.start(self._session)
+
+    def wait_started(self, timeout: float) -> bool:
+        """Wait until `initialize` ends, at most until `timeout` seconds after it began. Return whether it succeeded.
+
+        One that hangs is therefore waited for once, however often a host asks.
+        """
+        waited(self._start_ended.wait, self._started_monotonic + timeout - time.monotonic())
+        return self.phase == "ready"
+
+    def _initialize(self, session: Session) -> None:
+        if self.provider is None:
+            self._construct()
+        self._before_start()
+        assert self.plugins is not None
+        self.plugins.hook.initialize(session=session)
+
+    def _started(self, result: CallResult) -> None:
+        """Note the end of `initialize`, on the read worker."""
+        capabilities, error = attempt(capabilities_of, self.provider) if result.ok else (None, None)
+        if error is not None:
+            result = CallResult("failed", error=f"capabilities: {describe(error, self._config.redact)}")
+        with self._lock:
+            closing = self._closing
+            self.phase = "closed" if closing else "ready" if result.ok else "failed"
+            self.reason = "" if result.ok else f"initialize: {result.error or result.status}"
+            self.capabilities = capabilities or self.capabilities
+        self._start_ended.set()
+        if closing:
+            log.info("%s: initialize ended after the shutdown; shutting it down", self.label)
+            if "shutdown" in self.hooks:
+                self.stats.record("shutdown", self._run_hook("shutdown", {}), None)
+            self._end()
+            return
+        self._config.emit(f"provider.{self.phase}", {"provider": self.stats.name, "error": self.reason})
+        self._on_started()
+
+    # --------------------------------------------------------------------- end
+
+    def close(self, timeout: float) -> bool:
+        """Let the workers end and call `shutdown` once. Return whether all ended within `timeout` seconds.
+
+        `shutdown` comes whatever `initialize` did. An `initialize` that still runs is cancelled if it is a coroutine.
+        Otherwise it is waited for as long as a start waits, and the provider is shut down when it ends. A write is
+        waited for; then all coroutines are cancelled. A write that hangs nonetheless, or a call that hangs on the
+        thread of `shutdown`, puts `shutdown` off until it returns.
+        """
+        until = time.monotonic() + timeout
+        phase = self._begin_close()
+        if phase == "closed":
+            return True
+        if phase == "starting":
+            cancelled = self._coroutines.cancel()
+            wait = (
+                timeout if cancelled else self._started_monotonic + self._config.start_wait - time.monotonic()
+            )
+            ended = self._start_ended.wait(min(max(0.0, wait), timeout))
+            return ended and self._gone.wait(max(0.0, until - time.monotonic()))
+        written = self.write is self.read or self.write.stop(timeout / 4)
+        if self._coroutines.cancel() and not written:
+            written = self.write.stop(timeout / 4)
+        if written:
+            return self._shut_down(phase, until - time.monotonic())
+        log.warning("%s: a write has not returned; shutdown is called when it does", self.label)
+        self.write.when_idle(lambda: self._shut_down(phase, self._config.deadline("shutdown")))
+        return False
+
+    def close_idle(self) -> None:
+        """Close an instance that runs nothing, without waiting for it."""
+        phase = self._begin_close()
+        if phase in ("closed", "starting"):
+            return
+        if self.write is not self.read:
+            self.write.stop(0)
+        last = self._last_call() if phase != "new" and "shutdown" in self.hooks else None
+        queued = last is not None and not self.read.submit(last)
+        if self.read.stop(0, None if queued else last) or last is None:
+            self._end()
+
+    def _begin_close(self) -> Phase:
+        """Return the phase before. What is starting goes on and is shut down when it ends."""
+        with self._lock:
+            if self._closing:
+                return "closed"
+            self._closing, phase = True, self.phase
+            if phase != "starting":
+                self.phase = "closed"
+        if phase == "starting":
+            self.read.stop(0)
+        return phase
+
+    def _shut_down(self, phase: Phase, timeout: float) -> bool:
+        """Call `shutdown` if anything was begun, and end the read worker. Return whether it ended in time."""
+        in_time, last = True, None
+        if phase != "new" and "shutdown" in self.hooks:
+            call = self.submit("shutdown", {})
+            in_time = call.wait(timeout).status in ("ok", "failed")
+            if not in_time and (call.worker is None or call.future.cancelled()):
+                last = self._last_call()  # another call hangs on the thread; shutdown comes when that returns
+        if self.read.stop(0, last) or last is None:
+            self._end()
+        return in_time
+
+    def _last_call(self) -> PendingCall:
+        """Return a call of `shutdown` behind which the instance ends; nobody waits for it."""
+        return PendingCall(
+            "shutdown",
+            partial(self._run_hook, "shutdown", {}),
+            self._config.deadline("shutdown"),
+            account=partial(self.stats.record, "shutdown", breaker=None),
+            on_late=lambda _: self._end(),
+            background=True,
+        )
+
+    def _end(self) -> None:
+        self._coroutines.stop()
+        self._gone.set()
+
+    # ------------------------------------------------------------------- state
+
+    def condition(self) -> tuple[State, str]:
+        """Return the state in the catalog's words, and the reason unless it is plainly "active"."""
+        if self.phase == "starting":
+            return "degraded", f"initialize has run for {self._config.clock() - self._started_at:.0f} s"
+        if self.phase == "failed":
+            return "failed", self.reason
+        if self.phase != "ready":
+            return "idle", {"new": "not initialized yet", "closed": "shut down"}[self.phase]
+        if overdue := self.read.overdue or self.write.overdue:
+            return "degraded", overdue
+        for kind, breaker in self.stats.breakers.items():
+            if not breaker.closed:
+                return "degraded", f"{kind} breaker {breaker.state}, last error: {breaker.last_error}"
+        if problem := self.stats.recall_problem:
+            return "degraded", problem
+        return "active", ""
+
+
+class ProviderHandle:
+    """A provider by its name, with its instances: one for the process, or one for each session.
+
+    Args:
+        source: An instance, a class, or a factory without arguments.
+        config: Settings of the manager.
+        name: The name that the host uses; by default the provider's own.
+        account: Returns the fingerprint of the account that the settings name. Called again before each `initialize`,
+            which reads the settings as they are then.
+        fingerprint: What `account` returned just now.
+        builtin: The provider is our own: it runs on the caller's thread and nothing is redacted for it.
+
+    Attributes:
+        fingerprint: The account that the provider was started with.
+        account_since: Time since which it is this account, in seconds since the epoch; 0 before the first start.
+        schemas: The tools that it offers, before names are compared.
+        busy: Says whether writes of this session still wait; such an instance is not closed.
+        on_start: Called after each `initialize`.
+    """
+
+    def __init__(
+        self,
+        source: object,
+        config: ManagerConfig,
+        *,
+        name: str = "",
+        fingerprint: str = "",
+        account: Callable[[], str] | None = None,
+        builtin: bool = False,
+    ) -> None:
+        self.builtin = builtin
+        self.fingerprint = fingerprint
+        self.account_since = 0.0
+        self.schemas: tuple[dict[str, Any], ...] = ()
+        self.warnings: list[str] = []
+        self.busy: Callable[[str], bool] = lambda _session_id: False
+        self.on_start: Callable[[], None] = lambda: None
+        self._account = account
+        self._host_name = name or str(getattr(source, "name", ""))
+        self._repeatable = isinstance(source, type) or (callable(source) and not hasattr(source, "name"))
+        self._make: Callable[[], object] = source if callable(source) and self._repeatable else lambda: source
+        self._config = config
+        self._by_session: OrderedDict[str, ProviderInstance] = OrderedDict()
+        self._lock = threading.Lock()  # guards `_by_session` and `_closed`
+        self._closed = False
+        self.name = self._host_name or "provider"
+        self.stats = ProviderStats(self.name, config)
+        self.first = self._new_instance(self.name)
+
+    @property
+    def impersonates(self) -> bool:
+        """Whether a stranger's provider uses the name of the built-in one."""
+        return not self.builtin and BUILTIN_NAME in {self.name, self._own_name()}
+
+    @property
+    def per_session(self) -> bool:
+        """Whether each session has an instance of its own."""
+        return self._repeatable and self.first.capabilities.scope == "session"
+
+    @property
+    def durable(self) -> bool:
+        """Whether the provider takes any write."""
+        return not self.builtin and bool(self.first.hooks & DURABLE_HOOKS)
+
+    def implements(self, hook: str) -> bool:
+        """Return whether the provider has this hook."""
+        return hook in self.first.hooks
+
+    def inspect(self) -> tuple[State, str]:
+        """Construct the provider and ask whether it can run and which tools it has. ("idle", "") means that it can."""
+        made = self.first.construct()
+        if not made.ok:
+            return "failed", f"it could not be constructed: {made.error}"
+        self.name = self.stats.name = self._host_name or self._own_name() or "provider"
+        if self.implements("is_available"):
+            answer = self.first.call("is_available", {})
+            if not answer.ok:
+                return "failed", f"is_available: {answer.error}"
+            if not answer.value:
+                reason, remedy = answer.value.reason or "it says it can't run here", answer.value.remedy
+                return "unavailable", f"{reason}; {remedy}" if remedy else reason
+        if self.implements("get_tool_schemas"):
+            answer = self.first.call("get_tool_schemas", {})
+            if answer.ok:
+                wanted = self.first.capabilities.tool_names
+                self.schemas = tuple(s for s in answer.value if wanted is None or s["name"] in wanted)
+            else:
+                self.warnings.append(f"it offers no tools: get_tool_schemas: {answer.error}")
+        return "idle", ""
+
+    def call(
+        self,
+        hook: str,
+        arguments: Mapping[str, Any],
+        session: Session,
+        on_late: Callable[[CallResult], None] | None = None,
+    ) -> CallResult:
+        """Call `hook` on the instance of `session` and wait for it, at most until its deadline.
+
+        If the result is `in_doubt`, `on_late` gets the real one on the worker's thread.
+        """
+        return self.instance(session).submit(hook, arguments, on_late).wait()
+
+    def instance(self, session: Session, *, wait: bool = False) -> ProviderInstance:
+        """Return the instance for `session`. One that is made now is started; `wait` waits for that as a start does."""
+        if not self.per_session:
+            return self.first
+        with self._lock:
+            if self._closed:
+                return self.first
+            instance = self._by_session.get(session.id)
+            if instance is None:
+                instance = self._by_session[session.id] = self._unused_instance(session)
+            self._by_session.move_to_end(session.id)
+        instance.start(session)
+        self._evict()
+        if wait:
+            instance.wait_started(self._config.start_wait)
+        return instance
+
+    def instances(self) -> list[ProviderInstance]:
+        """Return all that live, in the order in which they were made."""
+        with self._lock:
+            return list(dict.fromkeys([self.first, *self._by_session.values()]))
+
+    def given_up(self) -> list[str]:
+        """Return the ids of sessions whose `initialize` failed and is not tried again yet."""
+        with self._lock:
+            return [name for name, instance in self._by_session.items() if instance.given_up]
+
+    def retire(self, session_id: str) -> None:
+        """Close the instance of a session that went on under another id."""
+        with self._lock:
+            instance = self._by_session.pop(session_id, None)
+        if instance is not None:
+            instance.close_idle()
+
+    def close(self) -> list[ProviderInstance]:
+        """Make no more instances. Return those that live, the newest first, for the caller to close."""
+        with self._lock:
+            self._closed = True
+        return self.instances()[::-1]
+
+    def condition(self) -> tuple[State, str]:
+        """Return the worst state of its instances and the reason. "failed" becomes "degraded" while a session works."""
+        instances = self.instances()
+        conditions = [instance.condition() for instance in instances]
+        worst_first: dict[State, int] = {"failed": 0, "degraded": 1, "unavailable": 2, "active": 3, "idle": 4}
+        state, reason = min(conditions, key=lambda condition: worst_first[condition[0]])
+        if state == "failed" and any(instance.phase == "ready" for instance in instances):
+            failed = sum(instance.phase == "failed" for instance in instances)
+            return "degraded", f"{failed} of {len(instances)} sessions can't be started: {reason}"
+        return state, reason
+
+    def _own_name(self) -> str:
+        return str(getattr(self.first.provider, "name", ""))
+
+    def _new_instance(self, label: str) -> ProviderInstance:
+        return ProviderInstance(
+            label,
+            self._make,
+            self._config,
+            self.stats,
+            inline=self.builtin,
+            before_start=self._read_account,
+            on_started=lambda: self.on_start(),
+        )
+
+    def _read_account(self) -> None:
+        if self._account is not None:
+            fingerprint = self._account()
+            if fingerprint != self.fingerprint or not self.account_since:
+                self.fingerprint, self.account_since = fingerprint, self._config.wall()
+
+    def _unused_instance(self, session: Session) -> ProviderInstance:
+        """Return the first instance if no session has it yet, else a new one."""
+        if self.first.phase == "new" and self.first not in self._by_session.values():
+            return self.first
+        return self._new_instance(f"{self.name}-{session.id[:8]}")
+
+    def _evict(self) -> None:
+        """Close the least recently used instances above the bound, of sessions that have nothing to write."""
+        evicted: list[ProviderInstance] = []
+        with self._lock:
+            surplus = len(self._by_session) - MAX_INSTANCES
+            # Without the newest: it is the one that was just asked for.
+            for session_id in list(self._by_session)[:-1] if surplus > 0 else ():
+                if len(evicted) < surplus and not self.busy(session_id):
+                    evicted.append(self._by_session.pop(session_id))
+        for instance in evicted:
+            log.info("%s: closing the instance of a session that was not used for long", self.name)
+            instance.close_idle()
+
+
+# ------------------------------------------------------------------------------ tools
+
+RESERVED_TOOL_NAMES = frozenset(
+    [
+        *("memory", "session_search", "todo", "delegate_task", "skills_list", "skill_view", "skill_manage"),
+        *("web_search", "web_extract", "terminal", "process", "read_terminal", "close_terminal", "read_file"),
+        *("write_file", "patch", "search_files", "vision_analyze", "image_generate", "text_to_speech"),
+        *("clarify", "execute_code", "cronjob", "computer_use"),
+        *(f"browser_{what}" for what in ("navigate", "snapshot", "click", "type", "scroll", "back", "press")),
+        *(f"browser_{what}" for what in ("get_images", "vision", "console", "cdp", "dialog")),
+        *(f"ha_{what}" for what in ("list_entities", "get_state", "list_services", "call_service")),
+        *(
+            f"kanban_{what}"
+            for what in ("show", "list", "complete", "block", "heartbeat", "comment", "create")
+        ),
+        *(f"kanban_{what}" for what in ("link", "unblock", "attach", "attach_url", "attachments")),
+    ]
+)
+"""Names that hosts use for their own tools. A provider's tool of such a name would hide the host's."""
+
+
+def schema_fault(schema: dict[str, Any]) -> str:
+    """Return why a model's server would refuse every request that holds this tool; "" if it would not."""
+    if not TOOL_NAME.fullmatch(schema["name"]):
+        return f"a model's tools have names of up to {LONGEST_TOOL_NAME} letters, digits, _ and -"
+    kind = schema["parameters"].get("type", "object")
+    if kind != "object":
+        return f"its parameters are of type {kind!r}, not an object"
+    try:
+        json.dumps(schema, allow_nan=False)
+    except (TypeError, ValueError) as exc:
+        return f"its schema can't be written as JSON ({exc})"
+    return ""
+
+
+class ToolIndex:
+    """Tool name -> provider. The first provider that offers a name keeps it; a refusal becomes a warning of the other."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, ProviderHandle] = {}
+        self._schemas: dict[str, dict[str, Any]] = {}
+        self._aliases: dict[str, str] = {}
+
+    def add(self, handle: ProviderHandle) -> None:
+        """Add the tools that the provider offers, and the older names that it answers to."""
+        for schema in handle.schemas:
+            name, warning = schema["name"], ""
+            if fault := schema_fault(schema):
+                warning = f"tool {name!r} is left out: {fault}"
+            elif name in RESERVED_TOOL_NAMES and not handle.builtin:
+                warning = f"tool {name!r} is refused: the host uses that name"
+            elif name in self._owners:
+                warning = f"tool {name!r} is refused: {self._owners[name].name!r} offers it"
+            else:
+                self._owners[name] = handle
+                self._schemas[name] = schema
+            if warning:
+                log.warning("%s: %s", handle.name, warning)
+                handle.warnings.append(warning)
+        for alias, name in handle.first.capabilities.tool_aliases.items():
+            free = alias not in RESERVED_TOOL_NAMES and alias not in self._owners
+            if free and self._owners.get(name) is handle:
+                self._aliases.setdefault(alias, name)
+
+    def owner(self, name: object) -> ProviderHandle | None:
+        """Return the provider of this tool."""
+        return self._owners.get(name) if isinstance(name, str) else None
+
+    def current_name(self, name: Any) -> Any:
+        """Return the name that a tool has now; `name` may be an older one."""
+        return self._aliases.get(name, name) if isinstance(name, str) and name not in self._owners else name
+
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        """A copy of all tools, in the order in which their providers were added."""
+        return [dict(schema) for schema in self._schemas.values()]
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all tools."""
+        return set(self._owners)
+
+
+# --------------------------------------------------------------------------- registry
+
+
+class ProviderRegistry:
+    """The providers that a manager holds, in the order in which they were accepted: ours and at most one external."""
+
+    def __init__(self, config: ManagerConfig) -> None:
+        self.tools = ToolIndex()
+        self._config = config
+        self._handles: tuple[ProviderHandle, ...] = ()
+        self._implementing: dict[str, tuple[ProviderHandle, ...]] = {}
+        self._inactive: dict[str, ProviderHealth] = {}
+        self._lock = (
+            threading.Lock()
+        )  # two providers added at once would both find the place of the external one free
+
+    def __iter__(self) -> Iterator[ProviderHandle]:
+        return iter(self._handles)
+
+    @property
+    def external(self) -> list[ProviderHandle]:
+        """The providers that are not our own: at most one."""
+        return [handle for handle in self._handles if not handle.builtin]
+
+    @property
+    def inactive(self) -> list[ProviderHealth]:
+        """The providers that were refused, each with its reason."""
+        return list(self._inactive.values())
+
+    def implementing(self, hook: str) -> tuple[ProviderHandle, ...]:
+        """Return the providers that have this hook."""
+        # Taken once: `add` replaces the dict, so an answer from before an addition never gets into the new one.
+        known = self._implementing
+        handles = known.get(hook)
+        if handles is None:
+            handles = known[hook] = tuple(handle for handle in self._handles if handle.implements(hook))
+        return handles
+
+    def takers(self, hook: str) -> tuple[ProviderHandle, ...]:
+        """Return the external providers that have this hook: those that a write is stored for."""
+        return tuple(handle for handle in self.implementing(hook) if not handle.builtin)
+
+    def add(self, source: object, name: str, *, builtin: bool, fingerprint: Callable[[], str] | None) -> bool:
+        """Construct and validate a provider and ask whether it can run. Return whether it is held now.
+
+        One that is refused stays in `inactive` with the reason.
+        """
+        account, error = attempt(fingerprint) if fingerprint else ("", None)
+        handle = ProviderHandle(
+            source,
+            self._config,
+            name=name,
+            builtin=builtin,
+            fingerprint=account or "",
+            account=fingerprint,
+        )
+        if error is not None:
+            text = describe(error, self._config.redact)
+            return self._refuse(handle, "failed", f"its account can't be told: {text}")
+        with self._lock:
+            state, reason = self._no_room(handle) or handle.inspect()
+            if not reason and (handle.impersonates or (builtin and handle.name != BUILTIN_NAME)):
+                state = "failed"
+                reason = f"the name {BUILTIN_NAME!r} belongs to the curated memory; choose another"
+            if reason:
+                return self._refuse(handle, state, reason)
+            self._inactive.pop(handle.name, None)
+            self._handles = (*self._handles, handle)
+            self._implementing = {}
+            self.tools.add(handle)
+        return True
+
+    def _no_room(self, handle: ProviderHandle) -> tuple[State, str] | None:
+        """Return why there is no place for the provider, before it is constructed."""
+        if handle.builtin:
+            taken = any(other.builtin for other in self._handles)
+            return ("failed", "there is a built-in provider already") if taken else None
+        for other in self.external:
+            return "idle", f"only one external provider at a time, and {other.name!r} is active"
+        return None
+
+    def _refuse(self, handle: ProviderHandle, state: State, reason: str) -> bool:
+        reason = self._config.redact(reason)
+        log.warning(
+            "memory provider %r is not active: %s", handle.name, reason, extra={"event": "provider.refused"}
+        )
+        warnings = tuple(handle.warnings)
+        self._inactive[handle.name] = ProviderHealth(handle.name, state, reason, warnings=warnings)
+        data: dict[str, Any] = {"provider": handle.name, "state": state, "reason": reason}
+        self._config.emit("provider.refused", data)
+        handle.first.close_idle()
+        return False
+
+
+def register_commands(make: Callable[[], object], name: str, group: object) -> CallResult:
+    """Let the provider that `make` constructs add its commands to `group`, a `click.Group`, without a manager.
+
+    The provider is not initialized: its commands are how a person sets up what can't run yet.
+    """
+
+    def emit(kind: str, data: Mapping[str, Any]) -> None:
+        """Drop the event: a command line that only asks for its commands has no observers."""
+
+    config = ManagerConfig(time.monotonic, time.time, redact_value, {}, 0.0, emit)
+    instance = ProviderHandle(make, config, name=name).first
+    made = instance.construct()
+    try:
+        return instance.call("register_cli", {"group": group}) if made.ok else made
+    finally:
+        instance.close_idle()

@@ -1,0 +1,288 @@
+"""Statistics and health of a provider: its counters, its breakers, and the report that hosts show."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES
+from hermes_core.manager.breaker import Breaker, BreakerState
+from hermes_core.manager.call import CallResult
+from hermes_core.manager.plugins import Monitor
+
+log = logging.getLogger(__name__)
+
+State = Literal["active", "idle", "degraded", "failed", "unavailable"]
+WorkerKind = Literal["read", "write"]
+
+SLOW_RECALL_S = 0.5
+"""Seconds of a failed recall that open the breaker at once: a person waited for nothing."""
+
+RECALL_FAILURE_TTL_S = 300.0
+"""Seconds after which a failed recall says nothing about the backend any more."""
+
+MIN_BACKEND_S = 0.0005
+"""Seconds that a backend takes at least: an empty recall that took less did not ask it (small talk, for instance)."""
+
+REPORT_INTERVAL_S = 300.0
+"""Seconds between two `provider.hooks` events of a process. One more comes at its end. Other processes read them."""
+
+OPTIONAL_WORK_HOOKS = frozenset({"on_turn_start", "system_prompt_block"})
+"""Hooks that may do nothing at all, so that their success says nothing about the backend."""
+
+START_HOOKS = frozenset(
+    {"construct", "initialize", "is_available", "get_tool_schemas", "system_prompt_block", "shutdown"}
+)
+"""Hooks of every start and end; they alone are no reason for a `provider.hooks` event."""
+
+MAX_DURATIONS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class HookHealth:
+    """Figures of one hook of a provider.
+
+    Attributes:
+        calls: Number of calls.
+        last_success: Time of the last good call, in seconds since the epoch.
+        p95_ms: 95th percentile of the durations of the last 200 good calls, in milliseconds.
+    """
+
+    calls: int = 0
+    last_success: float | None = None
+    p95_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderHealth:
+    """State of one provider, for status, doctor, and the result of a turn.
+
+    Attributes:
+        reason: Says why the state is not "active"; "" if there is nothing to say.
+        breakers: State of the breaker of each worker.
+        depth: Rows of the outbox that wait for delivery.
+        oldest_age: Age in seconds of the first of these rows.
+        parked: Dead letters: rows that wait for a decision of a person.
+        last_success: Time of the last good call, in seconds since the epoch.
+        warnings: Faults that don't stop the provider, such as a tool with a reserved name.
+    """
+
+    name: str
+    state: State
+    reason: str = ""
+    breakers: Mapping[str, BreakerState] = field(default_factory=dict)
+    depth: int = 0
+    oldest_age: float | None = None
+    parked: int = 0
+    last_error: str = ""
+    last_success: float | None = None
+    calls: int = 0
+    late: int = 0
+    failed: int = 0
+    warnings: tuple[str, ...] = ()
+    hooks: Mapping[str, HookHealth] = field(default_factory=dict)
+
+    @property
+    def well_but_parked(self) -> bool:
+        """Whether dead letters are all there is to report."""
+        return self.parked > 0 and self.reason == parked_reason(self.parked)
+
+
+def parked_reason(count: int) -> str:
+    """Return the sentence about `count` dead letters; "" for 0."""
+    way_out = "`hermes-memory outbox list` says why, then `hermes-memory outbox retry` or `drop`"
+    return f"{count} write(s) are parked: {way_out}" if count else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerConfig:
+    """Settings that all parts of a manager share.
+
+    Attributes:
+        clock: Measures ages and cooldowns. Waiting itself is in real time.
+        wall: Dates events and rows, in seconds since the epoch.
+        redact: Removes secrets from what leaves for a provider, an event or the log.
+        deadlines: Seconds by hook name, in place of those of the policy.
+        start_wait: Seconds that a start waits for `initialize`.
+        emit: Takes the kind and the data of an event; returns at once.
+        observers: Observers whose hook wrappers surround the calls of every provider.
+        monitors: See every hook call of all providers. The list changes while the manager runs.
+    """
+
+    clock: Callable[[], float]
+    wall: Callable[[], float]
+    redact: Callable[[Any], Any]
+    deadlines: Mapping[str, float]
+    start_wait: float
+    emit: Callable[[str, Mapping[str, Any]], None]
+    observers: Sequence[object] = ()
+    monitors: list[Monitor] = field(default_factory=list)
+
+    def deadline(self, hook: str) -> float:
+        """Return the seconds that one call of `hook` may take. The construction counts as part of `initialize`."""
+        name = "initialize" if hook == "construct" else hook
+        if name in self.deadlines:
+            return self.deadlines[name]
+        return (POLICIES.get(name) or OBSERVER_POLICIES[name]).deadline
+
+
+class _Counter:
+    """Calls of one hook."""
+
+    __slots__ = ("calls", "durations", "failed", "last_success", "late")
+
+    def __init__(self) -> None:
+        self.calls = self.late = self.failed = 0
+        self.last_success: float | None = None
+        self.durations: deque[float] = deque(maxlen=MAX_DURATIONS)
+
+    def health(self) -> HookHealth:
+        """Return the figures; the percentile is by nearest rank."""
+        durations = sorted(self.durations)
+        p95 = round(durations[math.ceil(0.95 * len(durations)) - 1] * 1000, 1) if durations else None
+        return HookHealth(self.calls, self.last_success, p95)
+
+
+class ProviderStats:
+    """Counters and breakers of one provider. Its instances share them, because they talk to the same backend."""
+
+    def __init__(self, name: str, config: ManagerConfig) -> None:
+        self.name = name
+        self.breakers: dict[WorkerKind, Breaker] = {
+            "read": Breaker(config.clock),
+            "write": Breaker(config.clock),
+        }
+        self.last_error = ""
+        self._config = config
+        self._lock = threading.Lock()  # every worker of every instance records here
+        self._counters: defaultdict[str, _Counter] = defaultdict(_Counter)
+        self._recall_failed_at: float | None = None
+        self._recall_refused = False
+        self._recall_error = ""
+        self._reported_calls = 0
+        self._reported_at = config.clock()
+
+    def totals(self) -> dict[str, Any]:
+        """Return the figures of all hooks together, by the field of `ProviderHealth` that takes them."""
+        with self._lock:
+            counters = [*self._counters.values()]
+            successes = [one.last_success for one in counters if one.last_success is not None]
+            return {
+                "calls": sum(one.calls for one in counters),
+                "late": sum(one.late for one in counters),
+                "failed": sum(one.failed for one in counters),
+                "last_success": max(successes, default=None),
+                "hooks": {name: counter.health() for name, counter in self._counters.items()},
+            }
+
+    @property
+    def recall_failing(self) -> bool:
+        """Whether the last recall failed a short while ago, so that no turn should wait for the next."""
+        return self._failed_lately() and not self._recall_refused
+
+    @property
+    def recall_problem(self) -> str:
+        """Sentence about a recall that failed a short while ago; "" if none did."""
+        if not self._failed_lately():
+            return ""
+        if self._recall_refused:  # the backend is there: a wrong address, a wrong type
+            return f"its last recall failed: {self._recall_error}"
+        return f"no turn waits for its recall, because the last one failed: {self._recall_error}"
+
+    def _failed_lately(self) -> bool:
+        failed_at = self._recall_failed_at
+        return failed_at is not None and self._config.clock() - failed_at < RECALL_FAILURE_TTL_S
+
+    def report(self) -> None:
+        """Emit `provider.hooks` if any hook was called since the last time, those of a start aside."""
+        with self._lock:
+            calls = sum(one.calls for name, one in self._counters.items() if name not in START_HOOKS)
+            due, self._reported_calls = calls != self._reported_calls, calls
+            self._reported_at = self._config.clock()
+        if due:
+            hooks = {name: dataclasses.asdict(health) for name, health in self.totals()["hooks"].items()}
+            self._config.emit("provider.hooks", {"provider": self.name, "hooks": hooks})
+
+    def record(self, hook: str, result: CallResult, breaker: Breaker | None) -> None:
+        """Record the end of one call in the counters, the breaker, the log and the events."""
+        if result.ok:
+            with self._lock:
+                counter = self._counters[hook]
+                counter.calls += 1
+                counter.last_success = self._config.wall()
+                counter.durations.append(result.elapsed)
+        elif result.status in ("late", "failed"):
+            self._record_failure(hook, result)
+        # Nearly every call succeeds while nothing is wrong; it skips the rest.
+        if (
+            not result.ok
+            or self._recall_failed_at is not None
+            or (breaker is not None and not breaker.at_rest)
+        ):
+            answered = result.ok and _proves_backend(hook, result)
+            if hook == "prefetch":
+                self._judge_recall(result, answered)
+            if breaker is not None:
+                self._tell_breaker(hook, result, breaker, answered)
+        if self._config.clock() - self._reported_at >= REPORT_INTERVAL_S:
+            self.report()
+
+    def _record_failure(self, hook: str, result: CallResult) -> None:
+        with self._lock:
+            counter = self._counters[hook]
+            counter.calls += 1
+            counter.late += result.status == "late"
+            counter.failed += result.status == "failed"
+            self.last_error = f"{hook}: {result.error}"
+        log.warning(
+            "%s: %s %s: %s", self.name, hook, result.status, result.error, extra={"event": "provider.call"}
+        )
+        if result.trace:
+            log.debug("%s: %s\n%s", self.name, hook, result.trace)
+        data = {"provider": self.name, "hook": hook, "status": result.status, "error": result.error}
+        self._config.emit("provider.call", data)
+
+    def _judge_recall(self, result: CallResult, answered: bool) -> None:
+        if result.counts or result.status == "failed":
+            self._recall_error = f"prefetch: {result.error}"
+            self._recall_failed_at, self._recall_refused = self._config.clock(), not result.counts
+        elif answered:
+            self._recall_failed_at = None
+
+    def _tell_breaker(self, hook: str, result: CallResult, breaker: Breaker, answered: bool) -> None:
+        before = breaker.state
+        if answered:
+            breaker.success()
+            if before == "closed":
+                return
+        elif result.ok:
+            if hook not in OPTIONAL_WORK_HOOKS:
+                breaker.withdrawn()
+        elif result.counts:
+            breaker.last_error = f"{hook}: {result.error}"
+            breaker.failure(at_once=hook == "prefetch" and result.elapsed >= SLOW_RECALL_S)
+        elif result.status == "skipped":
+            breaker.withdrawn()
+        else:
+            breaker.answered()
+        after = breaker.state
+        if after != before:
+            log.warning(
+                "%s: breaker %s, was %s", self.name, after, before, extra={"event": "provider.breaker"}
+            )
+            self._config.emit("provider.breaker", {"provider": self.name, "state": after, "was": before})
+
+
+def _proves_backend(hook: str, result: CallResult) -> bool:
+    """Return whether a call that succeeded shows that the backend is well."""
+    if hook in ("prefetch", "queue_prefetch"):
+        return bool(result.value) or result.elapsed >= MIN_BACKEND_S
+    if hook == "handle_tool_call":
+        return not str(result.value).startswith('{"error"')
+    return hook not in OPTIONAL_WORK_HOOKS

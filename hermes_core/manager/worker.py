@@ -1,0 +1,324 @@
+"""Workers: a daemon thread with a queue runs the hook calls of one provider instance, one at a time and in order."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from hermes_core.manager.call import CallResult
+from hermes_core.stopping import stopped, waited
+
+log = logging.getLogger(__name__)
+
+MIN_RUN_SHARE = 0.8
+"""Share of a wait for which a call must have run to count as late."""
+
+
+class PendingCall:
+    """A hook call that waits in the queue of a worker, runs, or has ended.
+
+    Args:
+        hook: The name of the hook, for messages.
+        function: Makes the call; it never raises.
+        deadline: Seconds that the call may run.
+        account: Called once with the result for the statistics: the call's own, or "late".
+        on_late: Called on the worker's thread with the result of a call for which nobody waits any more.
+        background: Nobody waits for this call, so `on_late` gets its result in any case.
+    """
+
+    __slots__ = (
+        "_account",
+        "_function",
+        "_on_late",
+        "abandoned",
+        "accounted",
+        "context",
+        "deadline",
+        "future",
+        "hook",
+        "started_at",
+        "started_monotonic",
+        "worker",
+    )
+
+    def __init__(
+        self,
+        hook: str,
+        function: Callable[[], CallResult],
+        deadline: float,
+        *,
+        account: Callable[[CallResult], None] | None = None,
+        on_late: Callable[[CallResult], None] | None = None,
+        background: bool = False,
+    ) -> None:
+        self.hook = hook
+        self.deadline = deadline
+        self.future: Future[CallResult] = Future()
+        self.worker: Worker | None = None
+        self.context = contextvars.copy_context()
+        self.abandoned = background
+        self.accounted = False
+        self.started_at = self.started_monotonic = 0.0
+        self._function = function
+        self._account = account
+        self._on_late = on_late
+
+    @classmethod
+    def ended(cls, hook: str, result: CallResult) -> PendingCall:
+        """Return a call that ended before it was handed to a worker, with this result."""
+        call = cls(hook, lambda: result, 0.0)
+        call.future.set_result(result)
+        return call
+
+    def wait(self, timeout: float | None = None) -> CallResult:
+        """Return the result of the call, at the latest after `timeout` seconds (default: its deadline)."""
+        if self.worker is None:
+            return self.future.result()
+        result = None
+        try:
+            result = self.worker.wait(self, self.deadline if timeout is None else timeout)
+        finally:
+            # Ctrl-C or a signal handler of the host ended the wait. If this is the probe of a breaker, another may go.
+            if result is None:
+                self.worker.abandon(self)
+        return result
+
+    def withdraw(self) -> bool:
+        """Take the call out of the queue. Return False if it has already begun."""
+        withdrawn = self.future.cancel()
+        if withdrawn:
+            self.account(CallResult("skipped", error="withdrawn"))
+        return withdrawn
+
+    def refuse(self, reason: str) -> None:
+        """End the call without making it, because its worker takes none."""
+        result = CallResult("skipped", error=reason)
+        self.account(result)
+        self.future.set_result(result)
+
+    def account(self, result: CallResult) -> None:
+        """Report `result` to the statistics."""
+        if self._account is not None:
+            self._account(result)
+
+    def run(self) -> CallResult:
+        """Make the call, with the contextvars of the thread that created it."""
+        return self.context.run(self._function)
+
+    def finish(self, result: CallResult, *, report: bool) -> None:
+        """Pass the result on: to the statistics (if `report`), to the thread that waits, else to `on_late`."""
+        if report and self.abandoned and result.ok and result.elapsed > self.deadline:
+            error = f"took {result.elapsed:.1f} s"
+            self.account(CallResult("late", error=error, elapsed=result.elapsed, counts=True))
+        elif report:
+            self.account(result)
+        if self.abandoned and self._on_late is not None:
+            self._on_late(result)
+        self.future.set_result(result)
+
+
+class _Thread:
+    """A thread of a worker and the call that it runs."""
+
+    __slots__ = ("call", "thread")
+
+    def __init__(self) -> None:
+        self.call: PendingCall | None = None
+        self.thread: threading.Thread | None = None
+
+
+class Worker:
+    """A daemon thread that runs calls one at a time; it starts with the first call.
+
+    The thread is a daemon, not one of a `concurrent.futures` executor: the interpreter joins those at exit, so a hung
+    provider would hold the process. A call that hangs past its deadline is abandoned on its thread and one new thread
+    takes the queue over (if `replaceable`). If that thread hangs too, `submit` refuses calls until one of the two
+    returns.
+    """
+
+    def __init__(self, name: str, clock: Callable[[], float], *, replaceable: bool = True) -> None:
+        self.name = name
+        self.replaceable = replaceable
+        self._clock = clock
+        self._queue: queue.SimpleQueue[PendingCall | None] = queue.SimpleQueue()
+        # Guards the state below and the moment at which a call ends or its waiter leaves: exactly one of the two
+        # decides what the call counts as.
+        self._lock = threading.Lock()
+        self._current: _Thread | None = None
+        self._abandoned = 0
+        self._stopped = False
+
+    @property
+    def abandoned(self) -> int:
+        """Number of hung calls that were abandoned and have not returned: 0 or 1."""
+        with self._lock:
+            return self._abandoned
+
+    @property
+    def overdue(self) -> str:
+        """Reason why a call has not returned in time, also after a new thread took over; "" if none is overdue."""
+        current = self._current
+        # Without the lock: every turn asks this, and an idle worker has nothing to compare.
+        if not self._abandoned and (current is None or current.call is None):
+            return ""
+        with self._lock:
+            return self._hung() or ("an abandoned call has not returned" if self._abandoned else "")
+
+    def submit(self, *calls: PendingCall) -> str:
+        """Put `calls` into the queue, one behind the other. Return "" or the reason why the worker takes none."""
+        with self._lock:
+            current = self._current
+            if current is None or current.call is not None or self._stopped:
+                refusal = self._refusal()
+                if refusal:
+                    return refusal
+            for call in calls:
+                call.worker = self
+                self._queue.put(call)
+        return ""
+
+    def wait(self, call: PendingCall, timeout: float) -> CallResult:
+        """Wait at most `timeout` seconds for `call`, or until the waiting turn is stopped.
+
+        A call that has not begun by then is withdrawn and never runs. A call that still runs is abandoned: its result
+        goes to its `on_late`.
+        """
+
+        def ended_within(seconds: float) -> bool:
+            try:
+                call.future.result(seconds)
+            except TimeoutError as exc:
+                # An alarm handler of the host may raise TimeoutError during the wait. Future raises its own in
+                # `result`, the second frame; an error of the handler comes from a frame further in.
+                if len(list(traceback.walk_tb(exc.__traceback__))) > 2:
+                    raise
+                return False
+            return True
+
+        if waited(ended_within, timeout):
+            return call.future.result()
+        turn_stopped = stopped()
+        with self._lock:
+            ended = call.accounted
+            if not ended:
+                result = self._give_up(call, timeout, turn_stopped)
+                call.accounted = True
+        if ended:  # just now
+            return call.future.result()
+        call.account(result)
+        return result
+
+    def abandon(self, call: PendingCall) -> None:
+        """Wait no more for `call`, without a judgement; if it ends, `on_late` gets its result."""
+        with self._lock:
+            undecided = not call.accounted
+            if undecided:
+                call.accounted = call.abandoned = True
+        if undecided:
+            call.account(CallResult("skipped", error="its caller was interrupted"))
+
+    def stop(self, timeout: float, last: PendingCall | None = None) -> bool:
+        """Take no more calls and end the thread after those in the queue. Return whether it ended in `timeout` seconds.
+
+        `last` is run behind them, even if a hung call would make `submit` refuse it.
+        """
+        with self._lock:
+            if not self._stopped:
+                self._stopped = True
+                if last is not None:
+                    last.worker = self
+                    self._queue.put(last)
+                self._queue.put(None)
+            thread = self._current.thread if self._current else None
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(max(0.0, timeout))
+        return not thread.is_alive()
+
+    def when_idle(self, function: Callable[[], object]) -> None:
+        """Call `function` when the running call has returned, on the worker's thread; at once if none runs."""
+        with self._lock:
+            running = self._current.call if self._current else None
+        if running is None:
+            function()
+        else:
+            running.future.add_done_callback(lambda _: function())
+
+    def _give_up(self, call: PendingCall, timeout: float, turn_stopped: bool) -> CallResult:
+        """Withdraw or abandon a call that its waiter leaves, and return the result for the waiter."""
+        if call.future.cancel():
+            running = self._current.call if self._current else None
+            error = f"waited {timeout:.3g} s in line behind {running.hook if running else 'another call'}"
+            counts = bool(self._hung()) and not turn_stopped
+            return CallResult(
+                "skipped",
+                error="the turn was stopped" if turn_stopped else error,
+                elapsed=timeout,
+                counts=counts,
+            )
+        call.abandoned = True
+        if turn_stopped:
+            return CallResult("skipped", error="the turn was stopped", in_doubt=True)
+        # A call that spent its time in the queue behind others says nothing about how fast the backend is.
+        ran = time.monotonic() - call.started_monotonic
+        if ran < timeout * MIN_RUN_SHARE:
+            error = f"waited in line, and {ran:.1f} s were left of {timeout:.3g}; it still runs"
+            return CallResult("skipped", error=error, elapsed=timeout, in_doubt=True)
+        error = f"no answer within {timeout:.3g} s"
+        return CallResult("late", error=error, elapsed=timeout, counts=True, in_doubt=True)
+
+    def _refusal(self) -> str:
+        """Return why no call can be taken; "" once there is a thread that takes it."""
+        if self._stopped:
+            return "the provider was shut down"
+        hung = self._hung()
+        if hung and (self._abandoned or not self.replaceable):
+            return hung
+        if hung or self._current is None:
+            try:
+                self._start()
+            except RuntimeError as exc:  # the system has no thread left, or the interpreter is ending
+                return f"no thread can be started ({exc})"
+        if hung:
+            self._abandoned += 1
+            log.warning("%s: %s; a new thread takes its place", self.name, hung)
+        return ""
+
+    def _hung(self) -> str:
+        call = self._current.call if self._current is not None else None
+        if call is None or self._clock() - call.started_at <= call.deadline:
+            return ""
+        ran = self._clock() - call.started_at
+        return f"{call.hook} has not returned for {ran:.1f} s (deadline {call.deadline:g} s)"
+
+    def _start(self) -> None:
+        current = _Thread()
+        current.thread = threading.Thread(target=self._work, args=(current,), name=self.name, daemon=True)
+        current.thread.start()
+        self._current = current
+
+    def _work(self, me: _Thread) -> None:
+        while (call := self._queue.get()) is not None:
+            # The lock makes `set_running` and the start time one step: `wait` reads the time of a running call.
+            with self._lock:
+                if not call.future.set_running_or_notify_cancel():
+                    continue  # withdrawn
+                call.started_at, call.started_monotonic = self._clock(), time.monotonic()
+                me.call = call
+            result = call.run()
+            with self._lock:
+                me.call = None
+                report, call.accounted = not call.accounted, True
+                replaced = self._current is not me
+                if replaced:
+                    self._abandoned -= 1
+            # Outside the lock, because callbacks take locks of their own and may submit to this worker.
+            call.finish(result, report=report)
+            if replaced:
+                return
