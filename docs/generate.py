@@ -134,7 +134,7 @@ def key_section(key: Key) -> Iterator[str]:
         int: "A whole number",
         float: "A number",
         str: "Text",
-        list: "A list of texts",
+        list[str]: "A list of texts",
     }
     limits = [f"one of {', '.join(f'`{choice}`' for choice in key.choices)}"] if key.choices else []
     limits += [f"at least {key.minimum:g}"] if key.minimum is not None else []

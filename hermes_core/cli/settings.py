@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import click
-import yaml
 
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, print_json, print_table
@@ -117,17 +116,15 @@ def _require(ctx: click.Context, key: str) -> None:
 
 
 def _read(key: str, text: str) -> Value:
-    """A value as it is typed: `on` and `12` are what YAML takes them for, where the key is no text."""
-    kind = known_key(key).kind
-    if kind is list:
+    """Return a value as it is typed; what the key does not take stays text, and `set_value` says what it takes."""
+    known = known_key(key)
+    if known.item:
         return [item.strip() for item in text.split(",") if item.strip()]
-    if kind is str:
-        return text
     try:
-        value: Value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError):  # a date that there is none of
+        value: Value = known.convert(text)
+    except ValueError:
         return text
-    return text if value is None else value
+    return value
 
 
 def _value(loaded: object, key: str) -> Any:

@@ -196,14 +196,19 @@ class _Reading:
     def _value(self, key: Key, line: int, node: Any) -> Any:
         with _yaml_errors(line):
             value = self._loader.construct_object(node, deep=True)
-        fault = key.fault(value)
-        if not fault:
-            return float(value) if key.kind is float and value is not None else value
+        if value is None:
+            return None
+        try:
+            return key.convert(value, strict=True)
+        except ValueError:
+            pass
         name = key.name.rpartition(".")[2]
         example = (
             "" if key.default in (None, ()) else f"write for example `{name}: {json.dumps(key.default)}`, or "
         )
-        self.faults.append((f"config.yaml line {line}: {key.name} {fault}", f"{example}delete the line"))
+        self.faults.append(
+            (f"config.yaml line {line}: {key.name} {key.fault(value)}", f"{example}delete the line")
+        )
         return None
 
     def _pairs(self, node: Any, where: str) -> dict[str, tuple[int, Any]]:

@@ -6,9 +6,10 @@ Validation, `hermes_core.config.set_value` and the reference page all read this 
 from __future__ import annotations
 
 import dataclasses
-import sys
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from hermes_core.config.schema import ValueSchema
 
 LOAD_PROVIDERS = "HERMES_LOAD_PROVIDERS"
 """Environment variable: a comma list of the only providers that may load; set and empty, none may."""
@@ -21,59 +22,27 @@ _METADATA = "key"
 Value = bool | int | float | str | list[str] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """One key of config.yaml. `kind` is bool, int, float, str or list (of strings); `default` None means "not set"."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key(ValueSchema):
+    """One key of config.yaml; a `default` of None means "not set"."""
 
-    name: str
-    kind: type
+    name: str = ""
     default: Any
     help: str
-    choices: tuple[str, ...] = ()
-    minimum: float | None = None
-    maximum: float | None = None
 
     def fault(self, value: object) -> str:
-        """What is wrong with `value` for this key, as the end of a sentence; "" when nothing is."""
-        if value is None:
-            return ""
-        if not self._is_kind(value):
-            return f"must be {_KINDS[self.kind]}, is {value!r}"
-        if self.choices and value not in self.choices:
-            return f"must be one of {', '.join(self.choices)}, is {value!r}"
-        if isinstance(value, int | float):
-            return self._range_fault(value)
-        return ""
-
-    def _is_kind(self, value: object) -> bool:
-        if self.kind is list:
-            return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
-        if isinstance(value, bool) or self.kind is bool:
-            return self.kind is bool and isinstance(value, bool)
-        return isinstance(value, (int, float) if self.kind is float else self.kind)
-
-    def _range_fault(self, value: float) -> str:
-        if not abs(value) <= sys.float_info.max:
-            return f"must be a finite number, is {value!r}"
-        if self.minimum is not None and value < self.minimum:
-            return f"must be at least {self.minimum:g}, is {value!r}"
-        if self.maximum is not None and value > self.maximum:
-            return f"must be at most {self.maximum:g}, is {value!r}"
+        """Return what is wrong with `value` for this key as the end of a sentence, "" if nothing is."""
+        try:
+            if value is not None:
+                self.convert(value, strict=True)
+        except ValueError:
+            return f"must be {self.expected}, is {value!r}"
         return ""
 
 
-_KINDS: dict[type, str] = {
-    bool: "true or false",
-    int: "an int",
-    float: "a number",
-    str: "a string",
-    list: "a list of strings",
-}
-
-
-def _key(default: Any, help: str, *, kind: type | None = None, **limits: Any) -> Any:  # noqa: A002 (reads as it is)
-    """A field that is also a key of config.yaml; its full name is filled in by `_table`."""
-    key = Key("", kind or type(default), default, help, **limits)
+def _key(default: Any, help: str, *, kind: Any = None, **limits: Any) -> Any:  # noqa: A002 (reads as it is)
+    """Return a field that is also a key of config.yaml; `_table` fills in its full name."""
+    key = Key(kind=kind or type(default), default=default, help=help, **limits)
     return dataclasses.field(default=default, metadata={_METADATA: key})
 
 
@@ -138,9 +107,9 @@ class ProvidersConfig:
     allow: tuple[str, ...] | None = _key(
         None,
         f"Load these and no others; an empty list loads none. {LOAD_PROVIDERS} (a comma list) comes first.",
-        kind=list,
+        kind=list[str],
     )
-    block: tuple[str, ...] = _key((), "Never load these.", kind=list)
+    block: tuple[str, ...] = _key((), "Never load these.", kind=list[str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,15 +179,15 @@ class ToolsetsConfig:
     platforms of its own beside these.
     """
 
-    cli: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
-    telegram: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
-    discord: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
-    slack: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
-    whatsapp: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
-    signal: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
-    email: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
-    api: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
-    cron: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list)
+    cli: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list[str])
+    telegram: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list[str])
+    discord: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list[str])
+    slack: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list[str])
+    whatsapp: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list[str])
+    signal: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list[str])
+    email: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list[str])
+    api: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list[str])
+    cron: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list[str])
     others: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def of(self, platform: str) -> tuple[str, ...] | None:
@@ -237,7 +206,7 @@ class SkillsConfig:
         True, "List skills in the prompt and offer the tools `skill_view` and `skill_manage`."
     )
     external_dirs: tuple[str, ...] = _key(
-        (), "Further folders of skills, for reading only; a relative one lies in the home.", kind=list
+        (), "Further folders of skills, for reading only; a relative one lies in the home.", kind=list[str]
     )
 
 

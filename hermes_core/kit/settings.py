@@ -10,15 +10,16 @@ Agent, where there is no `<name>.json`. The first save makes the one of the othe
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import hashlib
 import json
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from hermes_core.config.schema import ValueSchema
 from hermes_core.contract.values import Availability, Field
 from hermes_core.errors import ConfigError, StorageError
 from hermes_core.home import HermesHome
@@ -29,16 +30,7 @@ log = logging.getLogger(__name__)
 
 Source = Literal["override", "env", "file", "default"]
 
-_TRUE = frozenset({"true", "yes", "on", "1"})
-_FALSE = frozenset({"false", "no", "off", "0"})
-_NOUNS: dict[Any, str] = {
-    str: "a text",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    dict: "a JSON object",
-    list: "a JSON list",
-}
+_BOOL = ValueSchema(kind=bool)
 
 
 class Settings:
@@ -144,9 +136,15 @@ def load_settings(
     for field in fields:
         source, raw, where = _pick(field, overrides or {}, ask, stored, path)
         if raw is not None and field.clamp:
-            raw, clamped = _clamped(field, raw, where)
-            warnings += clamped
-        values[field.name] = None if raw is None else _convert(field, raw, where)
+            value = read_value(dataclasses.replace(field, minimum=None, maximum=None), raw, where)
+            nearest = _schema_of(field).clamp(value)
+            if nearest != value:
+                expected = _schema_of(field).expected
+                warnings.append(
+                    f"{field.name!r} in {where} is {raw!r}, so {nearest:g} is used; write {expected}"
+                )
+            raw = nearest
+        values[field.name] = None if raw is None else read_value(field, raw, where)
         sources[field.name] = source
     for warning in warnings:
         log.warning("%s", warning)
@@ -166,7 +164,7 @@ def save_settings(fields: Sequence[Field], home: Path, name: str, values: Mappin
             raise ConfigError(f"{name!r} has no setting {key!r}", _did_you_mean(key, declared))
         if declared[key].secret:
             raise ConfigError(f"{key!r} is a secret and {path.name!r} is no place for it", "put it in .env")
-        checked[key] = None if value is None else _convert(declared[key], value, str(path))
+        checked[key] = None if value is None else read_value(declared[key], value, str(path))
     with locked(path):
         source = _file_of(home, name, fields)
         stored = _read_file(source)
@@ -185,15 +183,7 @@ def parse_bool(value: Any) -> bool:
     >>> parse_bool("Off"), parse_bool(1)
     (False, True)
     """
-    text = str(value).strip().lower() if isinstance(value, bool | int | str) else ""
-    if text in _TRUE or text in _FALSE:
-        return text in _TRUE
-    raise ValueError(f"{value!r} is not true or false")
-
-
-def read_value(field: Field, raw: Any, where: str = "the answer") -> Any:
-    """`raw`, as a person or a file gives it, in the field's type. Raises `ConfigError` that names `where`."""
-    return _convert(field, raw, where)
+    return bool(_BOOL.convert(value))
 
 
 def _path(home: Path, name: str) -> Path:
@@ -341,100 +331,24 @@ def _did_you_mean(key: str, names: Sequence[str] | Mapping[str, Any]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"the settings are {', '.join(names)}"
 
 
-def _convert(field: Field, raw: Any, where: str) -> Any:
-    """The value in the field's type. Raises `ConfigError` with the place, the key and what to write."""
-    value = _typed(field, raw, where)
-    if field.choices and str(value) not in field.choices:
-        options = ", ".join(map(repr, field.choices))
-        raise ConfigError(f"{field.name!r} in {where} is {_told(field, raw)}", f"write one of {options}")
-    if _nearest(field, value) != value:
-        raise ConfigError(f"{field.name!r} in {where} is {_told(field, raw)}", _range(field))
-    return value
-
-
-def _typed(field: Field, raw: Any, where: str) -> Any:
+def read_value(field: Field, raw: Any, where: str = "the answer") -> Any:
+    """Return `raw`, as a person or a file gives it, in the field's type. Raises `ConfigError` that names `where`."""
+    schema = _schema_of(field)
     try:
-        return _CONVERTERS[field.type](raw)
-    except (ValueError, TypeError, OverflowError) as exc:
-        raise ConfigError(
-            f"{field.name!r} in {where} is {_told(field, raw)}", f"write {_NOUNS[field.type]}"
-        ) from exc
+        return schema.convert(_as_text(raw) if field.type is str else raw)
+    except ValueError as exc:
+        shown = "***" if field.secret else repr(raw)
+        raise ConfigError(f"{field.name!r} in {where} is {shown}", f"write {schema.expected}") from exc
 
 
-def _clamped(field: Field, raw: Any, where: str) -> tuple[Any, list[str]]:
-    """The value in its range, and a warning when it was not."""
-    value = _typed(field, raw, where)
-    nearest = _nearest(field, value)
-    if nearest == value:
-        return value, []
-    return nearest, [f"{field.name!r} in {where} is {raw!r}, so {nearest:g} is used; {_range(field)}"]
+def _schema_of(field: Field) -> ValueSchema:
+    return ValueSchema(kind=field.type, choices=field.choices, minimum=field.minimum, maximum=field.maximum)
 
 
-def _nearest(field: Field, value: Any) -> Any:
-    """The value, or the end of its range that it is beyond."""
-    for bound, beyond in ((field.minimum, -1), (field.maximum, 1)):
-        if bound is not None and (value - bound) * beyond > 0:
-            return field.type(bound)  # type: ignore[call-overload]
-    return value
-
-
-def _range(field: Field) -> str:
-    bounds = (("from", field.minimum), ("up to", field.maximum))
-    return " ".join(["write a number", *(f"{word} {bound:g}" for word, bound in bounds if bound is not None)])
-
-
-def _told(field: Field, raw: Any) -> str:
-    return "***" if field.secret else repr(raw)
-
-
-def _to_str(raw: Any) -> str:
-    if isinstance(raw, str):
-        return raw
+def _as_text(raw: Any) -> Any:
     # Account numbers and the like are often written without quotes.
     if isinstance(raw, int) and not isinstance(raw, bool):
         return str(raw)
     if isinstance(raw, list):
         return ", ".join(raw) if all(isinstance(entry, str) for entry in raw) else json.dumps(raw)
-    raise ValueError("not a text")
-
-
-def _to_float(raw: Any) -> float:
-    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
-        raise ValueError("not a number")
-    number = float(raw)
-    if not math.isfinite(number):
-        raise ValueError("not finite")
-    return number
-
-
-def _to_int(raw: Any) -> int:
-    if isinstance(raw, int) and not isinstance(raw, bool):
-        return raw
-    number = _to_float(raw)
-    if not number.is_integer():
-        raise ValueError("not whole")
-    return int(number)
-
-
-def _to_dict(raw: Any) -> dict[str, Any]:
-    value = json.loads(raw) if isinstance(raw, str) else raw
-    if isinstance(value, dict):
-        return dict(value)
-    raise ValueError("not an object")
-
-
-def _to_list(raw: Any) -> list[Any]:
-    value = json.loads(raw) if isinstance(raw, str) else raw
-    if isinstance(value, list | tuple):
-        return list(value)
-    raise ValueError("not a list")
-
-
-_CONVERTERS: dict[Any, Callable[[Any], Any]] = {
-    str: _to_str,
-    int: _to_int,
-    float: _to_float,
-    bool: parse_bool,
-    dict: _to_dict,
-    list: _to_list,
-}
+    return raw

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union
 
+from hermes_core.config.schema import ValueSchema
 from hermes_core.contract.values import Session, ToolCall
 from hermes_core.errors import BackendRefused, ProviderInvalid, ToolInputInvalid
 from hermes_core.kit.text import storable
@@ -31,8 +31,6 @@ MAX_RESULT = 50_000
 """Characters of one result. A model that is sent more loses the thread of its own conversation."""
 
 _SPEC = "_hermes_tool"
-_JSON_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
-_TRUE_FALSE = {"true": True, "false": False}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -44,100 +42,35 @@ class Range:
     minimum: float | None = None
     maximum: float | None = None
 
-    def clamp(self, value: float) -> float:
-        """`value` moved into the range."""
-        if self.minimum is not None:
-            value = max(value, self.minimum)
-        return value if self.maximum is None else min(value, self.maximum)
-
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
     """One argument of a tool as the model sees it."""
 
     name: str
-    kind: Any
+    schema: ValueSchema
     description: str
-    choices: tuple[Any, ...]
-    bounds: Range | None
-    is_list: bool
     required: bool
 
     @property
-    def schema(self) -> dict[str, Any]:
-        item: dict[str, Any] = {"type": _JSON_TYPES[self.kind]}
-        if self.choices:
-            item["enum"] = list(self.choices)
-        if self.bounds is not None and self.bounds.minimum is not None:
-            item["minimum"] = self.bounds.minimum
-        if self.bounds is not None and self.bounds.maximum is not None:
-            item["maximum"] = self.bounds.maximum
-        whole = {"type": "array", "items": item} if self.is_list else item
-        return {**whole, "description": self.description} if self.description else whole
+    def json_schema(self) -> dict[str, Any]:
+        schema = self.schema.json_schema
+        return {**schema, "description": self.description} if self.description else schema
 
-    @property
-    def wanted(self) -> str:
-        if self.choices:
-            return f"one of {', '.join(map(repr, self.choices))}"
-        noun = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}[self.kind]
-        return f"a list, each item {noun}" if self.is_list else noun
-
-    def read(self, value: Any) -> Any:
-        """The value as the function wants it. Raises `ToolInputInvalid`."""
-        if not self.is_list:
-            return self._read_one(value)
-        if not isinstance(value, list | tuple):
-            raise self._refusal(value)
-        return [self._read_one(item) for item in value]
+    def convert(self, value: Any) -> Any:
+        """Return the value as the function wants it. Raises `ToolInputInvalid`."""
+        try:
+            converted = self.schema.convert(value, clamp=True)
+        except ValueError as exc:
+            shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:79]}…"
+            raise ToolInputInvalid(f"{self.name} can't be {shown}", f"send {self.schema.expected}") from exc
+        if self.schema.kind == list[str]:
+            return [*map(storable, converted)]
+        return storable(converted) if isinstance(converted, str) else converted
 
     def is_blank(self, value: Any) -> bool:
-        """Whether it is a text that says nothing. An empty list may mean "none of them"."""
-        return isinstance(value, str) and not self.choices and not value.strip()
-
-    def _read_one(self, value: Any) -> Any:
-        read = _READERS[self.kind](value)
-        if read is None or (self.choices and read not in self.choices):
-            raise self._refusal(value)
-        return read if self.bounds is None else self.kind(self.bounds.clamp(read))
-
-    def _refusal(self, value: Any) -> ToolInputInvalid:
-        shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:79]}…"
-        return ToolInputInvalid(f"{self.name} can't be {shown}", f"send {self.wanted}")
-
-
-def _read_str(value: Any) -> str | None:
-    return storable(value) if isinstance(value, str) else None
-
-
-def _read_number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _read_int(value: Any) -> int | None:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    number = _read_number(value)
-    return int(number) if number is not None and number.is_integer() else None
-
-
-def _read_bool(value: Any) -> bool | None:
-    if isinstance(value, str):
-        return _TRUE_FALSE.get(value.strip().lower())
-    return value if isinstance(value, bool) else None
-
-
-_READERS: dict[Any, Callable[[Any], Any]] = {
-    str: _read_str,
-    int: _read_int,
-    float: _read_number,
-    bool: _read_bool,
-}
+        """Return whether it is a text that says nothing. An empty list may mean "none of them"."""
+        return isinstance(value, str) and not self.schema.choices and not value.strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +87,7 @@ class _Spec:
             "description": self.description,
             "parameters": {
                 "type": "object",
-                "properties": {p.name: p.schema for p in self.parameters},
+                "properties": {p.name: p.json_schema for p in self.parameters},
                 "required": [p.name for p in self.parameters if p.required],
             },
         }
@@ -171,8 +104,8 @@ class _Spec:
         given = {name: value for name, value in arguments.items() if value is not None}
         missing = [p for p in self.parameters if p.required and p.name not in given]
         if missing:
-            raise ToolInputInvalid(f"{missing[0].name} is missing", f"send {missing[0].wanted}")
-        read = {name: known[name].read(value) for name, value in given.items()}
+            raise ToolInputInvalid(f"{missing[0].name} is missing", f"send {missing[0].schema.expected}")
+        read = {name: known[name].convert(value) for name, value in given.items()}
         blank = [p for p in self.parameters if p.required and p.is_blank(read[p.name])]
         if blank:
             raise ToolInputInvalid(f"{blank[0].name} is empty", f"send {blank[0].description or 'some text'}")
@@ -305,14 +238,19 @@ def _parameter(tool_name: str, name: str, hint: Any, required: bool) -> _Paramet
     if typing.get_origin(kind) is Literal:
         choices = typing.get_args(kind)
         kind = type(choices[0])
-    if kind not in _JSON_TYPES:
+    if kind not in (str, int, float, bool):
         raise ProviderInvalid(
             f"tool {tool_name!r} annotates {name!r} as {hint!r}",
             "use str, int, float, bool, a Literal, or a list of one of these",
         )
-    said = " ".join(note for note in notes if isinstance(note, str))
-    bounds = next((note for note in notes if isinstance(note, Range)), None)
-    return _Parameter(name, kind, said, choices, bounds, is_list, required)
+    bounds = next((note for note in notes if isinstance(note, Range)), Range())
+    schema = ValueSchema(
+        kind=types.GenericAlias(list, (kind,)) if is_list else kind,
+        choices=choices,
+        minimum=bounds.minimum,
+        maximum=bounds.maximum,
+    )
+    return _Parameter(name, schema, " ".join(note for note in notes if isinstance(note, str)), required)
 
 
 def _peel(hint: Any) -> tuple[Any, list[Any]]:

@@ -50,10 +50,16 @@ def test_a_value_is_what_its_key_takes(hermes: Hermes, key: str, typed: str, sho
         (("unset", "memry.provider"), "did you mean 'memory.provider'?"),
         (("set", "provider", "x"), "did you mean 'memory.provider'?"),
         (("get", "no.such"), "hermes-memory config list shows all keys"),
-        (("set", "agent.max_iterations", "ten"), "agent.max_iterations must be an int, is 'ten'"),
-        (("set", "agent.max_iterations", ""), "must be an int"),
-        (("set", "agent.max_iterations", "-1"), "agent.max_iterations must be at least 1, is -1"),
-        (("set", "agent.max_iterations", "[1"), "must be an int"),
+        (
+            ("set", "agent.max_iterations", "ten"),
+            "agent.max_iterations must be a whole number of at least 1, is 'ten'",
+        ),
+        (("set", "agent.max_iterations", ""), "must be a whole number"),
+        (
+            ("set", "agent.max_iterations", "-1"),
+            "agent.max_iterations must be a whole number of at least 1, is '-1'",
+        ),
+        (("set", "agent.max_iterations", "[1"), "must be a whole number"),
         (("set", "OPENAI_API_KEY", "k"), "write keys and passwords as NAME=value into"),
     ],
 )

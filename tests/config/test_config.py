@@ -65,18 +65,27 @@ def test_values_are_read_with_their_types(home: HermesHome) -> None:
     [
         (
             "\nmemory:\n  memory_char_limit: many\n",
-            "line 3: memory.memory_char_limit must be an int, is 'many'",
+            "line 3: memory.memory_char_limit must be a whole number of at least 1, is 'many'",
         ),
-        ("memory:\n  nudge_interval: true", "line 2: memory.nudge_interval must be an int, is True"),
+        (
+            "memory:\n  nudge_interval: true",
+            "line 2: memory.nudge_interval must be a whole number of at least 0, is True",
+        ),
         ("memory:\n  memory_enabled: 1", "line 2: memory.memory_enabled must be true or false, is 1"),
-        ("memory:\n  user_char_limit: 0", "line 2: memory.user_char_limit must be at least 1, is 0"),
-        ("recall:\n  deadline: .inf", "line 2: recall.deadline must be a finite number, is inf"),
-        (f"recall:\n  deadline: {'9' * 400}", "line 2: recall.deadline must be a finite number, is 999"),
+        (
+            "memory:\n  user_char_limit: 0",
+            "line 2: memory.user_char_limit must be a whole number of at least 1, is 0",
+        ),
+        ("recall:\n  deadline: .inf", "line 2: recall.deadline must be a number from 0.05 to 600, is inf"),
+        (
+            f"recall:\n  deadline: {'9' * 400}",
+            "line 2: recall.deadline must be a number from 0.05 to 600, is 999",
+        ),
         (
             "recall:\n  sessions: always",
-            "line 2: recall.sessions must be one of on_request, auto, is 'always'",
+            "line 2: recall.sessions must be one of 'on_request', 'auto', is 'always'",
         ),
-        ("providers:\n  block: a", "line 2: providers.block must be a list of strings, is 'a'"),
+        ("providers:\n  block: a", "line 2: providers.block must be a list, each item a string, is 'a'"),
         ("memory: yes", "line 1: memory must hold `name: value` lines, is 'yes'"),
         ("- a", "config.yaml must hold `name: value` lines, is 'a list'"),
         ("memory:\n  provider: [a", "line 3: did not find expected"),
@@ -259,7 +268,7 @@ def _filled(data: dict[str, object]) -> dict[str, object]:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_every_key_can_be_set_read_and_unset(home: HermesHome, key: str) -> None:
-    samples = {bool: False, int: 7, float: 2.5, str: "off", list: ["a", "off"]}
+    samples = {bool: False, int: 7, float: 2.5, str: "off", list[str]: ["a", "off"]}
     value = KEYS[key].choices[-1] if KEYS[key].choices else samples[KEYS[key].kind]
     if KEYS[key].fault(value):
         value = KEYS[key].kind(KEYS[key].minimum)
@@ -356,14 +365,16 @@ def test_a_host_names_toolsets_of_a_platform_of_its_own() -> None:
         None,
     ]
     assert config.warnings == ("config.yaml line 3: unknown platform 'telegramm', did you mean 'telegram'?",)
-    with pytest.raises(ConfigError, match=r"enabled_toolsets\.my-app must be a list of strings, is 'todo'"):
+    with pytest.raises(
+        ConfigError, match=r"enabled_toolsets\.my-app must be a list, each item a string, is 'todo'"
+    ):
         parse_config("enabled_toolsets:\n  my-app: todo\n")
 
 
 def test_the_environment_says_whether_search_is_by_meaning(home: HermesHome) -> None:
     assert load_config(home, {}).recall.semantic == "auto"
     assert load_config(home, {"HERMES_SEMANTIC": "off"}).recall.semantic == "off"
-    with pytest.raises(ConfigError, match="HERMES_SEMANTIC must be one of auto, off, is 'on'"):
+    with pytest.raises(ConfigError, match="HERMES_SEMANTIC must be one of 'auto', 'off', is 'on'"):
         load_config(home, {"HERMES_SEMANTIC": "on"})
 
 
