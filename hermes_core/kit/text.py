@@ -27,6 +27,9 @@ dank vielen schön guten morgen genau beaucoup bonsoir d'accord muchas buenos d�
 धन्यवाद नमस्ते शुक्रिया हाँ नहीं teşekkürler teşekkür ederim merhaba evet hayır tamam cảm ơn bạn xin chào vâng không
 dziękuję cześć tak nie
 """
+MAX_QUERY_CHARS = 4000
+"""Characters of a question that `query_text` keeps unless a backend takes fewer."""
+
 _TRIVIAL = frozenset(fold(_TRIVIAL_WORDS).split())
 _LONGEST_TRIVIAL = 6
 _LETTER = rf"(?:[^\W_]|[{MARKS}\u0e00-\u0eff])"  # with the vowels of Hindi and Thai
@@ -52,6 +55,17 @@ def storable(text: str) -> str:
     'half ?'
     """
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
+
+
+def query_text(text: str, limit: int = MAX_QUERY_CHARS) -> str:
+    """Return a question as a backend can take it: storable, in one line, at most `limit` characters.
+
+    People paste whole files. A search for a megabyte takes seconds and finds nothing better than its beginning does.
+
+    >>> query_text("What  did\\nMel say?")
+    'What did Mel say?'
+    """
+    return clip(fold_space(storable(text[: 8 * limit])), limit)
 
 
 def utc_time(at: float) -> str:
@@ -109,7 +123,7 @@ def is_trivial(text: str) -> bool:
     >>> is_trivial("Sounds good, thanks!"), is_trivial("Where does Mel live?")
     (True, False)
     """
-    stripped = text.strip()
+    stripped = text.strip()[:MAX_QUERY_CHARS]
     if stripped.startswith("/") and " " not in stripped:
         return True
     words = _WORD.findall(fold(stripped))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core.kit import bullet_list, clip, fold_space, is_trivial, redact, storable
+from hermes_core.kit import bullet_list, clip, fold_space, is_trivial, query_text, redact, storable
 
 
 @given(st.text(), st.integers(0, 40))
@@ -97,3 +97,16 @@ def test_storable_text_can_be_written_and_is_else_as_it_was(text: str) -> None:
 
 def test_a_provider_that_reads_a_file_itself_can_leave_out_its_secrets() -> None:
     assert "hunter2" not in redact("password=hunter2hunter2 likes tea")
+
+
+def test_a_pasted_file_becomes_a_question_that_a_backend_takes() -> None:
+    pasted = "All work and no play. \n" * 50_000
+    assert query_text(pasted, 30) == "All work and no play. All…"
+    assert len(query_text(pasted)) <= 4000
+    assert query_text("half \ud83d\0") == "half ?"
+    assert not is_trivial(pasted)
+
+
+@given(st.text(), st.integers(0, 40))
+def test_a_question_is_never_longer_than_the_limit(text: str, limit: int) -> None:
+    assert len(query_text(text, limit)) <= limit

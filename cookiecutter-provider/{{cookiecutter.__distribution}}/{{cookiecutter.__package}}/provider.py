@@ -28,12 +28,13 @@ from hermes_core.kit import (
     Range,
     Settings,
     clip,
-    recall_within,
     fold_space,
     is_trivial,
     key_of,
     person_name,
     profile_name,
+    query_text,
+    recall_within,
     storable,
     tool,
     utc_time,
@@ -100,7 +101,7 @@ class {{ cookiecutter.__class }}(BackendProvider[Client]):
         """Notes that fit the message, best first, within its budget; none for small talk."""
         if is_trivial(query.text):
             return Recall()
-        found = self.client.search(clip(storable(query.text), LONGEST), _owner(session), RECALLED)
+        found = self.client.search(query_text(query.text), _owner(session), RECALLED)
         items = (RecallItem(note.text, note.score, note.key, when=utc_time(note.at)[:10]) for note in found)
         return recall_within(items, query.budget)
 
@@ -138,7 +139,7 @@ class {{ cookiecutter.__class }}(BackendProvider[Client]):
         self, query: str, session: Session, limit: Annotated[int, Range(1, 50)] = 10
     ) -> dict[str, Any]:
         """Look for what was said or kept in earlier conversations."""
-        found = self.client.search(clip(query, LONGEST), _owner(session), limit)
+        found = self.client.search(query_text(query), _owner(session), limit)
         return {"results": [{"text": note.text, "when": utc_time(note.at)[:10]} for note in found]}
 
 

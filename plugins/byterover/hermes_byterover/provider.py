@@ -36,6 +36,7 @@ from hermes_core.kit import (
     is_trivial,
     key_of,
     poll,
+    query_text,
     recall_within,
     tool,
     utc_time,
@@ -157,7 +158,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
         """What brv's own search finds, within the budget: no model is asked. None for small talk."""
         if not self.recalls or is_trivial(query.text):
             return Recall()
-        tree, words = self.tree(session), clip(fold_space(query.text), LONGEST_SEARCH)
+        tree, words = self.tree(session), query_text(query.text, LONGEST_SEARCH)
         found = self.client.search(tree.folder, words, RECALLED, self.options.search_timeout)
         items: list[RecallItem] = []
         for one in found:
@@ -233,7 +234,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
         self, query: Annotated[str, "a specific question, a sentence"], session: Session
     ) -> dict[str, Any]:
         """Ask the knowledge tree of earlier conversations. Slower than recall; answers with sources."""
-        question = clip(query.strip(), LONGEST_QUESTION)
+        question = query_text(query, LONGEST_QUESTION)
         folder, timeout = self.tree(session).folder, self.options.query_timeout
         answer, sources = self.client.query(folder, question, timeout)
         if not answer:

@@ -31,6 +31,7 @@ from hermes_core.kit import (
     ToolInputInvalid,
     clip,
     is_trivial,
+    query_text,
     recall_within,
     tool,
     utc_time,
@@ -164,7 +165,7 @@ class HindsightProvider(ConfiguredProvider):
         options = self.options
         if not (self.recalls and options.auto_recall) or is_trivial(query.text):
             return Recall()
-        asked, bank = clip(query.text, options.recall_max_input_chars), bank_of(options, session)
+        asked, bank = query_text(query.text, options.recall_max_input_chars), bank_of(options, session)
         tokens, began = min(query.budget, options.recall_max_tokens), time.monotonic()
         found = await self._recall(bank, asked, tokens, query.now)
         # Asked about what it knows nothing of, the server's model says so at length.
@@ -387,4 +388,4 @@ def _dated(item: RecallItem) -> str:
 def _asked(query: str) -> str:
     if not any(letter.isalnum() for letter in query):
         raise ToolInputInvalid(f"query has no word: {query!r}", "send a question, or words to look for")
-    return clip(query, LONGEST_TEXT)
+    return query_text(query, LONGEST_TEXT)

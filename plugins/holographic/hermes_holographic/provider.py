@@ -23,6 +23,7 @@ from hermes_core.kit import (
     file_name_of,
     fold_space,
     is_trivial,
+    query_text,
     recall_within,
     tool,
     utc_time,
@@ -158,11 +159,12 @@ class HolographicProvider(ConfiguredProvider):
         """
         from hermes_holographic.language import index_words
 
-        if is_trivial(query.text) or not index_words(query.text):
+        text = query_text(query.text)
+        if is_trivial(text) or not index_words(text):
             return Recall()
         trust = self.options.min_trust_threshold
         facts = self._facts_of(session)
-        found = facts.search(query.text, limit=RECALLED, min_trust=trust, proactive=True)
+        found = facts.search(text, limit=RECALLED, min_trust=trust, proactive=True)
         ranked = {fact["fact_id"]: _item(fact) for fact in found}
         rest = {fact["fact_id"]: _item(fact) for fact in facts.everything(MOST_WHOLE, trust)}
         whole = Recall(tuple((ranked | {i: item for i, item in rest.items() if i not in ranked}).values()))

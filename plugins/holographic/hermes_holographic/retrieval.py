@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hermes_core.kit import ToolInputInvalid
+from hermes_core.kit import ToolInputInvalid, query_text
 from hermes_core.recall.tokens import grams
 from hermes_holographic import hrr
 from hermes_holographic.entities import in_parts
@@ -108,6 +108,7 @@ class FactMemory:
         proactive: bool = False,
     ) -> list[Row]:
         """Facts that answer a question in words, best first; with `unasked`, only those worth interrupting for."""
+        query = query_text(query)
         asked = index_words(query) or grams(query)[0]  # one character, as in 猫?, makes no pair
         terms = list(dict.fromkeys(asked))[:MOST_TERMS]
         matched = self.store.match(terms, CANDIDATES, min_trust, category)
@@ -131,7 +132,7 @@ class FactMemory:
         self, entities: Sequence[str], *, limit: int, min_trust: float = 0.0, category: str | None = None
     ) -> list[Row]:
         """Facts about all of these entities at once; the confidence is that of the weakest."""
-        names = list(dict.fromkeys(filter(None, map(name_key, entities))))
+        names = list(dict.fromkeys(filter(None, map(name_key, map(query_text, entities)))))
         if not names:
             raise ToolInputInvalid(f"{list(entities)!r} names no entity", "send a name")
         self.refresh()

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hermes_core.kit import BackendNotFound, BackendUnavailable, storable
+from hermes_core.kit import BackendNotFound, BackendUnavailable, query_text, storable
 from hermes_core.kit.http import backend_error, error_detail, httpx_client, unexpected_answer
 from hermes_honcho.settings import KEY
 
@@ -28,7 +28,6 @@ OLDEST_SDK, NEXT_SDK = (2, 7), (3,)
 MOST_AT_ONCE = 100
 """Messages or conclusions that Honcho takes in one call, and items of one page."""
 
-LONGEST_QUERY = 4000
 LONGEST_CONCLUSION = 20_000
 """Characters. Honcho takes more; its embedding models do not."""
 CONTINUED = "[continued] "
@@ -200,7 +199,7 @@ class Client:
         A message counts as seen from when the peer joined the session, so that one of an earlier time, sent after an
         outage, is only found by its author.
         """
-        words = _text(query)[:LONGEST_QUERY]
+        words = query_text(query)
         if not words:
             return []
         with self._told():
@@ -225,7 +224,7 @@ class Client:
         """What `observer` knows of `observed`, above all what fits `query`, with the session's summary if there is one."""
         if not session:
             return self.view(observer, observed, query, near=near, most=most, hurry=hurry)
-        words = _text(query)[:LONGEST_QUERY]
+        words = query_text(query)
         fitting = {"search_query": words, "search_top_k": most, "search_max_distance": near} if words else {}
         with self._told():
             told = self._session(session, hurry=hurry).context(
@@ -253,7 +252,7 @@ class Client:
         hurry: bool = False,
     ) -> View:
         """What `observer` knows of `observed`, over all sessions; nothing of a peer that there is not yet."""
-        words = _text(query)[:LONGEST_QUERY]
+        words = query_text(query)
         fitting = {"search_query": words, "search_top_k": most, "search_max_distance": near} if words else {}
         try:
             with self._told():
@@ -317,7 +316,7 @@ class Client:
     ) -> list[Found]:
         """Conclusions that fit the query, else the newest ones."""
         with self._told():
-            view, words = self._view(observer, observed), _text(query)[:LONGEST_QUERY]
+            view, words = self._view(observer, observed), query_text(query)
             if words:
                 return [_concluded(one) for one in view.query(words, min(limit, MOST_AT_ONCE))]
             pages = view.list(size=min(limit, MOST_AT_ONCE), session=session or None)

@@ -32,6 +32,7 @@ from hermes_core.kit import (
     is_trivial,
     key_of,
     poll,
+    query_text,
     recall_within,
     storable,
     tool,
@@ -320,7 +321,7 @@ def _clean(text: str) -> str:
 
 
 def _asked(text: str) -> str:
-    return clip(_clean(text), LONGEST_QUERY)
+    return query_text(text, LONGEST_QUERY)
 
 
 def _fact(text: str) -> str:

@@ -32,6 +32,7 @@ from hermes_core.kit import (
     clip,
     fold_space,
     is_trivial,
+    query_text,
     storable,
 )
 from hermes_core.kit.process import Service
@@ -135,7 +136,7 @@ class OpenVikingProvider(Tools):
             return Recall()
         until = time.monotonic() + options.recall_timeout_seconds
         space = self.space(session)
-        text = clip(fold_space(storable(query.text)), LONGEST_QUERY)
+        text = query_text(query.text, LONGEST_QUERY)
         hits = self._hits(space, text, query.budget)
         items: list[RecallItem] = []
         tokens, chars = query.budget, options.recall_max_injected_chars

@@ -15,6 +15,7 @@ from hermes_core.kit import (
     ToolInputInvalid,
     clip,
     file_to_send,
+    query_text,
     tool,
 )
 from hermes_core.recall.query import analyse
@@ -74,7 +75,7 @@ class Tools(BackendProvider[Client]):
         everywhere = not scope or scope.strip() == EVERYWHERE
         folders = space.recalled(documents=True) if everywhere else space.searched(space.resolve(str(scope)))
         conversation = space.conversation(session.id) if mode == "deep" else ""
-        hits = self.found(space, clip(query, 2000), folders, limit, conversation=conversation)
+        hits = self.found(space, query_text(query, 2000), folders, limit, conversation=conversation)
         return {"results": [_shown(hit) for hit in hits], "total": len(hits)}
 
     @tool("viking_read")

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from hermes_core.kit import BackendNotFound, clip, key_of, storable, utc_time
+from hermes_core.kit import BackendNotFound, clip, key_of, query_text, storable, utc_time
 from hermes_core.kit.http import Api, Download, unexpected_answer
 from hermes_retaindb.settings import KEY
 
-LONGEST_QUERY = 5_000
 LONGEST_MEMORY = 10_000
 LONGEST_MESSAGE = 32_000
 LONGEST_SUMMARY = 1_000
@@ -91,7 +90,7 @@ class Client:
         """Memories that fit the query, best first, those that are not stored yet among them."""
         body = {
             **self._scope(who),
-            "query": clip(storable(query), LONGEST_QUERY),
+            "query": query_text(query),
             # Memories of others are dropped below: more are asked for, and most where there surely are others.
             "top_k": min(3 * limit, MOST_HITS) if who.alone else MOST_HITS,
             "include_pending": True,
@@ -114,7 +113,7 @@ class Client:
         """A text put together by RetainDB, and its hash; with `known`, an earlier hash, only what is new since then."""
         body = {
             **self._scope(who),
-            "query": clip(storable(query), LONGEST_QUERY),
+            "query": query_text(query),
             "include_memories": True,
             "max_tokens": max_tokens,
         }
@@ -126,7 +125,7 @@ class Client:
 
     def reason(self, question: str, who: Who) -> str | None:
         """RetainDB's own answer about a user, by a language model; None where it can't."""
-        text = clip(storable(question), LONGEST_QUERY)
+        text = query_text(question)
         effort = "low" if len(text) < 120 else "medium" if len(text) < 400 else "high"
         rest = {"project": self.project, "reasoning_level": effort}
         user = quote(who.user, safe="")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, clip, storable
+from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, clip, query_text, storable
 from hermes_core.kit.http import base_url
 from hermes_supermemory.settings import HOSTED
 from hermes_supermemory.values import Document, Found
@@ -68,7 +68,7 @@ class Client:
         self, ns: str, query: str, limit: int, mode: str, floor: float = 0.0, timeout: float | None = None
     ) -> list[Found]:
         """What fits the query, best first and each text once."""
-        text = clip(storable(query), LONGEST_QUERY)
+        text = query_text(query, LONGEST_QUERY)
         found = self._ask(lambda api: api.search(ns, text, limit, mode, floor, timeout))
         read = (replace(one, text=_MARK.sub("", one.text).strip()) for one in reversed(found))
         once = {one.text: one for one in read if one.text and one.score >= floor}
@@ -80,7 +80,7 @@ class Client:
 
     def matching(self, ns: str, query: str) -> list[Found]:
         """Memories that a description may mean."""
-        return self._ask(lambda api: api.matching(ns, clip(storable(query), LONGEST_QUERY)))
+        return self._ask(lambda api: api.matching(ns, query_text(query, LONGEST_QUERY)))
 
     def document(self, ns: str, doc: str) -> Document | None:
         """What was sent under an id; None for nothing."""
