@@ -13,7 +13,7 @@ WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 4)") --d
 # Hundreds of tests start a Python of their own; where this is set each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-real check e2e docs bench shape clean
+.PHONY: demo test test-real check e2e docs bench clean
 
 # One pip call for core and plugins: only within one call does pip see that the plugins' need of the core is met here.
 # The demo needs the default provider alone; the tests need all, with their SDKs.
@@ -50,9 +50,6 @@ e2e: $(VENV)/installed-dev
 # network: PyPI and npm. What is missing on this machine is skipped with the reason.
 test-real: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m real -v --timeout=900 tests plugins $(ARGS)
-
-shape: $(VENV)/installed-dev
-	$(BIN)/python bench/shape.py
 
 docs: $(VENV)/installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "mkdocs-material>=9.5"

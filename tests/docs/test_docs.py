@@ -265,3 +265,32 @@ def test_a_changelog_fragment_has_a_name_by_the_rule_and_a_sentence(fragment: Pa
     assert text.endswith(".")
     assert not text.startswith(("#", "-", "*"))
     assert len(text) < 400
+
+
+# -------------------------------------------------------------------- glossary
+
+WORDS = (
+    *(
+        "session",
+        "turn",
+        "recall",
+        "prefetch",
+        "fence",
+        "outbox",
+        "delivery",
+        "dead letter",
+        "lineage",
+        "scope",
+        "owner",
+    ),
+    *("notes", "provider", "instance", "worker", "breaker"),
+)
+
+
+def test_the_glossary_explains_each_word_in_one_sentence() -> None:
+    text = (ROOT / "docs/reference/glossary.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| ([a-z ]+) \| (.+) \|$", text, re.MULTILINE))
+    rows.pop("word")
+    assert set(WORDS) <= rows.keys()
+    assert list(rows) == sorted(rows)
+    assert all(sentence.endswith(".") and ". " not in sentence for sentence in rows.values())
