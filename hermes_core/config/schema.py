@@ -44,14 +44,14 @@ class ValueSchema:
 
     @property
     def expected(self) -> str:
-        """The allowed values in words, for an error: "a whole number from 1 to 50"."""
+        """The allowed values in words, for an error: "a whole number from 1 up to 50"."""
         if self.choices:
             noun = f"one of {', '.join(map(repr, self.choices))}"
         else:
             noun = _NOUNS[self.item or self.kind]
         match self.minimum, self.maximum:
             case float() | int() as low, float() | int() as high:
-                noun += f" from {low:g} to {high:g}"
+                noun += f" from {low:g} up to {high:g}"
             case float() | int() as low, None:
                 noun += f" of at least {low:g}"
             case None, float() | int() as high:

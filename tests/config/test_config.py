@@ -76,10 +76,10 @@ def test_values_are_read_with_their_types(home: HermesHome) -> None:
             "memory:\n  user_char_limit: 0",
             "line 2: memory.user_char_limit must be a whole number of at least 1, is 0",
         ),
-        ("recall:\n  deadline: .inf", "line 2: recall.deadline must be a number from 0.05 to 600, is inf"),
+        ("recall:\n  deadline: .inf", "line 2: recall.deadline must be a number from 0.05 up to 600, is inf"),
         (
             f"recall:\n  deadline: {'9' * 400}",
-            "line 2: recall.deadline must be a number from 0.05 to 600, is 999",
+            "line 2: recall.deadline must be a number from 0.05 up to 600, is 999",
         ),
         (
             "recall:\n  sessions: always",

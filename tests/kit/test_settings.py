@@ -100,9 +100,9 @@ def test_a_number_that_used_to_be_clamped_still_is_and_a_warning_says_so(
     path = write(tmp_path, {"results": raw})
     settings = load_settings(fields, tmp_path, "demo", {})
     assert settings.results == kept
-    told = [f"'results' in {path} is {raw!r}, so {kept} is used; write a whole number from 1 to 20"]
+    told = [f"'results' in {path} is {raw!r}, so {kept} is used; write a whole number from 1 up to 20"]
     assert list(settings.warnings) == (told if raw != kept else [])
-    with pytest.raises(ConfigError, match="from 1 to 20"):
+    with pytest.raises(ConfigError, match="from 1 up to 20"):
         save_settings(fields, tmp_path, "demo", {"results": 50})
 
 

@@ -91,7 +91,7 @@ def test_null_means_left_out() -> None:
         ({}, "query is missing; send a string"),
         ({"query": None}, "query is missing; send a string"),
         ({"query": ["x"]}, "query can't be ['x']; send a string"),
-        ({"query": "x", "limit": "many"}, "limit can't be 'many'; send a whole number from 1 to 50"),
+        ({"query": "x", "limit": "many"}, "limit can't be 'many'; send a whole number from 1 up to 50"),
         ({"query": "x", "limit": True}, "limit can't be True; send a whole number"),
         ({"query": "x", "limit": 1.5}, "limit can't be 1.5; send a whole number"),
         ({"query": "x", "weight": "nan"}, "weight can't be 'nan'; send a number"),
