@@ -26,10 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from hermes_core import MemoryProvider, Recall, open_memory
-from hermes_core.agent.answer import Answer, ToolRequest
+from hermes_core.agent import Agent, Answer, Tool, ToolRequest
 from hermes_core.agent.cancel import Cancel
-from hermes_core.agent.loop import Agent
-from hermes_core.agent.tools import Tool
 from hermes_core.contract.values import Session
 
 TURNS, REQUESTS, PROMPT, TURN, WRITE_EVERY = 50, 3, 5000, 1500, 5
@@ -84,7 +82,7 @@ class Scripted:
     context_length: int = 10_000_000
     writes: int = 0
 
-    def complete(self, messages: Any, tools: Any, *, hear: Any, cancel: Cancel) -> Answer:
+    def complete(self, messages: Any, tools: Any, *, on_text: Any, cancel: Cancel) -> Answer:
         del tools, cancel
         rest = [json.dumps(message) for message in messages[1:]]
         plain = [json.dumps(_without_fence(message)) for message in messages[1:]]
@@ -97,7 +95,7 @@ class Scripted:
         if step < REQUESTS - 1:
             return Answer(calls=(ToolRequest(f"c{len(self.sent)}", "look", "{}"),))
         text = filler(TURN // 6, turn, "answer")
-        hear(text)
+        on_text(text)
         return Answer(text)
 
 

@@ -19,7 +19,7 @@ import provider_pages
 from tables import argument_table, cell, fenced, option_table, walk
 
 from hermes_core import errors
-from hermes_core.agent.lifecycle import lifecycle_table
+from hermes_core.agent.lifecycle import EVENTS, STEPS
 from hermes_core.config import BLOCKS, KEYS, LOAD_PROVIDERS, SEMANTIC, Key
 from hermes_core.contract import values
 from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES, ObserverHooks, Policy, ProviderHooks
@@ -176,20 +176,23 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 
 def lifecycle_page() -> Iterator[str]:
-    """What the agent does at every boundary, from the table that it executes."""
+    """Yield the events in the life of an agent's sessions, with their steps."""
     yield "# The life of an agent\n"
     yield (
-        "The agent runs this table. Steps of the kind `hook` reach the providers, `rows` change state.db, `agent` "
-        "changes the agent itself. A step that fails is noted in the turn's problems, and those after it run; where "
-        "the session's rows can't be changed nothing after them runs, and the call raises `SessionError`.\n"
+        "At each of these events the agent runs these steps, in this order. Steps of the kind `hook` reach the providers, "
+        "`rows` change state.db, and `agent` changes the agent itself. A step that fails is reported in the problems of the "
+        "turn, and the steps after it run. If the rows of the session can't be changed, the event ends there and the call "
+        "raises `SessionError`.\n"
     )
-    yield lifecycle_table()
+    yield "| event | steps, in order |\n|---|---|"
+    yield from (f"| {event} | {', '.join(steps)} |" for event, steps in EVENTS.items())
+    yield "\n| step | touches | does |\n|---|---|---|"
+    yield from (f"| {name} | {kind} | {text} |" for name, (kind, text) in STEPS.items())
 
 
 def tools_page() -> Iterator[str]:
     """The tools that the model is given, with their schemas."""
-    from hermes_core.agent.delegation import delegate_tool
-    from hermes_core.agent.toolsets import todo_tool
+    from hermes_core.agent.tools import delegate_tool, todo_tool
     from hermes_core.curated.tool import MEMORY_SCHEMA
     from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
     from hermes_core.skills.tool import SKILL_MANAGE_SCHEMA, SKILL_VIEW_SCHEMA

@@ -10,21 +10,12 @@ from kit_page import call_of
 from tables import cell, fenced
 
 import hermes_core
+from hermes_core import agent
 
 NAMES = (
     "open_memory",
     "Memory",
     "TurnRecall",
-    "Agent",
-    "TurnResult",
-    "Tool",
-    "OpenAIModel",
-    "ModelSettings",
-    "ConfiguredModels",
-    "ChatModel",
-    "Answer",
-    "ToolRequest",
-    "Usage",
     "SessionDB",
     "MemoryStore",
     "MemoryManager",
@@ -35,16 +26,31 @@ NAMES = (
 )
 """From what every host calls to what few need."""
 
+AGENT_NAMES = (
+    "Agent",
+    "TurnResult",
+    "Tool",
+    "OpenAIModel",
+    "ModelSettings",
+    "ConfiguredModels",
+    "ChatModel",
+    "Answer",
+    "ToolRequest",
+    "Usage",
+)
+"""The public names of `hermes_core.agent`, in the same order."""
+
 
 def host_page() -> Iterator[str]:
     """Every name with its signature and docstring, and so each method of a class."""
     yield "# The API for hosts\n"
     yield (
-        "What a program that embeds memory calls, all of it from `hermes_core`. [Embed it](../how-to/embed.md) shows how it "
-        "goes together, [values](values.md) what is passed and [errors](errors.md) what is raised.\n"
+        "What a program that embeds memory calls. [Embed it](../how-to/embed.md) shows how it goes together, "
+        "[values](values.md) what is passed and [errors](errors.md) what is raised. The names are imported from `hermes_core`, "
+        f"but for those of the agent, which come from `hermes_core.agent`: {', '.join(f'`{name}`' for name in AGENT_NAMES)}.\n"
     )
-    for name in NAMES:
-        it = getattr(hermes_core, name)
+    for name in (*NAMES, *AGENT_NAMES):
+        it = getattr(hermes_core if name in NAMES else agent, name)
         yield from section(f"## {name}", name, it)
         ours = [cls for cls in getattr(it, "__mro__", ()) if cls.__module__.startswith("hermes_core.")]
         members = {member: what for cls in reversed(ours) for member, what in vars(cls).items()}

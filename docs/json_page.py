@@ -136,7 +136,7 @@ CHANGE: dict[str, Any] = {
 
 
 def _chat() -> Any:
-    from hermes_core.agent.turn import TurnResult
+    from hermes_core.agent import TurnResult
 
     told = {"recall": [{"source": str, "text": str}], "problems": list[str]}
     fields = {name: kind for name, kind in _fields(TurnResult).items() if name != "contexts"}

@@ -9,13 +9,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hermes_core.agent.answer import Answer, ToolRequest, Usage
-    from hermes_core.agent.chat_model import ChatModel
-    from hermes_core.agent.configured import ConfiguredModels
-    from hermes_core.agent.loop import Agent
-    from hermes_core.agent.model import ModelSettings, OpenAIModel
-    from hermes_core.agent.tools import Tool
-    from hermes_core.agent.turn import TurnResult
     from hermes_core.contract.hooks import TranscriptReader, hookimpl
     from hermes_core.contract.provider import MemoryProvider
     from hermes_core.contract.values import (
@@ -54,17 +47,13 @@ if TYPE_CHECKING:
     from hermes_core.sessions.db import SessionDB
 
 _HOMES = {
-    "Agent": "agent.loop",
-    "Answer": "agent.answer",
     "Availability": "contract.values",
     "BackendAuthError": "errors",
     "BackendNotFound": "errors",
     "BackendRefused": "errors",
     "BackendUnavailable": "errors",
     "Capabilities": "contract.values",
-    "ChatModel": "agent.chat_model",
     "Check": "contract.values",
-    "ConfiguredModels": "agent.configured",
     "Delegation": "contract.values",
     "Event": "contract.values",
     "Field": "contract.values",
@@ -76,8 +65,6 @@ _HOMES = {
     "MemoryStore": "curated.store",
     "MemoryWrite": "contract.values",
     "Message": "contract.values",
-    "ModelSettings": "agent.model",
-    "OpenAIModel": "agent.model",
     "Query": "contract.values",
     "Recall": "contract.values",
     "RecallItem": "contract.values",
@@ -85,14 +72,10 @@ _HOMES = {
     "Session": "contract.values",
     "SessionDB": "sessions.db",
     "SessionSwitch": "contract.values",
-    "Tool": "agent.tools",
     "ToolCall": "contract.values",
-    "ToolRequest": "agent.answer",
     "TranscriptReader": "contract.hooks",
     "Turn": "contract.values",
     "TurnRecall": "recalled",
-    "TurnResult": "agent.turn",
-    "Usage": "agent.answer",
     "discover_providers": "loader.catalog",
     "hookimpl": "contract.hooks",
     "load_provider": "loader.load",
@@ -101,17 +84,13 @@ _HOMES = {
 }
 
 __all__ = [
-    "Agent",
-    "Answer",
     "Availability",
     "BackendAuthError",
     "BackendNotFound",
     "BackendRefused",
     "BackendUnavailable",
     "Capabilities",
-    "ChatModel",
     "Check",
-    "ConfiguredModels",
     "Delegation",
     "Event",
     "Field",
@@ -123,8 +102,6 @@ __all__ = [
     "MemoryStore",
     "MemoryWrite",
     "Message",
-    "ModelSettings",
-    "OpenAIModel",
     "Query",
     "Recall",
     "RecallItem",
@@ -132,14 +109,10 @@ __all__ = [
     "Session",
     "SessionDB",
     "SessionSwitch",
-    "Tool",
     "ToolCall",
-    "ToolRequest",
     "TranscriptReader",
     "Turn",
     "TurnRecall",
-    "TurnResult",
-    "Usage",
     "discover_providers",
     "hookimpl",
     "load_provider",

@@ -7,9 +7,10 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from hermes_core import HermesHome, ModelSettings, OpenAIModel
+from hermes_core import HermesHome
+from hermes_core.agent import ModelSettings, OpenAIModel
 from hermes_core.agent.cancel import Cancel
-from hermes_core.agent.failures import words
+from hermes_core.agent.connection import error_text
 from hermes_core.cli import main
 from hermes_core.config import set_value
 from hermes_core.contract.values import Field
@@ -141,7 +142,7 @@ def test_no_error_holds_it(home: HermesHome) -> None:
     assert SECRET not in repr(settings)
     model = OpenAIModel(settings)
     with pytest.raises(ModelUnavailable) as unreached:
-        model.complete([{"role": "user", "content": "hello"}], (), hear=print, cancel=Cancel())
+        model.complete([{"role": "user", "content": "hello"}], (), on_text=print, cancel=Cancel())
     assert SECRET not in str(unreached.value)
     with pytest.raises(ConfigError, match=r"redacted:password\]@.* is no address") as wrong:
         Api(ADDRESS.replace("http", "ftp"), name="Notes")
@@ -161,4 +162,4 @@ def test_what_a_provider_says_of_itself_is_shown_without_it(hermes_home: HermesH
 def test_a_key_at_the_cut_of_a_long_text_is_not_left_in_half() -> None:
     for length in (295, 495):
         text = "." * (length - 12) + f" {KEY} refused"
-        assert KEY[:10] not in words(text) + error_detail(text)
+        assert KEY[:10] not in error_text(text) + error_detail(text)

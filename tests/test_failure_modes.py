@@ -29,9 +29,8 @@ from hermes_core import (
     SessionSwitch,
     open_memory,
 )
-from hermes_core.agent.answer import Answer
+from hermes_core.agent import Agent, Answer
 from hermes_core.agent.cancel import Cancel, Cancelled
-from hermes_core.agent.loop import Agent
 from hermes_core.cli import main
 from hermes_core.config import Credentials, set_value
 from hermes_core.errors import BackendUnavailable, ModelUnavailable
@@ -435,13 +434,13 @@ class Says:
         self.answers = list(answers)
 
     def complete(
-        self, messages: Sequence[Any], tools: Sequence[Any], *, hear: Callable[[str], None], cancel: Cancel
+        self, messages: Sequence[Any], tools: Sequence[Any], *, on_text: Callable[[str], None], cancel: Cancel
     ) -> Answer:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
-            hear("Once upon")
+            on_text("Once upon")
             raise answer
-        hear(answer)
+        on_text(answer)
         return Answer(answer)
 
 
@@ -522,7 +521,7 @@ def test_a_review_that_fails_is_logged_and_the_conversation_goes_on(
     """Agent, the background review fails: the answer was given before it, the failure is told, the next turn comes."""
     caplog.set_level(logging.INFO)
     model, reviews = Says("First.", ModelUnavailable("no model for a review")), []
-    agent = Agent(remember(memory__nudge_interval=1), model, reviewed=reviews.append)
+    agent = Agent(remember(memory__nudge_interval=1), model, on_review=reviews.append)
     assert agent.run_turn("One").text == "First."
     assert agent.wait_for_review(10)
     assert "no model for a review" in caplog.text

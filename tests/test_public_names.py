@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import hermes_core
-from hermes_core import errors
+from hermes_core import agent, errors
 
 SOURCE = ast.parse(Path(hermes_core.__file__).read_text(encoding="utf-8"))
 PROMISED = [
@@ -40,6 +40,17 @@ def test_the_three_lists_of_public_names_agree() -> None:
     block = next(node for node in SOURCE.body if isinstance(node, ast.If))
     typed = [alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names]
     assert sorted(typed) == hermes_core.__all__ == sorted(hermes_core._HOMES)
+
+
+def test_the_agent_exports_its_names_and_loads_each_of_them() -> None:
+    block = next(
+        node for node in ast.parse(Path(agent.__file__).read_text("utf-8")).body if isinstance(node, ast.If)
+    )
+    typed = [alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert sorted(typed) == dir(agent) == agent.__all__ == sorted(agent._MODULES)
+    assert all(getattr(agent, name).__doc__ for name in agent.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'Agnet'"):
+        _ = agent.Agnet
 
 
 @pytest.mark.parametrize("name", hermes_core.__all__)

@@ -7,20 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
-from hermes_core import (
-    Agent,
-    Memory,
-    MemoryProvider,
-    ModelSettings,
-    OpenAIModel,
-    Query,
-    Recall,
-    RecallItem,
-    Session,
-    Tool,
-    Turn,
-    open_memory,
-)
+from hermes_core import Memory, MemoryProvider, Query, Recall, RecallItem, Session, Turn, open_memory
+from hermes_core.agent import Agent, ModelSettings, OpenAIModel, Tool
 
 
 class Chat(TypedDict):
@@ -78,5 +66,5 @@ def agent(memory: Memory) -> str:
     tool = Tool("weather", "The weather of a place.", {"type": "object", "properties": {}}, weather)
     model = OpenAIModel(ModelSettings("http://127.0.0.1:8080/v1", "a-model"))
     with Agent(memory, model, tools=[tool], platform="my-app", user_id="42") as own:
-        result = own.run_turn("Will it rain?", hear=print)
+        result = own.run_turn("Will it rain?", on_text=print)
         return f"{result.outcome} {result.text} {result.problems}"

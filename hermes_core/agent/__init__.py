@@ -1,1 +1,55 @@
-"""The reference agent: a conversation with a model, and every moment at which that conversation drives memory."""
+"""The reference agent: a conversation with a model that remembers, and the models that it can talk to.
+
+Importing this package loads nothing; each name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hermes_core.agent.agent import Agent
+    from hermes_core.agent.answer import Answer, ToolRequest, Usage
+    from hermes_core.agent.configured import ConfiguredModels
+    from hermes_core.agent.model import ChatModel, ModelSettings, OpenAIModel
+    from hermes_core.agent.sessions import TurnResult
+    from hermes_core.agent.tools import Tool
+
+_MODULES = {
+    "Agent": "agent",
+    "Answer": "answer",
+    "ChatModel": "model",
+    "ConfiguredModels": "configured",
+    "ModelSettings": "model",
+    "OpenAIModel": "model",
+    "Tool": "tools",
+    "ToolRequest": "answer",
+    "TurnResult": "sessions",
+    "Usage": "answer",
+}
+
+__all__ = [
+    "Agent",
+    "Answer",
+    "ChatModel",
+    "ConfiguredModels",
+    "ModelSettings",
+    "OpenAIModel",
+    "Tool",
+    "ToolRequest",
+    "TurnResult",
+    "Usage",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'hermes_core.agent' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"hermes_core.agent.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,4 +1,4 @@
-"""What a model answers, and how it is put together from the pieces of a stream."""
+"""Answers of a model, and the builder that assembles one from the chunks of a stream."""
 
 from __future__ import annotations
 
@@ -8,35 +8,36 @@ from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, Literal
 
-from hermes_core.agent.given import require
+from hermes_core.agent.validation import require
 from hermes_core.sessions.records import storable
 
-Chat = dict[str, Any]
+ChatMessage = dict[str, Any]
 """One message in the OpenAI chat form."""
 
 ECHO = "echo"
-"""Key of the fields that a server wants back with each message it wrote. They are not stored, and sent with no other."""
+"""Key of the fields that a server wants back with each message it wrote. They are neither stored nor sent to another."""
 
 KEPT_BACK = "kept_back"
-"""Key of a message that no provider is to be told, since its turn did not end or was kept from memory; its value is the
-message's `ref` in the store."""
+"""Key of a message that is hidden from providers, since its turn did not complete or memory was off.
 
-MOST_TOKENS = 10**12
-"""Of one request; a figure above it is none, and no sum of such fits into the store."""
+The value is the message's `ref` in the store."""
+
+MAX_TOKENS = 10**12
+"""Largest plausible figure for one request; a sum of larger ones would not fit into the store."""
 
 _OPEN, _CLOSE = "<think>", "</think>"
 _ID_LENGTH = 9
-"""Of an id that a server left out: Mistral takes ids of nine letters and digits and no others."""
+"""Length of an id for a call without one: Mistral takes only ids of nine letters and digits."""
 
-_PIECEMEAL = ("reasoning.text", "reasoning.summary")
-"""Details of thoughts that come as the text does; an encrypted one comes whole."""
+_STREAMED_DETAILS = ("reasoning.text", "reasoning.summary")
+"""Kinds of reasoning details that are streamed in pieces; an encrypted one comes whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """A tool that the model wants to be called; `arguments` is the text that it wrote, JSON or not.
+    """A tool call that the model asks for; `arguments` is the text that it wrote, JSON or not.
 
-    `extra` comes back to the server with the call: Gemini 3 refuses one without the signature of its thoughts.
+    `extra` goes back to the server with the call: Gemini 3 refuses one without the signature of its thoughts.
     """
 
     id: str
@@ -49,8 +50,8 @@ class ToolRequest:
         require("name", self.name, str, "a text")
         require("arguments", self.arguments, str, "a text, of JSON")
 
-    def chat(self) -> Chat:
-        """The call as a message holds it."""
+    def chat(self) -> ChatMessage:
+        """Return the call as a chat message contains it."""
         return {
             "id": self.id,
             "type": "function",
@@ -60,8 +61,9 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request, or of several added up; `cached` are those of `prompt` that the server had already. A figure
-    below 0 or above any context counts as 0.
+    """Tokens of one request or of several together; `cached` counts those of `prompt` that came from the server's cache.
+
+    A figure below 0 or above `MAX_TOKENS` counts as 0.
     """
 
     prompt: int = 0
@@ -71,7 +73,7 @@ class Usage:
     def __post_init__(self) -> None:
         for name in ("prompt", "completion", "cached"):
             require(name, figure := getattr(self, name), int, "a number")
-            if not 0 <= figure <= MOST_TOKENS:
+            if not 0 <= figure <= MAX_TOKENS:
                 object.__setattr__(self, name, 0)
 
     def __add__(self, other: Usage) -> Usage:
@@ -82,9 +84,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer: text, tool requests, or both. `finish` is the server's word: stop, length, tool_calls, ...
+    """An answer of a model: text, tool requests, or both.
 
-    `details` are OpenRouter's of the thoughts, which it wants back with calls of Gemini 3.
+    Attributes:
+        finish: The server's reason for the end: stop, length, tool_calls, ...
+        reasoning: The model's thoughts.
+        details: OpenRouter's reasoning details, which it wants back with calls of Gemini 3.
     """
 
     text: str = ""
@@ -103,9 +108,9 @@ class Answer:
         require("reasoning", self.reasoning, str, "a text")
         require("usage", self.usage, Usage, "a Usage")
 
-    def message(self, text: str | None = None) -> Chat:
-        """The assistant's message of this answer, with `text` in place of its own where given."""
-        message: Chat = {"role": "assistant", "content": self.text if text is None else text}
+    def message(self, text: str | None = None) -> ChatMessage:
+        """Return the assistant's message of this answer, with `text` instead of its own if given."""
+        message: ChatMessage = {"role": "assistant", "content": self.text if text is None else text}
         if self.calls:
             message["tool_calls"] = [call.chat() for call in self.calls]
         if self.reasoning:
@@ -115,9 +120,9 @@ class Answer:
             message[ECHO] = echo
         return message
 
-    def _echo(self) -> Chat:
-        """Fields of the message as its server wants them back, beside or in place of those that all servers take."""
-        echo: Chat = {}
+    def _echo(self) -> ChatMessage:
+        """Return the fields that only this server wants back; they replace the usual fields of the same name."""
+        echo: ChatMessage = {}
         if self.calls and self.details:
             echo["reasoning_details"] = list(self.details)
         if any(call.extra for call in self.calls):
@@ -128,36 +133,36 @@ class Answer:
         return echo
 
 
-def behind_thoughts(text: str) -> str:
-    """The answer without thoughts whose beginning stands in the model's template, so that the server sends their end alone."""
-    before, end, behind = text.rpartition(f"{_CLOSE}\n\n")
-    return behind if end and _OPEN not in before else text
+def without_thoughts(text: str) -> str:
+    """Remove thoughts of which the server sends only the end tag, since the model's template contains the beginning."""
+    before, end, after = text.rpartition(f"{_CLOSE}\n\n")
+    return after if end and _OPEN not in before else text
 
 
 class AnswerBuilder:
-    """Puts the chunks of one stream together.
+    """Builder of one answer from the chunks of its stream.
 
-    Servers differ in how they send a tool call. Its pieces come under one `index` (OpenAI) or without any (Gemini); the
-    id comes with the first piece, with none (some llama.cpp templates), or another one with each (older vLLM); the name
-    once or with each piece; the arguments as text or as an object, or behind an empty one (Bedrock). Whole calls may all
-    have index 0, with ids of their own (older Ollama).
+    Servers send tool calls in different ways. The pieces of a call have one `index` (OpenAI) or none (Gemini). The id
+    comes with the first piece, with none (some llama.cpp templates), or a new one with each piece (older vLLM). The name
+    comes once or with each piece. The arguments are text, an object, or text after an empty object (Bedrock). Several
+    whole calls may all have index 0 and different ids (older Ollama).
     """
 
     def __init__(self) -> None:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._details: list[dict[str, Any]] = []
-        self._calls: list[_Call] = []
-        self._slots: dict[int, _Call] = {}
+        self._calls: list[_PartialCall] = []
+        self._slots: dict[int, _PartialCall] = {}
         self._usage = Usage()
-        self._thoughts = _Thoughts()
+        self._thoughts = _ThoughtSplitter()
         self._half = ""
         self.finish = ""
         self.over = False
-        """Whether the last chunk said that this is all; a server may say so of each piece of an answer (gcli2api)."""
+        """True if the last chunk was the end. A server may say so of each piece of an answer (gcli2api)."""
 
     def feed(self, chunk: Any) -> str:
-        """Take a chunk of the SDK's; returns the text that it adds. Raises `ValueError` for one of another shape."""
+        """Add a chunk of the SDK and return its text. Raise `ValueError` if it has an unknown shape."""
         try:
             return self._feed(chunk)
         except (AttributeError, TypeError, LookupError) as exc:
@@ -184,21 +189,21 @@ class AnswerBuilder:
         text = _plain(delta.content) or _plain(getattr(delta, "refusal", None))
         more = text or reasoning or delta.tool_calls
         self.over = bool(choices[0].finish_reason and (self._text or self._calls) and not more)
-        return self._add_text(self._whole(text))
+        return self._add_text(self._whole_letters(text))
 
-    def _whole(self, text: str) -> str:
-        """The text that is whole letters: servers that cut it by UTF-16 send one of two units in each of two pieces."""
+    def _whole_letters(self, text: str) -> str:
+        """Hold half a surrogate pair until the next chunk: some servers cut text between its two UTF-16 units."""
         text = self._half + text
         self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         return storable(text.removesuffix(self._half))
 
     def end(self) -> str:
-        """The stream is at its end; returns the text that was held back until now."""
+        """End the stream; return the text that was held until now."""
         half = storable(self._half)
         return self._add_text(half) + self._add_text("", ended=True)
 
     def answer(self) -> Answer:
-        """The answer as far as it came; each call has an id that no other has."""
+        """Return the answer so far; each call gets an id of its own."""
         calls: dict[str, ToolRequest] = {}
         for call in self._calls:
             own = call.id if call.id and call.id not in calls else uuid.uuid4().hex[:_ID_LENGTH]
@@ -216,17 +221,17 @@ class AnswerBuilder:
         )
 
     def _add_text(self, text: str, *, ended: bool = False) -> str:
-        said, thought = self._thoughts.end() if ended else self._thoughts.feed(text)
+        visible, thought = self._thoughts.end() if ended else self._thoughts.feed(text)
         self._reasoning.append(thought)
-        self._text.append(said)
-        return said
+        self._text.append(visible)
+        return visible
 
     def _add_call(self, piece: Any) -> None:
         own = str(piece.id) if piece.id is not None else ""
         name = (piece.function and piece.function.name) or ""
-        call = self._begun(piece.index, own, name)
+        call = self._open_call(piece.index, own, name)
         if call is None:
-            call = _Call()
+            call = _PartialCall()
             self._calls.append(call)
         if piece.index is not None:
             self._slots[piece.index] = call
@@ -237,8 +242,8 @@ class AnswerBuilder:
         if piece.function is not None:
             call.arguments.append(_arguments(piece.function.arguments))
 
-    def _begun(self, index: int | None, own: str, name: str) -> _Call | None:
-        """The call that a piece goes on with; None when it begins one, which only a piece with a name does."""
+    def _open_call(self, index: int | None, own: str, name: str) -> _PartialCall | None:
+        """Return the call that a piece continues, or None if it begins one, which only a piece with a name does."""
         if index is not None:
             call = self._slots.get(index)
             another = call is not None and name and own and call.id and own != call.id
@@ -249,8 +254,8 @@ class AnswerBuilder:
 
 
 @dataclass(slots=True)
-class _Call:
-    """A tool call as far as it came."""
+class _PartialCall:
+    """A tool call of which some pieces came."""
 
     id: str = ""
     name: str = ""
@@ -258,52 +263,58 @@ class _Call:
     extra: Any = None
 
 
-class _Thoughts:
-    """Tells thoughts from the answer where a server leaves them in the text: between <think> tags, at its beginning."""
+class _ThoughtSplitter:
+    """Splitter of thoughts and answer, for servers that leave thoughts in the text: in <think> tags at its beginning."""
 
     def __init__(self) -> None:
-        self._held = ""
-        self._state: Literal["before", "within", "behind", "over"] = "before"
+        self._buffer = ""
+        self._state: Literal["before", "inside", "after", "over"] = "before"
 
     def feed(self, text: str) -> tuple[str, str]:
-        """The text and the thoughts that this piece adds."""
+        """Return the text and the thoughts that this piece adds."""
         if self._state == "over":
             return text, ""
-        self._held += text
-        begun = self._held.lstrip()
+        self._buffer += text
+        start = self._buffer.lstrip()
         if self._state == "before":
-            if len(begun) < len(_OPEN) and _OPEN.startswith(begun):
+            if len(start) < len(_OPEN) and _OPEN.startswith(start):
                 return "", ""
-            if not begun.startswith(_OPEN):
-                said, self._held, self._state = self._held, "", "over"
-                return said, ""
-            self._state, self._held = "within", begun.removeprefix(_OPEN)
+            if not start.startswith(_OPEN):
+                text, self._buffer, self._state = self._buffer, "", "over"
+                return text, ""
+            self._state, self._buffer = "inside", start.removeprefix(_OPEN)
         thought = ""
-        if self._state == "within":
-            end = self._held.find(_CLOSE)
+        if self._state == "inside":
+            end = self._buffer.find(_CLOSE)
             if end < 0:
-                held = len(_CLOSE) - 1
-                thought, self._held = self._held[:-held], self._held[-held:]
+                keep = len(_CLOSE) - 1
+                thought, self._buffer = self._buffer[:-keep], self._buffer[-keep:]
                 return "", thought
-            thought, self._held, self._state = self._held[:end], self._held[end + len(_CLOSE) :], "behind"
-        said, self._held = self._held.lstrip(), ""
-        self._state = "over" if said else "behind"
-        return said, thought
+            thought, self._buffer, self._state = (
+                self._buffer[:end],
+                self._buffer[end + len(_CLOSE) :],
+                "after",
+            )
+        text, self._buffer = self._buffer.lstrip(), ""
+        self._state = "over" if text else "after"
+        return text, thought
 
     def end(self) -> tuple[str, str]:
-        """What was held back."""
-        held, within = self._held, self._state == "within"
-        self._held, self._state = "", "over"
-        return ("", held) if within else (held, "")
+        """Return the text and the thoughts that were held."""
+        rest, inside = self._buffer, self._state == "inside"
+        self._buffer, self._state = "", "over"
+        return ("", rest) if inside else (rest, "")
 
 
 def _add_details(details: list[dict[str, Any]], pieces: Any) -> None:
-    """Take details of thoughts; a piece of a text goes on with the one before."""
+    """Add reasoning details; a piece of a text is appended to the one before it."""
     for piece in pieces if isinstance(pieces, list) else ():
         if not isinstance(piece, dict):
             continue
         last = details[-1] if details else {}
-        if piece.get("type") not in _PIECEMEAL or any(piece.get(k) != last.get(k) for k in ("type", "index")):
+        if piece.get("type") not in _STREAMED_DETAILS or any(
+            piece.get(k) != last.get(k) for k in ("type", "index")
+        ):
             details.append(dict(piece))
             continue
         for key, value in piece.items():
@@ -314,25 +325,27 @@ def _add_details(details: list[dict[str, Any]], pieces: Any) -> None:
 
 
 def _plain(content: Any) -> str:
-    """The text of a piece of content: a text, or parts of which some are text and others thoughts."""
+    """Return the text of a piece of content: a text, or parts of which some are text and others thoughts."""
     if isinstance(content, list):
         return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else ""
 
 
-def _arguments(given: Any) -> str:
-    if isinstance(given, str):
-        return given
-    return json.dumps(given, ensure_ascii=False) if given is not None else ""
+def _arguments(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False) if value is not None else ""
 
 
 def _usage(usage: Any) -> Usage:
+    """Read the figures of a chunk; servers name cached tokens in three ways."""
+
     def part(of: Any, name: str) -> Any:
         return of.get(name) if isinstance(of, dict) else getattr(of, name, None)
 
     def figure(of: Any, name: str) -> int:
-        found = part(of, name)
-        return int(found) if isinstance(found, int | float) and 0 <= found <= MOST_TOKENS else 0
+        value = part(of, name)
+        return int(value) if isinstance(value, int | float) and 0 <= value <= MAX_TOKENS else 0
 
     cached = (
         figure(part(usage, "prompt_tokens_details"), "cached_tokens")

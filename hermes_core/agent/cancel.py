@@ -1,4 +1,7 @@
-"""Stopping work from another thread: at once for the one who waits, as soon as it can for the work itself."""
+"""Cancellation of blocking work, and the threads that such work runs on.
+
+The caller goes on at once when the work is cancelled; the work itself ends as soon as it can.
+"""
 
 from __future__ import annotations
 
@@ -21,90 +24,106 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-LOOK_UP = 0.5
-"""Seconds after which a thread that waits looks up, so that the main one runs the handler of a signal which the system gave
-to another, as it may where the process was stopped when it came."""
+SIGNAL_CHECK_S = 0.5
+"""Longest wait of a thread without running Python code.
+
+Python runs signal handlers on the main thread only, and a blocking wait there is not woken by a signal that the system
+gave to another thread, as it may after the process was stopped and continued.
+"""
 
 
 class Cancelled(Exception):
-    """The person stopped what was going on. Never leaves the agent."""
+    """The interruption of a turn or another piece of work. It never leaves the agent."""
 
 
 class Cancel:
-    """A switch that any thread may throw, also the handler of a signal, once and for one piece of work. `calling` adds what
-    should happen at that moment.
-    """
+    """A switch that any thread, and any signal handler, may set once to cancel one piece of work."""
 
     def __init__(self) -> None:
-        self._thrown = False
-        # A handler runs in the midst of what its thread does: a lock that is not reentrant, as an Event's, would stop it.
+        self._is_set = False
+        # A signal handler runs in the middle of its thread's code: a lock that is not reentrant would deadlock there.
         self._lock = threading.RLock()
         self._callbacks: list[Callable[[], None]] = []
 
     def set(self) -> None:
-        """Stop what is going on."""
+        """Cancel the work."""
         with self._lock:
-            self._thrown = True
+            self._is_set = True
             callbacks = list(self._callbacks)
         for callback in callbacks:
             callback()
 
     def is_set(self) -> bool:
-        """Whether it was thrown."""
-        return self._thrown
+        """Return True after `set`."""
+        return self._is_set
 
     def wait(self, seconds: float) -> None:
-        """Sleep; raises `Cancelled` as soon as the switch is thrown."""
-        until, told = time.monotonic() + seconds, SimpleQueue[None]()
-        with self.calling(lambda: told.put(None)):
-            while not self._thrown and (left := until - time.monotonic()) > 0:
+        """Sleep. Raise `Cancelled` as soon as the switch is set."""
+        deadline, wake = time.monotonic() + seconds, SimpleQueue[None]()
+        with self.callback(lambda: wake.put(None)):
+            while not self._is_set and (left := deadline - time.monotonic()) > 0:
                 with contextlib.suppress(Empty):
-                    told.get(timeout=min(left, LOOK_UP))
-        if self._thrown:
+                    wake.get(timeout=min(left, SIGNAL_CHECK_S))
+        if self._is_set:
             raise Cancelled
 
     @contextlib.contextmanager
-    def calling(self, callback: Callable[[], None]) -> Iterator[None]:
-        """Within the block, have `callback` run when the switch is thrown; it must be quick and must not raise."""
+    def callback(self, action: Callable[[], None]) -> Iterator[None]:
+        """Within the block, run `action` when the switch is set; it must be quick and must not raise."""
         with self._lock:
-            self._callbacks.append(callback)
-        if self._thrown:
-            callback()
+            self._callbacks.append(action)
+        if self._is_set:  # it was set before the action was registered
+            action()
         try:
             yield
         finally:
             with self._lock:
-                self._callbacks.remove(callback)
+                self._callbacks.remove(action)
 
 
-def taken(queue: SimpleQueue[Item]) -> Item:
-    """The next item, however long it takes."""
-    while True:
-        with contextlib.suppress(Empty):
-            return queue.get(timeout=LOOK_UP)
+def ignore(*_: object) -> None:
+    """Do nothing: the default of callbacks."""
 
 
-def begin(thread: threading.Thread) -> None:
-    """Start a thread. Raises `HermesError` where the system has none left, or the interpreter is ending."""
+def start_thread(work: Callable[[], object], name: str) -> threading.Thread:
+    """Start a daemon thread. Raise `HermesError` if the system has no thread left or the interpreter is ending."""
+    thread = threading.Thread(target=work, name=name, daemon=True)
     try:
         thread.start()
     except RuntimeError as exc:
-        raise HermesError(
-            f"{thread.name!r} can't begin: {exc}", "let this program have more threads"
-        ) from exc
+        raise HermesError(f"{name!r} can't begin: {exc}", "let this program have more threads") from exc
+    return thread
+
+
+def call_later(seconds: float, action: Callable[[], object]) -> Callable[[], None]:
+    """Run `action` on a thread of its own after so many seconds; return a function that prevents it."""
+    timer = threading.Timer(seconds, action)
+    timer.daemon = True
+    timer.start()
+    return timer.cancel
+
+
+def next_item(queue: SimpleQueue[Item]) -> Item:
+    """Return the next item of the queue, and let signal handlers run while it waits."""
+    while True:
+        with contextlib.suppress(Empty):
+            return queue.get(timeout=SIGNAL_CHECK_S)
 
 
 def relay(
     produce: Callable[[Callable[[Item], None]], Result],
-    hear: Callable[[Item], None],
+    consume: Callable[[Item], None],
     cancel: Cancel,
     name: str,
 ) -> Result:
-    """Run `produce(emit)` on a daemon thread; call `hear` on this one with each item that it emits, and return its result.
+    """Run `produce(emit)` on a daemon thread, pass each emitted item to `consume` on this thread, return the result.
 
-    Raises `HermesError` where no thread is left, what `produce` or `hear` raises, and `Cancelled` as soon as `cancel` is
-    thrown, however long the work still hangs; its next `emit` then raises `Cancelled` over there. The work sees the
-    caller's contextvars.
+    The work sees the caller's contextvars. After a cancellation its next `emit` raises `Cancelled` on the work's thread.
+
+    Raises:
+        HermesError: no thread can be started.
+        Cancelled: `cancel` was set, however long the work still hangs.
+        BaseException: whatever `produce` or `consume` raised.
     """
     events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
     abandoned = threading.Event()
@@ -122,12 +141,12 @@ def relay(
 
     if cancel.is_set():
         raise Cancelled
-    run = partial(contextvars.copy_context().run, work)
-    with cancel.calling(lambda: events.put(("cancelled", None))):
-        begin(threading.Thread(target=run, name=name, daemon=True))
+    with cancel.callback(lambda: events.put(("cancelled", None))):
+        start_thread(partial(contextvars.copy_context().run, work), name)
         try:
             while True:
-                kind, value = taken(events)
+                kind, value = next_item(events)
+                # Items that wait in the queue are not consumed after a cancellation.
                 if kind == "cancelled" or cancel.is_set():
                     raise Cancelled
                 if kind == "result":
@@ -135,11 +154,11 @@ def relay(
                     return result
                 if kind == "error":
                     raise value
-                hear(value)
+                consume(value)
         finally:
             abandoned.set()
 
 
 def interruptible(work: Callable[[], Result], cancel: Cancel, name: str) -> Result:
-    """Run `work` on a daemon thread and return its result; raises `Cancelled` as soon as `cancel` is thrown."""
-    return relay(lambda _: work(), lambda _: None, cancel, name)
+    """Run `work` on a daemon thread and return its result. Raise `Cancelled` as soon as `cancel` is set."""
+    return relay(lambda _: work(), ignore, cancel, name)

@@ -1,45 +1,55 @@
-"""Making a long conversation short enough for the model: what to keep, what to summarise, and the summary itself.
+"""Compression of a conversation that grows too long for its model: what to keep, the summary, and when it is due.
 
-The planning is pure. The start of the conversation and its last messages stay as they are, what lies between becomes
-one summary, and a tool call is never parted from its results.
+The first and the last messages stay as they are, and one summary replaces the messages between them. A tool call is never
+separated from its results. The planning is pure.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import NoneType
-from typing import Any, Protocol
+from typing import Protocol
 
-from hermes_core.agent.answer import Chat
+from hermes_core.agent.answer import KEPT_BACK, ChatMessage
 from hermes_core.agent.cancel import Cancel
-from hermes_core.agent.chat_model import ChatModel, say
-from hermes_core.agent.given import refused, require
+from hermes_core.agent.model import ChatModel, ask_without_tools
+from hermes_core.agent.validation import refused, require
 from hermes_core.config import AgentConfig
 from hermes_core.contract.values import Session
 from hermes_core.errors import ModelError
 from hermes_core.safety.fence import sanitize_context
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.meta import key_of, read_meta
+from hermes_core.sessions.records import text_of, turn_ref
 
 log = logging.getLogger(__name__)
 
 SUMMARY_MARK = "[Summary of the earlier conversation. Background for what follows, not a new request.]"
-"""First line of a summary; what stands in the system prompt about memory comes before it."""
+"""First line of a summary. The notes in the system prompt come before it."""
 
 PROVIDER_TEXT_LIMIT = 6000
 """Characters that a memory provider may add to the request for a summary."""
 
 Count = Callable[[str], int]
+"""A function that estimates the tokens of a text."""
 
 _MESSAGE_OVERHEAD = 4  # tokens for role and separators, as chat templates add them
-PICTURE = 1000  # tokens that a picture costs, about: servers count 85 to 1,600 by its size
-# Of the room for messages: what is left of it is for the turns until the next compression.
+PICTURE_TOKENS = 1000
+"""Estimate for one picture: servers count 85 to 1,600 tokens, by its size."""
+
+# Shares of the tokens that messages may take. The rest is for the turns until the next compression.
 _HEAD_SHARE = 0.15
 _TAIL_SHARE = 0.2
 _SUMMARY_SHARE = 0.15
-_HUGE_SHARE = 0.5  # a message that takes more of the context than this is not kept for being the last
-_LEAST_GAIN = 0.9  # of what a summary replaces, it may take as much as this
+_HUGE_SHARE = 0.5  # a message that takes more of the context than this is not protected for being the last
+_MAX_SUMMARY_RATIO = 0.9  # of the messages that a summary replaces, it may take as much as this
+_MIN_GROWTH = 0.1  # of the context, after which a conversation that was compressed is tried again
+_SAVE_FROM = 0.5  # of the compression threshold: a shorter conversation is not worth a write each turn
+
 _INSTRUCTIONS = """\
 You keep the minutes of a conversation between a person and an assistant that has grown too long for its context. \
 Write the summary that replaces the messages below; the assistant goes on with it and without them.
@@ -53,9 +63,15 @@ summary that still holds. Answer with the summary alone, in the language of the 
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """When to compress and what to keep: `context_length` in tokens, `at` as a share of it, `first`/`last` messages. `fixed`
-    are the tokens of what stands before the messages in each request.
+class ContextLimits:
+    """Limits that decide when to compress and how much to keep.
+
+    Attributes:
+        context_length: Tokens of a request and its answer together.
+        at: Share of `context_length` above which a conversation is compressed.
+        first: Number of messages at the beginning that are never summarised.
+        last: Number of messages at the end that are never summarised.
+        fixed: Tokens of the system prompt and the tools, which come before the messages in each request.
     """
 
     context_length: int
@@ -66,23 +82,23 @@ class Limits:
 
     @property
     def room(self) -> float:
-        """Tokens that messages may take until they are made shorter; a quarter of all where what is fixed leaves less."""
-        most = self.context_length * self.at
-        return max(most - self.fixed, most / 4)
+        """Tokens for messages before a compression; at least a quarter of the threshold, however long the prompt is."""
+        threshold = self.context_length * self.at
+        return max(threshold - self.fixed, threshold / 4)
 
     @classmethod
-    def of(cls, model: ChatModel, settings: AgentConfig) -> Limits:
-        """Those of a model's context, as the `agent:` block sets them."""
+    def of(cls, model: ChatModel, settings: AgentConfig) -> ContextLimits:
+        """Return the limits of a model under the settings in config.yaml's `agent:` block."""
         return cls(model.context_length, settings.compress_at, settings.protect_first, settings.protect_last)
 
     def exceeded(self, tokens: int) -> bool:
-        """Whether a request of so many tokens is too long to go on with."""
+        """Return True if a request of this size calls for a compression."""
         return tokens > self.context_length * self.at
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Messages `[head:tail]` leave the prompt; those before and after stay."""
+class SummaryRange:
+    """The messages `[head:tail]`, which a summary replaces."""
 
     head: int
     tail: int
@@ -90,9 +106,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """The conversation after compression. `failure` says why there is no real summary, "" when there is one."""
+    """A conversation after compression. `failure` gives the reason if there is no real summary, else ""."""
 
-    messages: tuple[Chat, ...]
+    messages: tuple[ChatMessage, ...]
     left_out: int
     failure: str = ""
 
@@ -101,118 +117,136 @@ class Compressed:
         if not self.messages:
             raise refused("messages", self.messages, "what the conversation goes on with")
         for message in self.messages:
-            if not _is_chat(message):
+            if not _is_chat_message(message):
                 raise refused("a message", message, "{'role': 'user', 'content': 'text'}")
         require("failure", self.failure, str, "a text")
 
 
 class Compressor(Protocol):
-    """What makes a conversation shorter. Another engine may stand in for `SummaryCompressor`.
+    """Protocol of an object that shortens conversations; a host's own may stand in for `SummaryCompressor`.
 
-    One that has a method `can_shorten(messages)` is asked that first: where it answers False nothing is flushed, and no
+    If it also has a method `can_shorten(messages)`, that is called first. When it returns False, no flush runs and no
     provider is asked what to keep.
     """
 
-    def compress(self, messages: Sequence[Chat], memory_context: str, cancel: Cancel) -> Compressed | None:
-        """Shorten; None when nothing can be left out. `memory_context` is what providers want kept.
+    def compress(
+        self, messages: Sequence[ChatMessage], memory_context: str, cancel: Cancel
+    ) -> Compressed | None:
+        """Shorten the conversation, or return None if nothing can be left out.
 
-        Called on a thread that is left behind when `cancel` is thrown. What it raises is a problem of the turn, and
-        the conversation stays as it is.
+        Runs on a thread that is abandoned when `cancel` is set. An exception becomes a problem of the turn, and the
+        conversation stays as it is.
+
+        Args:
+            messages: The conversation, as copies.
+            memory_context: Text that providers want the summary to keep.
+            cancel: The switch that cancels the compression.
         """
         ...
 
     def on_session_start(self, session: Session, boundary_reason: str) -> None:
-        """A session began or goes on: start, open (a stored one, in an agent made for it), new, reset, resume, branch,
-        compression.
+        """Note that a session began or continues: start, open (a stored one, in an agent made for it), new, reset, resume,
+        branch, compression.
         """
         ...
 
     def on_session_end(self, session: Session) -> None:
-        """A session came to its end."""
+        """Note that a session ended."""
         ...
 
 
 class SummaryCompressor:
-    """Replaces the middle of a conversation by a summary that `model` writes, which carries the one before it.
+    """A compressor that replaces the middle of a conversation by a summary that `model` writes.
 
-    `fixed` gives what stands before the messages in each request, the system prompt and the tools.
+    A later summary includes the earlier one. `fixed` returns the text that comes before the messages in each request:
+    the system prompt and the tools.
     """
 
     def __init__(
-        self, model: ChatModel, limits: Limits, count: Count, fixed: Callable[[], str] = str
+        self, model: ChatModel, limits: ContextLimits, count: Count, fixed: Callable[[], str] = str
     ) -> None:
         self._model = model
-        self._given = limits
+        self._base_limits = limits
         self._count = count
         self._fixed = fixed
 
     @property
-    def _limits(self) -> Limits:
-        return replace(self._given, fixed=self._count(self._fixed()))
+    def _limits(self) -> ContextLimits:
+        return replace(self._base_limits, fixed=self._count(self._fixed()))
 
-    def can_shorten(self, messages: Sequence[Chat]) -> bool:
-        """Whether there is anything but the protected ends and an old summary."""
-        return plan(messages, self._limits, self._count) is not None
+    def can_shorten(self, messages: Sequence[ChatMessage]) -> bool:
+        """Return False if there is nothing but the protected ends and an old summary."""
+        return summary_range(messages, self._limits, self._count) is not None
 
-    def compress(self, messages: Sequence[Chat], memory_context: str, cancel: Cancel) -> Compressed | None:
-        """See `Compressor`; without an answer of the model the middle is left out with a note in its place."""
+    def compress(
+        self, messages: Sequence[ChatMessage], memory_context: str, cancel: Cancel
+    ) -> Compressed | None:
+        """Shorten the conversation as `Compressor` says; a note replaces the middle if the model writes no summary."""
         limits = self._limits
-        found = plan(messages, limits, self._count)
-        if found is None:
+        middle_range = summary_range(messages, limits, self._count)
+        if middle_range is None:
             return None
-        middle = messages[found.head : found.tail]
-        replaced = tokens_of(middle, self._count)
-        most = int(min(limits.room * _SUMMARY_SHARE, replaced * _LEAST_GAIN))
+        middle = messages[middle_range.head : middle_range.tail]
+        size_before = tokens_of(middle, self._count)
+        max_tokens = int(min(limits.room * _SUMMARY_SHARE, size_before * _MAX_SUMMARY_RATIO))
+        # Half of the summarising model's context, in characters: the rest is for the instructions and the answer.
+        text = "".join(map(_line, middle))
+        room = int(self._model.context_length * 0.5 * len(text) / max(self._count(text), 1))
         try:
-            request = summary_request(middle, memory_context, self._room(middle), most)
-            # Providers add to what is asked: a fence that the model copies from there would be stored.
-            text = sanitize_context(say(self._model, request, cancel).text).strip()
-            failure = "" if text else "the model wrote no summary"
+            request = summary_request(middle, memory_context, room, max_tokens)
+            # Providers add text to the request: a fence that the model copies from there would be stored.
+            summary = sanitize_context(ask_without_tools(self._model, request, cancel).text).strip()
+            failure = "" if summary else "the model wrote no summary"
         except ModelError as exc:
-            text, failure = "", str(exc)
+            summary, failure = "", str(exc)
         if failure:
-            text = left_out_note(middle)
-        elif (size := self._count(text)) > most:
-            text = _shortened(text, len(text) * most // size)
-        shorter = replace_middle(messages, found, text)
+            summary = left_out_note(middle)
+        elif (size := self._count(summary)) > max_tokens:
+            summary = _shortened(summary, len(summary) * max_tokens // size)
+        shorter = replace_range(messages, middle_range, summary)
         if tokens_of(shorter, self._count) >= tokens_of(messages, self._count):
             log.info("what would stand for %d messages is no shorter than they are", len(middle))
             return Compressed(tuple(messages), 0, failure) if failure else None
         return Compressed(tuple(shorter), len(middle), failure)
 
     def on_session_start(self, session: Session, boundary_reason: str) -> None:
-        """Nothing is kept between calls."""
+        """Do nothing: nothing is kept between calls."""
 
     def on_session_end(self, session: Session) -> None:
-        """Nothing is kept between calls."""
-
-    def _room(self, middle: Sequence[Chat]) -> int:
-        """Characters of this text that fit into the summarising model with room for its answer."""
-        text = "".join(map(_line, middle))
-        return int(self._model.context_length * 0.5 * len(text) / max(self._count(text), 1))
+        """Do nothing: nothing is kept between calls."""
 
 
-def tokens_of(messages: Sequence[Chat], count: Count) -> int:
-    """An estimate of what these messages cost in a request."""
-    return sum(
-        _MESSAGE_OVERHEAD + count(_cost_text(message)) + PICTURE * _pictures(message) for message in messages
-    )
+# -------------------------------------------------------------- the plan
 
 
-def last_that_fit(messages: Sequence[Chat], room: float, count: Count) -> Sequence[Chat]:
-    """All of them where they take at most `room` tokens, else the last that do, from a word of the person on."""
-    kept = len(messages)
+def tokens_of(messages: Sequence[ChatMessage], count: Count) -> int:
+    """Return an estimate of the tokens that these messages take in a request."""
+
+    def cost(message: ChatMessage) -> int:
+        content, calls = message.get("content"), message.get("tool_calls")
+        text = text_of(content) + (json.dumps(calls, ensure_ascii=False) if calls else "")
+        pictures = sum("text" not in part for part in content) if isinstance(content, list) else 0
+        return _MESSAGE_OVERHEAD + count(text) + PICTURE_TOKENS * pictures
+
+    return sum(map(cost, messages))
+
+
+def last_that_fit(messages: Sequence[ChatMessage], room: float, count: Count) -> Sequence[ChatMessage]:
+    """Return the messages if they take at most `room` tokens, else the longest end that does and starts with the user."""
+    start_at = len(messages)
     for start, end in reversed(list(_blocks(messages))):
         room -= tokens_of(messages[start:end], count)
         if room < 0:
-            return messages[kept:]
+            return messages[start_at:]
         if messages[start]["role"] == "user":
-            kept = start
+            start_at = start
     return messages
 
 
-def plan(messages: Sequence[Chat], limits: Limits, count: Count) -> Plan | None:
-    """What to take out: None when nothing but the protected ends, or an old summary, is there."""
+def summary_range(
+    messages: Sequence[ChatMessage], limits: ContextLimits, count: Count
+) -> SummaryRange | None:
+    """Return the messages to summarise; None if there is nothing but the protected ends or an old summary."""
     blocks = list(_blocks(messages))
     head = _head(messages, blocks, limits, count)
     tail = _tail(messages, blocks, limits, count)
@@ -220,34 +254,41 @@ def plan(messages: Sequence[Chat], limits: Limits, count: Count) -> Plan | None:
     role = _summary_role(messages, head)
     starts = [start for start, _ in blocks if start >= tail > head]
     tail = next((start for start in starts if messages[start]["role"] != role), tail)
-    return None if all(map(is_summary, messages[head:tail])) else Plan(head, tail)
+    return None if all(map(is_summary, messages[head:tail])) else SummaryRange(head, tail)
 
 
-def replace_middle(messages: Sequence[Chat], found: Plan, text: str) -> list[Chat]:
-    """The conversation with `text` as the summary in place of the planned messages."""
-    summary = {"role": _summary_role(messages, found.head), "content": f"{SUMMARY_MARK}\n{text}"}
-    return [*messages[: found.head], summary, *messages[found.tail :]]
+def replace_range(
+    messages: Sequence[ChatMessage], middle_range: SummaryRange, text: str
+) -> list[ChatMessage]:
+    """Return the conversation with a summary of this text in place of the range."""
+    summary = {"role": _summary_role(messages, middle_range.head), "content": f"{SUMMARY_MARK}\n{text}"}
+    return [*messages[: middle_range.head], summary, *messages[middle_range.tail :]]
 
 
-def _summary_role(messages: Sequence[Chat], head: int) -> str:
-    return "assistant" if head and messages[head - 1]["role"] == "user" else "user"
-
-
-def is_summary(message: Chat) -> bool:
-    """Whether this message stands for others that were compressed."""
+def is_summary(message: ChatMessage) -> bool:
+    """Return True if the message is a summary of others."""
     return isinstance(message.get("content"), str) and message["content"].startswith(SUMMARY_MARK)
 
 
-def left_out_note(middle: Sequence[Chat]) -> str:
-    """What stands for messages that could not be summarised: the summary before them, and where they are."""
+def left_out_note(middle: Sequence[ChatMessage]) -> str:
+    """Return the note in place of messages without a summary: the earlier summary, and how to find the messages."""
     earlier = [_without_mark(message) for message in middle if is_summary(message)]
-    gone = len(middle) - len(earlier)
-    note = f"({gone} messages are left out here. They are stored: session_search finds them.)"
+    number = len(middle) - len(earlier)
+    note = f"({number} messages are left out here. They are stored: session_search finds them.)"
     return "\n\n".join([*earlier, note])
 
 
-def summary_request(middle: Sequence[Chat], memory_context: str, room: int, most: int) -> list[Chat]:
-    """The request for a summary of at most `most` tokens; what it is made of takes at most about `room` characters."""
+def summary_request(
+    middle: Sequence[ChatMessage], memory_context: str, room: int, max_tokens: int
+) -> list[ChatMessage]:
+    """Return the request for a summary.
+
+    Args:
+        middle: The messages to summarise.
+        memory_context: Text that providers want kept.
+        room: Characters that the material may take, about.
+        max_tokens: Length of the summary in tokens.
+    """
     previous = "\n\n".join(_without_mark(message) for message in middle if is_summary(message))
     rest = [message for message in middle if not is_summary(message)]
     parts = []
@@ -255,21 +296,37 @@ def summary_request(middle: Sequence[Chat], memory_context: str, room: int, most
         previous = _shortened(previous, room // 2)
         parts.append(f"<previous-summary>\n{_as_data(previous)}\n</previous-summary>")
     if memory_context.strip():
-        kept = _shortened(memory_context, min(PROVIDER_TEXT_LIMIT, room // 4))
-        quoted = _as_data(json.dumps(kept, ensure_ascii=False))
+        context = _shortened(memory_context, min(PROVIDER_TEXT_LIMIT, room // 4))
+        quoted = _as_data(json.dumps(context, ensure_ascii=False))
         parts.append(f"<memory-provider-context>\n{quoted}\n</memory-provider-context>")
     left = room - sum(map(len, parts))
     each = max(left // max(len(rest), 1), 40)
     lines = _shortened("\n".join(_shortened(_line(message), each) for message in rest), left)
     parts.append(f"<transcript>\n{_as_data(lines)}\n</transcript>")
     return [
-        {"role": "system", "content": f"{_INSTRUCTIONS} Use at most about {most * 3 // 4} words."},
+        {"role": "system", "content": f"{_INSTRUCTIONS} Use at most about {max_tokens * 3 // 4} words."},
         {"role": "user", "content": "\n\n".join(parts)},
     ]
 
 
-def _blocks(messages: Sequence[Chat]) -> Iterator[tuple[int, int]]:
-    """Start and end of what belongs together: a tool call with its results, else one message."""
+def hide_summary(before: Sequence[ChatMessage], shorter: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return the shorter conversation; hide its new messages from providers if they replace a hidden message."""
+    refs = [message.get(KEPT_BACK) for message in shorter]
+    if all(message.get(KEPT_BACK) in refs for message in before if KEPT_BACK in message):
+        return list(shorter)
+    turn_id = uuid.uuid4().hex
+    return [
+        message if message in before else {**message, KEPT_BACK: turn_ref(turn_id, number)}
+        for number, message in enumerate(shorter)
+    ]
+
+
+def _summary_role(messages: Sequence[ChatMessage], head: int) -> str:
+    return "assistant" if head and messages[head - 1]["role"] == "user" else "user"
+
+
+def _blocks(messages: Sequence[ChatMessage]) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each tool call with its results, and of each other message."""
     start = 0
     while start < len(messages):
         end = start + 1
@@ -279,7 +336,9 @@ def _blocks(messages: Sequence[Chat]) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _head(messages: Sequence[Chat], blocks: Sequence[tuple[int, int]], limits: Limits, count: Count) -> int:
+def _head(
+    messages: Sequence[ChatMessage], blocks: Sequence[tuple[int, int]], limits: ContextLimits, count: Count
+) -> int:
     budget = limits.room * _HEAD_SHARE
     head = 0
     for start, end in blocks:
@@ -290,7 +349,9 @@ def _head(messages: Sequence[Chat], blocks: Sequence[tuple[int, int]], limits: L
     return head
 
 
-def _tail(messages: Sequence[Chat], blocks: Sequence[tuple[int, int]], limits: Limits, count: Count) -> int:
+def _tail(
+    messages: Sequence[ChatMessage], blocks: Sequence[tuple[int, int]], limits: ContextLimits, count: Count
+) -> int:
     budget = limits.room * _TAIL_SHARE
     tail = len(messages)
     for start, end in reversed(blocks):
@@ -298,36 +359,20 @@ def _tail(messages: Sequence[Chat], blocks: Sequence[tuple[int, int]], limits: L
         budget -= size
         beyond = len(messages) - start > limits.last or budget < 0
         huge = size > limits.context_length * _HUGE_SHARE
+        # The last block stays even if it exceeds the budget: the model has to see what it answers.
         if (beyond and (tail < len(messages) or huge)) or any(map(is_summary, messages[start:end])):
             break
         tail = start
     return tail
 
 
-def _pictures(message: Chat) -> int:
-    content = message.get("content")
-    return sum("text" not in part for part in content) if isinstance(content, list) else 0
-
-
-def _cost_text(message: Chat) -> str:
-    calls = message.get("tool_calls")
-    return text_of(message.get("content")) + (json.dumps(calls, ensure_ascii=False) if calls else "")
-
-
-def text_of(content: Any) -> str:
-    """The text of a message's content, of all its text parts."""
-    if isinstance(content, list):
-        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    return content if isinstance(content, str) else ""
-
-
-def _is_chat(message: object) -> bool:
-    """Whether an agent can store this message, and send it."""
+def _is_chat_message(message: object) -> bool:
+    """Return True if an agent can store this message and send it."""
     if not isinstance(message, dict) or not isinstance(message.get("role"), str) or not message["role"]:
         return False
     content, calls = message.get("content"), message.get("tool_calls", ())
-    known = isinstance(content, str | list | NoneType) and isinstance(calls, list | tuple)
-    return known and all(map(_is_call, calls))
+    valid = isinstance(content, str | list | NoneType) and isinstance(calls, list | tuple)
+    return valid and all(map(_is_call, calls))
 
 
 def _is_call(call: object) -> bool:
@@ -335,7 +380,7 @@ def _is_call(call: object) -> bool:
     return isinstance(function, dict) and all(isinstance(function.get(k), str) for k in ("name", "arguments"))
 
 
-def _line(message: Chat) -> str:
+def _line(message: ChatMessage) -> str:
     calls = "".join(
         f" [calls {call['function']['name']}({call['function']['arguments']})]"
         for call in message.get("tool_calls", ())
@@ -343,7 +388,7 @@ def _line(message: Chat) -> str:
     return f"{message['role']}: {text_of(message.get('content'))}{calls}"
 
 
-def _without_mark(message: Chat) -> str:
+def _without_mark(message: ChatMessage) -> str:
     return str(message["content"]).removeprefix(SUMMARY_MARK).strip()
 
 
@@ -355,5 +400,137 @@ def _shortened(text: str, limit: int) -> str:
 
 
 def _as_data(text: str) -> str:
-    """Text that can't close the element that it stands in."""
+    """Escape a text so that it can't close the element around it."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+# -------------------------------------------------------------- the use of the context
+
+_StoredUsage = tuple[int, int, int | None, int, int]
+_NO_USAGE: _StoredUsage = (0, 0, None, 0, 0)
+
+
+@dataclass(slots=True)
+class ContextUsage:
+    """The use of the model's context before a turn, stored with the session for the next agent in it.
+
+    Attributes:
+        limits: The limits of the model.
+        count: The function that estimates tokens.
+        server_tokens: Tokens of the last request and its answer as the server counted them; 0 if it did not.
+        tokens_after_attempt: Tokens of the messages after the last attempt to compress them; None before the first one.
+        omitted_range: Index of the first stored message that was left out without a summary, and their number.
+    """
+
+    limits: ContextLimits
+    count: Count
+    server_tokens: int = 0
+    tokens_after_attempt: int | None = None
+    omitted_range: tuple[int, int] = (0, 0)
+    _stored: tuple[str, str] = ("", "")
+    """The session id, and the JSON that is stored for it."""
+
+    def is_due(
+        self, fixed: str, messages: Sequence[ChatMessage], turn_messages: Sequence[ChatMessage]
+    ) -> bool:
+        """Return True if the conversation has to be compressed before this turn.
+
+        After an attempt the conversation has to grow first: else each turn would cost an attempt.
+        """
+        old, new = tokens_of(messages, self.count), tokens_of(turn_messages, self.count)
+        size = max(self.count(fixed) + old, self.server_tokens) + new
+        if not messages or not self.limits.exceeded(size):
+            return False
+        if self.tokens_after_attempt is None:
+            return True
+        return old + new > self.tokens_after_attempt + self.limits.context_length * _MIN_GROWTH
+
+    def record_attempt(
+        self, before: Sequence[ChatMessage], after: Sequence[ChatMessage], *, rotated: bool
+    ) -> None:
+        """Record an attempt to compress; `rotated` means that `after` is stored as another session."""
+        self.server_tokens, self.tokens_after_attempt = 0, tokens_of(after, self.count)
+        self.omitted_range = (0, 0) if rotated else _omitted_range(before, after, self.omitted_range)
+
+    def reset(self) -> None:
+        """Forget the figures: another conversation begins, or a part of this one was undone."""
+        self.server_tokens, self.tokens_after_attempt, self.omitted_range = 0, None, (0, 0)
+
+    def problem(self, fixed: str) -> str:
+        """Return the problem if the prompt and the tools alone leave no room for messages, else ""."""
+        size, whole = self.count(fixed), self.limits.context_length
+        if not self.limits.exceeded(size):
+            return ""
+        return (
+            f"the system prompt and the tools alone take {size} of the model's {whole} tokens; set model.context_length "
+            "to what the model has, enable fewer toolsets, or shorten AGENTS.md"
+        )
+
+    def load(self, sessions: SessionDB, session_id: str, messages: list[ChatMessage]) -> list[ChatMessage]:
+        """Load the figures of a stored session; return its messages without those that were left out.
+
+        Figures for a model with another context length are ignored.
+        """
+        key = key_of("fullness", session_id)
+        text = sessions.get_meta(key)
+        whole, server_tokens, after_attempt, start, number = read_meta(key, text, _parse_usage, _NO_USAGE)
+        self.reset()
+        self._stored = (session_id, text if text and whole else "")
+        if whole != self.limits.context_length or start + number > len(messages):
+            return messages
+        self.server_tokens, self.tokens_after_attempt = server_tokens, after_attempt
+        self.omitted_range = (start, number)
+        if not number:
+            return messages
+        note = left_out_note(messages[start : start + number])
+        return hide_summary(messages, replace_range(messages, SummaryRange(start, start + number), note))
+
+    def save(self, sessions: SessionDB, session_id: str) -> None:
+        """Store the figures with the session if they changed and matter.
+
+        Also stores for `session_search` that the model sees only a part of the session.
+        """
+        values = (
+            self.limits.context_length,
+            self.server_tokens,
+            self.tokens_after_attempt,
+            *self.omitted_range,
+        )
+        matters = self.tokens_after_attempt is not None or self.limits.exceeded(
+            int(self.server_tokens / _SAVE_FROM)
+        )
+        text = json.dumps(values) if matters else ""
+        session, before = self._stored
+        if text != (before if session == session_id else ""):
+            with sessions.transaction():
+                sessions.set_meta(key_of("fullness", session_id), text or json.dumps(_NO_USAGE))
+                sessions.set_meta(key_of("left_out", session_id), "1" if self.omitted_range[1] else "")
+        self._stored = (session_id, text)
+
+
+def _parse_usage(text: str) -> _StoredUsage:
+    whole, server_tokens, after_attempt, start, number = json.loads(text)
+    after_attempt = None if after_attempt is None else int(after_attempt)
+    values = int(whole), int(server_tokens), after_attempt, int(start), int(number)
+    if min(values[3:]) < 0:
+        raise ValueError("less than nothing is left out")
+    return values
+
+
+def _omitted_range(
+    before: Sequence[ChatMessage], after: Sequence[ChatMessage], earlier: tuple[int, int]
+) -> tuple[int, int]:
+    """Return the range of stored messages that are missing in `after`.
+
+    In `before` one note stands for the `earlier` range, so indexes behind it are shifted.
+    """
+    shared = min(len(before), len(after))
+    start = next((at for at in range(shared) if before[at] is not after[at]), shared)
+    shared -= start
+    end = next((at for at in range(shared) if before[-1 - at] is not after[-1 - at]), shared)
+    number = len(before) - start - end
+    if not number:
+        return earlier
+    if not earlier[1]:
+        return start, number
+    return (start, number - 1 + earlier[1]) if start <= earlier[0] < start + number else (0, 0)

@@ -1,4 +1,4 @@
-"""The connections to a model's server: what they trust, and how one is cut off, also before the answer has begun."""
+"""Connections to a model's server: certificates, cutting a request off at any time, and the server's errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
@@ -15,38 +14,40 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from hermes_core.agent.cancel import Cancel
-from hermes_core.errors import ModelRefused
+from hermes_core.agent.cancel import Cancel, call_later, ignore
+from hermes_core.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable
+from hermes_core.safety.redact import redact
+from hermes_core.sessions.records import storable
 
 _FRAMES = frozenset({"content-length", "transfer-encoding"})
 _CONNECTED = ("connect_tcp.complete", "connect_unix_socket.complete", "start_tls.complete")
 """Events of httpx that bring a connection."""
 
-LINGER = 5.0
-"""Seconds in which a server may count its tokens and hang up when it has said that its answer is at its end."""
+LINGER_S = 5.0
+"""Time for a server to count its tokens and close the connection after the last chunk of an answer."""
 
-LONGEST_ALIVE = 1800.0
-"""Seconds in which a server may say that it is alive and nothing else: a model that thinks in secret takes minutes."""
+MAX_SILENCE_S = 1800.0
+"""Time in which a server may send keep-alive lines and no data: a model that thinks without showing it takes minutes."""
 
-_UNSAID = re.compile(rb"(?:event|id|retry)\b|data:? *\r?$")
-"""A line of an event that holds no data, as a proxy may send; the SDK takes the nothing for JSON."""
+_EMPTY_EVENT = re.compile(rb"(?:event|id|retry)\b|data:? *\r?$")
+"""A line of an event without data, as a proxy may send; the SDK would read the empty text as JSON."""
 
 
-def trusted() -> ssl.SSLContext:
-    """The certificates that this process trusts."""
-    return _trust_of(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+def ssl_context() -> ssl.SSLContext:
+    """Return the certificates that this process trusts."""
+    return _ssl_context_of(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
 
 @cache
-def _trust_of(*_where: str | None) -> ssl.SSLContext:
-    """Those of the SDK, read once for all models: a gateway that makes one for each turn waits 30 ms for it otherwise."""
+def _ssl_context_of(*_paths: str | None) -> ssl.SSLContext:
+    """Read the SDK's certificates once for all models: it takes 30 ms, and a gateway makes a model for each turn."""
     import httpx2
 
     return httpx2.create_ssl_context()
 
 
-def unreached(url: str) -> str:
-    """What to look at where no connection comes about: that to a proxy fails in the same words as that to the server."""
+def connection_hint(url: str) -> str:
+    """Return what to check after a failed connection. An error of a proxy reads like one of the server."""
     from urllib.request import getproxies, proxy_bypass  # 20 ms, of use only here
 
     parts, proxies = urlsplit(url), getproxies()
@@ -57,113 +58,110 @@ def unreached(url: str) -> str:
 
 
 @contextlib.contextmanager
-def lingering(response: Any) -> Iterator[Callable[[bool], None]]:
-    """A function to be told of each chunk whether it was the last one: soon after that the response is cut."""
-    timer: threading.Timer | None = None
+def cut_after_end(response: Any) -> Iterator[Callable[[bool], None]]:
+    """Yield a function to call after each chunk with True if it was the last one: soon after that the response is cut."""
+    stop_timer: Callable[[], None] = ignore
 
-    def told(over: bool) -> None:
-        nonlocal timer
-        if timer is not None:
-            timer.cancel()
-        timer = threading.Timer(LINGER, _cut, (_stream_of(response),)) if over else None
-        if timer is not None:
-            timer.daemon = True
-            timer.start()
+    def at_end(is_last: bool) -> None:
+        nonlocal stop_timer
+        stop_timer()
+        stop_timer = call_later(LINGER_S, lambda: _cut(_stream_of(response))) if is_last else ignore
 
     try:
-        yield told
+        yield at_end
     finally:
-        told(False)
+        stop_timer()
 
 
-def only_data(response: Any) -> None:
-    """Have the SDK read of a stream of events the data alone."""
+def drop_empty_events(response: Any) -> None:
+    """Let the SDK read only the lines with data of a stream of events."""
     pieces = response.iter_bytes()
     response.iter_bytes = lambda: _data_of(pieces)
 
 
 def _data_of(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    r"""The stream in pieces that end with a line, without lines that hold no data.
+    r"""Yield the stream in pieces that end with a line, without lines that hold no data.
 
     >>> list(_data_of([b"retry: 3\n\nda", b"ta: 1\r\n", b"data:\n\n: on"]))
     [b'\n', b'data: 1\r\n', b'\n', b': on']
     """
-    begun, said = [b""], time.monotonic()
+    partial_line, last_data = [b""], time.monotonic()
     for piece in pieces:
-        begun.append(piece)
+        partial_line.append(piece)
         if b"\n" not in piece:
             continue
-        *lines, rest = b"".join(begun).split(b"\n")
-        begun = [rest]
-        kept = [line for line in lines if not _UNSAID.match(line)]
-        if any(line.startswith(b"data") for line in kept):
-            said = time.monotonic()
-        elif time.monotonic() - said > LONGEST_ALIVE:
+        *lines, rest = b"".join(partial_line).split(b"\n")
+        partial_line = [rest]
+        with_data = [line for line in lines if not _EMPTY_EVENT.match(line)]
+        if any(line.startswith(b"data") for line in with_data):
+            last_data = time.monotonic()
+        elif time.monotonic() - last_data > MAX_SILENCE_S:
             raise ModelRefused(
-                f"the model's server said nothing but that it is alive for {LONGEST_ALIVE:g} s", "ask again"
+                f"the model's server said nothing but that it is alive for {MAX_SILENCE_S:g} s", "ask again"
             )
-        if kept:
-            yield b"\n".join([*kept, b""])
-    yield b"".join(begun)
+        if with_data:
+            yield b"\n".join([*with_data, b""])
+    yield b"".join(partial_line)
 
 
-def framed(response: Any) -> bool:
-    """Whether a connection that breaks in the midst of this response is told from its end."""
+def has_framing(response: Any) -> bool:
+    """Return True if a broken connection can be told from the end of this response."""
     return response.http_version == "HTTP/2" or not response.headers.keys().isdisjoint(_FRAMES)
 
 
-class Wire:
-    """The connection that a request goes over; one that is made for the request is known before the answer begins."""
+class RequestConnections:
+    """The connections of one request. One that is made for the request is known before the answer begins."""
 
     def __init__(self) -> None:
         self._streams: list[Any] = []
         self._is_cut = False
 
-    def carries(self, response: Any) -> None:
-        """Take note of the connection that an answer comes over."""
-        self.goes_over(_stream_of(response))
+    def add_of(self, response: Any) -> None:
+        """Add the connection of a response."""
+        self.add(_stream_of(response))
 
-    def goes_over(self, stream: Any) -> None:
-        """Take note of a connection; it is cut at once where the request was stopped before."""
+    def add(self, stream: Any) -> None:
+        """Add a connection, and cut it at once if the request was cancelled before."""
         self._streams.append(stream)
         if self._is_cut:
             self.cut()
 
     def cut(self) -> None:
-        """Hang up."""
+        """Cut the connections of the request, also those that are added later."""
         self._is_cut = True
         for stream in list(self._streams):
             _cut(stream)
 
 
-_under_way: ContextVar[Wire | None] = ContextVar("hermes_wire", default=None)
+_current: ContextVar[RequestConnections | None] = ContextVar("hermes_connections", default=None)
 
 
 @contextlib.contextmanager
-def hung_up_by(cancel: Cancel) -> Iterator[Wire]:
-    """Within the block, hang up what this thread requests when `cancel` is thrown."""
-    wire = Wire()
-    token = _under_way.set(wire)
+def cut_on_cancel(cancel: Cancel) -> Iterator[RequestConnections]:
+    """Within the block, cut the connections of this thread's request when `cancel` is set."""
+    connections = RequestConnections()
+    token = _current.set(connections)
     try:
-        with cancel.calling(wire.cut):
-            yield wire
+        with cancel.callback(connections.cut):
+            yield connections
     finally:
-        _under_way.reset(token)
+        _current.reset(token)
 
 
-def follow(request: Any) -> None:
-    """Note the connections that are made for a request, by the extension that httpx has for it."""
-    wire = _under_way.get()
-    if wire is not None:
+def trace_connections(request: Any) -> None:
+    """Record the connections that are made for a request, with httpx's trace extension."""
+    connections = _current.get()
+    if connections is not None:
         request.extensions["trace"] = lambda event, info: (
-            wire.goes_over(info["return_value"]) if event.endswith(_CONNECTED) else None
+            connections.add(info["return_value"]) if event.endswith(_CONNECTED) else None
         )
 
 
-def limits() -> Any:
-    """As many connections as the SDK opens, and none kept alive: a request over an open one does not say which that is
-    before the answer begins, so it could not be cut off. Little is lost, since the SDK closes one after a streamed answer
-    anyway and keeps only that of a server which was busy.
+def connection_limits() -> Any:
+    """Return httpx's limits: as many connections as the SDK opens, and none kept alive.
+
+    httpx does not tell which open connection a request goes over before the answer begins, so it could not be cut. Little
+    is lost: the SDK closes a connection after a streamed answer anyway.
     """
     import httpx2
 
@@ -175,8 +173,130 @@ def _stream_of(response: Any) -> Any:
 
 
 def _cut(stream: Any) -> None:
-    """Wake the thread that reads there: closing a socket does not, shutting it down does."""
+    """Shut the socket down: closing it would not wake a thread that reads from it."""
     connection = stream.get_extra_info("socket") if stream is not None else None
     if connection is not None:
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
+
+
+# -------------------------------------------------------------- errors of a server
+
+_MAX_ERROR_TEXT = 500  # characters
+_MAX_PAGE = 20_000  # characters of an error page that are read
+_BUSY = frozenset({408, 429})
+_NO_CREDIT = "the account of that key has no credit left"
+_NO_KEY_SENT = "no key was sent: write it into .env, under the name that model.api_key_env has"
+_TAGS = re.compile(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>")
+_OVERFLOW = re.compile(
+    r"(?i)context[ _](length|size|window|limit)|maximum (context|prompt length|model length)|too many tokens"
+    r"|(prompt|input) is too long|exceeds? the maximum number of tokens|model token limit|range of input length"
+    r"|prompt token count|reduce the length of the (messages|prompt|input)"
+)
+_TOO_LARGE = re.compile("(?i)request too large")
+"""OpenAI's words for its limit of tokens a minute, which a later try would meet again."""
+_NO_TOOLS = re.compile(
+    r"(?i)support\w* (\w+ )?tool|tools? (param )?(require|not support)|tool choice requires"
+)
+_NO_KEY = re.compile("(?i)api key")
+_NO_PATH = re.compile("(?i)unexpected endpoint")
+"""LM Studio's words for a wrong path, with status 200."""
+_BADLY_WRITTEN = "tool_use_failed"
+"""Groq's code for a tool call that it can't read."""
+
+_PAUSE = re.compile(
+    r"(?i)\b(?:retry|try again) (?:in|after) (?:(\d{1,4})h)?(?:(\d{1,4})m)?(\d{1,9}(?:\.\d+)?) ?(ms|s)"
+)
+"""The pause before another try: Gemini gives it in words alone, and Azure at times."""
+
+
+def server_error(
+    server: str, status: int, body: object, secret: str = "", retry_after: float | None = None
+) -> ModelError:
+    """Return the error for an error response.
+
+    Args:
+        server: Address of the server.
+        status: HTTP status; 0 if the server broke off an answer.
+        body: Decoded body of the response.
+        secret: Key that must not appear in the error.
+        retry_after: Seconds to wait, from the headers.
+    """
+    text, code = error_text(body, secret), _inner(body).get("code")
+    message = f"{server!r} {f'answered {status}' if status else 'broke off'}: {text}"
+    overflow = status == 413 or (status not in _BUSY and _OVERFLOW.search(text))
+    if overflow or (status == 429 and _TOO_LARGE.search(text)):
+        return ContextOverflow(
+            message,
+            "say it shorter, compress the conversation, or set model.context_length to what the model has",
+        )
+    if code == _BADLY_WRITTEN:
+        return ModelUnavailable(message, "ask again, or choose another model: this one writes calls badly")
+    if code == "insufficient_quota":  # OpenAI's, with the status of a server that is busy
+        return ModelRefused(message, _NO_CREDIT)
+    if "PerDay" in str(_inner(body).get("details")):  # Gemini's, which names a pause of seconds all the same
+        return ModelRefused(message, "the day's requests of that key are used up")
+    if _NO_PATH.search(text):
+        return ModelRefused(message, "check model.base_url: most servers want its /v1")
+    if not status or status in _BUSY or status >= 500:
+        return ModelUnavailable(
+            message, "try again later", _pause(body) if retry_after is None else retry_after
+        )
+    return ModelRefused(message, _remedy(status, text, secret))
+
+
+def _inner(body: object) -> dict[str, object]:
+    """Return the error object in a body; Gemini's is in a list."""
+    if isinstance(body, list) and len(body) == 1:
+        body = body[0]
+        body = body.get("error", body) if isinstance(body, dict) else body
+    return body if isinstance(body, dict) else {}
+
+
+def _pause(body: object) -> float | None:
+    """Return the seconds that the text of an error asks to wait."""
+    match = _PAUSE.search(str(_inner(body).get("message"))[:_MAX_PAGE])
+    if match is None:
+        return None
+    hours, minutes, number, unit = match.groups()
+    seconds = float(number) / (1000 if unit == "ms" else 1)
+    return int(hours or 0) * 3600 + int(minutes or 0) * 60 + seconds
+
+
+def error_text(body: object, secret: str = "") -> str:
+    """Return the text of an error body on one line, without `secret`: `{message}`, `{detail}`, plain text or HTML.
+
+    >>> error_text("<html><head><title>502 Bad Gateway</title></head></html>")
+    '502 Bad Gateway'
+    """
+    inner = _inner(body)
+    if inner:
+        metadata = inner.get("metadata")  # OpenRouter's: what the provider behind it said
+        raw = metadata.get("raw") if isinstance(metadata, dict) else None
+        reason = inner.get("message") or inner.get("detail") or inner.get("error") or inner
+        text = ": ".join(str(part) for part in (reason, raw) if part)
+    else:
+        text = str(body or "no reason given")
+    if text.lstrip().startswith("<"):
+        text = _TAGS.sub(" ", text[:_MAX_PAGE])
+    if secret:
+        text = text.replace(secret, "[key]")
+    return redact(storable(" ".join(text[:_MAX_PAGE].split())))[
+        :_MAX_ERROR_TEXT
+    ]  # redacted before it is cut: half a key does not look like one
+
+
+def status_in(body: object) -> int:
+    """Return the status in the body of an error, as in the middle of a stream; 0 if there is none."""
+    code = str(body.get("code")) if isinstance(body, dict) else ""
+    return int(code) if re.fullmatch("[45][0-9][0-9]", code) else 0
+
+
+def _remedy(status: int, text: str, secret: str) -> str:
+    if status in (401, 403) or (status == 400 and _NO_KEY.search(text)):
+        return "check the key that model.api_key_env names" if secret else _NO_KEY_SENT
+    if status == 402:
+        return _NO_CREDIT
+    if _NO_TOOLS.search(text):
+        return "choose a model and a server that take tools, or switch tools off with enabled_toolsets"
+    return "check model.name and model.base_url"

@@ -1,31 +1,39 @@
-"""Tidying MEMORY.md and USER.md: a model proposes a new version, a person or the configuration accepts it.
+"""Curation of MEMORY.md and USER.md: a model proposes a new version, and a person or the configuration accepts it.
 
-Nothing is written until then. A proposal must account for every entry: kept, merged into another, or named as lost with
-its reason; one that loses much without saying so is refused. What was applied is one change of the journal and can be
-undone.
+Nothing is written until then. A proposal must account for every entry: it is kept, merged into another, or named as lost
+with a reason. A proposal that loses much without saying so is refused. It is applied as one change of the journal, which
+can be undone.
 """
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
+import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_core.agent.answer import Chat
-from hermes_core.agent.cancel import Cancel
-from hermes_core.agent.chat_model import ChatModel, say
-from hermes_core.agent.prompt import NOT_SAID
+from hermes_core.agent.answer import ChatMessage
+from hermes_core.agent.cancel import Cancel, Cancelled, ignore
+from hermes_core.agent.model import ChatModel, ask_without_tools
+from hermes_core.agent.prompt import NO_ANSWER
+from hermes_core.agent.review import Background, Review
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.document import entry_fault, entry_handle, measure, normalize_entry
 from hermes_core.curated.edits import Edit, Operation, apply
 from hermes_core.curated.store import MemoryStore
-from hermes_core.errors import CuratedMemoryError
+from hermes_core.errors import CuratedMemoryError, HermesError
+from hermes_core.memory import Memory
+from hermes_core.sessions.meta import read_meta
+
+log = logging.getLogger(__name__)
 
 MAX_SHRINK = 0.3
-"""Share of the characters that a proposal may lose before each entry that it changes must be named."""
+"""Share of the characters that a proposal may lose without naming each entry that it changes."""
 
 _INSTRUCTIONS = """\
 You tidy the notes that an assistant keeps about its work and its person. Merge entries that say the same. Drop what is \
@@ -38,12 +46,12 @@ Answer with one JSON object and nothing else:
 was merged into one that stays word for word stands in `lost` too, with a reason, as "said by 2 as well"; and where all \
 together become more than {shrink} shorter, so does each that does not stay word for word: its reason says what of it goes."""
 
-_AGAIN = "That can't be used: {faults}. Answer once more, with one whole JSON object and nothing else."
+_RETRY = "That can't be used: {faults}. Answer once more, with one whole JSON object and nothing else."
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One entry of the proposed version, and the indexes of the entries that it was made of."""
+class ProposedEntry:
+    """An entry of the proposed version, and the indexes of the entries that it was made of."""
 
     text: str
     sources: tuple[int, ...]
@@ -51,36 +59,36 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A new version of one file. `losses` maps the indexes of entries that go to the reason."""
+    """A new version of one file. `losses` maps the index of each entry that is dropped to the reason."""
 
     target: MemoryTarget
     before: tuple[str, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[ProposedEntry, ...]
     losses: Mapping[int, str]
     contradictions: tuple[str, ...] = ()
 
     @property
     def after(self) -> tuple[str, ...]:
-        """The entries as they would be."""
-        done = apply(self.before, self.operations(), batch=True)
-        return done.entries if isinstance(done, Edit) else self.before
+        """The entries of the new version."""
+        edit = apply(self.before, self.operations(), batch=True)
+        return edit.entries if isinstance(edit, Edit) else self.before
 
     @property
     def changes_anything(self) -> bool:
-        """Whether there is something to apply; another order of the same entries is nothing."""
+        """True if there is something to apply; another order of the same entries is nothing."""
         return bool(self.operations())
 
     def faults(self) -> list[str]:
-        """Why it must not be applied, a sentence each; empty when it is sound."""
-        return [*self._no_entries(), *self._vanished(), *self._swallowed(), *self._silently_shortened()]
+        """Return a sentence for each reason not to apply the proposal; nothing if it is sound."""
+        return [*self._invalid_entries(), *self._missing(), *self._merged_away(), *self._silently_shortened()]
 
     def require_sound(self) -> None:
-        """Raise `CuratedMemoryError` when it has faults."""
+        """Raise `CuratedMemoryError` if the proposal has faults."""
         if faults := self.faults():
             raise CuratedMemoryError(f"the proposal was refused: {'; '.join(faults)}", "ask for another")
 
     def diff(self) -> str:
-        """What would change, line by line, with the reasons of losses and the contradictions found."""
+        """Return the changes line by line, with the reasons of losses and the contradictions."""
         after = self.after
         lines = difflib.unified_diff(_lines(self.before), _lines(after), "now", "proposed", lineterm="", n=1)
         lost = {self.before[index]: reason for index, reason in self.losses.items()}
@@ -88,26 +96,26 @@ class Proposal:
         return "\n".join([*lines, *reasons, *(f"contradiction: {text}" for text in self.contradictions)])
 
     def operations(self) -> list[Operation]:
-        """The edits that make the new version, in one batch: each fails when its entry was changed meanwhile."""
-        gone = list(range(len(self.before)))
-        made: list[Entry] = []
+        """Return the edits that make the new version. Each of them fails if its entry was changed meanwhile."""
+        remaining = list(range(len(self.before)))
+        new: list[ProposedEntry] = []
         for entry in self.entries:
-            same = next((index for index in gone if self.before[index] == entry.text), None)
+            same = next((index for index in remaining if self.before[index] == entry.text), None)
             if same is not None:
-                gone.remove(same)
-            elif entry.text not in (*self.before, *(other.text for other in made)):
-                made.append(entry)
+                remaining.remove(same)
+            elif entry.text not in (*self.before, *(other.text for other in new)):
+                new.append(entry)
         edits = []
-        for entry in made:
-            place = next((index for index in entry.sources if index in gone), None)
+        for entry in new:
+            place = next((index for index in entry.sources if index in remaining), None)
             if place is None:
                 edits.append(Operation("add", entry.text))
             else:
-                gone.remove(place)
+                remaining.remove(place)
                 edits.append(Operation("replace", entry.text, entry_handle(self.before[place])))
-        return [*edits, *(Operation("remove", "", entry_handle(self.before[index])) for index in gone)]
+        return [*edits, *(Operation("remove", "", entry_handle(self.before[index])) for index in remaining)]
 
-    def _no_entries(self) -> Iterator[str]:
+    def _invalid_entries(self) -> Iterator[str]:
         for entry in self.entries:
             if not entry.text or not entry.sources:
                 yield f"{entry.text!r} was made of no entry"
@@ -118,14 +126,14 @@ class Proposal:
         named = {index for index, reason in self.losses.items() if reason.strip()}
         return named.union(*(entry.sources for entry in self.entries))
 
-    def _vanished(self) -> Iterator[str]:
+    def _missing(self) -> Iterator[str]:
         accounted = self._accounted()
         for index, text in enumerate(self.before):
             if index not in accounted:
                 yield f"{text!r} is neither kept nor named as lost with a reason"
 
-    def _swallowed(self) -> Iterator[str]:
-        """What was merged into an entry that says no word more than before."""
+    def _merged_away(self) -> Iterator[str]:
+        """Report entries that were merged into an entry that did not change."""
         after = self.after
         for entry in self.entries:
             for index in entry.sources if entry.text in self.before else ():
@@ -145,32 +153,37 @@ class Proposal:
 def propose(
     model: ChatModel, store: MemoryStore, target: MemoryTarget, cancel: Cancel | None = None
 ) -> Proposal:
-    """Ask for a tidier version of one file, of all that a model is shown of it; a second time where the first has faults.
+    """Ask the model for a new version of one file, and a second time if the first has faults.
 
-    Raises `ModelError`, and `CuratedMemoryError` for an answer that is none.
+    Entries that the model is never shown, since the scan flagged them, are left out.
+
+    Raises:
+        ModelError: the model gave no answer.
+        CuratedMemoryError: the answer is no proposal.
     """
     withheld = {flagged.entry for flagged in store.flagged(target)}
     before = tuple(entry for entry in store.entries(target) if entry not in withheld)
     if not before:
         return Proposal(target, before, (), {})
     cancel, request = cancel or Cancel(), _request(target, before)
-    said = say(model, request, cancel).text
+    answer = ask_without_tools(model, request, cancel).text
     try:
-        found = read_proposal(target, before, said)
-        faults = "; ".join(found.faults())
+        proposal = read_proposal(target, before, answer)
+        faults = "; ".join(proposal.faults())
     except CuratedMemoryError as exc:
         faults = str(exc)
     if not faults:
-        return found
-    again = {"role": "user", "content": _AGAIN.format(faults=faults)}
-    answered = {"role": "assistant", "content": said or NOT_SAID}
-    return read_proposal(target, before, say(model, [*request, answered, again], cancel).text)
+        return proposal
+    retry = {"role": "user", "content": _RETRY.format(faults=faults)}
+    first = {"role": "assistant", "content": answer or NO_ANSWER}
+    second = ask_without_tools(model, [*request, first, retry], cancel)
+    return read_proposal(target, before, second.text)
 
 
 def accept(store: MemoryStore, proposal: Proposal, session: Session) -> dict[str, Any]:
-    """Apply a proposal as one change; the store's result. Raises `CuratedMemoryError` when it may not or can't be."""
+    """Apply a proposal as one change and return the store's result. Raise `CuratedMemoryError` if that is refused."""
     proposal.require_sound()
-    # Also one that is kept: it may stand for another that goes.
+    # Entries that stay count too: one of them may stand for another that is dropped.
     if not set(proposal.before) <= set(store.entries(proposal.target)):
         raise CuratedMemoryError("the entries were changed since the proposal was made", "ask for another")
     result = store.apply_batch(proposal.target, proposal.operations(), session=session)
@@ -180,25 +193,25 @@ def accept(store: MemoryStore, proposal: Proposal, session: Session) -> dict[str
 
 
 def read_proposal(target: MemoryTarget, before: Sequence[str], text: str) -> Proposal:
-    """The proposal in a model's answer; raises `CuratedMemoryError` when there is none."""
-    said = text.rpartition("</think>")[2]
-    match = re.search(r"\{.*\}", said, re.DOTALL)
+    """Return the proposal in a model's answer. Raise `CuratedMemoryError` if there is none."""
+    answer = text.rpartition("</think>")[2]
+    match = re.search(r"\{.*\}", answer, re.DOTALL)
     try:
-        found: Any = json.loads(match[0] if match else said)
+        data: Any = json.loads(match[0] if match else answer)
         entries = tuple(
-            Entry(normalize_entry(_text(item["text"])), _indexes(item["from"], before))
-            for item in found["entries"]
+            ProposedEntry(normalize_entry(_text(item["text"])), _indexes(item["from"], before))
+            for item in data["entries"]
         )
         losses = {
             index: _text(item["reason"])
-            for item in found.get("lost") or ()
+            for item in data.get("lost") or ()
             for index in _indexes([item["entry"]], before)
         }
-        seen = found.get("contradictions") or ()
-        contradictions = (seen,) if isinstance(seen, str) else tuple(map(str, seen))
+        reported = data.get("contradictions") or ()
+        contradictions = (reported,) if isinstance(reported, str) else tuple(map(str, reported))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as exc:
         raise CuratedMemoryError(
-            f"the model's answer is no proposal: {said.strip()[:80]!r}", "ask again"
+            f"the model's answer is no proposal: {answer.strip()[:80]!r}", "ask again"
         ) from exc
     return Proposal(target, tuple(before), entries, losses, contradictions)
 
@@ -212,13 +225,13 @@ def _text(value: Any) -> str:
 def _indexes(numbers: Any, before: Sequence[str]) -> tuple[int, ...]:
     if not isinstance(numbers, list) or not all(type(number) in (int, str) for number in numbers):
         raise ValueError(f"{numbers!r} are no numbers of entries")
-    found = tuple(int(number) - 1 for number in numbers)
-    if any(not 0 <= index < len(before) for index in found):
+    indexes = tuple(int(number) - 1 for number in numbers)
+    if any(not 0 <= index < len(before) for index in indexes):
         raise ValueError(f"there is no entry {numbers!r}")
-    return found
+    return indexes
 
 
-def _request(target: MemoryTarget, entries: Sequence[str]) -> list[Chat]:
+def _request(target: MemoryTarget, entries: Sequence[str]) -> list[ChatMessage]:
     about = "the person" if target == "user" else "environment, projects, tools and lessons"
     numbered = json.dumps(
         {str(number): text for number, text in enumerate(entries, 1)}, ensure_ascii=False, indent=1
@@ -231,3 +244,104 @@ def _request(target: MemoryTarget, entries: Sequence[str]) -> list[Chat]:
 
 def _lines(entries: Sequence[str]) -> list[str]:
     return [line for entry in entries for line in (*entry.splitlines(), "§")]
+
+
+# -------------------------------------------------------------- automatic curation
+
+MIN_ENTRIES = 2
+"""Entries of a file below which there is nothing to curate."""
+
+
+class AutoCurator:
+    """Curation without being asked, if `curator.auto` is set: in the background after an answer, at most once in a while.
+
+    A file is due if it changed since its last curation and that was at least `curator.hours` ago. A proposal with faults is
+    dropped. `background` is shared with the reviews, so that one of both runs at a time.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        model: ChatModel,
+        background: Background,
+        on_review: Callable[[Review], object] = ignore,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._memory = memory
+        self._model = model
+        self._background = background
+        self._on_review = on_review
+        self._clock = clock
+
+    def start_if_due(self, session: Session) -> bool:
+        """Start a curation in the background; return False if nothing is due or other work runs there."""
+        if not self._memory.config.curator.auto or not session.primary:
+            return False
+        store = self._memory.curated.of(session)
+        due = [target for target in store.enabled_targets if self._is_due(store, target)]
+
+        def work(cancel: Cancel) -> None:
+            self._curate_all(store, due, session, cancel)
+
+        return bool(due) and self._background.start(work, "agent-curator")
+
+    def _is_due(self, store: MemoryStore, target: MemoryTarget) -> bool:
+        if target in store.problems() or self._memory.manager.suppresses_local_writes(target):
+            return False
+        entries = store.entries(target)
+        key = _meta_key(store, target)
+        last_time, last_hash = read_meta(key, self._memory.sessions.get_meta(key), _parse_last, (0.0, ""))
+        is_old = self._clock() - last_time >= self._memory.config.curator.hours * 3600
+        return is_old and len(entries) >= MIN_ENTRIES and last_hash != _hash(entries)
+
+    def _curate_all(
+        self, store: MemoryStore, targets: list[MemoryTarget], session: Session, cancel: Cancel
+    ) -> None:
+        changes, failures = [], []
+        for target in targets:
+            try:
+                changes.append(self._curate(store, target, session, cancel))
+            except Cancelled:
+                break  # the person left; the file is still due
+            except HermesError as exc:
+                log.warning("%s was not curated: %s", target, exc)
+                failures.append(f"{target}: {exc}")
+        review = Review(tuple(filter(None, changes)), "; ".join(failures))
+        if review.changes or review.failure:
+            self._on_review(review)
+
+    def _curate(self, store: MemoryStore, target: MemoryTarget, session: Session, cancel: Cancel) -> str:
+        """Propose and apply a new version; return a line about the change, "" if there is none.
+
+        The file counts as curated also after a useless answer: another try would cost as much and end the same.
+        """
+        try:
+            proposal = propose(self._model, store, target, cancel)
+            if proposal.changes_anything and not proposal.after:
+                raise CuratedMemoryError("the proposal would leave nothing", "curate by hand")
+            if proposal.changes_anything:
+                accept(store, proposal, session)
+        except CuratedMemoryError:
+            self._record(store, target)
+            raise
+        self._record(store, target)
+        if not proposal.changes_anything:
+            return ""
+        return f"{target} (curated): {len(proposal.before)} entries are {len(proposal.after)} now"
+
+    def _record(self, store: MemoryStore, target: MemoryTarget) -> None:
+        value = json.dumps([self._clock(), _hash(store.entries(target))])
+        self._memory.sessions.set_meta(_meta_key(store, target), value)
+
+
+def _parse_last(text: str) -> tuple[float, str]:
+    last_time, last_hash = json.loads(text)
+    return float(last_time), str(last_hash)
+
+
+def _meta_key(store: MemoryStore, target: MemoryTarget) -> str:
+    return f"tidied:{store.journal_key(target)}"  # the name in homes of earlier versions
+
+
+def _hash(entries: tuple[str, ...]) -> str:
+    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()

@@ -1,460 +1,754 @@
-"""Every boundary in an agent's life as one table: event -> steps in order.
+"""The life of an agent's sessions: one method for each event, which reads from top to bottom.
 
-A step calls a hook of the providers, changes rows of state.db, or changes the agent itself. `cross` executes the
-table, `lifecycle_table` prints it for the documentation, and the tests walk it cell by cell. A step that fails is
-logged and noted; those after it run all the same.
+An event is a series of steps. A step calls a hook of the providers, changes rows of state.db, or changes the agent itself.
+A step that fails is logged and reported; the later steps run all the same. The end of a session always comes before the
+switch to another one. `EVENTS` and `STEPS` at the end of this file are the table in the documentation; the tests compare it
+with the steps that the methods run.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
-from hermes_core.agent.answer import KEPT_BACK, Chat
-from hermes_core.agent.cancel import Cancelled, interruptible
-from hermes_core.agent.compression import Compressed, is_summary
-from hermes_core.agent.given import id_of
-from hermes_core.agent.life import Event, Passage, SessionLifecycle
+from hermes_core.agent.answer import KEPT_BACK, ChatMessage
+from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, start_thread
+from hermes_core.agent.compression import Compressed, Compressor, ContextUsage, hide_summary, is_summary
+from hermes_core.agent.locks import lock_path, locked_unless_cancelled
+from hermes_core.agent.review import Reviewer
 from hermes_core.agent.sessions import (
+    AgentTurn,
     as_text,
     chat_of,
-    compressed,
-    conversation,
+    compression_ancestors,
     find_session,
-    kept_back_too,
-    said_elsewhere,
+    load_history,
+    messages_of_others,
+    rewind_session,
     store_message,
-    take_back,
+    successor,
 )
-from hermes_core.agent.turn import Turn
-from hermes_core.contract.values import Session, SessionSwitch
+from hermes_core.agent.validation import session_id_of
+from hermes_core.config import AgentConfig
+from hermes_core.contract.values import EndReason, Session, SessionSwitch
+from hermes_core.errors import HermesError, LockTimeout, SessionError
 from hermes_core.manager import at_exit
 from hermes_core.manager.call import attempt
+from hermes_core.memory import Memory
 from hermes_core.recovery import owe, recover_switches, recover_turns, tell
 from hermes_core.safety.redact import redact
-from hermes_core.sessions.meta import key_of
+from hermes_core.sessions.meta import key_of, read_meta
 from hermes_core.sessions.records import Relation
 from hermes_core.stopping import stopped, stopped_by, waited
 
 log = logging.getLogger(__name__)
 
-Kind = Literal["hook", "rows", "agent"]
+Value = TypeVar("Value")
 
-ENGINE_TIMEOUT = 2.0
-"""Seconds that a compressor may take to hear of a session's begin or end."""
+COMPRESSOR_TIMEOUT_S = 2.0
+"""Time for a compressor to note the begin or the end of a session."""
 
-AFTER_FLUSH = 7.0
-"""Of the seconds that an end may take those for what comes after the flush: the compressor, the rows, and the providers' shutdown."""
+RESERVED_AFTER_FLUSH_S = 7.0
+"""Time kept from the flush at the end of a session: for the compressor, the rows and the providers' shutdown."""
 
-
+FOLLOWED = "another process has compressed this conversation; it goes on with the summary"
 JOINED = "what another process said in this session is part of the conversation from here on; the next undo takes it back"
 
-# ------------------------------------------------------------------- steps: providers
+
+class TurnGuard:
+    """A guard that allows one turn at a time.
+
+    `cancel` is the switch that interrupts the turn, and other work of the agent: a new one for each piece of work, or one
+    that agents share which stop together.
+    """
+
+    def __init__(self, shared: Cancel | None) -> None:
+        self.cancel = shared or Cancel()
+        self._is_own = shared is None
+        self._busy = threading.Lock()
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Mark a turn as in progress within the block. Raise `SessionError` if one is already."""
+        if not self._busy.acquire(blocking=False):
+            raise _turn_in_progress()
+        try:
+            if self._is_own:  # a new one: work that an earlier turn abandoned stays cancelled
+                self.cancel = Cancel()
+            yield
+        finally:
+            self._busy.release()
+
+    def require_none(self) -> None:
+        """Raise `SessionError` during a turn, for instance in a tool."""
+        if self._busy.locked():
+            raise _turn_in_progress()
+
+    def begin_work(self) -> None:
+        """Begin work outside of a turn: an earlier interrupt does not cancel it. Within a turn it is part of the turn."""
+        if self._is_own and not self._busy.locked():
+            self.cancel = Cancel()
+
+    def stop(self, timeout: float) -> None:
+        """Interrupt a turn that runs on an abandoned thread, and wait for its end."""
+        if self._busy.locked():
+            self.cancel.set()
+            if self._busy.acquire(timeout=timeout):
+                self._busy.release()
 
 
-def _initialize(life: SessionLifecycle, passage: Passage) -> None:
-    if not life.skip_memory:
-        life.memory.manager.initialize_all(passage.new)
+def _turn_in_progress() -> SessionError:
+    return SessionError("a turn is under way", "wait for it, or interrupt it")
 
 
-def _pre_compress(life: SessionLifecycle, passage: Passage) -> None:
-    if life.skip_memory:
-        return
-    count = len(compressed(life.memory, passage.ending))
-    told = life.memory.sessions.transcript(passage.ending.id).messages()
-    ask = partial(life.memory.manager.on_pre_compress, as_text(told), count, passage.ending)
-    passage.memory_context = redact(interruptible(ask, passage.cancel, "agent-pre-compress"))
+@dataclass(slots=True)
+class SessionLifecycle:
+    """An agent's session between two turns, and the events that begin, leave and end it.
 
+    `history` holds the messages that the stored session had up to the message with the id `loaded_up_to`, and after it
+    the messages of this agent's own turns, whose ids are in `own_turns`. Other processes may have stored more.
 
-def _session_end(life: SessionLifecycle, passage: Passage) -> None:
-    ending = passage.ending
-    if life.skip_memory or not life.memory.sessions.turn_count(ending.id):
-        return
-    last = life.memory.sessions.last_message_id(ending.id)
-    life.memory.manager.on_session_end(ending, passage.end_reason, last)
+    Attributes:
+        memory: The memory.
+        session: The current session.
+        compressor: The compressor, which may be a host's own.
+        build_prompt: Function that builds a system prompt and adds problems to the list.
+        reviewer: The reviewer, which also flushes.
+        usage: The use of the context.
+        guard: The guard whose `cancel` stops the waits of an event.
+        skip_memory: True if providers and notes are left out.
+    """
 
+    memory: Memory
+    session: Session
+    compressor: Compressor
+    build_prompt: Callable[[Session, list[str]], str]
+    reviewer: Reviewer
+    usage: ContextUsage
+    guard: TurnGuard
+    model_name: str = ""
+    source: str = ""
+    skip_memory: bool = False
+    history: list[ChatMessage] = field(default_factory=list)
+    loaded_up_to: int = 0
+    own_turns: set[str] = field(default_factory=set)
+    prompt: str = ""
+    problems: list[str] = field(default_factory=list)
+    clock: Callable[[], float] = time.time
 
-def _switch(life: SessionLifecycle, passage: Passage) -> None:
-    if passage.switch is not None and not life.skip_memory:
-        tell(life.memory.sessions, life.memory.manager, passage.switch)
+    # ---------------------------------------------------------- events
 
+    def start(self) -> None:
+        """Begin a session that is not stored yet."""
+        session = self.session
+        with self._event("start") as step:
+            if step("create", self._create, session):
+                step("initialize", self._initialize, session)
+                step("prompt", self.write_prompt, session)
+                step("engine_start", self._notify_compressor_start, session, "start")
+        self._load_counts()
 
-def _recover(life: SessionLifecycle, passage: Passage) -> None:
-    if life.skip_memory or not life.memory.selected:
-        return
-    memory = life.memory
-    added = recover_turns(memory.sessions, memory.manager, memory.selected, session=passage.new)
-    recover_switches(memory.sessions, memory.manager, memory.selected)
-    if added:
-        log.info(
-            "%d turns of session %s were stored and not on their way; they are now", added, passage.new.id
+    def open(self) -> None:
+        """Continue a stored session in an agent that was made for it."""
+        session = self.session
+        with self._event("open") as step:
+            if step("reopen", self._reopen, session):
+                step("initialize", self._initialize, session)
+                step("recover", self._recover, session)
+                step("restore", self._restore_prompt, session)
+                step("engine_start", self._notify_compressor_start, session, "open")
+        self._load_counts()
+
+    def new(self) -> None:
+        """End the session and begin an empty one."""
+        self._begin_empty("new")
+
+    def reset(self) -> None:
+        """End the session and begin an empty one, since a gateway's chat was cleared."""
+        self._begin_empty("reset")
+
+    def _begin_empty(self, event: Literal["new", "reset"]) -> None:
+        old, new = self.session, successor(self.session, parent=False)
+        switch = SessionSwitch(uuid.uuid4().hex, old, new, event, reset=True)
+        with self._event(event) as step:
+            step("flush", self._flush, old)
+            step("session_end", self._notify_end, old, event)
+            step("engine_end", self._notify_compressor_end, old)
+            if not step("rotate", self._rotate, switch, [], event):
+                raise self._not_moved()
+            step("initialize", self._initialize, new)
+            step("prompt", self.write_prompt, new)
+            step("switch", self._notify_switch, switch)
+            step("engine_start", self._notify_compressor_start, new, event)
+        self.attempt("keeping account of the session", self._load_counts)
+
+    def resume(self, session: Session) -> None:
+        """Leave the session and continue a stored one."""
+        old, new = self.session, session
+        switch = SessionSwitch(uuid.uuid4().hex, old, new, "resume")
+        with self._event("resume") as step:
+            step("flush", self._flush, old)
+            step("session_end", self._notify_end, old, "resume")
+            step("engine_end", self._notify_compressor_end, old)
+            if not step("reopen", self._reopen, new, switch):
+                raise self._not_moved()
+            step("initialize", self._initialize, new)
+            step("recover", self._recover, new)
+            step("restore", self._restore_prompt, new)
+            step("switch", self._notify_switch, switch)
+            step("engine_start", self._notify_compressor_start, new, "resume")
+        self.attempt("keeping account of the session", self._load_counts)
+
+    def branch(self) -> None:
+        """Continue in a copy of the session, which stays as it is."""
+        messages = list(self.history)
+        old, new = self.session, successor(self.session, parent=bool(messages))
+        switch = SessionSwitch(uuid.uuid4().hex, old, new, "branch")
+        with self._event("branch") as step:
+            step("session_end", self._notify_end, old, "branch")
+            step("engine_end", self._notify_compressor_end, old)
+            if not step("rotate", self._rotate, switch, messages, "branch"):
+                raise self._not_moved()
+            step("initialize", self._initialize, new)
+            step("carry", self._keep_prompt, new)
+            step("switch", self._notify_switch, switch)
+            step("engine_start", self._notify_compressor_start, new, "branch")
+
+        def copy_counts() -> None:
+            self.reviewer.save_count(new)
+            self._load_counts()
+
+        self.attempt("keeping account of the session", copy_counts)
+
+    def rewind(self, message_id: int) -> None:
+        """Undo the turns from this message on, also at the provider."""
+        with self._event("rewind") as step:
+            switch = step("rewind", self._rewind, message_id)
+            self.usage.reset()
+            if switch is None:
+                raise self._not_moved()
+            step("switch", self._notify_switch, switch)
+
+        def save_counts() -> None:
+            self.usage.save(self.memory.sessions, self.session.id)
+            self._load_counts()
+
+        self.attempt("keeping account of the session", save_counts)
+
+    def compress(self) -> None:
+        """Summarise the middle of the conversation and continue in a child session.
+
+        One process at a time does so. The others wait for it and continue in the session that it made.
+        """
+        self.guard.begin_work()
+        lock = lock_path(self.memory.home.path / "locks", "compress-", self.session.id)
+        try:
+            with locked_unless_cancelled(lock, self.guard.cancel):
+                if not self.follow():
+                    self._compress()
+        except LockTimeout as exc:
+            self.problems.append(f"the conversation was not made shorter: {exc}")
+
+    def _compress(self) -> None:
+        old, new, before = self.session, successor(self.session, parent=True), self.history
+        switch = SessionSwitch(uuid.uuid4().hex, old, new, "compression")
+        messages, moved = None, None
+        with self._event("compress") as step:
+            if not step("look", self._cannot_shorten):
+                step("flush", self._flush, old, goes_on=True)
+                memory_context = step("pre_compress", self._ask_providers, old) or ""
+                messages = step("summarise", self._summarise, memory_context)
+            if messages is not None:
+                step("session_end", self._notify_end, old, "compression")
+                step("engine_end", self._notify_compressor_end, old)
+                moved = step("rotate", self._rotate, switch, messages, "compression")
+            if moved:
+                step("initialize", self._initialize, new)
+                step("prompt", self.write_prompt, new)
+                step("switch", self._notify_switch, switch)
+                step("engine_start", self._notify_compressor_start, new, "compression")
+        self.usage.record_attempt(before, self.history, rotated=bool(moved))
+        if messages is not None and not moved:
+            raise self._not_moved()
+        save = partial(self.usage.save, self.memory.sessions, self.session.id)
+        self.attempt("keeping account of the session", save)
+
+    def cadence(self) -> None:
+        """Let providers learn from a chat that never ends, after some turns and a pause."""
+        with self._event("cadence") as step:
+            step("flush", self._flush, self.session, goes_on=True)
+            step("session_end", self._notify_end, self.session, "cadence")
+
+    def commit(self) -> None:
+        """Let providers learn from the session so far, because the host is about to change its id."""
+        with self._event("commit") as step:
+            step("session_end", self._notify_end, self.session, "cadence")
+            step("engine_end", self._notify_compressor_end, self.session)
+
+    def evict(self) -> None:
+        """End the session because it was idle for long."""
+        self._end("evict", math.inf)
+
+    def close(self, deadline: float = math.inf) -> None:
+        """End the session before the deadline on the monotonic clock."""
+        self._end("close", deadline)
+
+    def _end(self, event: Literal["evict", "close"], deadline: float) -> None:
+        with self._event(event, is_last=True) as step:
+            step("flush", self._flush, self.session, deadline=deadline)
+            step("session_end", self._notify_end, self.session, event)
+            step("engine_end", self._notify_compressor_end, self.session)
+            step("end", self._end_row, self.session, event)
+
+    def shutdown(self, deadline: float) -> None:
+        """End the session and shut all providers down before the deadline on the monotonic clock."""
+        with self._event("shutdown", is_last=True) as step:
+            step("flush", self._flush, self.session, deadline=deadline)
+            step("session_end", self._notify_end, self.session, "close")
+            step("end", self._end_row, self.session, "close")
+            step("shutdown", self._shut_down_providers, deadline)
+            step("engine_end", self._notify_compressor_end, self.session)
+
+    def end_crashed(self, session_id: str) -> None:
+        """End a session whose process died, or the session into which it had just been compressed, if it is still open."""
+        sessions = self.memory.sessions
+        stored = sessions.get_session(sessions.compression_tip(session_id_of(session_id)))
+        if stored is None or stored.ended_at is not None:
+            return
+        session = find_session(self.memory, stored.id, self.session)
+        # The crashed session may have had a memory although this agent has none.
+        life = replace(self, skip_memory=False)
+        with life._event("crash", is_last=True) as step:
+            step("recover", life._recover, session)
+            step("session_end", life._notify_end, session, "crash")
+            step("end", life._end_row, session, "crash")
+
+    # ---------------------------------------------------------- between turns
+
+    def follow(self) -> bool:
+        """Continue in the session into which another process compressed this one; return True if there is one.
+
+        A session that another process removed, since nothing was said in it, is stored again; one that it ended is opened
+        again.
+        """
+        sessions = self.memory.sessions
+        stored = sessions.get_session(self.session.id)
+        if stored is None or not self.history:
+            self._store_prompt(self.session)
+        tip = sessions.compression_tip(self.session.id)
+        if tip == self.session.id:
+            if stored is not None and stored.ended_at is not None:
+                self.open()
+            return False
+        self.resume(find_session(self.memory, tip, self.session))
+        self.problems.append(FOLLOWED)
+        return True
+
+    def cadence_due(self, settings: AgentConfig) -> bool:
+        """Return True, once, if a chat that never ends has had enough turns and a pause since the last time."""
+        turns_between, pause = settings.cadence_turns, settings.cadence_minutes * 60
+        if not turns_between or self.skip_memory or not self.session.primary:
+            return False
+
+        def is_due() -> bool:
+            sessions, key = self.memory.sessions, key_of("cadence", self.session.id)
+            turns, stored = sessions.turn_count(self.session.id), sessions.get_session(self.session.id)
+            idle = self.clock() - stored.last_active if stored is not None else 0.0
+            if turns - read_meta(key, sessions.get_meta(key), int, 0) < turns_between or idle < pause:
+                return False
+            sessions.set_meta(key, str(turns))
+            return True
+
+        return bool(self.attempt("looking at the cadence", is_due))
+
+    def move_message(self, turn: AgentTurn, old_id: str) -> None:
+        """Move the message of the turn in progress, which was stored in the old session, to the current one.
+
+        Another process may have made a copy there, which no search finds: it is replaced.
+        """
+        sessions, message, ref = self.memory.sessions, turn.chat()[0], turn.messages[0]["ref"]
+        with sessions.transaction():
+            sessions.drop_carried(self.session.id, ref)
+            store_message(self.memory, self.session.id, message, ref, turn.author)
+            if sessions.get_session(old_id) is not None:
+                sessions.withdraw(old_id, turn.message_id)
+        self.history = [other for other in self.history if other.get(KEPT_BACK) != ref]
+
+    def write_prompt(self, session: Session) -> None:
+        """Build the system prompt of a session and store it.
+
+        A prompt whose building was interrupted is dropped: the next turn builds it.
+        """
+        self.prompt = ""
+        prompt = self.build_prompt(session, self.problems)
+        if not stopped():
+            self.prompt = prompt
+            self._store_prompt(session)
+
+    def attempt(self, action_name: str, action: Callable[[], Value]) -> Value | None:
+        """Return the result of the action. A failure of memory is logged and reported, and the result is None."""
+        try:
+            return action()
+        except HermesError as exc:
+            log.warning("%s failed: %s", action_name, exc)
+            self.problems.append(f"{action_name} failed: {exc}")
+            return None
+
+    # ---------------------------------------------------------- running steps
+
+    @contextlib.contextmanager
+    def _event(self, event: str, *, is_last: bool = False) -> Iterator[StepRunner]:
+        """Yield the function that runs the steps of an event.
+
+        Nobody goes on with the session after an event that `is_last`: an interrupt then stops the flush, and the other
+        steps still run.
+        """
+        self.guard.begin_work()
+        runner = StepRunner(self, event, defer_interrupt=is_last)
+        with contextlib.nullcontext() if is_last else stopped_by(self.guard.cancel):
+            yield runner
+        runner.raise_interrupt()
+
+    def _not_moved(self) -> SessionError:
+        """Return the error for an event whose rows could not be changed; the last problem says why."""
+        return SessionError(self.problems.pop(), "the conversation is where it was")
+
+    def _load_counts(self) -> None:
+        """Load the use of the context and the count of the reviewer, as the last agent in the session stored them."""
+        self.history = self.usage.load(self.memory.sessions, self.session.id, self.history)
+        self.reviewer.load_count(self.session, self.history)
+
+    # ---------------------------------------------------------- steps: providers
+
+    def _initialize(self, session: Session) -> None:
+        if not self.skip_memory:
+            self.memory.manager.initialize_all(session)
+
+    def _recover(self, session: Session) -> None:
+        memory = self.memory
+        if self.skip_memory or not memory.selected:
+            return
+        added = recover_turns(memory.sessions, memory.manager, memory.selected, session=session)
+        recover_switches(memory.sessions, memory.manager, memory.selected)
+        if added:
+            log.info(
+                "%d turns of session %s were stored and not on their way; they are now", added, session.id
+            )
+
+    def _ask_providers(self, session: Session) -> str:
+        """Return the text that providers want the summary to keep."""
+        if self.skip_memory:
+            return ""
+        messages = as_text(self.memory.sessions.transcript(session.id).messages())
+        count = len(compression_ancestors(self.memory, session))
+        ask = partial(self.memory.manager.on_pre_compress, messages, count, session)
+        return redact(interruptible(ask, self.guard.cancel, "agent-pre-compress"))
+
+    def _notify_end(self, session: Session, reason: EndReason) -> None:
+        if self.skip_memory or not self.memory.sessions.turn_count(session.id):
+            return
+        last = self.memory.sessions.last_message_id(session.id)
+        self.memory.manager.on_session_end(session, reason, last)
+
+    def _record_switch(self, switch: SessionSwitch) -> None:
+        """Record, in the transaction that changes the rows, that providers must hear of the switch.
+
+        `_notify_switch` delivers it; after a crash in between the next start does.
+        """
+        if not self.skip_memory or switch.rewound_turns:
+            owe(self.memory.sessions, self.memory.manager, self.memory.selected, switch)
+
+    def _notify_switch(self, switch: SessionSwitch) -> None:
+        if not self.skip_memory:
+            tell(self.memory.sessions, self.memory.manager, switch)
+
+    def _shut_down_providers(self, deadline: float) -> None:
+        left = min(deadline - time.monotonic(), at_exit.SECONDS) - COMPRESSOR_TIMEOUT_S
+        self.memory.manager.shutdown_all(max(left, 1.0))
+
+    # ---------------------------------------------------------- steps: rows
+
+    def _create(self, session: Session) -> Literal[True]:
+        relation: Relation = "delegation" if session.agent_context == "subagent" else ""
+        self._create_row(session, session.parent_id, relation)
+        return True
+
+    def _create_row(self, session: Session, parent_id: str, relation: Relation, title: str = "") -> None:
+        self.memory.sessions.create_session(
+            session.id,
+            self.source or session.platform,
+            user=session.owner,
+            parent_id=parent_id,
+            relation=relation,
+            title=title,
+            model=self.model_name,
+            identity=session.to_dict(),
         )
 
+    def _rotate(
+        self, switch: SessionSwitch, messages: Sequence[ChatMessage], reason: EndReason
+    ) -> Literal[True]:
+        """End the old session and begin the new one with these messages, in one transaction."""
+        sessions, old, new = self.memory.sessions, switch.old, switch.new
+        compressing = reason == "compression"
+        with sessions.transaction():
+            stored = sessions.get_session(old.id)  # None if another process has deleted it meanwhile
+            if messages and stored:
+                title = sessions.next_title(stored.title, user=stored.user)
+                self._create_row(new, old.id, "compression" if compressing else "branch", title)
+            else:
+                self._create_row(new, "", "")
+            for message in messages:
+                copied = compressing and not is_summary(message)
+                store_message(self.memory, new.id, message, copied=copied)
+            # Other processes may have said something while the summary was written.
+            late = (
+                messages_of_others(self.memory, old.id, self.loaded_up_to, self.own_turns)
+                if compressing
+                else []
+            )
+            for other in late:
+                store_message(self.memory, new.id, chat_of(other), other.ref, other.speaker, copied=True)
+            self._end_row(old, reason)
+            self._record_switch(switch)
+        self._enter(new, [*messages, *map(chat_of, late)])
+        return True
 
-def _shutdown(life: SessionLifecycle, passage: Passage) -> None:
-    left = min(passage.until - time.monotonic(), at_exit.SECONDS) - ENGINE_TIMEOUT
-    life.memory.manager.shutdown_all(max(left, 1.0))
+    def _reopen(self, session: Session, switch: SessionSwitch | None = None) -> Literal[True]:
+        """Open a stored session again; end the old session of the switch, if there is one."""
+        sessions = self.memory.sessions
+        with sessions.transaction():
+            if switch is not None:
+                self._end_row(switch.old, "resume")
+            stored = sessions.get_session(session.id)
+            if stored is None or stored.ended_at is not None:
+                sessions.reopen_session(session.id)
+            if switch is not None:
+                self._record_switch(switch)
+        self._enter(session, load_history(self.memory, session.id))
+        return True
 
+    def _rewind(self, message_id: int) -> SessionSwitch:
+        session = self.session
+        with self.memory.sessions.transaction():
+            turns = tuple(rewind_session(self.memory, session.id, message_id))
+            switch = SessionSwitch(uuid.uuid4().hex, session, session, "rewind", rewound_turns=turns)
+            self._record_switch(switch)
+        if messages_of_others(self.memory, session.id, self.loaded_up_to, self.own_turns):
+            self._report(JOINED)
+        self._enter(session, load_history(self.memory, session.id))
+        return switch
 
-# ------------------------------------------------------------------- steps: rows
+    def _end_row(self, session: Session, reason: EndReason) -> None:
+        """End the session in state.db; a session without messages is removed instead."""
+        sessions = self.memory.sessions
+        # Another process may have removed it already.
+        if not sessions.remove_unused(session.id) and sessions.get_session(session.id) is not None:
+            sessions.end_session(session.id, reason)
 
+    def _enter(self, session: Session, messages: Sequence[ChatMessage]) -> None:
+        """Make this the current session, with these messages."""
+        self.session, self.history = session, list(messages)
+        self.loaded_up_to = self.memory.sessions.last_message_id(session.id) or 0
 
-def _make_row(
-    life: SessionLifecycle, session: Session, parent_id: str, relation: Relation, title: str = ""
-) -> None:
-    life.memory.sessions.create_session(
-        session.id,
-        life.source or session.platform,
-        user=session.owner,
-        parent_id=parent_id,
-        relation=relation,
-        title=title,
-        model=life.model_name,
-        identity=session.to_dict(),
-    )
+    # ---------------------------------------------------------- steps: the agent
 
+    def _flush(self, session: Session, *, goes_on: bool = False, deadline: float = math.inf) -> None:
+        """Let the model save what matters to the notes.
 
-def _create(life: SessionLifecycle, passage: Passage) -> None:
-    new = passage.new
-    _make_row(life, new, new.parent_id, "delegation" if new.agent_context == "subagent" else "")
-
-
-def _rotate(life: SessionLifecycle, passage: Passage) -> None:
-    """End the old session and begin the new one with its messages, all at once or not at all."""
-    sessions, old, new, messages = life.memory.sessions, passage.ending, passage.new, passage.messages or []
-    compressing = passage.event == "compress"
-    with sessions.transaction():
-        before = sessions.get_session(old.id)  # none where another process has deleted it meanwhile
-        if messages and before:
-            title = sessions.next_title(before.title, user=before.user)
-            _make_row(life, new, old.id, "compression" if compressing else "branch", title)
-        else:
-            _make_row(life, new, "", "")
-        for message in messages:
-            carried = compressing and not is_summary(message)
-            store_message(life.memory, new.id, message, carried=carried)
-        late = said_elsewhere(life.memory, old.id, life.taken_up, life.turns) if compressing else []
-        for one in late:
-            store_message(life.memory, new.id, chat_of(one), one.ref, one.speaker, carried=True)
-        _end(life, passage)
-        _owe(life, passage)
-    adopt(life, new, [*messages, *map(chat_of, late)])
-
-
-def _reopen(life: SessionLifecycle, passage: Passage) -> None:
-    sessions = life.memory.sessions
-    with sessions.transaction():
-        if passage.old is not None and passage.old.id != passage.new.id:
-            _end(life, passage)
-        stored = sessions.get_session(passage.new.id)
-        if stored is None or stored.ended_at is not None:
-            sessions.reopen_session(passage.new.id)
-        _owe(life, passage)
-    adopt(life, passage.new, conversation(life.memory, passage.new.id))
-
-
-def _rewind(life: SessionLifecycle, passage: Passage) -> None:
-    if passage.rewind_to is None:
-        return
-    sessions = life.memory.sessions
-    with sessions.transaction():
-        _owe(life, passage, take_back(life.memory, passage.new.id, passage.rewind_to))
-    if said_elsewhere(life.memory, passage.new.id, life.taken_up, life.turns):
-        _note(life, JOINED)
-    adopt(life, passage.new, conversation(life.memory, passage.new.id))
-
-
-def _owe(life: SessionLifecycle, passage: Passage, taken_back: Sequence[str] = ()) -> None:
-    """From here on providers are told of the switch, if need be by the next start: by `_switch`, or by a recovery."""
-    if passage.old is None or (life.skip_memory and not taken_back):
-        return
-    passage.switch = SessionSwitch(
-        uuid.uuid4().hex,
-        passage.old,
-        passage.new,
-        passage.switch_reason,
-        reset=passage.event in ("new", "reset"),
-        rewound_turns=tuple(taken_back),
-    )
-    owe(life.memory.sessions, life.memory.manager, life.memory.selected, passage.switch)
-
-
-def _end(life: SessionLifecycle, passage: Passage) -> None:
-    """Nothing to end is where another process has removed the session, or nothing was said in it."""
-    sessions, ending = life.memory.sessions, passage.ending.id
-    if not sessions.remove_unused(ending) and sessions.get_session(ending) is not None:
-        sessions.end_session(ending, passage.end_reason)
-
-
-def stand_again(life: SessionLifecycle) -> bool:
-    """Make the session's row anew where another process has removed it, so that what is said is stored; whether the row
-    that is there says that the session has ended.
-    """
-    stored = life.memory.sessions.get_session(life.session.id)
-    if stored is None or not life.history:
-        _keep_prompt(life, life.session)
-    return stored is not None and stored.ended_at is not None
-
-
-def take_along(life: SessionLifecycle, turn: Turn, old: str) -> None:
-    """The turn under way goes on in another session, and with it the person's message, which was stored in the old one.
-
-    Another process may have carried a copy of it along, which no search finds.
-    """
-    sessions, message, ref = life.memory.sessions, turn.chat()[0], turn.messages[0]["ref"]
-    with sessions.transaction():
-        sessions.drop_carried(life.session.id, ref)
-        store_message(life.memory, life.session.id, message, ref, turn.author)
-        if sessions.get_session(old) is not None:
-            sessions.withdraw(old, turn.message_id)
-    life.history = [said for said in life.history if said.get(KEPT_BACK) != ref]
-
-
-# ------------------------------------------------------------------- steps: the agent
-
-
-def _look(life: SessionLifecycle, passage: Passage) -> None:
-    """A compressor that can't tell beforehand is asked when it compresses."""
-    can_shorten = getattr(life.compressor, "can_shorten", None)
-    if can_shorten is not None:
-        history = [dict(message) for message in life.history]
-        look = partial(attempt, lambda: can_shorten(history))
-        passage.stopped = interruptible(look, passage.cancel, "agent-compressor") == (False, None)
-
-
-def _flush(life: SessionLifecycle, passage: Passage) -> None:
-    """A session that was flushed when it ended is not read again until something is said in it."""
-    sessions, ending = life.memory.sessions, passage.ending.id
-    goes_on = passage.event in ("compress", "cadence")  # mostly with a turn whose message is stored already
-    key, last = key_of("flushed", ending), str(sessions.last_message_id(ending))
-    if goes_on or sessions.get_meta(key) != last:
-        left = passage.until - time.monotonic() - AFTER_FLUSH
-        done = life.flush(passage.ending, life.history, passage.cancel, left)
+        A session that was flushed at its end is not flushed again until something is said in it. One that `goes_on` is
+        always flushed: it has a turn in progress whose message is stored already.
+        """
+        sessions = self.memory.sessions
+        key, last = key_of("flushed", session.id), str(sessions.last_message_id(session.id))
+        if self.skip_memory or (not goes_on and sessions.get_meta(key) == last):
+            return
+        timeout = deadline - time.monotonic() - RESERVED_AFTER_FLUSH_S
+        done = self.reviewer.flush(session, self.prompt, self.history, self.guard.cancel, timeout)
         if done and not goes_on:
             sessions.set_meta(key, last)
 
+    def _cannot_shorten(self) -> bool:
+        """Return True if the compressor says so beforehand."""
+        can_shorten = getattr(self.compressor, "can_shorten", None)
+        if can_shorten is None:
+            return False
+        copies = [dict(message) for message in self.history]
+        ask = partial(attempt, lambda: can_shorten(copies))
+        return interruptible(ask, self.guard.cancel, "agent-compressor") == (False, None)
 
-def _summarise(life: SessionLifecycle, passage: Passage) -> None:
-    """Without a summary nothing moves: the middle leaves the prompt of this agent only and stays in state.db."""
-    passage.stopped = True
-    history, said, cancel = list(life.history), passage.memory_context, passage.cancel
-    given = [dict(message) for message in history]  # the compressor may write into it
+    def _summarise(self, memory_context: str) -> list[ChatMessage] | None:
+        """Return the messages of the child session, or None if there is no summary.
 
-    def work() -> tuple[Any, BaseException | None]:
-        return attempt(lambda: life.compressor.compress(given, said, cancel))
+        Without a summary nothing moves: the middle of the conversation leaves this agent's prompt and stays in state.db.
+        """
+        history, cancel = list(self.history), self.guard.cancel
+        copies = [dict(message) for message in history]  # the compressor may change them
 
-    found, failure = interruptible(work, cancel, "agent-compressor")
-    if isinstance(failure, Cancelled):
-        raise failure
-    if failure is not None:
-        _note(life, f"the compressor failed: {type(failure).__name__}: {failure}")
-    elif isinstance(found, Compressed):
-        passage.stopped = bool(found.failure)
-        same = {id(copy): own for copy, own in zip(given, history, strict=False) if copy == own}
-        passage.messages = kept_back_too(history, [same.get(id(one), one) for one in found.messages])
-        if found.failure:
-            life.history = list(passage.messages)
-            done = "shortened without a summary" if found.left_out else "not made shorter"
-            _note(life, f"the conversation was {done}: {found.failure}")
-    elif found is not None:
-        _note(life, f"the compressor answered {type(found).__name__}, not Compressed")
+        def compress() -> object:  # a host's compressor may return anything
+            return self.compressor.compress(copies, memory_context, cancel)
 
+        result, failure = interruptible(partial(attempt, compress), cancel, "agent-compressor")
+        if isinstance(failure, Cancelled):
+            raise failure
+        if failure is not None:
+            self._report(f"the compressor failed: {type(failure).__name__}: {failure}")
+        elif isinstance(result, Compressed):
+            # Messages that it did not change are this agent's own objects again: `ContextUsage` compares by identity.
+            originals = {id(copy): own for copy, own in zip(copies, history, strict=False) if copy == own}
+            shorter = [originals.get(id(message), message) for message in result.messages]
+            messages = hide_summary(history, shorter)
+            if not result.failure:
+                return messages
+            self.history = messages
+            done = "shortened without a summary" if result.left_out else "not made shorter"
+            self._report(f"the conversation was {done}: {result.failure}")
+        elif result is not None:
+            self._report(f"the compressor answered {type(result).__name__}, not Compressed")
+        return None
 
-def _prompt(life: SessionLifecycle, passage: Passage) -> None:
-    life.prompt = ""
-    write_prompt(life, passage.new)
+    def _restore_prompt(self, session: Session) -> None:
+        self.prompt = self.memory.sessions.system_prompt(session.id)
+        if not self.prompt:
+            self.write_prompt(session)
 
+    def _keep_prompt(self, session: Session) -> None:
+        self.memory.sessions.set_system_prompt(session.id, self.prompt)
 
-def write_prompt(life: SessionLifecycle, session: Session) -> None:
-    """Build the system prompt of this session; one that was stopped on its way is left for the next turn to build."""
-    prompt = life.write_prompt(session)
-    if not stopped():
-        life.prompt = prompt
-        _keep_prompt(life, session)
+    def _store_prompt(self, session: Session) -> None:
+        """Store the prompt, or take the stored one: processes that share a session must send the same bytes.
 
+        Another process may have removed the session, since nothing was said in it: its row is created again.
+        """
+        sessions = self.memory.sessions
+        with sessions.transaction():
+            if sessions.get_session(session.id) is None:
+                self._create(session)
+            stored = sessions.system_prompt(session.id)
+            if not stored:
+                sessions.set_system_prompt(session.id, self.prompt)
+            self.prompt = stored or self.prompt
 
-def _keep_prompt(life: SessionLifecycle, session: Session) -> None:
-    """Store the prompt. Other processes may be in the session from its first moment, and leave it: the prompt that is stored
-    is that of all, and a row that one of them removed, since nothing was said, is made anew.
-    """
-    sessions = life.memory.sessions
-    with sessions.transaction():
-        if sessions.get_session(session.id) is None:
-            _create(life, Passage("start", None, session))
-        stored = sessions.system_prompt(session.id)
-        if not stored:
-            sessions.set_system_prompt(session.id, life.prompt)
-        life.prompt = stored or life.prompt
+    def _notify_compressor_start(self, session: Session, reason: str) -> None:
+        self._notify_compressor(lambda: self.compressor.on_session_start(session, reason))
 
+    def _notify_compressor_end(self, session: Session) -> None:
+        self._notify_compressor(lambda: self.compressor.on_session_end(session))
 
-def _restore(life: SessionLifecycle, passage: Passage) -> None:
-    life.prompt = life.memory.sessions.system_prompt(passage.new.id)
-    if not life.prompt:
-        _prompt(life, passage)
-
-
-def _carry(life: SessionLifecycle, passage: Passage) -> None:
-    life.memory.sessions.set_system_prompt(passage.new.id, life.prompt)
-
-
-def _engine_end(life: SessionLifecycle, passage: Passage) -> None:
-    _tell_engine(life, lambda: life.compressor.on_session_end(passage.ending))
-
-
-def _engine_start(life: SessionLifecycle, passage: Passage) -> None:
-    reason = "compression" if passage.event == "compress" else passage.event
-    _tell_engine(life, lambda: life.compressor.on_session_start(passage.new, reason))
-
-
-def _tell_engine(life: SessionLifecycle, tell: Callable[[], None]) -> None:
-    """The compressor may be anybody's: it can neither break a boundary nor hold it up."""
-    ended: list[BaseException | None] = []
-    thread = threading.Thread(
-        target=lambda: ended.append(attempt(tell)[1]), name="agent-compressor", daemon=True
-    )
-    if failure := attempt(thread.start)[1]:  # the system has none left, or the interpreter is ending
-        log.info("the compressor was not told: %s", failure)
-        return
-
-    def joined(seconds: float) -> bool:
-        thread.join(seconds)
-        return not thread.is_alive()
-
-    if not waited(joined, ENGINE_TIMEOUT) and stopped():
-        return
-    if not ended:
-        _note(life, f"the compressor took more than {ENGINE_TIMEOUT:g} s and was left behind")
-    elif ended[0] is not None:
-        _note(life, f"the compressor failed: {type(ended[0]).__name__}: {ended[0]}")
-
-
-def _note(life: SessionLifecycle, problem: str) -> None:
-    log.warning(problem)
-    life.problems.append(problem)
-
-
-# ------------------------------------------------------------------- the table
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step: what it touches, what it does, for the documentation, and the function that does it."""
-
-    kind: Kind
-    says: str
-    run: Callable[[SessionLifecycle, Passage], None]
-
-
-STEPS: Mapping[str, Step] = {
-    "look": Step(
-        "agent", "the compressor's `can_shorten`, where it has one; where not, it stops here", _look
-    ),
-    "flush": Step("agent", "the model saves what it should to MEMORY.md and USER.md", _flush),
-    "pre_compress": Step("hook", "`on_pre_compress`", _pre_compress),
-    "summarise": Step("agent", "the compressor's `compress`; without a summary it stops here", _summarise),
-    "session_end": Step("hook", "`on_session_end` of the old session, if it has turns", _session_end),
-    "engine_end": Step("agent", "the compressor's `on_session_end`", _engine_end),
-    "create": Step("rows", "the session's row", _create),
-    "rotate": Step("rows", "end the old session, make the new one with its messages", _rotate),
-    "reopen": Step("rows", "end the session that is left, open the other again", _reopen),
-    "rewind": Step("rows", "take messages and turns back", _rewind),
-    "end": Step("rows", "end the session; one in which nothing was said is not kept", _end),
-    "initialize": Step("hook", "`initialize`, where it has not happened", _initialize),
-    "recover": Step("hook", "`sync_turn` of complete turns that are not on their way", _recover),
-    "prompt": Step("agent", "`system_prompt_block` of all, a new system prompt, stored", _prompt),
-    "restore": Step("agent", "the stored system prompt, the same bytes", _restore),
-    "carry": Step("agent", "the system prompt goes along, the same bytes", _carry),
-    "switch": Step("hook", "`on_session_switch`", _switch),
-    "engine_start": Step("agent", "the compressor's `on_session_start`", _engine_start),
-    "shutdown": Step("hook", "`shutdown` of all, in reverse order", _shutdown),
-}
-
-_ROWS: Mapping[Event, str] = {
-    "start": "create initialize prompt engine_start",
-    "open": "reopen initialize recover restore engine_start",
-    "new": "flush session_end engine_end rotate initialize prompt switch engine_start",
-    "reset": "flush session_end engine_end rotate initialize prompt switch engine_start",
-    "resume": "flush session_end engine_end reopen initialize recover restore switch engine_start",
-    "branch": "session_end engine_end rotate initialize carry switch engine_start",
-    "rewind": "rewind switch",
-    "compress": "look flush pre_compress summarise session_end engine_end rotate initialize prompt switch engine_start",
-    "cadence": "flush session_end",
-    "commit": "session_end engine_end",
-    "evict": "flush session_end engine_end end",
-    "close": "flush session_end engine_end end",
-    "shutdown": "flush session_end end shutdown engine_end",
-    "crash": "recover session_end end",
-}
-TABLE: Mapping[Event, tuple[str, ...]] = {event: tuple(steps.split()) for event, steps in _ROWS.items()}
-"""What happens at each boundary, in this order."""
-
-
-def cross(life: SessionLifecycle, passage: Passage) -> Passage:
-    """Run the steps of this event.
-
-    Who throws its `cancel` waits no longer, and what was waited for is left out. Ctrl-C or a SIGTERM before the rows are
-    changed leaves everything as it was. Later, and where the session ends in any case, it ends the step that it meets;
-    the steps after it run, and then it is raised.
-    """
-    # At its end a session waits on: who stops that stops the flush, and providers hear of the rest.
-    with contextlib.nullcontext() if passage.event in _LAST else stopped_by(passage.cancel):
-        return _cross(life, passage)
-
-
-def _cross(life: SessionLifecycle, passage: Passage) -> Passage:
-    ended_by: BaseException | None = None
-    no_way_back = passage.event in _LAST
-    for name in TABLE[passage.event]:
-        step, done = STEPS[name], False
+    def _notify_compressor(self, notify: Callable[[], None]) -> None:
+        """Call a host's compressor on a thread of its own: it can neither break an event nor hold it up."""
+        results: list[BaseException | None] = []
         try:
-            done = life.attempt(f"{passage.event}: {name}", partial(step.run, life, passage))
+            thread = start_thread(lambda: results.append(attempt(notify)[1]), "agent-compressor")
+        except HermesError as exc:  # no thread is left, or the interpreter is ending
+            log.info("the compressor was not told: %s", exc)
+            return
+
+        def join(seconds: float) -> bool:
+            thread.join(seconds)
+            return not thread.is_alive()
+
+        if not waited(join, COMPRESSOR_TIMEOUT_S) and stopped():
+            return
+        if not results:
+            self._report(f"the compressor took more than {COMPRESSOR_TIMEOUT_S:g} s and was left behind")
+        elif results[0] is not None:
+            self._report(f"the compressor failed: {type(results[0]).__name__}: {results[0]}")
+
+    def _report(self, problem: str) -> None:
+        log.warning(problem)
+        self.problems.append(problem)
+
+
+ROW_STEPS = frozenset({"create", "rotate", "reopen", "rewind"})
+"""Steps that change rows so that there is no way back."""
+
+
+class StepRunner:
+    """A function that runs the steps of one event.
+
+    Ctrl-C or a SIGTERM before a step of `ROW_STEPS` leaves everything as it was. After it, and in an event that is the
+    session's last, the interrupt ends the step that it meets; it is raised again after the last step.
+    """
+
+    def __init__(self, life: SessionLifecycle, event: str, *, defer_interrupt: bool) -> None:
+        self._life = life
+        self._event = event
+        self._defers = defer_interrupt
+        self._interrupt: BaseException | None = None
+
+    def __call__(
+        self, step: str, action: Callable[..., Value], *arguments: object, **options: object
+    ) -> Value | None:
+        """Run a step and return its result, or None if it failed, which is reported."""
+        log.debug("%s: %s", self._event, step)
+        try:
+            result = self._life.attempt(f"{self._event}: {step}", partial(action, *arguments, **options))
         except (KeyboardInterrupt, SystemExit) as exc:
-            if not no_way_back:
+            if not self._defers:
                 raise
-            ended_by = exc
-        passage.failed = not done and name in _GROUND
-        if passage.stopped or passage.failed:
-            break
-        no_way_back = no_way_back or name in _GROUND
-    if ended_by is not None:
-        raise ended_by
-    return passage
+            self._interrupt = exc
+            return None
+        self._defers = self._defers or step in ROW_STEPS
+        return result
+
+    def raise_interrupt(self) -> None:
+        """Raise the interrupt that came during the steps, if one did."""
+        if self._interrupt is not None:
+            raise self._interrupt
 
 
-def end_crashed(life: SessionLifecycle, session_id: str) -> None:
-    """End a session whose process died, or the one it had just been compressed into, if it is open still."""
-    sessions = life.memory.sessions
-    stored = sessions.get_session(sessions.compression_tip(id_of(session_id)))
-    if stored is not None and stored.ended_at is None:
-        found = find_session(life.memory, stored.id, life.session)
-        # It may have had a memory where this agent has none.
-        cross(replace(life, skip_memory=False), Passage("crash", None, found))
+# -------------------------------------------------------------- the table of the documentation
 
+STEPS: Mapping[str, tuple[Literal["hook", "rows", "agent"], str]] = {
+    "look": ("agent", "the compressor's `can_shorten`, if it has one; if that is False, the event ends here"),
+    "flush": ("agent", "the model saves what it should to MEMORY.md and USER.md"),
+    "pre_compress": ("hook", "`on_pre_compress`"),
+    "summarise": ("agent", "the compressor's `compress`; without a summary the event ends here"),
+    "session_end": ("hook", "`on_session_end` of the old session, if it has turns"),
+    "engine_end": ("agent", "the compressor's `on_session_end`"),
+    "create": ("rows", "create the session's row"),
+    "rotate": ("rows", "end the old session and create the new one with its messages"),
+    "reopen": ("rows", "end the session that is left and open the other one again"),
+    "rewind": ("rows", "remove messages and turns"),
+    "end": ("rows", "end the session; one without messages is removed"),
+    "initialize": ("hook", "`initialize`, once for each instance"),
+    "recover": ("hook", "`sync_turn` of complete turns that are not in the outbox"),
+    "prompt": ("agent", "`system_prompt_block` of all providers, and a new system prompt, which is stored"),
+    "restore": ("agent", "the stored system prompt, the same bytes"),
+    "carry": ("agent", "the system prompt of the old session, the same bytes"),
+    "switch": ("hook", "`on_session_switch`"),
+    "engine_start": ("agent", "the compressor's `on_session_start`"),
+    "shutdown": ("hook", "`shutdown` of all providers, in reverse order"),
+}
+"""What each step touches and does."""
 
-_LAST = frozenset({"evict", "close", "shutdown", "crash"})
-"""Events after which nobody goes on with the session."""
-
-_GROUND = frozenset({"create", "rotate", "reopen", "rewind"})
-"""Without these rows the steps after them would speak of a session that is not there."""
-
-
-def lifecycle_table() -> str:
-    """The table as Markdown."""
-    lines = ["| event | steps, in order |", "|---|---|"]
-    lines += [f"| {event} | {', '.join(steps)} |" for event, steps in TABLE.items()]
-    lines += ["", "| step | touches | does |", "|---|---|---|"]
-    lines += [f"| {name} | {step.kind} | {step.says} |" for name, step in STEPS.items()]
-    return "\n".join(lines)
-
-
-def adopt(life: SessionLifecycle, session: Session, messages: Sequence[Chat]) -> None:
-    """Go on in this session with these messages."""
-    life.session, life.history = session, list(messages)
-    life.taken_up = life.memory.sessions.last_message_id(session.id) or 0
+EVENTS: Mapping[str, tuple[str, ...]] = {
+    event: tuple(steps.split())
+    for event, steps in {
+        "start": "create initialize prompt engine_start",
+        "open": "reopen initialize recover restore engine_start",
+        "new": "flush session_end engine_end rotate initialize prompt switch engine_start",
+        "reset": "flush session_end engine_end rotate initialize prompt switch engine_start",
+        "resume": "flush session_end engine_end reopen initialize recover restore switch engine_start",
+        "branch": "session_end engine_end rotate initialize carry switch engine_start",
+        "rewind": "rewind switch",
+        "compress": "look flush pre_compress summarise session_end engine_end rotate initialize prompt switch "
+        "engine_start",
+        "cadence": "flush session_end",
+        "commit": "session_end engine_end",
+        "evict": "flush session_end engine_end end",
+        "close": "flush session_end engine_end end",
+        "shutdown": "flush session_end end shutdown engine_end",
+        "crash": "recover session_end end",
+    }.items()
+}
+"""The steps of each event, in order."""

@@ -1,7 +1,8 @@
-"""A model behind an OpenAI-compatible server: OpenAI, OpenRouter, Ollama, llama.cpp, vLLM.
+"""Models: the protocol that the agent asks, and the model behind an OpenAI-compatible server.
 
-Chat completions, streamed. Tries again when a server is busy, and never after the person has seen a part of the
-answer. Any thread may stop a request; the one that waits for it goes on at once.
+`OpenAIModel` speaks streamed chat completions to OpenAI, OpenRouter, Ollama, llama.cpp, vLLM and others. It retries when
+a server is busy, and never after the person has seen a part of the answer. Any thread may cancel a request; the thread
+that waits for it continues at once.
 """
 
 from __future__ import annotations
@@ -13,53 +14,240 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
 
-from hermes_core.agent.answer import Answer, AnswerBuilder, Chat
-from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, relay
-from hermes_core.agent.chat_model import ChatModel, Hear, unheard
+from hermes_core.agent.answer import ECHO, Answer, AnswerBuilder, ChatMessage, without_thoughts
+from hermes_core.agent.cancel import Cancel, Cancelled, call_later, ignore, interruptible, relay
 from hermes_core.agent.connection import (
-    follow,
-    framed,
-    hung_up_by,
-    limits,
-    lingering,
-    only_data,
-    trusted,
-    unreached,
+    connection_hint,
+    connection_limits,
+    cut_after_end,
+    cut_on_cancel,
+    drop_empty_events,
+    error_text,
+    has_framing,
+    server_error,
+    ssl_context,
+    status_in,
+    trace_connections,
 )
-from hermes_core.agent.failures import code_of, failure, words
-from hermes_core.agent.given import require, require_number
-from hermes_core.agent.request import Dialect
-from hermes_core.errors import ConfigError, ModelRefused, ModelUnavailable
+from hermes_core.agent.validation import refused, require, require_number
+from hermes_core.errors import ConfigError, ContextOverflow, ModelError, ModelRefused, ModelUnavailable
 from hermes_core.kit.http import retry_after_seconds
-from hermes_core.manager.call import attempt
+from hermes_core.manager.call import attempt, ends_program
 from hermes_core.safety.redact import redact
+from hermes_core.sessions.records import storable
 
 log = logging.getLogger(__name__)
 
-MAX_RETRY_AFTER = 120.0
-"""Seconds; a server that wants a longer pause is reported instead of waited for."""
+MAX_RETRY_AFTER_S = 120.0
+"""Longest pause that a server may ask for; a longer one is reported instead of waited for."""
 
-MAX_DELAY = 30.0
-CONNECT_SECONDS = 10.0
-LIST_SECONDS = 10.0
-"""For the whole list of models, which a person who has asked what is wrong waits for."""
+MAX_DELAY_S = 30.0
+"""Longest pause between two tries if the server names none."""
 
-LONGEST_LIST = 16 * 1024 * 1024
-"""Bytes of a list of models; that of the largest router has one of them."""
+CONNECT_TIMEOUT_S = 10.0
+LIST_TIMEOUT_S = 10.0
+"""For the whole list of models: `hermes-memory doctor` waits for it."""
 
-LONGEST_ERROR = 1024 * 1024
-"""Bytes that are read of what a server says in place of an answer."""
+MAX_LIST_BYTES = 16 * 1024 * 1024
+"""Of a list of models; the largest router's has one megabyte."""
+
+MAX_ERROR_BYTES = 1024 * 1024
+"""Read from an error response."""
+
+OnText = Callable[[str], None]
+
+
+class ChatModel(Protocol):
+    """Protocol of a model that the agent can ask, this package's or a host's own.
+
+    It is asked from several threads: a background review runs beside the conversation.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the model, as stored with a session."""
+        ...
+
+    @property
+    def context_length(self) -> int:
+        """Tokens that a request and its answer may have together."""
+        ...
+
+    def complete(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[dict[str, Any]],
+        *,
+        on_text: OnText,
+        cancel: Cancel,
+    ) -> Answer:
+        """Answer a conversation.
+
+        Args:
+            messages: The conversation in the OpenAI chat form, as copies.
+            tools: The tools, each as `{"name", "description", "parameters"}`.
+            on_text: Function to call with each piece of the text, on the calling thread.
+            cancel: The switch that cancels the request: end soon after it is set. Any exception is then taken for that.
+
+        Raises:
+            ModelError: the model gave no answer. Any other exception is logged and reported as one.
+        """
+        ...
+
+
+def require_model(name: str, value: object) -> None:
+    """Raise `ConfigError` if the value is no `ChatModel`, for instance the name of a model or its settings."""
+    valid = isinstance(getattr(value, "name", None), str) and callable(getattr(value, "complete", None))
+    if not valid or not isinstance(getattr(value, "context_length", None), int):
+        raise refused(name, value, "OpenAIModel(ModelSettings(base_url, name)), or a ChatModel of your own")
+
+
+def ask(
+    model: ChatModel,
+    messages: Sequence[ChatMessage],
+    tools: Sequence[dict[str, Any]],
+    *,
+    on_text: OnText,
+    cancel: Cancel,
+) -> Answer:
+    """Return the answer of a model, which may be a host's own.
+
+    Raises:
+        Cancelled: `cancel` was set, whatever the model raised then.
+        ModelError: the model failed in any way, or did not return an `Answer`.
+        BaseException: whatever `on_text` raised.
+    """
+    raised_by_callback: list[BaseException] = []
+
+    def forward(text: str) -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no text for `on_text`")
+        _, fault = attempt(on_text, text)
+        if fault is not None:
+            raised_by_callback.append(fault)
+            raise fault
+
+    copies = [{**message} for message in messages]  # a host's model may change them
+    answer, fault = attempt(lambda: model.complete(copies, tools, on_text=forward, cancel=cancel))
+    if isinstance(answer, Answer):
+        return answer
+    subject = f"the model {model.name!r}"
+    if fault is None:
+        raise ModelError(
+            f"{subject} gave a {type(answer).__name__}, not an Answer",
+            "return hermes_core.agent.Answer(text, calls)",
+        )
+    if fault in raised_by_callback or isinstance(fault, Cancelled) or ends_program(fault):
+        raise fault
+    if cancel.is_set():
+        raise Cancelled from fault  # the model closed the connection, which its client calls a failure
+    if isinstance(fault, ModelError):
+        raise fault
+    log.warning("%s failed", subject, exc_info=fault)
+    raise ModelError(f"{subject} failed: {type(fault).__name__}: {fault}", "the log says where") from fault
+
+
+def ask_without_tools(model: ChatModel, messages: Sequence[ChatMessage], cancel: Cancel) -> Answer:
+    """Return the answer of a model that is offered no tools, without the model's thoughts."""
+    answer = ask(model, messages, (), on_text=ignore, cancel=cancel)
+    return replace(answer, text=without_thoughts(answer.text))
+
+
+# -------------------------------------------------------------- requests
+
+_UNKNOWN_FIELD = frozenset({400, 422})
+_OPTIONAL = ("temperature", "stream_options")
+_MESSAGE_FIELDS = ("role", "content", "tool_calls", "tool_call_id")
+_THOUGHTS = "reasoning_content"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The differences of one server from others, learned from its refusals.
+
+    Attributes:
+        unsupported: Fields of a request that the server does not take.
+        thoughts: True if the server wants the model's thoughts back. DeepSeek and Moonshot refuse a conversation with tool
+            calls without them; Mistral, Groq and Cerebras refuse one with them.
+    """
+
+    unsupported: frozenset[str] = frozenset()
+    thoughts: bool = False
+
+    def request(
+        self,
+        name: str,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[dict[str, Any]],
+        temperature: float | None,
+    ) -> dict[str, Any]:
+        """Return the body of a request; `tools` are `{"name", "description", "parameters"}`."""
+        request: dict[str, Any] = {
+            "model": name,
+            "messages": [self._message(message) for message in messages],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if tools:
+            request["tools"] = [{"type": "function", "function": dict(tool)} for tool in tools]
+        if temperature is not None:
+            request["temperature"] = temperature
+        return {field: value for field, value in request.items() if field not in self.unsupported}
+
+    def adapt(self, refusal: ModelRefused, sent: Mapping[str, Any]) -> Self | None:
+        """Return the dialect for another try, or None if there is nothing left to change.
+
+        Thoughts are added if the refusal names them. Other fields that it names are left out, and the temperature if it
+        names none.
+        """
+        if getattr(refusal.__cause__, "status_code", None) not in _UNKNOWN_FIELD:
+            return None
+        if isinstance(refusal, ContextOverflow):
+            return None
+        text = str(refusal)
+        if _THOUGHTS in text and not self.thoughts:
+            return replace(self, thoughts=True)
+        named = {field for field in _OPTIONAL if field in text} or {"temperature"}
+        unsupported = frozenset(named & sent.keys())
+        return replace(self, unsupported=self.unsupported | unsupported) if unsupported else None
+
+    def _message(self, message: ChatMessage) -> Any:
+        body = {field: message[field] for field in _MESSAGE_FIELDS if field in message}
+        if self.thoughts and message["role"] == "assistant":
+            body[_THOUGHTS] = message.get("reasoning") or " "  # Moonshot takes no empty ones
+        return _valid_utf8(body | message.get(ECHO, {}))
+
+
+def _valid_utf8(value: Any) -> Any:
+    """Replace what UTF-8 can't spell: half a surrogate pair, as in a file's name, would fail each later request."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, list | tuple):
+        return [_valid_utf8(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _valid_utf8(item) for key, item in value.items()}
+    return value
+
+
+# -------------------------------------------------------------- the model
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """Which model, where. `context_length` is in tokens, `timeout` in seconds between two pieces of an answer.
+    """The address and the limits of a model.
 
-    `retries` counts further tries after the first; `pause` is the first pause between two, doubled each time.
+    Attributes:
+        base_url: Address of the server, with its path (`/v1`).
+        name: Name of the model, as its server knows it.
+        api_key: Key of the server; "" if it takes none.
+        context_length: Tokens of a request and its answer together.
+        timeout: Longest pause in seconds between two pieces of an answer.
+        retries: Further tries after the first one.
+        pause: Seconds before the second try, doubled for each later one.
     """
 
     base_url: str = "https://api.openai.com/v1"
@@ -75,12 +263,12 @@ class ModelSettings:
 
 
 class OpenAIModel:
-    """The model that `settings` name. Holds one connection pool; safe to share between threads; close it.
+    """A model behind an OpenAI-compatible server. Holds one connection pool; safe to share between threads; close it.
 
-    `pausing` is told, on the thread that waits, why a server that could not answer is asked again, and when.
+    `on_retry` is called, on the waiting thread, with the reason before each further try.
     """
 
-    def __init__(self, settings: ModelSettings, pausing: Callable[[str], None] = unheard) -> None:
+    def __init__(self, settings: ModelSettings, on_retry: Callable[[str], None] = ignore) -> None:
         require("settings", settings, ModelSettings, "ModelSettings(base_url, name)")
         require("the model's name", settings.name, str, "the name that its server knows")
         if not settings.name:
@@ -109,7 +297,7 @@ class OpenAIModel:
                 "the package 'openai' is not installed", "pip install 'hermes-memory-core[agent]'"
             )
         self.settings = settings
-        self._pausing = pausing
+        self._on_retry = on_retry
         self._client: Any = None
         self._closed = False
         self._opening = threading.Lock()
@@ -122,149 +310,153 @@ class OpenAIModel:
 
     @property
     def context_length(self) -> int:
-        """Its context in tokens."""
+        """Tokens of a request and its answer together."""
         return self.settings.context_length
 
     def at(self, temperature: float) -> ChatModel:
-        """This model, asked at a temperature; at its own where its server takes none, as that of some models does."""
-        return _Tempered(self, temperature)
+        """Return this model at a fixed temperature, or at its own if the server takes none."""
+        return _ModelAtTemperature(self, temperature)
 
     def complete(
         self,
-        messages: Sequence[Chat],
+        messages: Sequence[ChatMessage],
         tools: Sequence[dict[str, Any]],
         *,
-        hear: Hear,
+        on_text: OnText,
         cancel: Cancel,
         temperature: float | None = None,
     ) -> Answer:
-        """Answer a conversation; see `ChatModel`. `tools` are `{"name", "description", "parameters"}`."""
+        """Answer a conversation as `ChatModel` describes; `temperature` of None is the server's default."""
         dialect = self._dialect
         while True:
             request = dialect.request(self.settings.name, messages, tools, temperature)
             try:
-                answer = self._answer(request, hear, cancel)
+                answer = self._answer(request, on_text, cancel)
             except ModelRefused as exc:
-                other = dialect.after(exc, request)
-                if other is None:
+                adapted = dialect.adapt(exc, request)
+                if adapted is None:
                     raise
-                dialect = other
+                dialect = adapted
             else:
                 self._dialect = dialect
                 return answer
 
-    def listed(self) -> list[str]:
-        """The names of the models that the server has, asked once and within seconds. Raises `ModelError`."""
-        seconds, late = min(LIST_SECONDS, self.settings.timeout), Cancel()
-        timer = threading.Timer(seconds, late.set)  # what drips keeps within each timeout of the SDK
-        timer.daemon = True
-        timer.start()
+    def list_models(self) -> list[str]:
+        """Return the names of the server's models, asked once. Raise `ModelError` if there is no list within seconds."""
+        seconds, late = min(LIST_TIMEOUT_S, self.settings.timeout), Cancel()
+        # A body that drips stays within each timeout of the SDK.
+        stop_timer = call_later(seconds, late.set)
         try:
-            told = interruptible(lambda: self._list(late), late, "agent-models")
+            body = interruptible(lambda: self._list(late), late, "agent-models")
         except Cancelled:
             raise ModelUnavailable(
                 f"{self.settings.base_url!r} did not send the list of its models within {seconds:g} s",
                 "is it busy, or no server of models?",
             ) from None
         finally:
-            timer.cancel()
-        _raise_error(told, self.settings)
-        found = told.get("data") if isinstance(told, dict) else told  # some servers send the list bare
-        if not isinstance(told, dict | list):
+            stop_timer()
+        _raise_error(body, self.settings)
+        models = body.get("data") if isinstance(body, dict) else body  # some servers send the list bare
+        if not isinstance(body, dict | list):
             raise ModelRefused(
                 f"{self.settings.base_url!r} sent no list of its models",
                 "is model.base_url the address of an OpenAI-compatible server, with its /v1?",
             )
-        named = [one.get("id") for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-        return [name for name in named if isinstance(name, str)]
+        ids = (
+            [model.get("id") for model in models if isinstance(model, dict)]
+            if isinstance(models, list)
+            else []
+        )
+        return [name for name in ids if isinstance(name, str)]
 
     def _list(self, late: Cancel) -> Any:
-        """What the server says of its models, None where it is no JSON."""
+        """Return the server's list of models, or None if it is too long or no JSON."""
         body = bytearray()
         with (
             _our_errors(self.settings),
-            hung_up_by(late) as wire,
+            cut_on_cancel(late) as connections,
             self._open().models.with_streaming_response.list() as answer,
         ):
-            wire.carries(answer.http_response)
+            connections.add_of(answer.http_response)
             for piece in answer.iter_bytes():
                 body += piece
-                if len(body) > LONGEST_LIST:
+                if len(body) > MAX_LIST_BYTES:
                     return None
         with contextlib.suppress(ValueError, RecursionError):
             return json.loads(body)
         return None
 
-    def _answer(self, request: dict[str, Any], hear: Hear, cancel: Cancel) -> Answer:
-        heard, tried = False, 0
+    def _answer(self, request: dict[str, Any], on_text: OnText, cancel: Cancel) -> Answer:
+        shown, tried = False, 0
 
-        def note(text: str) -> None:
-            nonlocal heard
-            heard = True
-            hear(text)
+        def show(text: str) -> None:
+            nonlocal shown
+            shown = True
+            on_text(text)
 
         while True:
             try:
-                return self._stream(request, note, cancel)
+                return self._stream(request, show, cancel)
             except ModelUnavailable as exc:
                 delay = _delay(exc.retry_after, tried, self.settings.pause)
-                if heard or tried == self.settings.retries or delay > MAX_RETRY_AFTER:
+                # What the person has seen begin is not said again in other words.
+                if shown or tried == self.settings.retries or delay > MAX_RETRY_AFTER_S:
                     raise
-                told = f"asking again in {delay:.1f} s: {exc}"
-                log.warning(told)
-                self._pausing(told)
+                reason = f"asking again in {delay:.1f} s: {exc}"
+                log.warning(reason)
+                self._on_retry(reason)
                 cancel.wait(delay)
                 tried += 1
 
     def close(self) -> None:
-        """Close the connections; nothing is asked any more."""
+        """Close the connections; later requests are refused."""
         with self._opening:
             self._closed = True
         if self._client is not None:
             self._client.close()
 
-    def _stream(self, request: dict[str, Any], hear: Hear, cancel: Cancel) -> Answer:
-        over = Cancel()
+    def _stream(self, request: dict[str, Any], on_text: OnText, cancel: Cancel) -> Answer:
+        stop = Cancel()
         try:
-            with cancel.calling(over.set):
-                return relay(lambda emit: self._send(request, emit, over), hear, cancel, "agent-model")
-        finally:  # also where `hear` raises: nobody waits for the rest
-            over.set()
+            with cancel.callback(stop.set):
+                return relay(lambda emit: self._send(request, emit, stop), on_text, cancel, "agent-model")
+        finally:  # also if `on_text` raises: nobody waits for the rest
+            stop.set()
 
-    def _send(self, request: dict[str, Any], emit: Hear, cancel: Cancel) -> Answer:
-        """One try, on a thread of its own."""
+    def _send(self, request: dict[str, Any], emit: OnText, cancel: Cancel) -> Answer:
+        """Send the request once and read its answer, on a thread of its own."""
         builder = AnswerBuilder()
         try:
             response = self._read(request, builder, emit, cancel)
         except ModelUnavailable:
             if not builder.over:
                 raise
-            response = None
+            response = None  # the answer was complete before the connection broke
         rest = builder.end()
         if rest:
             emit(rest)
         answer = builder.answer()
-        if answer.finish or ((answer.text or answer.calls) and framed(response)):
+        if answer.finish or ((answer.text or answer.calls) and has_framing(response)):
             return answer
-        if answer == Answer() and _kind(response) == "text/html":
-            raise _no_stream(response, self.settings)
+        if answer == Answer() and _content_type(response) == "text/html":
+            raise _not_streamed(response, self.settings)
         raise ModelUnavailable(f"the answer of {self.settings.name!r} broke off", "ask again")
 
-    def _read(self, request: dict[str, Any], builder: AnswerBuilder, emit: Hear, cancel: Cancel) -> Any:
-        """Read what is streamed; returns the response that it came in."""
+    def _read(self, request: dict[str, Any], builder: AnswerBuilder, emit: OnText, cancel: Cancel) -> Any:
+        """Feed the streamed answer to the builder; return the HTTP response."""
         with (
             _our_errors(self.settings),
-            hung_up_by(cancel) as wire,
-            # Past the SDK's reading of each field by its type: a tenth of a second in a long conversation.
+            cut_on_cancel(cancel) as connections,
+            # As extra_body: the SDK's conversion of each field takes a tenth of a second in a long conversation.
             self._open().chat.completions.create(
                 model=request["model"], messages=(), stream=True, extra_body=request
             ) as stream,
-            lingering(stream.response) as over,
+            cut_after_end(stream.response) as at_end,
         ):
-            wire.carries(stream.response)
-            for chunk in _pieces(stream, self.settings):
+            connections.add_of(stream.response)
+            for chunk in _chunks(stream, self.settings):
                 text = builder.feed(chunk)
-                over(builder.over)
+                at_end(builder.over)
                 if text:
                     emit(text)
         return stream.response
@@ -278,11 +470,16 @@ class OpenAIModel:
                     f"the model {self.name!r} was closed", "close it when no agent asks it any more"
                 )
             if self._client is None:
-                hooks: dict[str, list[Any]] = {"request": [follow], "response": [_read_error]}
+                hooks: dict[str, list[Any]] = {
+                    "request": [trace_connections],
+                    "response": [_read_error],
+                }
                 connections, fault = attempt(
-                    lambda: openai.DefaultHttpxClient(event_hooks=hooks, limits=limits(), verify=trusted())
+                    lambda: openai.DefaultHttpxClient(
+                        event_hooks=hooks, limits=connection_limits(), verify=ssl_context()
+                    )
                 )
-                if fault is not None:  # as for SOCKS, which the SDK speaks with another package only
+                if fault is not None:  # for instance a SOCKS proxy, which needs another package
                     raise ModelRefused(
                         f"the connection to {self.settings.base_url!r} can't be set up: {fault}",
                         "look at ALL_PROXY, HTTP_PROXY, HTTPS_PROXY and SSL_CERT_FILE in the environment",
@@ -290,8 +487,8 @@ class OpenAIModel:
                 self._client = openai.OpenAI(
                     base_url=self.settings.base_url,
                     api_key=self.settings.api_key or "none",
-                    timeout=openai.Timeout(self.settings.timeout, connect=CONNECT_SECONDS),
-                    # Its own pauses can't be interrupted and don't know what the person has heard already.
+                    timeout=openai.Timeout(self.settings.timeout, connect=CONNECT_TIMEOUT_S),
+                    # The SDK's pauses can't be interrupted, and it does not know what the person has seen.
                     max_retries=0,
                     http_client=connections,
                 )
@@ -299,8 +496,8 @@ class OpenAIModel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tempered:
-    """A model at a temperature."""
+class _ModelAtTemperature:
+    """An `OpenAIModel` that is asked at a fixed temperature."""
 
     model: OpenAIModel
     temperature: float
@@ -314,9 +511,16 @@ class _Tempered:
         return self.model.context_length
 
     def complete(
-        self, messages: Sequence[Chat], tools: Sequence[dict[str, Any]], *, hear: Hear, cancel: Cancel
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[dict[str, Any]],
+        *,
+        on_text: OnText,
+        cancel: Cancel,
     ) -> Answer:
-        return self.model.complete(messages, tools, hear=hear, cancel=cancel, temperature=self.temperature)
+        return self.model.complete(
+            messages, tools, on_text=on_text, cancel=cancel, temperature=self.temperature
+        )
 
 
 def _is_address(url: str) -> bool:
@@ -330,22 +534,24 @@ def _is_address(url: str) -> bool:
 
 
 def _delay(retry_after: float | None, tried: int, pause: float) -> float:
-    """The server's wish, where it is one for a pause, else doubling pauses with up to a quarter taken off, so that clients
-    don't march in step."""
+    """Return the seconds before the next try: the server's wish, else doubling pauses.
+
+    Up to a quarter of a pause is taken off at random, so that clients don't come back all at once.
+    """
     if retry_after:
         return retry_after
-    return float(min(pause * 2**tried, MAX_DELAY)) * (1 - random.random() / 4)
+    return float(min(pause * 2**tried, MAX_DELAY_S)) * (1 - random.random() / 4)
 
 
-def _wished(headers: Mapping[str, str]) -> float | None:
-    """The pause in seconds that a server asks for; OpenAI and Azure say it in milliseconds as well, which is nearer."""
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the pause in seconds that a server asks for. OpenAI and Azure give it in milliseconds too, which is exact."""
     exact = retry_after_seconds(headers.get("retry-after-ms"))
     return retry_after_seconds(headers.get("retry-after")) if exact is None else exact / 1000
 
 
 @contextlib.contextmanager
 def _our_errors(settings: ModelSettings) -> Iterator[None]:
-    """The SDK's errors as ours, and those that it lets through of a body that breaks off; the one place that knows them."""
+    """Translate the errors of the SDK, and those of httpx that pass through it when a body breaks off."""
     import httpx2
     import openai
 
@@ -353,42 +559,47 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
     try:
         yield
     except openai.APIStatusError as exc:
-        pause = _wished(exc.response.headers)
-        raise failure(server, exc.status_code, exc.body, settings.api_key, pause) from exc
+        pause = _retry_after(exc.response.headers)
+        raise server_error(server, exc.status_code, exc.body, settings.api_key, pause) from exc
     except (openai.APITimeoutError, httpx2.TimeoutException) as exc:
         if type(exc.__cause__).__name__ == "ConnectTimeout":
             raise ModelUnavailable(
-                f"the connection to {server!r} failed: nothing there in {CONNECT_SECONDS:g} s",
-                unreached(server),
+                f"the connection to {server!r} failed: nothing there in {CONNECT_TIMEOUT_S:g} s",
+                connection_hint(server),
             ) from exc
         raise ModelUnavailable(
             f"{server!r} did not answer within {settings.timeout:g} s", "try again, or raise model.timeout"
         ) from exc
     except (openai.APIConnectionError, httpx2.HTTPError) as exc:
-        said = words(str(exc.__cause__ or exc), settings.api_key)
-        raise ModelUnavailable(f"the connection to {server!r} failed: {said}", unreached(server)) from exc
+        cause = error_text(str(exc.__cause__ or exc), settings.api_key)
+        raise ModelUnavailable(
+            f"the connection to {server!r} failed: {cause}", connection_hint(server)
+        ) from exc
     except openai.APIError as exc:
-        raise failure(server, code_of(exc.body), exc.body or exc.message, settings.api_key) from exc
+        raise server_error(server, status_in(exc.body), exc.body or exc.message, settings.api_key) from exc
     except (ValueError, RecursionError) as exc:
         raise ModelUnavailable(f"{server!r} sent what is no answer: {exc}", "try again") from exc
 
 
-def _pieces(stream: Any, settings: ModelSettings) -> Iterator[Any]:
-    """What is streamed; the whole answer as one piece where the server streams none. Raises what it says in its place."""
-    if _kind(stream.response) != "application/json":
-        only_data(stream.response)
+def _chunks(stream: Any, settings: ModelSettings) -> Iterator[Any]:
+    """Yield the chunks of the stream, or the whole answer as one chunk if the server does not stream.
+
+    Raises `ModelError` for an error that the server sent instead.
+    """
+    if _content_type(stream.response) != "application/json":
+        drop_empty_events(stream.response)
         yield from stream
         return
     body = json.loads(_beginning(stream.response))
     _raise_error(body, settings)
-    whole, fault = attempt(_as_piece, body)
+    chunk, fault = attempt(_as_chunk, body)
     if fault is not None:
-        raise _no_stream(stream.response, settings) from fault
-    yield whole
+        raise _not_streamed(stream.response, settings) from fault
+    yield chunk
 
 
-def _as_piece(body: Any) -> Any:
-    """A whole answer in the form of a stream's piece, as the SDK gives one."""
+def _as_chunk(body: Any) -> Any:
+    """Return a whole answer in the form of a stream's chunk, as the SDK gives one."""
     from openai.types.chat import ChatCompletionChunk
 
     (choice,) = body["choices"]
@@ -402,11 +613,11 @@ def _raise_error(body: Any, settings: ModelSettings) -> None:
     """Raise the error that a server sent with status 200."""
     error = body.get("error") if isinstance(body, dict) else None
     if error is not None:
-        raise failure(settings.base_url, code_of(error), error, settings.api_key)
+        raise server_error(settings.base_url, status_in(error), error, settings.api_key)
 
 
 def _read_error(response: Any) -> None:
-    """Read an error before the SDK does, which reads it to its end: some have none."""
+    """Read the beginning of an error response: the SDK would read it to its end, and some have none."""
     if response.is_error:
         response._content = _beginning(response)
         response.close()
@@ -416,17 +627,17 @@ def _beginning(response: Any) -> bytes:
     body = bytearray()
     for piece in response.iter_bytes():
         body += piece
-        if len(body) > LONGEST_ERROR:
+        if len(body) > MAX_ERROR_BYTES:
             break
     return bytes(body)
 
 
-def _no_stream(response: Any, settings: ModelSettings) -> ModelRefused:
+def _not_streamed(response: Any, settings: ModelSettings) -> ModelRefused:
     return ModelRefused(
-        f"{settings.base_url!r} answered with {_kind(response)!r}, not with a streamed answer",
+        f"{settings.base_url!r} answered with {_content_type(response)!r}, not with a streamed answer",
         "is model.base_url the address of an OpenAI-compatible server, with its /v1?",
     )
 
 
-def _kind(response: Any) -> str:
+def _content_type(response: Any) -> str:
     return str(response.headers.get("content-type", "")).partition(";")[0].strip()

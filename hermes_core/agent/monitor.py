@@ -1,4 +1,4 @@
-"""One log line every few minutes on how much this process takes, for gateways that run for weeks. Off by default."""
+"""A periodic log line on the resources of this process, for gateways that run for weeks. Off by default."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
+from hermes_core.agent.cancel import start_thread
+
 log = logging.getLogger(__name__)
 
 _PAGE = os.sysconf("SC_PAGESIZE") if hasattr(os, "sysconf") else 4096
@@ -20,9 +22,9 @@ _STATM = Path("/proc/self/statm")
 
 
 class ProcessMonitor:
-    """Logs resident memory, garbage collection and threads at the start, every `minutes`, and at the end of the block.
+    """A monitor that logs resident memory, garbage collection and threads: at the start, every `minutes`, at the end.
 
-    With `minutes` of 0 it does nothing. `report` is given the figures in place of Python's log.
+    With `minutes` of 0 it does nothing. `report` gets the figures instead of Python's log.
     """
 
     def __init__(
@@ -30,30 +32,30 @@ class ProcessMonitor:
     ) -> None:
         self._seconds = minutes * 60
         self._report = report or _log
-        self._began = time.monotonic()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="agent-monitor", daemon=True)
+        self._started_at = time.monotonic()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         if self._seconds > 0:
             self._report(self.figures())
-            self._thread.start()
+            self._thread = start_thread(self._run, "agent-monitor")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        if self._seconds > 0:
+        self._stop.set()
+        if self._thread is not None:
             self._thread.join(1.0)
             self._report(self.figures())
 
     def figures(self) -> dict[str, str]:
-        """How it stands now.
+        """Return the current figures.
 
         >>> list(ProcessMonitor(0).figures())
         ['rss', 'gc', 'threads', 'uptime']
         """
         resident = resident_bytes()
-        uptime = time.monotonic() - self._began
+        uptime = time.monotonic() - self._started_at
         return {
             "rss": f"{resident / 2**20:.0f}MB" if resident is not None else "unknown",
             "gc": "/".join(map(str, gc.get_count())),
@@ -62,7 +64,7 @@ class ProcessMonitor:
         }
 
     def _run(self) -> None:
-        while not self._ended.wait(self._seconds):
+        while not self._stop.wait(self._seconds):
             self._report(self.figures())
 
 
@@ -71,9 +73,9 @@ def _log(figures: Mapping[str, str]) -> None:
 
 
 def resident_bytes() -> int | None:
-    """Resident memory of this process now (on macOS its highest so far), None where the system does not tell."""
+    """Return the resident memory of this process, on macOS its peak; None if the system does not tell."""
     if _STATM.exists():
-        with contextlib.suppress(OSError):  # no file can be opened: that is when its figures are looked for
+        with contextlib.suppress(OSError):  # too many open files: then the other figures are still of use
             return int(_STATM.read_text(encoding="ascii").split()[1]) * _PAGE
         return None
     try:

@@ -1,7 +1,7 @@
-"""Looking back: the background review after an answer, and the flush before messages leave the context.
+"""Background reviews after an answer, and flushes before messages leave the context.
 
-Both are a short exchange with the model in which only the memory and skill tools run. No provider hears of it: the
-session that they act for is no primary one. Nothing of it is stored as conversation.
+Both are a short run of the model in which only the memory and skill tools work. No provider hears of it, since its
+session is not a primary one, and nothing of it is stored as conversation.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
-from hermes_core.agent.answer import KEPT_BACK, Chat, ToolRequest
-from hermes_core.agent.cancel import Cancel, Cancelled, begin
-from hermes_core.agent.chat_model import ChatModel
+from hermes_core.agent.answer import KEPT_BACK, ChatMessage, ToolRequest
+from hermes_core.agent.cancel import Cancel, Cancelled, ignore, start_thread
 from hermes_core.agent.compression import is_summary, last_that_fit
-from hermes_core.agent.exchange import ToolLoop
-from hermes_core.agent.prompt import mended
-from hermes_core.agent.sessions import compressed
-from hermes_core.agent.tools import Toolbelt, arguments_of
+from hermes_core.agent.loop import ToolLoop
+from hermes_core.agent.model import ChatModel
+from hermes_core.agent.prompt import repair_messages
+from hermes_core.agent.sessions import compression_ancestors
+from hermes_core.agent.tools import ToolRegistry, arguments_of
 from hermes_core.contract.values import Session
 from hermes_core.curated.store import changed_something
-from hermes_core.errors import ModelError, StorageError
+from hermes_core.errors import HermesError, ModelError, StorageError
 from hermes_core.kit.text import clip, fold_space
-from hermes_core.manager.call import attempt
 from hermes_core.memory import Memory
 from hermes_core.recall.rank import count_tokens
 from hermes_core.sessions.meta import key_of, read_meta
@@ -35,12 +35,13 @@ from hermes_core.sessions.meta import key_of, read_meta
 log = logging.getLogger(__name__)
 
 MAX_REQUESTS = 16
+"""Requests to the model of one review or flush."""
 
-FULL = 0.9
-"""Share of the model's context that a look back reads at most; the rest is for its answers."""
+MAX_CONTEXT_SHARE = 0.9
+"""Share of the model's context that a review reads; the rest is for its answers."""
 
 STOPPED = "stopped"
-"""The failure of a look back that the person's leaving cut short."""
+"""Failure of a review that was stopped because the person left."""
 
 _TEST = (
     "The test for each entry: would a routine turn in a month go wrong without it? If not, leave it out. Most "
@@ -60,16 +61,16 @@ FLUSH = (
     f"{_TEST}\nWhen you are done, answer with the one word: done."
 )
 
-_PASSES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+_INSTRUCTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "review": (REVIEW, ("memory", "skill_view", "skill_manage")),
     "flush": (FLUSH, ("memory",)),
 }
-"""What the model is asked, and the tools that run."""
+"""The message to the model and the tools that work, by kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What a look back changed, a short line each; `failure` says why it did not come to its end."""
+    """The result of a background review: a short line for each change. `failure` says why it did not complete."""
 
     changes: tuple[str, ...] = ()
     failure: str = ""
@@ -79,212 +80,223 @@ class Review:
 
 
 class Background:
-    """Runs one piece of work at a time on a daemon thread; what comes while it runs is not taken."""
+    """A place for one piece of background work at a time; further work is refused while one runs."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # two agents of a gateway may start work at once
         self._thread: threading.Thread | None = None
         self._cancel = Cancel()
 
     def start(self, work: Callable[[Cancel], None], name: str) -> bool:
-        """Begin; False when something is running. Raises `HermesError` where no thread is left."""
+        """Start the work on a daemon thread; return False if other work runs. Raise `HermesError` if no thread is left."""
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 return False
             self._cancel = Cancel()
-            thread = threading.Thread(target=work, args=(self._cancel,), name=name, daemon=True)
-            begin(thread)
-            self._thread = thread
+            self._thread = start_thread(partial(work, self._cancel), name)
             return True
 
     def wait(self, timeout: float) -> bool:
-        """Wait for what runs; whether nothing runs any more."""
+        """Wait at most so many seconds; return True if nothing runs any more."""
         thread = self._thread
         if thread is not None:
             thread.join(timeout)
         return thread is None or not thread.is_alive()
 
     def cancel(self) -> None:
-        """Ask what runs to stop."""
+        """Ask the work to stop."""
         self._cancel.set()
 
     def stop(self, timeout: float = 1.0) -> bool:
-        """Ask what runs to stop, and wait a little."""
+        """Ask the work to stop and wait; return True if nothing runs any more."""
         self.cancel()
         return self.wait(timeout)
 
 
 class Reviewer:
-    """Looks back over a conversation when it is due. One for each agent; `background` is shared by several."""
+    """The reviews and flushes of one agent. `background` is shared by the agents of a memory."""
 
     def __init__(
         self,
         memory: Memory,
         model: ChatModel,
-        belt: Toolbelt,
+        tools: ToolRegistry,
         background: Background,
-        reviewed: Callable[[Review], None] | None = None,
+        on_review: Callable[[Review], object] = ignore,
     ) -> None:
         self.background = background
         self._memory = memory
         self._model = model
-        self._belt = belt
-        self._reviewed = reviewed
-        self._since_memory = 0
-        self._flushed: Chat | None = None
-        """The last message that a flush came to its end with."""
+        self._tools = tools
+        self._on_review = on_review
+        self._turns_since_memory = 0
+        self._last_flushed: ChatMessage | None = None
+        """The last message of the last complete flush."""
 
     @property
     def _interval(self) -> int:
         return self._memory.config.memory.nudge_interval if self._memory.config.agent.review else 0
 
-    def hydrate(self, session: Session, history: Sequence[Chat]) -> None:
-        """Take up the count where the stored conversation left it, without turns that failed or were taken back."""
+    def load_count(self, session: Session, history: Sequence[ChatMessage]) -> None:
+        """Load the count of turns without a memory call, less turns that failed or were undone since."""
         if not self._interval:
             return
         key, turns = self._key_and_turns(session)
-        last = read_meta(key, self._memory.sessions.get_meta(key), int, None)
-        if last is None:
-            self._since_memory = min(turns_since_memory(history, turns), turns)
+        turns_before = read_meta(key, self._memory.sessions.get_meta(key), int, None)
+        if turns_before is None:
+            self._turns_since_memory = min(turns_since_memory(history, turns), turns)
             return
-        self._since_memory = max(turns - last, 0)
-        if turns < last:
-            self.note(session)
+        self._turns_since_memory = max(turns - turns_before, 0)
+        if turns < turns_before:
+            self.save_count(session)
 
-    def note(self, session: Session) -> None:
-        """Store the count with the conversation, where the turns of its session don't tell it."""
+    def save_count(self, session: Session) -> None:
+        """Store the count with the conversation, for when the stored turns alone don't give it."""
         if self._interval:
             key, turns = self._key_and_turns(session)
-            self._memory.sessions.set_meta(key, str(turns - self._since_memory))
+            self._memory.sessions.set_meta(key, str(turns - self._turns_since_memory))
 
-    def turn_done(self, session: Session, used_memory: bool) -> bool:
-        """Count an answered turn; whether a review is due. Counted only when there is a memory tool and a file for it to
-        write.
+    def count_turn(self, session: Session, used_memory: bool) -> bool:
+        """Count an answered turn; return True if a review is due.
+
+        Nothing is counted without a memory tool and a file that it may write.
         """
-        if not self._interval or not self._keeps_notes():
+        if not self._interval or not self._has_notes():
             return False
-        self._since_memory = 0 if used_memory else self._since_memory + 1
+        self._turns_since_memory = 0 if used_memory else self._turns_since_memory + 1
         if used_memory:
-            self.note(session)
-        return self._since_memory >= self._interval
+            self.save_count(session)
+        return self._turns_since_memory >= self._interval
 
-    def start_review(self, session: Session, prompt: str, history: Sequence[Chat]) -> bool:
-        """Begin a review in the background; False when one is running: then it is due again after the next answer, as is
-        one that is stopped.
+    def start_review(self, session: Session, prompt: str, history: Sequence[ChatMessage]) -> bool:
+        """Start a background review; return False if one runs.
+
+        A review that could not start, or was stopped, is due again after the next answer.
         """
-        messages, due = list(history), self._since_memory
+        messages, due = list(history), self._turns_since_memory
 
         def work(cancel: Cancel) -> None:
-            review = self._look_back(session, prompt, messages, "review", cancel)
+            review = self._run(session, prompt, messages, "review", cancel)
             if review.failure == STOPPED:
-                self._since_memory += due
+                self._turns_since_memory += due
                 with contextlib.suppress(StorageError):  # the memory may be closed
-                    self.note(session)
-            if self._reviewed is not None and (review.changes or review.failure):
-                self._reviewed(review)
+                    self.save_count(session)
+            if review.changes or review.failure:
+                self._on_review(review)
 
         started = self.background.start(work, "agent-review")
         if not started:
             log.info("a review is running already; this one comes after the next answer")
             return False
-        self._since_memory = 0
-        self.note(session)
+        self._turns_since_memory = 0
+        self.save_count(session)
         return True
 
     def flush(
-        self, session: Session, prompt: str, history: Sequence[Chat], stopped: Cancel, left: float = math.inf
+        self,
+        session: Session,
+        prompt: str,
+        history: Sequence[ChatMessage],
+        cancel: Cancel,
+        timeout: float = math.inf,
     ) -> bool:
-        """Let the model save what matters before these messages leave; bounded, and never in the way of the exit. Whether
-        it came to the end of that.
+        """Let the model save what matters before these messages leave its context; return True if it completed.
 
-        Who throws `stopped`, or presses Ctrl-C, waits no longer, nor is there more time than is `left`. What was flushed is
-        not read again while nothing is said.
+        The wait ends when `cancel` is set, on Ctrl-C, and after the timeout in seconds or `agent.flush_seconds`. Messages
+        that were flushed are not flushed again.
         """
-        least = self._memory.config.memory.flush_min_turns
-        if not least or not session.primary or not self._keeps_notes():
+        min_turns = self._memory.config.memory.flush_min_turns
+        if not min_turns or not session.primary or not self._has_notes():
             return False
-        if not self._is_long(session, history, least):
+        if not self._is_long(session, history, min_turns):
             return False
-        if history[-1] is self._flushed:
+        if history[-1] is self._last_flushed:
             return True
-        seconds, flusher = min(self._memory.config.agent.flush_seconds, left), Background()
+        seconds, background = min(self._memory.config.agent.flush_seconds, timeout), Background()
         if seconds <= 0:
             return False
         messages = list(history)
 
         def work(cancel: Cancel) -> None:
-            if not self._look_back(session, prompt, messages, "flush", cancel).failure:
-                self._flushed = messages[-1]
+            if not self._run(session, prompt, messages, "flush", cancel).failure:
+                self._last_flushed = messages[-1]
 
-        _, failure = attempt(flusher.start, work, "agent-flush")
-        if failure is not None:  # the interpreter is ending, or no thread is left
-            log.warning("the session %s was not flushed: %s", session.id, failure)
+        try:
+            background.start(work, "agent-flush")
+        except HermesError as exc:  # the interpreter is ending, or no thread is left
+            log.warning("the session %s was not flushed: %s", session.id, exc)
             return False
         try:
-            with stopped.calling(flusher.cancel):
-                if not flusher.wait(seconds):
+            with cancel.callback(background.cancel):
+                if not background.wait(seconds):
                     log.warning("the flush of session %s was stopped after %g s", session.id, seconds)
         finally:
-            flusher.cancel()
-        return self._flushed is messages[-1]
+            background.cancel()
+        return self._last_flushed is messages[-1]
 
-    def _look_back(
+    def _run(
         self,
         session: Session,
         prompt: str,
-        history: Sequence[Chat],
+        history: Sequence[ChatMessage],
         kind: Literal["review", "flush"],
         cancel: Cancel,
     ) -> Review:
-        """One pass with the conversation's own prompt and tools, which the server has cached; few of them run."""
+        """Ask the model to save what matters.
+
+        The request has the conversation's own prompt and tools, which the server has cached.
+        """
         changes: list[str] = []
 
-        def called(request: ToolRequest, result: str) -> None:
-            line = _change(request, result)
-            if line:
+        def on_tool_call(request: ToolRequest, result: str) -> None:
+            if line := _change(request, result):
                 changes.append(line)
 
-        ask, tools = _PASSES[kind]
-        room = self._model.context_length * FULL - count_tokens(f"{prompt}{self._belt.schemas}{ask}")
-        exchange = ToolLoop(
+        instruction, names = _INSTRUCTIONS[kind]
+        fixed = count_tokens(f"{prompt}{self._tools.schemas}{instruction}")
+        room = self._model.context_length * MAX_CONTEXT_SHARE - fixed
+        loop = ToolLoop(
             self._model,
-            self._belt.only(tools, self._refusal),
+            self._tools.restricted(names, self._refusal),
             replace(session, agent_context=kind),
             cancel,
             MAX_REQUESTS,
-            called=called,
+            on_tool_call=on_tool_call,
         )
+        last = last_that_fit(history, room, count_tokens)
         request = [
             {"role": "system", "content": prompt},
-            *mended([*last_that_fit(history, room, count_tokens), {"role": "user", "content": ask}]),
+            *repair_messages([*last, {"role": "user", "content": instruction}]),
         ]
         try:
-            exchange.run(request)
+            loop.run(request)
         except (ModelError, Cancelled) as exc:
             log.info("the %s did not come to its end: %s", kind, exc or "it was stopped")
             return Review(tuple(changes), str(exc) or STOPPED)
         return Review(tuple(changes))
 
     def _key_and_turns(self, session: Session) -> tuple[str, int]:
-        """Where the count is kept, with the first session of the conversation, and how many turns it had."""
-        sessions, ids = self._memory.sessions, [session.id, *compressed(self._memory, session)]
+        """Return the key of the stored count, which belongs to the conversation's first session, and its turns so far."""
+        sessions, ids = self._memory.sessions, [session.id, *compression_ancestors(self._memory, session)]
         return key_of("reviewed", ids[-1]), sum(map(sessions.turn_count, ids))
 
-    def _is_long(self, session: Session, history: Sequence[Chat], least: int) -> bool:
-        """Whether so many turns of this history were completed. One that was compressed has had its turns; of those that a
-        branch began with it is known that they were answered.
+    def _is_long(self, session: Session, history: Sequence[ChatMessage], min_turns: int) -> bool:
+        """Return True if the history has at least `min_turns` complete turns.
+
+        A conversation that was compressed had them. The turns that a branch began with were answered, although they are
+        stored with another session.
         """
         if any(map(is_summary, history)):
             return any(message["role"] == "user" and not is_summary(message) for message in history)
         stored = self._memory.sessions.get_session(session.id)
-        branch = stored is not None and stored.relation == "branch"
-        return _answered(history) >= least and (branch or self._key_and_turns(session)[1] >= least)
+        is_branch = stored is not None and stored.relation == "branch"
+        return _answered(history) >= min_turns and (is_branch or self._key_and_turns(session)[1] >= min_turns)
 
-    def _keeps_notes(self) -> bool:
-        """Whether there is a memory tool, and a file that it may write."""
+    def _has_notes(self) -> bool:
+        """Return True if there is a memory tool and a file that it may write."""
         suppressed = self._memory.manager.suppresses_local_writes
         targets = self._memory.curated.enabled_targets
-        return "memory" in self._belt and any(not suppressed(target) for target in targets)
+        return "memory" in self._tools and any(not suppressed(target) for target in targets)
 
     def _refusal(self, name: str, arguments: Mapping[str, Any]) -> str:
         target = arguments.get("target")
@@ -297,32 +309,33 @@ class Reviewer:
         return ""
 
 
-def turns_since_memory(history: Sequence[Chat], turns: int = 0) -> int:
-    """Answered turns since the last memory call, as the history tells; `turns`, those of the whole conversation, where a
-    compression took some of them out of it.
+def turns_since_memory(history: Sequence[ChatMessage], turns: int = 0) -> int:
+    """Count answered turns since the last memory tool call.
+
+    If compression removed turns from `history`, return `turns` (the stored total) instead.
     """
     calls = [at for at, message in enumerate(history) if _calls_memory(message)]
     since = history[calls[-1] + 1 if calls else 0 :]
     return turns if any(map(is_summary, since)) else _answered(since)
 
 
-def _calls_memory(message: Chat) -> bool:
+def _calls_memory(message: ChatMessage) -> bool:
     return any(call["function"]["name"] == "memory" for call in message.get("tool_calls", ()))
 
 
-def _answered(history: Sequence[Chat]) -> int:
-    """How often the person was answered; what was broken off is kept back."""
-    count, asked = 0, False
+def _answered(history: Sequence[ChatMessage]) -> int:
+    """Count the answered turns; messages of interrupted ones are hidden."""
+    count, has_question = 0, False
     for message in history:
         if message["role"] == "user":
-            asked = not is_summary(message) and KEPT_BACK not in message
-        elif asked and message["role"] == "assistant" and not message.get("tool_calls"):
-            count, asked = count + (not is_summary(message)), False
+            has_question = not is_summary(message) and KEPT_BACK not in message
+        elif has_question and message["role"] == "assistant" and not message.get("tool_calls"):
+            count, has_question = count + (not is_summary(message)), False
     return count
 
 
 def _change(request: ToolRequest, result: str) -> str:
-    """What a call changed, in a few words; "" when it changed nothing."""
+    """Describe the change of a tool call in a few words; "" if it changed nothing."""
     arguments = arguments_of(request)
     try:
         answer = json.loads(result)

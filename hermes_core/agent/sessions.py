@@ -1,103 +1,294 @@
-"""The agent's sessions in state.db: which one to go on with, and its messages there and back."""
+"""The agent's turns and sessions: messages in memory, and in state.db and back."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Literal, cast
 
-from hermes_core.agent.answer import KEPT_BACK, Chat, ToolRequest, Usage
-from hermes_core.agent.compression import SUMMARY_MARK, is_summary, text_of
-from hermes_core.agent.given import id_of
+from hermes_core.agent.answer import ECHO, KEPT_BACK, ChatMessage, ToolRequest, Usage
+from hermes_core.agent.compression import SUMMARY_MARK, is_summary
 from hermes_core.agent.tools import sendable
-from hermes_core.agent.turn import Turn, title_of
+from hermes_core.agent.validation import session_id_of
 from hermes_core.contract.values import Message, Session
 from hermes_core.errors import SessionError
+from hermes_core.manager.manager import RecallResult
 from hermes_core.memory import Memory, known_context
+from hermes_core.recalled import TurnRecall
+from hermes_core.safety.fence import sanitize_context
 from hermes_core.sessions.lineage import clean_title
-from hermes_core.sessions.records import StoredMessage, storable, turn_of_ref, turn_ref
-from hermes_core.sessions.records import text_of as stored_text
+from hermes_core.sessions.records import StoredMessage, storable, text_of, turn_of_ref, turn_ref
 
-RECENT = 6
-"""Messages before the person's that providers are told with a recall."""
+RECENT_MESSAGES = 6
+"""Messages before the person's that providers get with a recall."""
+
+MAX_TITLE = 60
+
+TurnInput = str | Sequence[Mapping[str, Any]]
+"""A message of the person: text, or OpenAI content parts of text and pictures."""
+
+TurnOutcome = Literal["answered", "interrupted", "failed"]
 
 
-def identify(memory: Memory, session_id: str, identity: Mapping[str, Any]) -> Session:
-    """The session to begin, or to go on with where it is stored: then the newest of its compressions.
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """The result of a turn.
 
-    Raises `SessionError` when the stored one is another person's, for what is no id, and for no known `agent_context`.
+    Attributes:
+        text: The text that the person saw.
+        outcome: "answered", "interrupted" or "failed".
+        session_id: The session of the turn; a compression may have changed it.
+        turn_id: The id of the turn.
+        recall: The recall of each provider.
+        problems: A sentence for each part of memory or model that did not work.
+        tool_calls: Number of tool calls.
+        usage: Tokens of the turn's own requests; a subagent's are counted with its session.
+        contexts: Label and text of all that was recalled, from past sessions too.
     """
-    session_id = id_of(session_id) if session_id else ""
-    known = memory.sessions.get_session(memory.sessions.compression_tip(session_id)) if session_id else None
+
+    text: str
+    outcome: TurnOutcome
+    session_id: str
+    turn_id: str
+    recall: RecallResult = field(default_factory=RecallResult)
+    problems: tuple[str, ...] = ()
+    tool_calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    contexts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class AgentTurn:
+    """A turn in progress.
+
+    Attributes:
+        text: The person's message as recall, titles and providers see it.
+        author: The name of the person, if several speak in the session.
+        content: The person's message as the model gets it.
+        messages: The messages so far, the person's first.
+        message_id: The id under which the person's message is stored; 0 before that.
+    """
+
+    text: str
+    author: str
+    content: Any = ""
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    messages: list[ChatMessage] = field(default_factory=list)
+    message_id: int = 0
+    recall: TurnRecall | None = None
+    answer: str = ""
+    outcome: TurnOutcome = "failed"
+    used_memory: bool = False
+
+    @classmethod
+    def of(cls, message: TurnInput, author: str = "") -> AgentTurn:
+        """Begin a turn with a message, from which fences are removed. Raise `SessionError` if it is no message."""
+        content: Any
+        if isinstance(message, str):
+            content = sanitize_context(message)
+        elif isinstance(message, Sequence) and all(isinstance(part, Mapping) for part in message):
+            content = [_valid_part(part) for part in message if isinstance(part, Mapping)]
+        else:
+            raise SessionError(
+                f"a turn is a text or a list of content parts, not {message!r}", "write a message"
+            )
+        return cls(text_of(content), author, content)
+
+    def add(self, message: ChatMessage) -> str:
+        """Add a message; return the reference under which it is stored once, however often that is tried."""
+        ref = turn_ref(self.id, len(self.messages))
+        self.messages.append({**message, "ref": ref})
+        calls = message.get("tool_calls", ())
+        self.used_memory = self.used_memory or any(call["function"]["name"] == "memory" for call in calls)
+        return ref
+
+    def speaker_of(self, message: ChatMessage) -> str:
+        """Return the author for the person's messages, "" for others."""
+        return self.author if message["role"] == "user" else ""
+
+    def chat(self) -> list[ChatMessage]:
+        """Return the messages for the next request."""
+        return [{key: value for key, value in message.items() if key != "ref"} for message in self.messages]
+
+    def hidden(self) -> list[ChatMessage]:
+        """Return the messages as `chat` does, each marked as hidden from providers."""
+        pairs = zip(self.chat(), self.messages, strict=True)
+        return [{**message, KEPT_BACK: stored["ref"]} for message, stored in pairs]
+
+    def stored(self) -> list[Message]:
+        """Return the messages as they are stored and as providers get them: text, without the model's thoughts."""
+        return [_plain(message) for message in self.messages]
+
+    def result(self, session_id: str, problems: Sequence[str], tool_calls: int, usage: Usage) -> TurnResult:
+        """Return the result; `problems` are those of the agent, to which those of the recall are added."""
+        recall = self.recall or TurnRecall(RecallResult(), ())
+        all_problems = tuple(dict.fromkeys((*recall.problems, *problems)))
+        visible = [text_of(m.get("content")) for m in self.messages if m["role"] == "assistant"]
+        return TurnResult(
+            self.answer or "".join(visible),
+            self.outcome,
+            session_id,
+            self.id,
+            recall.recall,
+            all_problems,
+            tool_calls,
+            usage,
+            recall.contexts,
+        )
+
+
+def _valid_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part without a fence. Raise `SessionError` for a part that would fail every later request too."""
+    text = part.get("text")
+    clean = {**part, "text": sanitize_context(text)} if isinstance(text, str) else dict(part)
+    with contextlib.suppress(TypeError, ValueError, RecursionError):
+        json.dumps(clean, allow_nan=False)
+        if isinstance(clean.get("type"), str):
+            return clean
+    raise SessionError(
+        f"no content part is {str(clean)[:200]}",
+        "give its type, and what can be written as JSON: bytes as a data URL",
+    )
+
+
+def _plain(message: ChatMessage) -> Message:
+    fields: dict[str, Any] = {key: value for key, value in message.items() if key not in ("reasoning", ECHO)}
+    return cast(Message, {**fields, "content": text_of(message.get("content"))})
+
+
+# -------------------------------------------------------------- sessions
+
+
+def resolve_session(memory: Memory, session_id: str, identity: Mapping[str, Any]) -> Session:
+    """Return the session with this id, or a new one. A compressed session continues in the newest of its compressions.
+
+    Raises `SessionError` if the stored session is another person's, and for an unknown `agent_context`.
+    """
+    session_id = session_id_of(session_id) if session_id else ""
+    stored = memory.sessions.get_session(memory.sessions.compression_tip(session_id)) if session_id else None
     fields: dict[str, Any] = {"identity": memory.home.profile, **identity, "home": str(memory.home.path)}
-    if known is None:
+    if stored is None:
         return known_context(Session(id=session_id or uuid.uuid4().hex, **fields))
-    session = Session(id=known.id, **{**fields, "parent_id": known.parent_id})
-    if known.user != session.owner:
+    session = Session(id=stored.id, **{**fields, "parent_id": stored.parent_id})
+    if stored.user != session.owner:
         raise SessionError(f"session {session_id!r} belongs to another user", "use an id of your own")
     return known_context(session)
 
 
-def find_session(memory: Memory, text: str, mine: Session) -> Session:
-    """The stored session that `text` names, of the same person as `mine`. Raises `SessionError`."""
-    found = memory.sessions.find_session(id_of(text), user=mine.owner)
-    if found is None:
+def find_session(memory: Memory, text: str, current: Session) -> Session:
+    """Return the stored session of the same person that `text` names. Raise `SessionError` if there is none."""
+    match = memory.sessions.find_session(session_id_of(text), user=current.owner)
+    if match is None:
         raise SessionError(
             f"there is no session {text!r}",
             "list them with `hermes-memory sessions list`; a part of an id must begin no other",
         )
-    known = memory.sessions.get_session(memory.sessions.compression_tip(found.id)) or found
-    return replace(mine, id=known.id, parent_id=known.parent_id)
+    newest = memory.sessions.get_session(memory.sessions.compression_tip(match.id)) or match
+    return replace(current, id=newest.id, parent_id=newest.parent_id)
 
 
-def undoable(memory: Memory, session: Session, turns: int, seen: Sequence[Chat]) -> StoredMessage:
-    """The person's message that begins the last `turns` turns, to take them back. Raises `SessionError` without so many,
-    and when one of them is not in the conversation that the person has `seen`: another process has it.
+def successor(session: Session, parent: bool) -> Session:
+    """Return a new session of the same person in the same place."""
+    return replace(session, id=uuid.uuid4().hex, parent_id=session.id if parent else "")
 
-    What a compression carried along belongs to turns of the session before, which providers know under that one.
+
+def rewind_target(
+    memory: Memory, session: Session, turns: int, history: Sequence[ChatMessage]
+) -> StoredMessage:
+    """Return the person's message that begins the last `turns` turns.
+
+    Raises `SessionError` if there are not so many, and if one of them is not in `history`: another process said it.
+    Messages that a compression copied belong to turns of the session before: providers know them under that one.
     """
     if not isinstance(turns, int) or turns < 1:
         raise SessionError(f"{turns!r} is no number of turns", "give 1 or more")
     if memory.sessions.compression_tip(session.id) != session.id:
         raise SessionError("another process has compressed this conversation", "go on with it before")
     stored = memory.sessions.get_session(session.id)
-    carried = stored is not None and stored.relation == "compression"
+    is_compression = stored is not None and stored.relation == "compression"
     messages = memory.sessions.get_messages(session.id)
-    said = [m for m in messages if m.role == "user" and not m.content.startswith(SUMMARY_MARK)]
-    asked = [m for m in said if not m.carried and (m.ref or not carried)]
-    if len(asked) < turns:
-        few = f"of {turns} turns only {len(asked)} can be taken back"
+    from_user = [m for m in messages if m.role == "user" and not m.content.startswith(SUMMARY_MARK)]
+    own = [m for m in from_user if not m.carried and (m.ref or not is_compression)]
+    if len(own) < turns:
+        few = f"of {turns} turns only {len(own)} can be taken back"
         raise SessionError(
-            few if asked else "there is no turn to take back",
+            few if own else "there is no turn to take back",
             "what was said before a compression or in another session stays",
         )
-    known = [
-        storable(stored_text(m.get("content"))) for m in seen if m["role"] == "user" and not is_summary(m)
+    visible = [
+        storable(text_of(m.get("content"))) for m in history if m["role"] == "user" and not is_summary(m)
     ]
-    wanted = [message.content for message in asked[-turns:]]
-    if not set(wanted) <= set(known):
+    wanted = [message.content for message in own[-turns:]]
+    if not set(wanted) <= set(visible):
         raise SessionError(
             "another process said something in this session that is not seen here",
             "take it back there, or leave and resume the session",
         )
-    if wanted != known[-turns:]:  # a full disk kept it out, or it stands in the session of another process
+    if wanted != visible[-turns:]:  # a full disk kept it out, or it is in the session of another process
         raise SessionError("what was said last is not stored in this session", "so it can't be taken back")
-    return asked[-turns]
+    return own[-turns]
 
 
-def successor(session: Session, parent: bool) -> Session:
-    """A new session of the same person in the same place."""
-    return replace(session, id=uuid.uuid4().hex, parent_id=session.id if parent else "")
+def rewind_session(memory: Memory, session_id: str, message_id: int) -> list[str]:
+    """Remove this message and all after it, and a title that was made of one of them; return the ids of the turns."""
+    sessions, titles_before = memory.sessions, _default_titles(memory, session_id)
+    turns = sessions.rewind(session_id, message_id)
+    stored, removed = sessions.get_session(session_id), titles_before - _default_titles(memory, session_id)
+    if stored is not None and {stored.title, re.sub(r" #\d+$", "", stored.title)} & removed:
+        sessions.set_title(session_id, "")
+    return turns
+
+
+def set_default_title(memory: Memory, session_id: str, text: str) -> None:
+    """Name a session without a title after its first message."""
+    with memory.sessions.transaction():  # else another process takes the same number in between
+        stored = memory.sessions.get_session(session_id)
+        if stored is not None and not stored.title:
+            memory.sessions.set_title(
+                session_id, memory.sessions.next_title(title_of(text), user=stored.user)
+            )
+
+
+def title_of(text: str) -> str:
+    """Return the beginning of a text as a title."""
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_TITLE else line[: MAX_TITLE - 1].rsplit(" ", 1)[0] + "…"
+
+
+def _default_titles(memory: Memory, session_id: str) -> set[str]:
+    """Return the titles that the person's messages would give the session."""
+    messages = memory.sessions.get_messages(session_id)
+    return {clean_title(title_of(m.content)) for m in messages if m.role == "user"}
+
+
+def compression_ancestors(memory: Memory, session: Session) -> list[str]:
+    """Return the ids of the sessions that were compressed into this one, the newest first."""
+    ids: list[str] = []
+    stored = memory.sessions.get_session(session.id)
+    # Bounded: a damaged row may point to itself.
+    while stored is not None and stored.relation == "compression" and len(ids) < 100:
+        ids.append(stored.parent_id)
+        stored = memory.sessions.get_session(stored.parent_id)
+    return ids
+
+
+# -------------------------------------------------------------- messages
 
 
 def store_message(
-    memory: Memory, session_id: str, message: Chat, ref: str = "", speaker: str = "", carried: bool = False
+    memory: Memory,
+    session_id: str,
+    message: ChatMessage,
+    ref: str = "",
+    speaker: str = "",
+    copied: bool = False,
 ) -> int:
-    """Put one chat message into state.db; one that is kept back stays so where it is copied to."""
+    """Store a chat message and return its id; a message that is hidden from providers stays hidden as a copy."""
     return memory.sessions.append_message(
         session_id,
         message["role"],
@@ -108,148 +299,77 @@ def store_message(
         reasoning=message.get("reasoning", ""),
         speaker=speaker,
         ref=ref or message.get(KEPT_BACK, ""),
-        carried=carried,
+        carried=copied,
     )
 
 
-def tell_of_turn(memory: Memory, session: Session, text: str) -> None:
-    """Let the providers hear that the person spoke, where nothing is recalled."""
-    memory.manager.on_turn_start(memory.sessions.turn_count(session.id) + 1, text, session)
+def copy_turn(memory: Memory, turn: AgentTurn, session_id: str) -> None:
+    """Copy a turn to the newest session, if another process has compressed this one meanwhile."""
+    tip = memory.sessions.compression_tip(session_id)
+    if tip != session_id:
+        for message, stored in zip(turn.chat(), turn.messages, strict=True):
+            store_message(memory, tip, message, stored["ref"], turn.speaker_of(message), copied=True)
 
 
-def store_turn(memory: Memory, session: Session, turn: Turn, *, warm: bool) -> None:
-    """Mark a turn as complete, and hand it to the provider."""
-    memory.end_turn(
-        session,
-        turn.text,
-        turn.answer,
-        messages=turn.stored(),
-        turn_id=turn.id,
-        warm=warm,
-        author=turn.author,
-    )
+def messages_of_others(
+    memory: Memory, session_id: str, after: int, own_turns: Collection[str]
+) -> list[StoredMessage]:
+    """Return the messages that other processes stored in a session after a message, in turns that ended."""
 
-
-def store_usage(memory: Memory, session_id: str, usage: Usage, beside: Callable[[], None]) -> None:
-    """Add to the session's counters what a turn used, and store what is to be stored `beside`."""
-    with memory.sessions.transaction():
-        if usage != Usage():
-            memory.sessions.add_usage(
-                session_id,
-                input_tokens=usage.prompt,
-                output_tokens=usage.completion,
-                cache_read_tokens=usage.cached,
-            )
-        beside()
-
-
-def give_title(memory: Memory, session_id: str, title: str) -> None:
-    """Name a session that has no title yet."""
-    with memory.sessions.transaction():  # or another takes the number in between
-        stored = memory.sessions.get_session(session_id)
-        if stored is not None and not stored.title:
-            memory.sessions.set_title(session_id, memory.sessions.next_title(title, user=stored.user))
-
-
-def take_back(memory: Memory, session_id: str, message_id: int) -> list[str]:
-    """Take back this message and all after it, and the session's title if it was made of one of them; the ids of the
-    turns that go.
-    """
-    sessions, before = memory.sessions, _titles(memory, session_id)
-    turns = sessions.rewind(session_id, message_id)
-    stored, gone = sessions.get_session(session_id), before - _titles(memory, session_id)
-    if stored is not None and {stored.title, re.sub(r" #\d+$", "", stored.title)} & gone:
-        sessions.set_title(session_id, "")
-    return turns
-
-
-def _titles(memory: Memory, session_id: str) -> set[str]:
-    """What each message of the person would name the session."""
-    said = (m.content for m in memory.sessions.get_messages(session_id) if m.role == "user")
-    return {clean_title(title_of(text)) for text in said}
-
-
-def said_elsewhere(memory: Memory, session_id: str, after: int, own: Collection[str]) -> list[StoredMessage]:
-    """What other processes said in a session after this message: turns that ended, and are none of one's `own`."""
-
-    def ended(message: StoredMessage) -> bool:
+    def is_complete(message: StoredMessage) -> bool:
         turn_id = turn_of_ref(message.ref)
-        return turn_id not in own and (not turn_id or memory.sessions.has_turn(turn_id))
+        return turn_id not in own_turns and (not turn_id or memory.sessions.has_turn(turn_id))
 
     stored = memory.sessions.get_messages(session_id)
-    return [m for m in stored if m.id > after and not m.carried and ended(m)]
+    return [m for m in stored if m.id > after and not m.carried and is_complete(m)]
 
 
-def carry_turn(memory: Memory, turn: Turn, session_id: str) -> None:
-    """Put a turn also where its session goes on, if another process has compressed that meanwhile."""
-    tip = memory.sessions.compression_tip(session_id)
-    for message, stored in zip(turn.chat(), turn.messages, strict=True) if tip != session_id else ():
-        store_message(memory, tip, message, stored["ref"], turn.speaker_of(message), carried=True)
-
-
-def conversation(memory: Memory, session_id: str) -> list[Chat]:
-    """The live messages of a session as the model is given them; those that are kept back from providers say so."""
+def load_history(memory: Memory, session_id: str) -> list[ChatMessage]:
+    """Return the messages of a session for the model; those that are hidden from providers are marked."""
     live = [message for message in memory.sessions.get_messages(session_id) if not message.compacted]
-    ended = memory.sessions.turns_among({turn_of_ref(message.ref) for message in live})
+    complete = memory.sessions.turns_among({turn_of_ref(message.ref) for message in live})
     return [
-        chat_of(message) if turn_of_ref(message.ref) in ended else chat_of(message) | {KEPT_BACK: message.ref}
+        chat_of(message)
+        if turn_of_ref(message.ref) in complete
+        else chat_of(message) | {KEPT_BACK: message.ref}
         for message in live
     ]
 
 
-def chat_of(message: StoredMessage) -> Chat:
-    """A stored message as the model is given it. Tool calls that an import or a host stored in a form of their own become
-    those of a chat, and parts their text.
+def chat_of(message: StoredMessage) -> ChatMessage:
+    """Return a stored message for the model.
+
+    Imports and hosts may have stored tool calls and parts in another form: their calls are converted, and their parts
+    become text.
     """
     chat = message.as_chat()
     if not all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in message.parts):
         chat["content"] = message.content
     if message.tool_calls:
-        chat["tool_calls"] = [_as_call(call, message.id, at) for at, call in enumerate(message.tool_calls)]
+        chat["tool_calls"] = [_chat_call(call, message.id, at) for at, call in enumerate(message.tool_calls)]
     return chat
 
 
-def _as_call(call: Any, message_id: int, at: int) -> Chat:
-    """The call where it is one of a chat already. An id that it lacks is made of its place: Mistral takes nine digits."""
+def _chat_call(call: Any, message_id: int, at: int) -> ChatMessage:
+    """Return a stored call as a chat's call. A missing id is made of the call's place: Mistral takes nine digits."""
     own: Mapping[str, Any] = call if isinstance(call, Mapping) else {}
     function = own.get("function", own)
     function = function if isinstance(function, Mapping) else {}
-    given = function.get("arguments")
-    name, arguments = str(function.get("name") or ""), given if isinstance(given, str) else json.dumps(given)
-    made = ToolRequest(str(own.get("id") or f"{message_id % 10**7:07}{at % 100:02}"), name, arguments)
-    return dict(own) if {**own, **made.chat()} == own else sendable(made).chat()
+    stored = function.get("arguments")
+    name, arguments = (
+        str(function.get("name") or ""),
+        stored if isinstance(stored, str) else json.dumps(stored),
+    )
+    request = ToolRequest(str(own.get("id") or f"{message_id % 10**7:07}{at % 100:02}"), name, arguments)
+    return dict(own) if {**own, **request.chat()} == own else sendable(request).chat()
 
 
-def kept_back_too(before: Sequence[Chat], shorter: Sequence[Chat]) -> list[Chat]:
-    """A conversation after its compression. Where a message is gone from it that was kept back from providers, what stands
-    in its place is kept back as well.
-    """
-    there = [message.get(KEPT_BACK) for message in shorter]
-    if all(message.get(KEPT_BACK) in there for message in before if KEPT_BACK in message):
-        return list(shorter)
-    made = uuid.uuid4().hex
-    return [
-        message if message in before else {**message, KEPT_BACK: turn_ref(made, number)}
-        for number, message in enumerate(shorter)
-    ]
-
-
-def last_told(history: Sequence[Chat]) -> list[Message]:
-    """The last messages of those that a provider may be told."""
-    found = islice((message for message in reversed(history) if KEPT_BACK not in message), RECENT)
-    return as_text([*found][::-1])
+def recent_messages(history: Sequence[ChatMessage]) -> list[Message]:
+    """Return the last messages that are not hidden from providers."""
+    newest_first = islice((m for m in reversed(history) if KEPT_BACK not in m), RECENT_MESSAGES)
+    return as_text([*newest_first][::-1])
 
 
 def as_text(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Messages as providers see them: role and text."""
+    """Return messages as providers see them: role and text."""
     return [Message(role=m["role"], content=text_of(m.get("content"))) for m in messages]
-
-
-def compressed(memory: Memory, session: Session) -> list[str]:
-    """The sessions that were compressed into this one, the last first."""
-    before: list[str] = []
-    found = memory.sessions.get_session(session.id)
-    while found is not None and found.relation == "compression" and len(before) < 100:
-        before.append(found.parent_id)
-        found = memory.sessions.get_session(found.parent_id)
-    return before

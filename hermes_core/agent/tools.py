@@ -1,11 +1,13 @@
-"""The tools of one session: whose name leads where, and what a model's call becomes.
+"""The agent's tools: registration, calls with whatever a model sends, and the built-in tools.
 
-Whatever the model sends is answered with text: arguments that are no JSON, names that don't exist and tools that fail
-are errors for the model to read, and none of them ends the turn.
+Each call is answered with text. Arguments that are no JSON, unknown names and tools that fail are errors for the model to
+read; none of them ends the turn.
 """
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import inspect
 import json
 import logging
@@ -20,17 +22,23 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
+    Sequence,
 )
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from hermes_core.agent.answer import ToolRequest
+from hermes_core.agent.answer import ChatMessage, ToolRequest
 from hermes_core.agent.cancel import Cancel, interruptible
 from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Session
 from hermes_core.errors import ConfigError, HermesError
 from hermes_core.manager.call import attempt, ends_program
 from hermes_core.manager.providers import schema_fault
+from hermes_core.memory import Memory
 from hermes_core.safety.fence import sanitize_context
+from hermes_core.sessions.records import text_of
+from hermes_core.skills.store import SkillStore
+from hermes_core.skills.tool import SKILL_MANAGE_SCHEMA, SKILL_VIEW_SCHEMA, SkillTools
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +46,13 @@ MALFORMED = "malformed_arguments"
 """Key under which arguments that were no JSON object go back to the model."""
 
 MAX_LEVELS = 100
-"""How deep arguments may be nested; what each version of Python still reads differs by thousands."""
+"""Deepest nesting of arguments; the limit of `json` itself differs by thousands between versions of Python."""
 
-_NO_NAME = re.compile(f"[^{TOOL_NAME_LETTERS}]+")
+_INVALID_NAME = re.compile(f"[^{TOOL_NAME_LETTERS}]+")
+_TRUNCATION_NOTE = 60
+"""Characters of the note in a truncated text, about."""
 
-_WAIT = "give a function that waits for its whole result"
+_RETURN_RESULT = "give a function that waits for its whole result"
 
 _FIELDS: Mapping[str, tuple[Any, str]] = {
     "name": (str, "a text"),
@@ -53,15 +63,20 @@ _FIELDS: Mapping[str, tuple[Any, str]] = {
 }
 
 Run = Callable[[Mapping[str, Any], Session], Any]
+Refuse = Callable[[str, Mapping[str, Any]], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool for the model; `parameters` is a JSON schema, `run` gives what the model reads: a text, else made JSON.
+    """A tool for the model.
 
-    `toolset` is the name by which config.yaml enables it on a platform. A `quick` tool runs on the turn's own thread;
-    any other can be left behind when the person interrupts. One that is `parallel` may run beside others that are, when
-    the model calls several in one answer; all else runs one after the other, in the order of the calls.
+    Attributes:
+        parameters: JSON schema of the arguments.
+        run: Function of the arguments and the session. Its result is sent to the model, as JSON if it is no text.
+        toolset: Name by which config.yaml enables the tool on a platform.
+        quick: Run on the turn's own thread. Any other tool is abandoned when the person interrupts.
+        parallel: May run beside other parallel tools if the model calls several in one answer. Other calls run one after
+            another, in the order of the answer.
     """
 
     name: str
@@ -74,7 +89,7 @@ class Tool:
 
     def __post_init__(self) -> None:
         if inspect.iscoroutinefunction(self.run):
-            raise ConfigError(f"tool {self.name!r} is async", _WAIT)
+            raise ConfigError(f"tool {self.name!r} is async", _RETURN_RESULT)
         for field, (kind, instead) in _FIELDS.items():
             if not isinstance(value := getattr(self, field), kind):
                 raise ConfigError(
@@ -85,20 +100,24 @@ class Tool:
 
     @classmethod
     def of(cls, schema: Mapping[str, Any], run: Run, toolset: str, *, quick: bool = False) -> Tool:
-        """The tool that a schema `{"name", "description", "parameters"}` describes."""
-        given: Mapping[str, Any] = schema if isinstance(schema, Mapping) else {}
-        name: Any = given.get("name")  # None is refused as any other that is no text
-        return cls(name, given.get("description", ""), given.get("parameters", {}), run, toolset, quick)
+        """Create a tool from a schema `{"name", "description", "parameters"}`."""
+        fields: Mapping[str, Any] = schema if isinstance(schema, Mapping) else {}
+        name: Any = fields.get("name")  # None is refused like anything else that is no text
+        return cls(name, fields.get("description", ""), fields.get("parameters", {}), run, toolset, quick)
 
     @property
     def schema(self) -> dict[str, Any]:
-        """What the model is told; of a tool without parameters too, since OpenAI refuses an empty schema."""
+        """The schema for the model; OpenAI refuses an empty one, so a tool without parameters has an object of none."""
         parameters = {"type": "object", "properties": {}, **self.parameters}
         return {"name": self.name, "description": self.description, "parameters": parameters}
 
 
-class Toolbelt:
-    """The tools in a fixed order, of the enabled toolsets. Raises `ConfigError` when two share a name."""
+class ToolRegistry:
+    """The tools of an agent in a fixed order, without those of disabled toolsets.
+
+    `enabled` holds the names of toolsets, None for all. `result_limit` is the longest result in characters. Raises
+    `ConfigError` when two tools share a name.
+    """
 
     def __init__(
         self, tools: Iterable[Tool], enabled: Collection[str] | None = None, result_limit: int = 40_000
@@ -117,23 +136,37 @@ class Toolbelt:
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
-        """What the model is told, the same in every request of the session."""
+        """The schemas for the model, the same in every request of the session."""
         return [tool.schema for tool in self._tools.values()]
 
-    def parallel(self, name: str) -> bool:
-        """Whether calls of this tool may run beside one another."""
+    def is_parallel(self, name: str) -> bool:
+        """Return True if calls of this tool may run beside one another."""
         tool = self._tools.get(name)
         return tool is not None and tool.parallel
 
-    def only(self, names: Collection[str], refuse: Callable[[str, Mapping[str, Any]], str]) -> Toolbelt:
-        """A belt with the same schemas that runs only these tools, and of their calls only what `refuse` says "" to."""
-        return Toolbelt(
-            (_guarded(tool, names, refuse) for tool in self._tools.values()),
-            result_limit=self._result_limit,
-        )
+    def restricted(self, names: Collection[str], refuse: Refuse) -> ToolRegistry:
+        """Return a registry with the same schemas in which only some tools run.
+
+        The schemas stay, so that the server's prefix cache still fits.
+
+        Args:
+            names: The tools that run.
+            refuse: Function of a tool's name and its arguments that returns the reason to refuse a call, or "".
+        """
+
+        def guard(tool: Tool) -> Tool:
+            def run(arguments: Mapping[str, Any], session: Session) -> str:
+                if tool.name not in names:
+                    return error(f"{tool.name!r} can not be used here", "use the memory and skill tools only")
+                reason = refuse(tool.name, arguments)
+                return error(reason) if reason else tool.run(arguments, session)
+
+            return replace(tool, run=run, parallel=False)
+
+        return ToolRegistry(map(guard, self._tools.values()), result_limit=self._result_limit)
 
     def call(self, request: ToolRequest, session: Session, cancel: Cancel) -> str:
-        """Run the call; raises `Cancelled` when the person interrupts it, and nothing else."""
+        """Run the call and return its result or an error. Raise `Cancelled` on an interrupt, and nothing else."""
         tool = self._tools.get(request.name)
         if tool is None:
             return error(f"there is no tool {request.name!r}", f"tools are: {', '.join(self._tools)}")
@@ -143,48 +176,56 @@ class Toolbelt:
         result, failure = _run(tool, arguments, session, cancel)
         if failure is not None:
             log.info("tool %r failed", tool.name, exc_info=failure)
-            said = clipped(str(failure), self._result_limit)
-            return error(f"tool {tool.name!r} failed: {type(failure).__name__}: {said}")
-        return clipped(result, self._result_limit)
+            reason = truncated(str(failure), self._result_limit)
+            return error(f"tool {tool.name!r} failed: {type(failure).__name__}: {reason}")
+        return truncated(result, self._result_limit)
 
 
 def error(message: str, remedy: str = "") -> str:
-    """What the model reads when something went wrong."""
+    """Return an error as the model reads it."""
     return json.dumps({"error": f"{message}; {remedy}" if remedy else message}, ensure_ascii=False)
 
 
 def arguments_of(request: ToolRequest) -> dict[str, Any] | str:
-    """The arguments as a dict, without any recalled text that the model copied; a sentence when they are none."""
+    """Return the arguments without recalled text that the model copied, or a sentence if they are no JSON object."""
     try:
-        found = without_fence(json.loads(request.arguments or "{}", strict=False, parse_constant=_no_json))
+        arguments = without_fence(
+            json.loads(request.arguments or "{}", strict=False, parse_constant=_refuse_constant)
+        )
     except (ValueError, RecursionError) as exc:  # a model that can't stop writes "[[[["
         return f"the arguments of {request.name!r} are no JSON ({exc})"
-    if found is None:
+    if arguments is None:
         return {}
-    if not isinstance(found, dict):
-        return f"the arguments of {request.name!r} must be an object, not {type(found).__name__}"
-    if MALFORMED in found:
-        return f"the arguments of {request.name!r} were no JSON object: {found[MALFORMED]!r}"
-    return found
+    if not isinstance(arguments, dict):
+        return f"the arguments of {request.name!r} must be an object, not {type(arguments).__name__}"
+    if MALFORMED in arguments:
+        return f"the arguments of {request.name!r} were no JSON object: {arguments[MALFORMED]!r}"
+    return arguments
 
 
-def sendable(call: ToolRequest, known: Container[str] = (), cut: str = "") -> ToolRequest:
-    """The call as every server takes it back: a name in its letters, unless it is `known`, and arguments that are a JSON
-    object. Chat templates parse them again.
+def sendable(call: ToolRequest, known: Container[str] = (), prefix: str = "") -> ToolRequest:
+    """Return the call in a form that every server takes back; chat templates parse it again.
+
+    Args:
+        call: The call as the model wrote it.
+        known: Names that are sent as they are. In others, letters that servers refuse become "_".
+        prefix: Text before arguments that are no JSON object.
     """
-    found = arguments_of(call)
-    kept = {MALFORMED: cut + call.arguments[:2000]} if isinstance(found, str) else found
-    name = call.name if call.name in known else _NO_NAME.sub("_", call.name.strip())[:LONGEST_TOOL_NAME]
-    return replace(call, name=name or "unnamed", arguments=json.dumps(kept, ensure_ascii=False))
+    arguments = arguments_of(call)
+    valid = {MALFORMED: prefix + call.arguments[:2000]} if isinstance(arguments, str) else arguments
+    name = call.name
+    if name not in known:
+        name = _INVALID_NAME.sub("_", name.strip())[:LONGEST_TOOL_NAME] or "unnamed"
+    return replace(call, name=name, arguments=json.dumps(valid, ensure_ascii=False))
 
 
-def _no_json(name: str) -> None:
-    """NaN and Infinity, which Python reads and a server that gets them back does not."""
+def _refuse_constant(name: str) -> None:
+    """Refuse NaN and Infinity: Python reads them, and a server that gets them back does not."""
     raise ValueError(f"{name} is none of its values")
 
 
 def without_fence(value: Any, levels: int = MAX_LEVELS) -> Any:
-    """JSON data whose texts carry no fence. Raises `ValueError` when it is nested in more than so many levels."""
+    """Remove recall fences from all texts of JSON data. Raise `ValueError` if it is nested too deeply."""
     if isinstance(value, str):
         return sanitize_context(value)
     if isinstance(value, list | dict) and not levels:
@@ -196,6 +237,14 @@ def without_fence(value: Any, levels: int = MAX_LEVELS) -> Any:
     return value
 
 
+def truncated(text: str, limit: int) -> str:
+    """Replace the middle of a text over `limit` characters by a note; a text that was truncated stays as it is."""
+    if len(text) <= limit + _TRUNCATION_NOTE:
+        return text
+    head, tail = limit * 2 // 3, limit // 3
+    return f"{text[:head]}\n[... {len(text) - head - tail} characters left out ...]\n{text[-tail:]}"
+
+
 def _run(
     tool: Tool, arguments: Mapping[str, Any], session: Session, cancel: Cancel
 ) -> tuple[Any, BaseException | None]:
@@ -205,7 +254,7 @@ def _run(
     if not tool.quick:
         try:
             return interruptible(work, cancel, f"agent-tool-{tool.name}")
-        except HermesError as exc:
+        except HermesError as exc:  # no thread is left
             return None, exc
     result, failure = work()
     if failure is not None and ends_program(failure):
@@ -216,27 +265,169 @@ def _run(
 def _text(result: Any) -> str:
     if isinstance(result, Awaitable | AsyncIterator | Iterator):
         if isinstance(result, Coroutine):
-            result.close()  # else Python warns of it
-        raise TypeError(f"it gave a {type(result).__name__}; {_WAIT}")
+            result.close()  # else Python warns that it was never awaited
+        raise TypeError(f"it gave a {type(result).__name__}; {_RETURN_RESULT}")
     return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
 
 
-def _guarded(tool: Tool, names: Collection[str], refuse: Callable[[str, Mapping[str, Any]], str]) -> Tool:
+# -------------------------------------------------------------- built-in tools
+
+SEARCH_TOOL = "session_search"
+MEMORY_TOOL = "memory"
+TOOLSETS = ("memory", SEARCH_TOOL, "skills", "todo", "delegation", "host")
+"""The toolsets of every agent; `host` is the toolset of tools that name none."""
+
+
+def unknown_toolsets(names: Collection[str] | None, host_tools: Iterable[Tool]) -> list[str]:
+    """Return a sentence for each name in `enabled_toolsets` that no tool can have, such as a misspelt one."""
+    known = sorted({*TOOLSETS, *(tool.toolset for tool in host_tools)})
+    problems = []
+    for name in names or ():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            instead = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+            problems.append(f"there is no toolset {name!r} (enabled_toolsets); {instead}")
+    return problems
+
+
+def with_memory_tools(
+    memory: Memory, others: Sequence[Tool], enabled: Collection[str] | None, problems: list[str]
+) -> list[Tool]:
+    """Return the notes' tool, `session_search` and the provider's tools, then the others.
+
+    A tool of the provider with the name of another tool is left out, and `problems` gets a sentence about it.
+    """
+
+    def is_enabled(tool: Tool) -> bool:
+        return enabled is None or tool.toolset in enabled
+
+    names = {tool.name for tool in others if is_enabled(tool)} - {MEMORY_TOOL, SEARCH_TOOL}
+    own = [tool for tool in _memory_tools(memory) if is_enabled(tool)]
+    for name in sorted(names & {tool.name for tool in own}):
+        problems.append(f"the memory provider's tool {name!r} is left out: the host has one of that name")
+        log.warning(problems[-1])
+    return [*(tool for tool in own if tool.name not in names), *others]
+
+
+def without_memory_tools(memory: Memory, others: Sequence[Tool], session: Session) -> list[Tool]:
+    """Return `session_search`, then the others; a subagent does without it, since its task holds all that it needs."""
+    own = [] if session.agent_context == "subagent" else _memory_tools(memory)
+    return [*(tool for tool in own if tool.name == SEARCH_TOOL), *others]
+
+
+def _memory_tools(memory: Memory) -> list[Tool]:
+    return [
+        Tool.of(
+            schema,
+            partial(memory.call_tool, schema["name"]),
+            SEARCH_TOOL if schema["name"] == SEARCH_TOOL else "memory",
+            quick=schema["name"] in (SEARCH_TOOL, MEMORY_TOOL),
+        )
+        for schema in memory.tool_schemas()
+    ]
+
+
+def built_in_tools(skills: SkillStore | None, memory: Memory) -> list[Tool]:
+    """Return `todo`, and `skill_view` and `skill_manage` unless skills are switched off."""
+
+    def stored_messages(session: Session) -> Sequence[ChatMessage]:
+        return memory.sessions.get_messages_as_conversation(session.id, include_ancestors=True)
+
+    tools = [todo_tool(stored_messages)]
+    if skills is not None:
+        skill_tools = SkillTools(skills)
+        tools[:0] = [
+            Tool.of(schema, partial(skill_tools.call, schema["name"]), "skills", quick=True)
+            for schema in (SKILL_VIEW_SCHEMA, SKILL_MANAGE_SCHEMA)
+        ]
+    return tools
+
+
+_TODO_STATES = ("pending", "in_progress", "completed", "cancelled")
+_TODO_DESCRIPTION = "Your list of steps for a task of three steps or more. With `todos`: the whole new list. Without: the list as it is."
+_TODO_PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "todos": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "content": {"type": "string"},
+                    "status": {"type": "string", "enum": list(_TODO_STATES)},
+                },
+                "required": ["content", "status"],
+            },
+        }
+    },
+}
+
+
+def todo_tool(stored_messages: Callable[[Session], Sequence[ChatMessage]] = lambda _: ()) -> Tool:
+    """Return the tool with which the model keeps a list of steps during a session, across compressions.
+
+    `stored_messages` returns the whole conversation so far, in which a new agent finds the list.
+    """
+    lists: dict[str, list[dict[str, str]]] = {}
+
     def run(arguments: Mapping[str, Any], session: Session) -> str:
-        if tool.name not in names:
-            return error(f"{tool.name!r} can not be used here", "use the memory and skill tools only")
-        refusal = refuse(tool.name, arguments)
-        return error(refusal) if refusal else tool.run(arguments, session)
+        todos = arguments.get("todos")
+        if isinstance(todos, list):
+            lists[session.id] = [_todo_item(item) for item in todos if isinstance(item, dict | str)]
+        elif todos is not None:
+            return error("todos must be a list of steps", "send the whole list again")
+        elif session.id not in lists:
+            lists[session.id] = lists.get(session.parent_id) or _last_todos(stored_messages(session))
+        return json.dumps({"todos": lists[session.id]}, ensure_ascii=False)
 
-    return replace(tool, run=run, parallel=False)
+    return Tool("todo", _TODO_DESCRIPTION, _TODO_PARAMETERS, run, "todo", quick=True)
 
 
-_NOTE_ROOM = 60
+def _last_todos(conversation: Sequence[ChatMessage]) -> list[dict[str, str]]:
+    for message in reversed(conversation):
+        if message["role"] == "tool" and message.get("name") == "todo":
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                todos = json.loads(text_of(message.get("content")))["todos"]
+                return [_todo_item(item) for item in todos if isinstance(item, dict | str)]
+    return []
 
 
-def clipped(text: str, limit: int) -> str:
-    """A text of about `limit` characters at most, with a note where its middle is left out; such a one stays as it is."""
-    if len(text) <= limit + _NOTE_ROOM:
-        return text
-    head, tail = limit * 2 // 3, limit // 3
-    return f"{text[:head]}\n[... {len(text) - head - tail} characters left out ...]\n{text[-tail:]}"
+def _todo_item(item: Mapping[str, Any] | str) -> dict[str, str]:
+    if isinstance(item, str):
+        item = {"content": item}
+    status = item.get("status")
+    return {
+        "content": str(item.get("content", "")),
+        "status": status if status in _TODO_STATES else "pending",
+    }
+
+
+_DELEGATE_DESCRIPTION = (
+    "Give a self-contained task to a subagent and get its report. It sees nothing of this conversation and has no "
+    "memory: put all that it needs into `task` and `context`. For work that would fill your context with detail."
+)
+_DELEGATE_PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "task": {"type": "string", "description": "What to do, and what to report."},
+        "context": {"type": "string", "description": "Facts that it needs: names, paths, constraints."},
+    },
+    "required": ["task"],
+}
+
+
+def delegate_tool(delegate: Callable[[str, str], str]) -> Tool:
+    """Return the tool `delegate_task`; `delegate(task, context)` returns the subagent's report."""
+
+    def run(arguments: Mapping[str, Any], session: Session) -> str:
+        del session
+        task, context = arguments.get("task"), arguments.get("context") or ""
+        if not isinstance(task, str) or not task.strip():
+            return error(f"task must be a text, is {task!r}", "say what to do")
+        if not isinstance(context, str):
+            context = json.dumps(context, ensure_ascii=False)
+        return json.dumps({"report": delegate(task, context)}, ensure_ascii=False)
+
+    return Tool(
+        "delegate_task", _DELEGATE_DESCRIPTION, _DELEGATE_PARAMETERS, run, "delegation", parallel=True
+    )

@@ -18,12 +18,10 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import click
 
-from hermes_core.agent.claims import Claim
-from hermes_core.agent.configured import ConfiguredModels
-from hermes_core.agent.loop import Agent
+from hermes_core.agent import Agent, ConfiguredModels, TurnResult
+from hermes_core.agent.locks import SessionLock
 from hermes_core.agent.monitor import ProcessMonitor
 from hermes_core.agent.review import STOPPED, Review
-from hermes_core.agent.turn import TurnResult
 from hermes_core.cli import DEGRADED, INTERRUPTED, home_of
 from hermes_core.cli.chat_commands import (
     COMMANDS,
@@ -128,7 +126,7 @@ def _opened(stack: ExitStack, home: HermesHome, resume: str | None, *, no_memory
         )
     )
     models = stack.enter_context(ConfiguredModels(memory, partial(_tell_pause, voice)))
-    claim = Claim(home)
+    claim = SessionLock(home)
     stack.callback(claim.release)
     agent = stack.enter_context(
         models.agent(
@@ -136,12 +134,12 @@ def _opened(stack: ExitStack, home: HermesHome, resume: str | None, *, no_memory
             session_id=stored_session(memory, resume) if resume is not None else "",
             folder=_folder(),
             skip_memory=no_memory,
-            reviewed=partial(_tell_review, voice, once),
+            on_review=partial(_tell_review, voice, once),
         )
     )
     talk = Chat(agent, claim, voice=voice)
     claim.move(agent.session.id)
-    for session_id in claim.abandoned():
+    for session_id in claim.crashed():
         agent.end_crashed(session_id)
     return talk
 
@@ -286,7 +284,7 @@ def _turn(talk: Chat, message: str) -> TurnResult:
     """Answer one message to a person."""
     voice = talk.voice
     with voice.turn:
-        result = talk.agent.run_turn(message, hear=voice.say, called=voice.called)
+        result = talk.agent.run_turn(message, on_text=voice.say, on_tool_call=voice.called)
         voice.end_line()
         _tell(talk, result)
     return result

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import click
 
-from hermes_core.agent.claims import Claim
-from hermes_core.agent.loop import Agent
+from hermes_core.agent import Agent
+from hermes_core.agent.locks import SessionLock
 from hermes_core.cli.output import moment, print_table, warn
 from hermes_core.cli.voice import Voice
 from hermes_core.curated.store import MemoryStore
@@ -31,7 +31,7 @@ class Chat:
     """A conversation in the terminal."""
 
     agent: Agent
-    claim: Claim
+    claim: SessionLock
     show_recall: bool = False
     voice: Voice = field(default_factory=Voice)
 

@@ -19,7 +19,7 @@ from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import hanging, printable
 
 if TYPE_CHECKING:
-    from hermes_core.agent.chat_model import ChatModel
+    from hermes_core.agent import ChatModel
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ def curate(ctx: click.Context, target: str, apply_now: bool, user: str, as_json:
 
     Nothing is written before you agree, give --apply, or set curator.auto. What was applied can be undone.
     """
-    from hermes_core.agent.configured import ConfiguredModels  # no other command of this group needs an agent
+    from hermes_core.agent import ConfiguredModels  # no other command of this group needs an agent
 
     with open_memory(home_of(ctx)) as memory, ConfiguredModels(memory, Voice().aside) as models:
         who = speaker(memory, user)

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import click
 from rich.text import Text
 
-from hermes_core.agent.configured import look_at_models
-from hermes_core.agent.model import ModelSettings
+from hermes_core.agent import ModelSettings
+from hermes_core.agent.configured import probe_models
 from hermes_core.cli import DEGRADED, home_of
 from hermes_core.cli.output import console, json_option, print_json
 from hermes_core.config import Credentials, load_config
@@ -67,7 +67,7 @@ def _models(home: HermesHome) -> Iterator[Finding]:
     if importlib.util.find_spec("openai") is None:
         return
     try:
-        for what, settings, listed in look_at_models(config, Credentials(home)):
+        for what, settings, listed in probe_models(config, Credentials(home)):
             yield _model(what, settings, listed)
     except ModelRefused as exc:
         if getattr(exc.__cause__, "status_code", None) != NO_SUCH_PATH:

@@ -7,7 +7,7 @@ import threading
 
 import click
 
-from hermes_core.agent.answer import ToolRequest
+from hermes_core.agent import ToolRequest
 from hermes_core.safety.terminal import printable
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from hermes_core.agent.loop import Agent
-from hermes_core.agent.model import ModelSettings, OpenAIModel
+from hermes_core.agent import Agent, ModelSettings, OpenAIModel
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.memory import Memory, open_memory
 from hermes_core.testing.fakes import RecordingProvider

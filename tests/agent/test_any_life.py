@@ -18,8 +18,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from hermes_core.agent.loop import Agent
-from hermes_core.agent.tools import Tool
+from hermes_core.agent import Agent, Tool
 from hermes_core.contract.values import Message
 from hermes_core.errors import BackendUnavailable, SessionError
 from hermes_core.testing.fakes import RecordingProvider

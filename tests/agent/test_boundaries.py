@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_core.agent import Agent, Tool
 from hermes_core.agent.compression import SUMMARY_MARK
-from hermes_core.agent.loop import Agent
 from hermes_core.agent.review import Background
-from hermes_core.agent.tools import Tool
 from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseUnavailable, SessionError
 from hermes_core.testing.model_server import Reply
@@ -130,17 +129,17 @@ def test_a_crash_just_after_a_compression_ends_what_came_of_it(stage: Stage, ski
 
 def test_agents_made_anew_keep_the_cadence_of_reviews_over_compressions(stage: Stage) -> None:
     stage.config("memory: {nudge_interval: 5, flush_min_turns: 0}")
-    reviewed = []
+    on_review = []
     for number in range(1, 11):
         agent = stage.agent(session_id="chat-1", compressor=Engine())
         agent.run_turn(f"Message {number}.")
         assert agent.wait_for_review(10)
         if any("not from the person" in json.dumps(request) for request in stage.asked()):
-            reviewed.append(number)
+            on_review.append(number)
         stage.server.requests.clear()
         if number % 3 == 0:
             agent.compress()
-    assert reviewed == [5, 10]
+    assert on_review == [5, 10]
 
 
 def test_what_is_said_after_a_compression_is_flushed_at_the_end(stage: Stage) -> None:

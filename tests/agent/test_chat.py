@@ -21,7 +21,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from hermes_core.agent.claims import Claim
+from hermes_core.agent.locks import SessionLock
 from hermes_core.agent.review import STOPPED, Review
 from hermes_core.cli import main
 from hermes_core.cli.chat import _CtrlC, _tell_pause, _tell_review
@@ -58,9 +58,9 @@ def chat(*arguments: str, typed: str = "") -> Result:
 
 def sessions(home: HermesHome) -> list[Any]:
     db = SessionDB(home.state_db)
-    listed = [entry.session for entry in db.list_sessions()]
+    list_models = [entry.session for entry in db.list_sessions()]
     db.close()
-    return listed
+    return list_models
 
 
 def test_one_message_is_answered_and_stored(home: HermesHome) -> None:
@@ -290,7 +290,7 @@ def test_a_session_without_a_title_is_not_shown_with_an_empty_one(
 
 def test_a_session_that_is_open_elsewhere_is_said_to_be(home: HermesHome) -> None:
     session_id = json.loads(chat("-m", "Hello.", "--json").stdout)["session_id"]
-    other = Claim(home)
+    other = SessionLock(home)
     other.move(session_id)
     assert "open in another process" in chat("-m", "Hello.", "--resume", session_id).stderr
     assert chat(typed="/resume Hello.\nHello.\n").stderr.count("open in another process") == 1
@@ -334,10 +334,10 @@ def test_an_id_in_the_list_names_its_session(home: HermesHome) -> None:
             db.append_message(session_id, "user", f"From {session_id}.")
     chat("-m", "Hello.")
     own = sessions(home)[0].id[:12]
-    listed = [line.split()[0] for line in chat(typed="/resume\n").stdout.splitlines()[1:]]
-    assert sorted(listed) == sorted(["locomo-conversation-1", "locomo-conversation-2", own])
-    resumed = chat(typed="".join(f"/resume {one}\n" for one in listed)).stderr
-    assert all(f"session {one} " in resumed for one in listed)
+    list_models = [line.split()[0] for line in chat(typed="/resume\n").stdout.splitlines()[1:]]
+    assert sorted(list_models) == sorted(["locomo-conversation-1", "locomo-conversation-2", own])
+    resumed = chat(typed="".join(f"/resume {one}\n" for one in list_models)).stderr
+    assert all(f"session {one} " in resumed for one in list_models)
 
 
 def test_a_path_is_something_to_say(home: HermesHome, server: ModelServer) -> None:
@@ -603,24 +603,24 @@ def test_the_session_of_a_killed_chat_is_ended_by_the_next(home: HermesHome) -> 
 
 
 def test_a_session_in_use_is_not_taken_for_abandoned(hermes_home: HermesHome, tmp_path: Path) -> None:
-    one, two = Claim(hermes_home), Claim(hermes_home)
+    one, two = SessionLock(hermes_home), SessionLock(hermes_home)
     one.move("a")
-    assert two.abandoned() == []
+    assert two.crashed() == []
     one.move("b")
     two.move("b")
-    assert two.abandoned() == []
+    assert two.crashed() == []
     one.release()
-    assert two.abandoned() == []
+    assert two.crashed() == []
 
 
 @pytest.mark.parametrize("session_id", ["../../outside", "a/b:c", "long" * 100, "夜"])
 def test_a_claim_stays_below_its_folder_whatever_the_id(hermes_home: HermesHome, session_id: str) -> None:
-    one = Claim(hermes_home)
+    one = SessionLock(hermes_home)
     one.move(session_id)
     files = set(hermes_home.path.parent.rglob("*.lock"))
     assert {path.parent for path in files} == {hermes_home.path / "locks"}
-    one._held.close()
-    found = Claim(hermes_home).abandoned()
+    one._lock.close()
+    found = SessionLock(hermes_home).crashed()
     assert found == [session_id] or len(session_id) == 400
 
 

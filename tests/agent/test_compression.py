@@ -7,40 +7,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core.agent.answer import Answer, Chat
+from hermes_core.agent import Answer
+from hermes_core.agent.answer import ChatMessage
 from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.compression import (
     SUMMARY_MARK,
     Compressed,
-    Limits,
-    Plan,
+    ContextLimits,
     SummaryCompressor,
+    SummaryRange,
     is_summary,
     left_out_note,
-    plan,
-    replace_middle,
+    replace_range,
+    summary_range,
     summary_request,
     tokens_of,
 )
 from hermes_core.errors import ModelUnavailable
 from hermes_core.recall.rank import count_tokens
 
-LIMITS = Limits(1000)
+LIMITS = ContextLimits(1000)
 
 
 def count(text: str) -> int:
     return len(text) // 4
 
 
-def user(text: str = "question") -> Chat:
+def user(text: str = "question") -> ChatMessage:
     return {"role": "user", "content": text}
 
 
-def assistant(text: str = "answer") -> Chat:
+def assistant(text: str = "answer") -> ChatMessage:
     return {"role": "assistant", "content": text}
 
 
-def tools(number: int, text: str = "result") -> list[Chat]:
+def tools(number: int, text: str = "result") -> list[ChatMessage]:
     calls = [
         {"id": f"c{i}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
         for i in range(number)
@@ -59,7 +60,7 @@ class Summariser:
         self.answer = answer
         self.asked: list[Any] = []
 
-    def complete(self, messages: Any, tools: Any, *, hear: Any, cancel: Cancel) -> Answer:
+    def complete(self, messages: Any, tools: Any, *, on_text: Any, cancel: Cancel) -> Answer:
         self.asked.append(messages)
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -68,30 +69,30 @@ class Summariser:
 
 def test_the_first_three_and_the_last_six_messages_stay() -> None:
     messages = [user(str(n)) if n % 2 == 0 else assistant(str(n)) for n in range(20)]
-    assert plan(messages, LIMITS, count) == Plan(3, 14)
+    assert summary_range(messages, LIMITS, count) == SummaryRange(3, 14)
 
 
 def test_a_short_conversation_has_nothing_to_take_out() -> None:
-    assert plan([user(), assistant()] * 4, LIMITS, count) is None
+    assert summary_range([user(), assistant()] * 4, LIMITS, count) is None
 
 
 def test_the_tail_keeps_to_its_budget_but_never_less_than_the_last_message() -> None:
     messages = [user(), assistant(), user(), *[assistant("long " * 100), user("long " * 100)] * 4]
-    found = plan(messages, LIMITS, count)
+    found = summary_range(messages, LIMITS, count)
     assert found is not None
     assert found.tail == len(messages) - 1
 
 
 def test_a_large_first_message_is_no_longer_protected() -> None:
     messages = [user("paste " * 500), *[assistant(), user()] * 6]
-    found = plan(messages, LIMITS, count)
+    found = summary_range(messages, LIMITS, count)
     assert found is not None
     assert found.head == 0
 
 
 def test_a_call_at_the_edge_of_the_head_takes_its_results_with_it() -> None:
     messages = [user(), assistant(), *tools(3), *[user(), assistant()] * 8]
-    assert plan(messages, LIMITS, count) == Plan(6, 17)
+    assert summary_range(messages, LIMITS, count) == SummaryRange(6, 17)
 
 
 BLOCKS = st.lists(
@@ -106,13 +107,15 @@ BLOCKS = st.lists(
 
 
 @given(BLOCKS)
-def test_whatever_the_conversation_no_call_is_parted_from_its_results(blocks: list[list[Chat]]) -> None:
+def test_whatever_the_conversation_no_call_is_parted_from_its_results(
+    blocks: list[list[ChatMessage]],
+) -> None:
     messages = [message for block in blocks for message in block]
-    found = plan(messages, LIMITS, count)
+    found = summary_range(messages, LIMITS, count)
     if found is None:
         return
     assert 0 <= found.head < found.tail <= len(messages)
-    shorter = replace_middle(messages, found, "Facts.")
+    shorter = replace_range(messages, found, "Facts.")
     waiting = 0
     for message in shorter:
         assert (message["role"] == "tool") == (waiting > 0)
@@ -124,24 +127,24 @@ def test_whatever_the_conversation_no_call_is_parted_from_its_results(blocks: li
 
 def test_the_summary_never_follows_a_message_of_its_own_role() -> None:
     messages = [user("a"), user("b"), assistant("c"), user("d")]
-    assert replace_middle(messages, Plan(1, 3), "S")[1]["role"] == "assistant"
-    assert replace_middle(messages, Plan(3, 4), "S")[3]["role"] == "user"
-    assert replace_middle(messages, Plan(0, 3), "S")[0]["role"] == "user"
+    assert replace_range(messages, SummaryRange(1, 3), "S")[1]["role"] == "assistant"
+    assert replace_range(messages, SummaryRange(3, 4), "S")[3]["role"] == "user"
+    assert replace_range(messages, SummaryRange(0, 3), "S")[0]["role"] == "user"
 
 
 def test_the_message_after_the_summary_is_of_another_role_where_there_is_one() -> None:
     messages = [user("paste " * 500), assistant(), *[user(), assistant()] * 6]
-    found = plan(messages, LIMITS, count)
+    found = summary_range(messages, LIMITS, count)
     assert found is not None
-    first, second = replace_middle(messages, found, "S")[found.head :][:2]
+    first, second = replace_range(messages, found, "S")[found.head :][:2]
     assert (first["role"], second["role"]) == ("user", "assistant")
     only_users = [user() for _ in range(12)]
-    assert plan(only_users, Limits(1000, first=0), count) == Plan(0, 6)
+    assert summary_range(only_users, ContextLimits(1000, first=0), count) == SummaryRange(0, 6)
 
 
 def test_a_last_message_that_fills_the_context_is_not_kept() -> None:
     messages = [user(), assistant(), user(), assistant(), user(), *tools(1, "long " * 600)]
-    assert plan(messages, LIMITS, count) == Plan(3, 7)
+    assert summary_range(messages, LIMITS, count) == SummaryRange(3, 7)
 
 
 @pytest.mark.parametrize("words", [20, 3000])
@@ -188,7 +191,7 @@ def test_a_request_for_a_summary_fits_a_model_with_a_small_context(text: str) ->
     model = Summariser("Facts.")  # of a context of 1000 tokens, for a conversation in one of 32,000
     old = assistant(f"{SUMMARY_MARK}\n{text * 400}")
     messages = [user(), assistant(), user(), old, *[user(text * 10), assistant(text * 10)] * 100]
-    compressor = SummaryCompressor(model, Limits(32_000), count_tokens)
+    compressor = SummaryCompressor(model, ContextLimits(32_000), count_tokens)
     assert compressor.compress(messages, text * 1000, Cancel()) is not None
     (request,) = model.asked
     assert tokens_of(request, count_tokens) < 850

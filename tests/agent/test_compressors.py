@@ -157,7 +157,7 @@ def test_compressing_that_is_interrupted_leaves_everything_as_it_was(stage: Stag
 def test_a_compressor_that_can_not_be_told_holds_no_boundary_up(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, told: Callable[[], None]
 ) -> None:
-    monkeypatch.setattr(lifecycle, "ENGINE_TIMEOUT", 0.02)
+    monkeypatch.setattr(lifecycle, "COMPRESSOR_TIMEOUT_S", 0.02)
     agent = stage.agent(compressor=Engine(lambda _: None, told))
     agent.run_turn("One.")
     before = agent.session.id

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core.agent.curator import Entry, Proposal, accept, propose, read_proposal
-from hermes_core.agent.model import ModelSettings, OpenAIModel
+from hermes_core.agent import ModelSettings, OpenAIModel
+from hermes_core.agent.curator import Proposal, ProposedEntry, accept, propose, read_proposal
 from hermes_core.cli import main
 from hermes_core.config import set_value
 from hermes_core.contract.values import Session
@@ -96,7 +96,7 @@ def test_the_edits_make_exactly_the_proposed_version(before: list[str], data: An
         if choice == "lose":
             losses[index] = "stale"
         else:
-            entries.append(Entry(before[index] if choice == "keep" else f"new {index}", (index,)))
+            entries.append(ProposedEntry(before[index] if choice == "keep" else f"new {index}", (index,)))
     found = Proposal("user", tuple(before), tuple(entries), losses)
     done = apply(before, found.operations(), batch=True) if found.changes_anything else Edit(tuple(before))
     assert isinstance(done, Edit)
@@ -310,7 +310,7 @@ class Untended:
         stage.config(config)
         self.stage, self.clock, self.proposal = stage, Clock(), GOOD
         self.told: list[str] = []
-        self.agent = stage.agent(clock=self.clock, reviewed=lambda review: self.told.append(str(review)))
+        self.agent = stage.agent(clock=self.clock, on_review=lambda review: self.told.append(str(review)))
         stage.script(lambda request: Reply(self.proposal if curating(request) else "Yes."))
         for entry in ENTRIES:
             stage.memory.curated.add("user", entry)
@@ -331,7 +331,7 @@ def test_memory_tidies_itself_behind_an_answer_and_can_be_undone(stage: Any) -> 
     chat = Untended(stage)
     assert chat.turn() == 1
     assert chat.entries == ("Drinks green tea.",)
-    assert chat.told == ["Memory updated: user (tidied): 3 entries are 1 now"]
+    assert chat.told == ["Memory updated: user (curated): 3 entries are 1 now"]
     assert stage.memory.curated.undo()["success"]
     assert chat.entries == ENTRIES
 

@@ -11,14 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_core.agent.answer import Answer, Chat, ToolRequest
+from hermes_core.agent import Answer, ModelSettings, OpenAIModel, Tool, ToolRequest
+from hermes_core.agent.answer import ChatMessage
 from hermes_core.agent.cancel import Cancel, Cancelled
-from hermes_core.agent.delegation import delegate_tool
-from hermes_core.agent.exchange import LAST_WORD, ToolLoop
-from hermes_core.agent.model import ModelSettings, OpenAIModel
-from hermes_core.agent.prompt import UNANSWERED, PromptParts, mended, system_prompt
-from hermes_core.agent.tools import Tool, Toolbelt
-from hermes_core.agent.toolsets import todo_tool
+from hermes_core.agent.loop import LAST_REQUEST_NOTE, ToolLoop
+from hermes_core.agent.prompt import INTERRUPTED_RESULT, PromptParts, repair_messages, system_prompt
+from hermes_core.agent.tools import ToolRegistry, delegate_tool, todo_tool
 from hermes_core.contract.values import Session
 from hermes_core.errors import ConfigError, ContextOverflow, ModelUnavailable
 from hermes_core.safety.fence import build_memory_context_block
@@ -36,21 +34,21 @@ def explode(arguments: Mapping[str, Any], session: Session) -> str:
     raise RuntimeError("the lens broke")
 
 
-BELT = Toolbelt([Tool("look", "Look.", {}, look), Tool("explode", "", {}, explode), todo_tool()])
+TOOLS = ToolRegistry([Tool("look", "Look.", {}, look), Tool("explode", "", {}, explode), todo_tool()])
 
 
 class Run:
-    """What one exchange left behind."""
+    """A tool loop with a scripted model, and what it told its callbacks."""
 
     def __init__(self, server: ModelServer, model: OpenAIModel) -> None:
         self.server = server
-        self.kept: list[Chat] = []
+        self.kept: list[ChatMessage] = []
         self.heard: list[str] = []
         self.cancel = Cancel()
-        self.exchange = ToolLoop(model, BELT, SESSION, self.cancel, 5, self.kept.append, self.heard.append)
+        self.loop = ToolLoop(model, TOOLS, SESSION, self.cancel, 5, self.kept.append, self.heard.append)
 
     def go(self) -> str:
-        return self.exchange.run([{"role": "user", "content": "Go."}])
+        return self.loop.run([{"role": "user", "content": "Go."}])
 
 
 @contextmanager
@@ -67,8 +65,8 @@ def test_tools_are_run_until_the_model_answers() -> None:
         assert run.go() == "Both."
     assert [m["role"] for m in run.kept] == ["assistant", "tool", "tool", "assistant"]
     assert [json.loads(m["content"])["seen"] for m in run.kept[1:3]] == ["sea", "sky"]
-    assert run.exchange.calls == 2
-    assert run.exchange.usage.prompt > 0
+    assert run.loop.calls == 2
+    assert run.loop.usage.prompt > 0
 
 
 @pytest.mark.parametrize(
@@ -94,18 +92,18 @@ def test_what_can_not_be_called_is_an_error_for_the_model_and_the_turn_goes_on(c
 def test_a_model_that_never_stops_calling_gets_a_last_word() -> None:
     with running(*[Reply(calls=[("look", {})])] * 4, Reply("Enough.")) as run:
         assert run.go() == "Enough."
-    assert len(run.server.requests) == run.exchange.limit
+    assert len(run.server.requests) == run.loop.max_requests
     asked = run.server.requests[-1]["messages"]
-    assert asked[-1]["content"] == LAST_WORD
+    assert asked[-1]["content"] == LAST_REQUEST_NOTE
     assert [m["role"] for m in asked[-3:]] == ["tool", "assistant", "user"]  # as Mistral wants it
-    assert LAST_WORD not in [m["content"] for m in run.kept]
+    assert LAST_REQUEST_NOTE not in [m["content"] for m in run.kept]
 
 
 def test_of_one_request_alone_no_tool_is_run() -> None:
     with running(Reply("Let me see.", calls=[("look", {})]), Reply(calls=[("look", {})])) as run:
-        run.exchange.limit = 1
+        run.loop.max_requests = 1
         assert [run.go(), run.go()] == ["Let me see.", ""]
-        assert "agent.max_iterations" in run.exchange.faults("")[0]
+        assert "agent.max_iterations" in run.loop.problems("")[0]
     assert [request["messages"][-1]["content"] for request in run.server.requests] == ["Go.", "Go."]
     assert run.kept == [{"role": "assistant", "content": "Let me see."}]
 
@@ -113,14 +111,14 @@ def test_of_one_request_alone_no_tool_is_run() -> None:
 def test_an_answer_without_a_word_is_not_kept_and_the_reason_is_told() -> None:
     with running(*[Reply(calls=[("look", {})])] * 6) as run:
         assert run.go() == ""
-        assert "agent.max_iterations" in run.exchange.faults("")[0]
+        assert "agent.max_iterations" in run.loop.problems("")[0]
     assert run.kept[-1]["role"] == "tool"
     with running(Reply(finish="tool_calls")) as run:
-        assert "sent none" in run.exchange.faults(run.go())[0]
+        assert "sent none" in run.loop.problems(run.go())[0]
     with running(Reply(finish="SAFETY")) as run:
-        assert "its server says 'SAFETY'" in run.exchange.faults(run.go())[0]
+        assert "its server says 'SAFETY'" in run.loop.problems(run.go())[0]
     with running(Reply(" ", finish="length")) as run:
-        assert run.exchange.faults(run.go()) == [
+        assert run.loop.problems(run.go()) == [
             "the model gave no answer: its server's limit of tokens was reached"
         ]
     assert run.kept == []
@@ -142,7 +140,7 @@ def reading(room: int) -> Script:
 @pytest.mark.parametrize(("room", "newest"), [(16_000, 9_000), (8_000, 2_000)])
 def test_a_turn_whose_results_are_too_long_goes_on_with_short_ones(room: int, newest: int) -> None:
     with running(reading(room)) as run:
-        run.exchange.belt = Toolbelt([Tool("read", "", {}, lambda a, s: "x" * 9_000)])
+        run.loop.tools = ToolRegistry([Tool("read", "", {}, lambda a, s: "x" * 9_000)])
         assert run.go() == "Read."
     sent = [len(m["content"]) for m in run.server.requests[-1]["messages"] if m["role"] == "tool"]
     assert [length // 1000 * 1000 for length in sent] == [2_000, newest]
@@ -162,8 +160,11 @@ def counting(calls: int, told: int | None = None) -> Script:
 @pytest.mark.parametrize(("calls", "size"), [(3, 9_000), (2, 15_000), (12, 2_000)])
 def test_no_request_outgrows_the_context_within_a_turn(calls: int, size: int) -> None:
     with running(counting(calls)) as run:
-        run.exchange.model = OpenAIModel(ModelSettings(run.server.base_url, "m", context_length=4096))
-        run.exchange.belt, run.exchange.limit = Toolbelt([Tool("read", "", {}, lambda a, s: "x" * size)]), 20
+        run.loop.model = OpenAIModel(ModelSettings(run.server.base_url, "m", context_length=4096))
+        run.loop.tools, run.loop.max_requests = (
+            ToolRegistry([Tool("read", "", {}, lambda a, s: "x" * size)]),
+            20,
+        )
         assert run.go() == "Read."
     sizes = [len(json.dumps(request["messages"])) // 4 for request in run.server.requests]
     assert max(sizes) < 4096
@@ -172,8 +173,8 @@ def test_no_request_outgrows_the_context_within_a_turn(calls: int, size: int) ->
 
 def test_room_is_made_by_the_servers_count_where_that_is_higher() -> None:
     with running(counting(3, told=2_900)) as run:
-        run.exchange.model = OpenAIModel(ModelSettings(run.server.base_url, "m", context_length=4096))
-        run.exchange.belt = Toolbelt([Tool("read", "", {}, lambda a, s: "x" * 2_500)])
+        run.loop.model = OpenAIModel(ModelSettings(run.server.base_url, "m", context_length=4096))
+        run.loop.tools = ToolRegistry([Tool("read", "", {}, lambda a, s: "x" * 2_500)])
         assert run.go() == "Read."
     sent = [len(m["content"]) // 100 for m in run.server.requests[-1]["messages"] if m["role"] == "tool"]
     assert sent == [20, 20, 20]
@@ -190,7 +191,7 @@ def test_an_answer_that_outgrows_the_context_is_not_begun_again() -> None:
     full = {"error": {"code": 500, "message": "Context size has been exceeded."}}
     broken = Reply(raw="".join(f"data: {json.dumps(event)}\n\n" for event in (begun, full)))
     with running(Reply(calls=[("read", {})]), broken, Reply("Twice.")) as run:
-        run.exchange.belt = Toolbelt([Tool("read", "", {}, lambda a, s: "x" * 9_000)])
+        run.loop.tools = ToolRegistry([Tool("read", "", {}, lambda a, s: "x" * 9_000)])
         with pytest.raises(ContextOverflow):
             run.go()
     assert "".join(run.heard) == "Once"
@@ -221,12 +222,12 @@ def test_an_interrupted_tool_leaves_a_call_with_a_result() -> None:
         return "late"
 
     with running(Reply(calls=[("hang", {}), ("hang", {})])) as run:
-        run.exchange.belt = Toolbelt([Tool("hang", "", {}, hang)])
+        run.loop.tools = ToolRegistry([Tool("hang", "", {}, hang)])
         threading.Thread(target=lambda: (started.wait(10), run.cancel.set())).start()
         with pytest.raises(Cancelled):
             run.go()
         release.set()
-    assert [m["content"] for m in run.kept[1:]] == [UNANSWERED, UNANSWERED]
+    assert [m["content"] for m in run.kept[1:]] == [INTERRUPTED_RESULT, INTERRUPTED_RESULT]
 
 
 def test_calls_that_may_run_side_by_side_do_and_their_results_keep_the_order() -> None:
@@ -239,7 +240,7 @@ def test_calls_that_may_run_side_by_side_do_and_their_results_keep_the_order() -
 
     calls = [("look", {"at": 0}), *(("meet", {"at": number}) for number in (1, 2, 3)), ("look", {"at": 4})]
     with running(Reply(calls=calls), Reply("Done.")) as run:
-        run.exchange.belt = Toolbelt([Tool("look", "", {}, look), Tool("meet", "", {}, meet, parallel=True)])
+        run.loop.tools = ToolRegistry([Tool("look", "", {}, look), Tool("meet", "", {}, meet, parallel=True)])
         assert run.go() == "Done."
     said = [m["content"] for m in run.kept if m["role"] == "tool"]
     assert said == ['{"seen": 0}', "met 1", "met 2", "met 3", '{"seen": 4}']
@@ -251,7 +252,7 @@ def test_a_tool_that_ends_the_program_fails_where_calls_run_side_by_side(quick: 
         raise SystemExit(2)
 
     with running(Reply(calls=[("leave", {}), ("leave", {})]), Reply("Done.")) as run:
-        run.exchange.belt = Toolbelt([Tool("leave", "", {}, leave, quick=quick, parallel=True)])
+        run.loop.tools = ToolRegistry([Tool("leave", "", {}, leave, quick=quick, parallel=True)])
         assert run.go() == "Done."
     said = [json.loads(m["content"])["error"] for m in run.kept if m["role"] == "tool"]
     assert said == ["tool 'leave' failed: SystemExit: 2"] * 2
@@ -268,7 +269,7 @@ def test_calls_that_may_not_run_side_by_side_follow_one_another() -> None:
         return str(busy)
 
     with running(Reply(calls=[("alone", {})] * 3), Reply("Done.")) as run:
-        run.exchange.belt = Toolbelt([Tool("alone", "", {}, alone)])
+        run.loop.tools = ToolRegistry([Tool("alone", "", {}, alone)])
         run.go()
     assert [m["content"] for m in run.kept if m["role"] == "tool"] == ["1", "1", "1"]
 
@@ -282,12 +283,12 @@ def test_an_interrupt_ends_all_that_run_side_by_side() -> None:
         return "late"
 
     with running(Reply(calls=[("hang", {}), ("hang", {})])) as run:
-        run.exchange.belt = Toolbelt([Tool("hang", "", {}, hang, parallel=True)])
+        run.loop.tools = ToolRegistry([Tool("hang", "", {}, hang, parallel=True)])
         threading.Thread(target=lambda: (started.acquire(), started.acquire(), run.cancel.set())).start()
         with pytest.raises(Cancelled):
             run.go()
         release.set()
-    assert [m["content"] for m in run.kept[1:]] == [UNANSWERED, UNANSWERED]
+    assert [m["content"] for m in run.kept[1:]] == [INTERRUPTED_RESULT, INTERRUPTED_RESULT]
 
 
 def test_a_stream_that_breaks_off_keeps_what_was_seen() -> None:
@@ -305,9 +306,9 @@ class Echo:
     def __init__(self, pieces: list[str]) -> None:
         self.pieces = pieces
 
-    def complete(self, messages: Any, tools: Any, *, hear: Any, cancel: Cancel) -> Answer:
+    def complete(self, messages: Any, tools: Any, *, on_text: Any, cancel: Cancel) -> Answer:
         for piece in self.pieces:
-            hear(piece)
+            on_text(piece)
         return Answer("".join(self.pieces))
 
 
@@ -318,8 +319,8 @@ def test_a_fence_that_the_model_repeats_is_never_shown_however_the_stream_is_cut
     ends = [0, *sorted(cuts), len(text)]
     pieces = [text[a:b] for a, b in itertools.pairwise(ends)]
     heard: list[str] = []
-    kept: list[Chat] = []
-    exchange = ToolLoop(Echo(pieces), BELT, SESSION, Cancel(), 5, kept.append, heard.append)
+    kept: list[ChatMessage] = []
+    exchange = ToolLoop(Echo(pieces), TOOLS, SESSION, Cancel(), 5, kept.append, heard.append)
     answer = exchange.run([])
     assert answer == "".join(heard) == kept[0]["content"]
     assert "4711" not in answer
@@ -360,7 +361,7 @@ def test_thoughts_whose_beginning_the_server_left_out_are_seen_and_not_kept(text
 
 
 def test_the_todo_list_belongs_to_its_session() -> None:
-    belt = Toolbelt([todo_tool()])
+    belt = ToolRegistry([todo_tool()])
     new = json.dumps({"todos": [{"content": "eat", "status": "odd"}, "sleep", 7]})
     belt.call(ToolRequest("1", "todo", new), SESSION, Cancel())
     mine = json.loads(belt.call(ToolRequest("2", "todo", ""), SESSION, Cancel()))
@@ -370,7 +371,7 @@ def test_the_todo_list_belongs_to_its_session() -> None:
 
 
 def test_facts_for_a_task_may_come_as_data() -> None:
-    belt = Toolbelt([delegate_tool(lambda task, context: f"{task} {context}")])
+    belt = ToolRegistry([delegate_tool(lambda task, context: f"{task} {context}")])
     told = belt.call(
         ToolRequest("1", "delegate_task", '{"task": "Go.", "context": {"at": "sea"}}'), SESSION, Cancel()
     )
@@ -378,7 +379,7 @@ def test_facts_for_a_task_may_come_as_data() -> None:
 
 
 def test_a_long_result_is_cut_in_the_middle() -> None:
-    belt = Toolbelt([Tool("long", "", {}, lambda a, s: "x" * 500)], result_limit=90)
+    belt = ToolRegistry([Tool("long", "", {}, lambda a, s: "x" * 500)], result_limit=90)
     assert "410 characters left out" in belt.call(ToolRequest("1", "long", ""), SESSION, Cancel())
 
 
@@ -386,17 +387,17 @@ def test_a_long_error_is_cut_too() -> None:
     def fail(arguments: Mapping[str, Any], session: Session) -> str:
         raise ValueError("x" * 500)
 
-    told = Toolbelt([Tool("fail", "", {}, fail)], result_limit=90).call(
+    told = ToolRegistry([Tool("fail", "", {}, fail)], result_limit=90).call(
         ToolRequest("1", "fail", ""), SESSION, Cancel()
     )
     assert "410 characters left out" in json.loads(told)["error"]
 
 
 def test_a_result_that_is_no_text_is_read_as_json() -> None:
-    belt = Toolbelt([Tool("odd", "", {}, lambda a, s: {"at": SESSION.id, "no": None, "é": {1}})])
+    belt = ToolRegistry([Tool("odd", "", {}, lambda a, s: {"at": SESSION.id, "no": None, "é": {1}})])
     told = belt.call(ToolRequest("1", "odd", ""), SESSION, Cancel())
     assert told == '{"at": "s1", "no": null, "é": "{1}"}'
-    belt = Toolbelt([Tool("odd", "", {}, lambda a, s: {(1, 2): 3})])
+    belt = ToolRegistry([Tool("odd", "", {}, lambda a, s: {(1, 2): 3})])
     assert "error" in json.loads(belt.call(ToolRequest("1", "odd", ""), SESSION, Cancel()))
 
 
@@ -406,12 +407,12 @@ def test_an_async_tool_is_refused_at_once() -> None:
 
     with pytest.raises(ConfigError, match="'later' is async"):
         Tool("later", "", {}, later)
-    belt = Toolbelt([Tool("later", "", {}, lambda arguments, session: later(arguments, session))])
+    belt = ToolRegistry([Tool("later", "", {}, lambda arguments, session: later(arguments, session))])
     assert "gave a coroutine" in belt.call(ToolRequest("1", "later", ""), SESSION, Cancel())
 
 
 def test_a_tool_that_gives_its_result_bit_by_bit_is_an_error() -> None:
-    belt = Toolbelt([Tool("slow", "", {}, lambda arguments, session: (word for word in ("Not", "yet")))])
+    belt = ToolRegistry([Tool("slow", "", {}, lambda arguments, session: (word for word in ("Not", "yet")))])
     assert "gave a generator" in belt.call(ToolRequest("1", "slow", ""), SESSION, Cancel())
 
 
@@ -434,7 +435,7 @@ def test_a_tool_whose_schema_fails_every_request_is_refused_at_once(given: Any, 
 
 def test_why_a_tool_failed_stands_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    BELT.call(ToolRequest("1", "explode", ""), SESSION, Cancel())
+    TOOLS.call(ToolRequest("1", "explode", ""), SESSION, Cancel())
     assert "in explode" in caplog.text
 
 
@@ -452,11 +453,11 @@ def test_a_schema_that_names_no_tool_makes_none(schema: Any) -> None:
 
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="look"):
-        Toolbelt([Tool("look", "", {}, look), Tool("look", "", {}, look)])
+        ToolRegistry([Tool("look", "", {}, look), Tool("look", "", {}, look)])
 
 
 def test_only_enabled_toolsets_are_offered() -> None:
-    assert [s["name"] for s in Toolbelt([Tool("look", "", {}, look), todo_tool()], {"todo"}).schemas] == [
+    assert [s["name"] for s in ToolRegistry([Tool("look", "", {}, look), todo_tool()], {"todo"}).schemas] == [
         "todo"
     ]
 
@@ -475,11 +476,11 @@ CHATS = st.lists(
 
 @given(CHATS)
 def test_whatever_a_crash_left_every_call_has_one_answer_and_each_speaker_one_message(
-    messages: list[Chat],
+    messages: list[ChatMessage],
 ) -> None:
     waiting: list[str] = []
     before = ""
-    for message in mended(messages):
+    for message in repair_messages(messages):
         if message["role"] == "tool":
             waiting.remove(message["tool_call_id"])
         else:
@@ -494,8 +495,8 @@ def test_whatever_a_crash_left_every_call_has_one_answer_and_each_speaker_one_me
 def test_two_messages_of_a_person_become_one_with_all_that_was_said() -> None:
     picture = {"type": "image_url", "image_url": {"url": "x"}}
     asked = [{"role": "user", "content": text} for text in ("One", "", "two", [picture])]
-    assert mended(asked[:3]) == [{"role": "user", "content": "One\n\ntwo"}]
-    assert mended(asked)[0]["content"] == [{"type": "text", "text": "One\n\ntwo"}, picture]
+    assert repair_messages(asked[:3]) == [{"role": "user", "content": "One\n\ntwo"}]
+    assert repair_messages(asked)[0]["content"] == [{"type": "text", "text": "One\n\ntwo"}, picture]
 
 
 def test_the_prompt_stands_in_its_order() -> None:

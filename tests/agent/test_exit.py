@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_core.agent import loop
+from hermes_core.agent.lifecycle import SessionLifecycle
 from hermes_core.testing.model_server import Reply
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ NO_THREADS = (3, 12) <= sys.version_info < (3, 12, 3)
 
 HOST = """
 import os, signal, sys, time
-from hermes_core import Agent, ModelSettings, OpenAIModel, open_memory
+from hermes_core import open_memory
+from hermes_core.agent import Agent, ModelSettings, OpenAIModel
 from hermes_core.testing.fakes import RecordingProvider
 
 home, url, act = sys.argv[1:]
@@ -201,16 +202,16 @@ def test_an_agent_that_is_used_after_its_end_opens_its_session_once_and_ends_it_
 def test_an_open_event_is_crossed_once_by_an_agent_that_is_used_after_its_end(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent, crossed = stage.agent(), list[str]()
+    agent, opened = stage.agent(), list[str]()
     agent.run_turn("Hello.")
     agent.evict()
-    cross = loop.cross
+    open_session = SessionLifecycle.open
 
-    def noted(life: Any, passage: Any) -> Any:
-        crossed.append(passage.event)
-        return cross(life, passage)
+    def recording(life: SessionLifecycle) -> None:
+        opened.append(life.session.id)
+        open_session(life)
 
-    monkeypatch.setattr(loop, "cross", noted)
+    monkeypatch.setattr(SessionLifecycle, "open", recording)
     agent.run_turn("Hello again.")
     agent.run_turn("And again.")
-    assert crossed == ["open"]
+    assert opened == [agent.session.id]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from hermes_core.agent import Agent
 from hermes_core.agent.answer import KEPT_BACK
 from hermes_core.agent.compression import is_summary
-from hermes_core.agent.loop import Agent
 from hermes_core.testing.model_server import Reply
 from tests.agent.conftest import Stage
 from tests.agent.test_review import is_look_back

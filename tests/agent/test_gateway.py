@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_core import Capabilities, MemoryProvider
-from hermes_core.agent.loop import Agent
+from hermes_core.agent import Agent
 from hermes_core.contract.values import Query, Recall, RecallItem, Session, Turn
 from hermes_core.errors import SessionError
 from hermes_core.testing.model_server import Reply
@@ -269,7 +269,7 @@ def test_the_end_of_a_memory_stops_its_review(stage: Stage) -> None:
     stage.script(model)
     reviews: list[Any] = []
     memory = stage.open_memory()
-    agent = stage.agent(memory, reviewed=reviews.append)
+    agent = stage.agent(memory, on_review=reviews.append)
     agent.run_turn("I like tea.")
     assert model.asked.wait(10)
     memory.close()

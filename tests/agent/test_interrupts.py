@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_core.agent import Agent, ModelSettings, OpenAIModel, Tool
 from hermes_core.agent.cancel import Cancel, Cancelled
-from hermes_core.agent.loop import Agent
-from hermes_core.agent.model import ModelSettings, OpenAIModel
-from hermes_core.agent.summaries import summariser
-from hermes_core.agent.tools import Tool
+from hermes_core.agent.configured import summariser
 from hermes_core.contract.values import Session
 from hermes_core.stopping import stopped_by
 from hermes_core.storage.files import locked
@@ -183,7 +181,7 @@ def test_in_the_memory_tool_while_another_process_holds_the_file(stage: Stage) -
 def test_in_what_a_compressor_does_at_a_boundary(
     stage: Stage, never: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermes_core.agent.lifecycle.ENGINE_TIMEOUT", LONG)
+    monkeypatch.setattr("hermes_core.agent.lifecycle.COMPRESSOR_TIMEOUT_S", LONG)
     began = threading.Event()
     agent = talked(stage.agent())
 

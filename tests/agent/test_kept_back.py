@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_core.agent.answer import Chat
+from hermes_core.agent import Agent, Tool
+from hermes_core.agent.answer import ChatMessage
 from hermes_core.agent.cancel import Cancel
-from hermes_core.agent.compression import Compressed, Limits, SummaryCompressor
-from hermes_core.agent.loop import Agent
-from hermes_core.agent.tools import Tool
+from hermes_core.agent.compression import Compressed, ContextLimits, SummaryCompressor
 from hermes_core.memory import open_memory
 from hermes_core.testing.fakes import RecordingProvider
 from hermes_core.testing.model_server import Reply
@@ -156,13 +155,13 @@ def test_what_was_kept_back_reaches_no_provider_with_a_later_turn_or_end(
 class Rewriter(SummaryCompressor):
     """Makes messages of its own, which say nothing but who speaks and what."""
 
-    def compress(self, messages: Sequence[Chat], memory_context: str, cancel: Cancel) -> Compressed:
+    def compress(self, messages: Sequence[ChatMessage], memory_context: str, cancel: Cancel) -> Compressed:
         gist = [{"role": m["role"], "content": f"In short: {m['content'][:12]}"} for m in messages]
         return Compressed(tuple(gist), 1)
 
 
 def test_what_a_compressor_makes_of_what_was_kept_back_is_stored_and_kept_back_too(stage: Stage) -> None:
-    compressor = Rewriter(stage.model(), Limits(1000), len)
+    compressor = Rewriter(stage.model(), ContextLimits(1000), len)
     agent = stage.agent(compressor=compressor)
     stage.script(Reply("Half of an answer", chunk=4, cut_after=1))
     agent.run_turn(DOCTOR)

@@ -22,9 +22,9 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="kill -9 of POSIX")
 RUN = """
 import os, signal, sys
 from hermes_core.agent import lifecycle
-from hermes_core.agent.loop import Agent
-from hermes_core.agent.model import ModelSettings, OpenAIModel
-from hermes_core.agent.tools import Tool
+from hermes_core.agent import Agent
+from hermes_core.agent import ModelSettings, OpenAIModel
+from hermes_core.agent import Tool
 from hermes_core.errors import BackendUnavailable
 from hermes_core.memory import open_memory
 from hermes_core.testing.fakes import RecordingProvider
@@ -35,11 +35,13 @@ def die(*given):
     os.kill(os.getpid(), signal.SIGKILL)
 
 def dying_after(name):
-    step = lifecycle.STEPS[name]
-    def run(life, passage):
-        step.run(life, passage)
-        die()
-    lifecycle.STEPS[name] = lifecycle.Step(step.kind, step.says, run)
+    run_step = lifecycle.StepRunner.__call__
+    def run(runner, step, *given, **more):
+        result = run_step(runner, step, *given, **more)
+        if step == name:
+            die()
+        return result
+    lifecycle.StepRunner.__call__ = run
 
 def dying_in_rotate():
     stored = lifecycle.store_message

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from hermes_core.agent.answer import Chat
+from hermes_core.agent.answer import ChatMessage
 from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.compression import SUMMARY_MARK, Compressed, Compressor
-from hermes_core.agent.lifecycle import JOINED, STEPS, TABLE, lifecycle_table
+from hermes_core.agent.lifecycle import EVENTS, JOINED, STEPS
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseUnavailable, SessionError
@@ -44,7 +44,7 @@ class Engine:
     def compress(self, messages: Any, memory_context: str, cancel: Cancel) -> Compressed | None:
         self.told.append("compress")
         self.memory_context = memory_context
-        summary: Chat = {"role": "assistant", "content": f"{SUMMARY_MARK}\nTwo spoke."}
+        summary: ChatMessage = {"role": "assistant", "content": f"{SUMMARY_MARK}\nTwo spoke."}
         return Compressed((messages[0], summary, messages[-1]), len(messages) - 2)
 
     def on_session_start(self, session: Session, boundary_reason: str) -> None:
@@ -56,7 +56,7 @@ class Engine:
 
 def expected(event: Any, *, durable: bool, first: bool = False) -> list[str]:
     """The hooks that the table promises for an event, of one lane; `initialize` only once an instance."""
-    hooks = [HOOK_OF[step] for step in TABLE[event] if HOOK_OF.get(step)]
+    hooks = [HOOK_OF[step] for step in EVENTS[event] if HOOK_OF.get(step)]
     return [hook for hook in hooks if POLICIES[hook].durable is durable and (first or hook != "initialize")]
 
 
@@ -65,15 +65,13 @@ def talk(agent: Any, turns: int = 1) -> None:
         agent.run_turn(f"Message {number}.")
 
 
-EVENTS = ["new", "reset", "branch", "rewind", "compress", "commit", "evict", "close", "shutdown", "cadence"]
-
-
 def do(agent: Any, event: str) -> None:
     calls = {
         "rewind": agent.undo,
         "commit": agent.commit_memory_session,
         "shutdown": agent.shutdown_memory_provider,
-        "cadence": lambda: agent._cross("cadence", agent.session),
+        "cadence": agent._life.cadence,
+        "crash": lambda: agent.end_crashed("crashed"),
     }
     calls.get(event, getattr(agent, event, None))()
 
@@ -502,9 +500,48 @@ def test_a_chat_that_never_ends_is_told_by_turns_and_quiet(stage: Stage) -> None
     assert stage.told(durable=True).count("on_session_end") == 1
 
 
-def test_every_step_of_the_table_exists_and_is_documented() -> None:
-    assert {step for steps in TABLE.values() for step in steps} == set(STEPS)
-    assert all(f"| {name} |" in lifecycle_table() for name in (*TABLE, *STEPS))
+def test_every_step_of_the_table_is_described() -> None:
+    assert {step for steps in EVENTS.values() for step in steps} == set(STEPS)
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_each_event_runs_the_steps_of_the_table_in_order(
+    stage: Stage, caplog: pytest.LogCaptureFixture, event: str
+) -> None:
+    agent = stage.agent(compressor=Engine())
+    began = agent.session.id
+    talk(agent, 2)
+    if event == "resume":
+        agent.new()
+    if event == "crash":
+        stage.agent(session_id="crashed").run_turn("Hello.")
+    with caplog.at_level("DEBUG", "hermes_core.agent.lifecycle"):
+        if event in ("start", "open"):
+            stage.agent(session_id="" if event == "start" else began)
+        elif event == "resume":
+            agent.resume(began)
+        else:
+            do(agent, event)
+    assert steps_of(caplog) == [(event, step) for step in EVENTS[event]]
+
+
+def test_a_compression_without_a_summary_stops_before_the_session_ends(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = stage.agent()
+    talk(agent)
+    with caplog.at_level("DEBUG", "hermes_core.agent.lifecycle"):
+        assert not agent.compress()
+    assert steps_of(caplog) == [("compress", "look")]
+
+
+def steps_of(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """The event and the name of each step that ran."""
+    return [
+        record.args  # type: ignore[misc]
+        for record in caplog.records
+        if record.name == "hermes_core.agent.lifecycle" and record.levelname == "DEBUG"
+    ]
 
 
 def test_ctrl_c_in_the_middle_of_a_passage_ends_its_step_and_the_rest_goes_on(
@@ -514,10 +551,10 @@ def test_ctrl_c_in_the_middle_of_a_passage_ends_its_step_and_the_rest_goes_on(
     agent.run_turn("Hello.")
     before = agent.session.id
 
-    def interrupted(_: object) -> str:
+    def interrupted(*_: object) -> str:
         raise KeyboardInterrupt
 
-    agent._life.write_prompt = interrupted
+    agent._life.build_prompt = interrupted
     with pytest.raises(KeyboardInterrupt):
         agent.new()
     assert agent.session.id != before
@@ -534,7 +571,7 @@ def test_ctrl_c_before_a_passage_changed_anything_leaves_everything_as_it_was(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    agent._life.flush = interrupted
+    agent._reviewer.flush = interrupted
     with pytest.raises(KeyboardInterrupt):
         agent.new()
     assert agent.session.id == before
@@ -571,6 +608,6 @@ def test_what_could_not_be_stored_is_not_mistaken_for_the_turn_before_it(
 
 
 def test_every_reason_that_a_compressor_is_told_is_named_to_its_author() -> None:
-    told = [event for event, steps in TABLE.items() if "engine_start" in steps]
+    told = [event for event, steps in EVENTS.items() if "engine_start" in steps]
     named = re.findall(r"\w+", Compressor.on_session_start.__doc__ or "")
     assert [event for event in told if event.replace("compress", "compression") not in named] == []

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from hermes_core.agent import ModelSettings, OpenAIModel
 from hermes_core.agent.cancel import Cancel, Cancelled
-from hermes_core.agent.model import ModelSettings, OpenAIModel
 from hermes_core.errors import ConfigError, ContextOverflow, ModelRefused, ModelUnavailable
 from hermes_core.testing.model_server import ModelServer, Reply, Script, request_fault
 
@@ -102,9 +102,13 @@ def serving(*script: Script, **settings: Any) -> Iterator[tuple[ModelServer, Ope
 
 
 def ask(
-    model: OpenAIModel, *, hear: Callable[[str], object] = len, tools: Any = (), cancel: Cancel | None = None
+    model: OpenAIModel,
+    *,
+    on_text: Callable[[str], object] = len,
+    tools: Any = (),
+    cancel: Cancel | None = None,
 ) -> Any:
-    return model.complete(HELLO, tools, hear=lambda text: void(hear(text)), cancel=cancel or Cancel())
+    return model.complete(HELLO, tools, on_text=lambda text: void(on_text(text)), cancel=cancel or Cancel())
 
 
 def void(_: object) -> None:
@@ -114,7 +118,7 @@ def void(_: object) -> None:
 def test_text_is_heard_as_it_comes_and_comes_back_whole() -> None:
     heard: list[str] = []
     with serving(Reply("Good morning.", chunk=4)) as (_, model):
-        answer = ask(model, hear=heard.append)
+        answer = ask(model, on_text=heard.append)
     assert heard == ["Good", " mor", "ning", "."]
     assert (answer.text, answer.finish) == ("Good morning.", "stop")
     assert answer.usage.prompt > 0
@@ -134,7 +138,7 @@ def test_several_tool_calls_of_one_answer_arrive_whole_and_in_order() -> None:
 def test_only_what_the_api_knows_is_sent() -> None:
     with serving(Reply("Hi")) as (server, model):
         messages = [{**HELLO[0], "ref": "r1", "timestamp": 3.0, "reasoning": "x", "speaker": "Ann"}]
-        model.complete(messages, (), hear=len, cancel=Cancel())  # type: ignore[arg-type]
+        model.complete(messages, (), on_text=len, cancel=Cancel())  # type: ignore[arg-type]
     assert server.requests[0]["messages"] == HELLO
     assert "tools" not in server.requests[0]
 
@@ -147,7 +151,7 @@ def test_a_temperature_is_sent_until_the_server_takes_none() -> None:
 
     with serving(Reply("Hi"), refusing, refusing, refusing) as (server, model):
         for _ in range(3):
-            assert model.at(0.1).complete(HELLO, (), hear=len, cancel=Cancel()).text == "Hi"  # type: ignore[arg-type]
+            assert model.at(0.1).complete(HELLO, (), on_text=len, cancel=Cancel()).text == "Hi"  # type: ignore[arg-type]
     assert [request.get("temperature") for request in server.requests] == [0.1, 0.1, None, None]
 
 
@@ -167,7 +171,7 @@ def test_a_server_that_does_not_count_usage_when_asked_is_asked_without() -> Non
 
 def test_a_refusal_for_another_reason_is_told_and_not_tried_twice() -> None:
     with serving(Reply(status=401)) as (server, model), pytest.raises(ModelRefused, match="401"):
-        model.at(0.1).complete(HELLO, (), hear=len, cancel=Cancel())  # type: ignore[arg-type]
+        model.at(0.1).complete(HELLO, (), on_text=len, cancel=Cancel())  # type: ignore[arg-type]
     assert len(server.requests) == 1
 
 
@@ -217,7 +221,7 @@ def test_whatever_a_listener_raises_comes_back() -> None:
         raise StopIteration(text)
 
     with serving(Reply("Hello")) as (_, model), pytest.raises(StopIteration, match="Hello"):
-        ask(model, hear=gone)
+        ask(model, on_text=gone)
 
 
 def test_a_server_that_wants_too_long_a_pause_is_reported_at_once() -> None:
@@ -283,7 +287,7 @@ def test_a_stream_that_breaks_before_any_text_is_tried_again() -> None:
 def test_a_stream_that_breaks_after_text_was_heard_is_an_error_and_not_said_twice() -> None:
     heard: list[str] = []
     with serving(Reply("Hello there", cut_after=2)) as (server, model), pytest.raises(ModelUnavailable):
-        ask(model, hear=heard.append)
+        ask(model, on_text=heard.append)
     assert heard == ["Hello th"]
     assert len(server.requests) == 1
 
@@ -292,7 +296,7 @@ def test_a_stream_that_breaks_after_text_was_heard_is_an_error_and_not_said_twic
 def test_an_answer_that_was_said_to_be_at_its_end_is_whole_whatever_becomes_of_the_connection(
     monkeypatch: pytest.MonkeyPatch, alive: bool
 ) -> None:
-    monkeypatch.setattr("hermes_core.agent.connection.LINGER", 0.1)
+    monkeypatch.setattr("hermes_core.agent.connection.LINGER_S", 0.1)
     with unended(event('{"content": "Here."}'), event("{}", '"stop"'), alive=alive) as model:
         assert ask(model).text == "Here."
 
@@ -300,19 +304,19 @@ def test_an_answer_that_was_said_to_be_at_its_end_is_whole_whatever_becomes_of_t
 def test_a_server_that_says_for_too_long_that_it_is_alive_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hermes_core.agent.connection.LONGEST_ALIVE", 0.1)
+    monkeypatch.setattr("hermes_core.agent.connection.MAX_SILENCE_S", 0.1)
     with unended(alive=True) as model, pytest.raises(ModelRefused, match="nothing but that it is alive"):
         ask(model)
 
 
 def test_an_answer_whose_pieces_are_all_said_to_be_its_end_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hermes_core.agent.connection.LINGER", 0.1)
+    monkeypatch.setattr("hermes_core.agent.connection.LINGER_S", 0.1)
     pieces = ['{"content": ""}', '{"reasoning_content": "Hm"}', '{"content": "Once"}']
     events = [event(piece, '"stop"') for piece in pieces]
     with unended(*events, *[": alive"] * 20, event('{"content": " more."}', '"stop"'), alive=False) as model:
         heard: list[str] = []
         with pytest.raises(ModelUnavailable):
-            ask(model, hear=heard.append)
+            ask(model, on_text=heard.append)
     assert heard == ["Once", " more."]
 
 
@@ -332,7 +336,10 @@ def test_a_connection_that_the_environment_spoils_is_told_once_with_where_to_loo
 ) -> None:
     monkeypatch.setenv(variable, value)
     model = OpenAIModel(ModelSettings("http://127.0.0.1:9/v1", "m"))
-    for ask in (lambda: model.complete(HELLO, (), hear=lambda _: None, cancel=Cancel()), model.listed):
+    for ask in (
+        lambda: model.complete(HELLO, (), on_text=lambda _: None, cancel=Cancel()),
+        model.list_models,
+    ):
         with pytest.raises(
             ModelRefused, match=r"can't be set up: .*ALL_PROXY, HTTP_PROXY, HTTPS_PROXY and SSL_CERT_FILE"
         ):
@@ -352,7 +359,7 @@ def test_another_thread_stops_a_hung_request_at_once() -> None:
     with serving(Reply("Hel", hold=hold)) as (_, model):
         began = time.monotonic()
         with pytest.raises(Cancelled):
-            ask(model, hear=lambda _: threading.Timer(0.05, cancel.set).start(), cancel=cancel)
+            ask(model, on_text=lambda _: threading.Timer(0.05, cancel.set).start(), cancel=cancel)
         assert time.monotonic() - began < 30
         hold.set()
 
@@ -384,7 +391,7 @@ def test_a_server_whose_listener_is_gone_learns_it_before_it_says_more() -> None
 
     def listen() -> None:
         with pytest.raises(BrokenPipeError):
-            ask(model, hear=gone)
+            ask(model, on_text=gone)
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         model = OpenAIModel(ModelSettings(f"http://127.0.0.1:{listening.getsockname()[1]}/v1", "m"))
@@ -423,7 +430,7 @@ def test_a_model_that_was_closed_says_so_and_asks_nothing(asked_before: bool) ->
         with pytest.raises(ModelRefused, match="'scripted' was closed"):
             ask(model)
         with pytest.raises(ModelRefused, match="'scripted' was closed"):
-            model.listed()
+            model.list_models()
         assert len(server.requests) == asked_before
 
 
@@ -506,7 +513,7 @@ def test_a_key_that_can_be_none_is_refused_without_being_printed(key: str) -> No
 def test_a_host_that_takes_no_connection_is_told_apart_from_one_that_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hermes_core.agent.model.CONNECT_SECONDS", 0.1)
+    monkeypatch.setattr("hermes_core.agent.model.CONNECT_TIMEOUT_S", 0.1)
     with ExitStack() as stack:
         full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(2):

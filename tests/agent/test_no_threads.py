@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_core.agent.answer import Answer, ToolRequest
-from hermes_core.agent.loop import Agent
-from hermes_core.agent.tools import Tool
+from hermes_core.agent import Agent, Answer, Tool, ToolRequest
 
 if TYPE_CHECKING:
     from tests.agent.conftest import Stage

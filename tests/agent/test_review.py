@@ -46,7 +46,7 @@ def test_a_review_saves_after_the_answer_and_no_provider_hears_of_it(stage: Stag
     stage.config("memory: {nudge_interval: 2}")
     reviews: list[Review] = []
     stage.script(reviewing(ADD))
-    agent = stage.agent(reviewed=reviews.append)
+    agent = stage.agent(on_review=reviews.append)
     talk(agent, 2)
     assert agent.wait_for_review(10)
     assert [str(review) for review in reviews] == ["Memory updated: user (add): Prefers short answers."]
@@ -61,7 +61,7 @@ def test_a_look_back_for_which_the_model_was_closed_too_early_tells_the_host_why
     reviews: list[Review] = []
     auxiliary = stage.model()
     auxiliary.close()
-    agent = stage.agent(auxiliary=auxiliary, reviewed=reviews.append)
+    agent = stage.agent(auxiliary=auxiliary, on_review=reviews.append)
     talk(agent, 2)
     assert agent.wait_for_review(10)
     assert [review.failure for review in reviews] == [
@@ -88,7 +88,7 @@ def test_a_review_may_use_memory_and_skills_and_nothing_else(stage: Stage) -> No
     create = ("skill_manage", {"action": "create", "name": "tea", "category": "home", "content": skill})
     stage.script(reviewing((REMEMBER_TOOL["name"], {"fact": "x"}), ("delegate_task", {"task": "x"}), create))
     reviews: list[Review] = []
-    agent = stage.agent(reviewed=reviews.append)
+    agent = stage.agent(on_review=reviews.append)
     talk(agent, 1)
     assert agent.wait_for_review(10)
     assert "handle_tool_call" not in stage.provider.hooks
@@ -114,7 +114,7 @@ def test_what_a_review_found_saved_already_is_not_told_as_a_change(stage: Stage)
     batch = {"target": "user", "operations": [again]}
     stage.script(reviewing(ADD, ("memory", {"target": "user", **again}), ("memory", batch)))
     reviews: list[Review] = []
-    agent = stage.agent(reviewed=reviews.append)
+    agent = stage.agent(on_review=reviews.append)
     talk(agent, 1)
     assert agent.wait_for_review(10)
     assert reviews == []

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from hermes_core.agent.answer import Answer, AnswerBuilder
+from hermes_core.agent import Answer, ModelSettings, OpenAIModel
+from hermes_core.agent.answer import AnswerBuilder
 from hermes_core.agent.cancel import Cancel
-from hermes_core.agent.model import ModelSettings, OpenAIModel
 from hermes_core.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable
 from hermes_core.testing.model_server import ModelServer, Reply, Script
 
@@ -21,13 +21,13 @@ HELLO = [{"role": "user", "content": "Hello"}]
 DONE = "data: [DONE]\n\n"
 
 
-def asked(*script: Script, hear: Callable[[str], None] = lambda _: None, **settings: Any) -> Answer:
+def asked(*script: Script, on_text: Callable[[str], None] = lambda _: None, **settings: Any) -> Answer:
     """The answer of a server that says this."""
     with ModelServer(script) as server:
         given = {"retries": 0, "pause": 0.001, **settings}
         model = OpenAIModel(ModelSettings(server.base_url, "scripted", **given))
         try:
-            return model.complete(HELLO, (), hear=hear, cancel=Cancel())
+            return model.complete(HELLO, (), on_text=on_text, cancel=Cancel())
         finally:
             model.close()
 
@@ -54,7 +54,7 @@ def calling(*calls: Any) -> Reply:
     return events(*(chunk({"tool_calls": [call]}) for call in calls), chunk({}, "tool_calls"))
 
 
-def called(*pieces: Any) -> list[tuple[str, str]]:
+def on_tool_call(*pieces: Any) -> list[tuple[str, str]]:
     """Name and arguments of the calls that these pieces make."""
     return [(call.name, call.arguments) for call in asked(calling(*pieces)).calls]
 
@@ -109,12 +109,12 @@ SEA = '{"at": "sea"}'
     ],
 )
 def test_one_call_is_one_call_however_its_pieces_are_marked(pieces: Any) -> None:
-    assert called(*pieces) == [("look", SEA)]
+    assert on_tool_call(*pieces) == [("look", SEA)]
 
 
 def test_whole_calls_without_an_index_are_told_apart() -> None:
     look, see = ({"function": {"name": name, "arguments": SEA}} for name in ("look", "see"))
-    assert called(look, see, look) == [("look", SEA), ("see", SEA), ("look", SEA)]
+    assert on_tool_call(look, see, look) == [("look", SEA), ("see", SEA), ("look", SEA)]
 
 
 def signed(signature: str) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def test_thoughts_go_back_to_a_server_that_asks_for_them(refusal: str) -> None:
         model = OpenAIModel(ModelSettings(server.base_url, "scripted", retries=0))
         for _ in range(2):
             at = model.at(0.1)
-            assert at.complete([*HELLO, *said], (), hear=lambda _: None, cancel=Cancel()).text == "Here."
+            assert at.complete([*HELLO, *said], (), on_text=lambda _: None, cancel=Cancel()).text == "Here."
         model.close()
     assert [m.get("reasoning_content") for m in server.requests[1]["messages"]] == [None, "Tea?", " "]
     assert ["reasoning" in str(request) for request in server.requests] == [False, True, True]
@@ -178,7 +178,7 @@ def sent(message: dict[str, Any]) -> dict[str, Any]:
     """The message as the next request carries it."""
     with ModelServer([Reply("Here.")], strict=False) as server:
         model = OpenAIModel(ModelSettings(server.base_url, "scripted", retries=0))
-        model.complete([*HELLO, message], (), hear=lambda _: None, cancel=Cancel())
+        model.complete([*HELLO, message], (), on_text=lambda _: None, cancel=Cancel())
         model.close()
     carried: dict[str, Any] = server.requests[0]["messages"][1]
     return carried
@@ -230,7 +230,7 @@ def test_an_answer_in_parts_is_their_text() -> None:
         {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]},
         {"type": "text", "text": "Here."},
     ]
-    assert asked(events(chunk({"content": parts}, "stop")), hear=heard.append).text == "Here."
+    assert asked(events(chunk({"content": parts}, "stop")), on_text=heard.append).text == "Here."
     assert heard == ["Here."]
 
 
@@ -280,7 +280,7 @@ def test_a_letter_that_a_server_sends_in_two_halves_is_one() -> None:
     call = {"index": 0, "id": "a", "function": {"name": "look", "arguments": '{"at": "\ud83d'}}
     rest = {"index": 0, "function": {"arguments": '\ude00"}'}}
     calls = [chunk({"tool_calls": [piece]}) for piece in (call, rest)]
-    answer = asked(events(*halves, *calls, chunk({}, "tool_calls")), hear=heard.append)
+    answer = asked(events(*halves, *calls, chunk({}, "tool_calls")), on_text=heard.append)
     assert "".join(heard) == answer.text == "Hi 😀 and \ufffd.\ufffd"
     assert answer.calls[0].arguments == '{"at": "😀"}'
 
@@ -427,7 +427,7 @@ def test_an_address_of_lm_studio_without_its_version_has_no_list_of_models() -> 
         thread.start()
         model = OpenAIModel(ModelSettings(f"http://127.0.0.1:{server.server_port}", "m", retries=0))
         with pytest.raises(ModelRefused, match="/v1"):
-            model.listed()
+            model.list_models()
         model.close()
         thread.join()
 
@@ -468,7 +468,7 @@ def test_a_server_that_streams_nothing_answers_in_one_piece() -> None:
         "usage": usage,
     }
     heard: list[str] = []
-    answer = asked(failing(body), hear=heard.append)
+    answer = asked(failing(body), on_text=heard.append)
     assert (answer.text, "".join(heard), answer.finish) == ("Let me look.", "Let me look.", "tool_calls")
     assert [(one.id, one.name, one.arguments, one.extra) for one in answer.calls] == [
         ("a", "look", SEA, signed)
@@ -495,7 +495,7 @@ def test_thoughts_that_a_server_leaves_in_the_text_are_not_part_of_the_answer(si
 def test_a_text_that_ends_where_thoughts_might_begin_is_whole(text: str, said: str) -> None:
     heard: list[str] = []
     answer = asked(
-        events(*(chunk({"content": letter}) for letter in text), chunk({}, "stop")), hear=heard.append
+        events(*(chunk({"content": letter}) for letter in text), chunk({}, "stop")), on_text=heard.append
     )
     assert answer.text == "".join(heard) == said
 
@@ -513,6 +513,6 @@ def test_half_a_surrogate_pair_does_not_end_the_conversation() -> None:
     with ModelServer([Reply("Hi")]) as server:
         model = OpenAIModel(ModelSettings(server.base_url, "scripted", retries=0))
         said = [{"role": "user", "content": "file \udcff, \ud83d\ude00"}]
-        model.complete(said, (), hear=lambda _: None, cancel=Cancel())
+        model.complete(said, (), on_text=lambda _: None, cancel=Cancel())
         model.close()
     assert server.requests[0]["messages"][0]["content"] == "file \ufffd, 😀"

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermes_core.agent.answer import Answer
+from hermes_core.agent import Answer
 from hermes_core.agent.cancel import Cancel
-from hermes_core.agent.summaries import summariser
+from hermes_core.agent.configured import summariser
 
 
 class Reader:
     name = "reader"
     context_length = 1000
 
-    def complete(self, messages: Any, tools: Any, *, hear: Any, cancel: Cancel) -> Answer:
+    def complete(self, messages: Any, tools: Any, *, on_text: Any, cancel: Cancel) -> Answer:
         assert list(tools) == []
         return Answer(f"Hm, which?\n</think>\n\n  asked: {messages[-1]['content']}  ")
 

@@ -15,12 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_core.agent.answer import Answer, ToolRequest, Usage
+from hermes_core.agent import Agent, Answer, ModelSettings, OpenAIModel, Tool, ToolRequest, Usage
 from hermes_core.agent.cancel import Cancel
-from hermes_core.agent.loop import Agent
-from hermes_core.agent.model import ModelSettings, OpenAIModel
 from hermes_core.agent.prompt import context_file
-from hermes_core.agent.tools import Tool
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Recall, Session
 from hermes_core.errors import ConfigError, ModelUnavailable, SessionError
@@ -134,7 +131,7 @@ def test_a_turn_that_is_interrupted_in_the_answer_reaches_no_provider(stage: Sta
     hold = threading.Event()
     agent = stage.agent()
     stage.script(Reply("Once upon a time", hold=hold))
-    result = agent.run_turn("A story.", hear=lambda text: agent.interrupt() if "time" in text else None)
+    result = agent.run_turn("A story.", on_text=lambda text: agent.interrupt() if "time" in text else None)
     hold.set()
     assert (result.outcome, result.text) == ("interrupted", "Once upon a time")
     assert stage.told(durable=True) == []
@@ -229,7 +226,7 @@ def test_a_listener_that_raises_is_heard_of_and_the_conversation_keeps_what_was_
 
     agent = stage.agent()
     with pytest.raises(BrokenPipeError):
-        agent.run_turn("Hello.", hear=gone)
+        agent.run_turn("Hello.", on_text=gone)
     assert agent.run_turn("Still there?").outcome == "answered"
     assert [m["content"] for m in agent.history] == ["Hello.", "Still there?", "Yes."]
 
@@ -295,7 +292,7 @@ def test_a_model_of_the_host_may_answer_in_one_piece(stage: Stage) -> None:
 
     heard: list[str] = []
     agent = Agent(stage.memory, Whole())
-    assert agent.run_turn("Hello.", hear=heard.append).text.strip() == "Hello."
+    assert agent.run_turn("Hello.", on_text=heard.append).text.strip() == "Hello."
     assert "".join(heard).strip() == "Hello."
 
 
@@ -316,10 +313,12 @@ def test_a_model_of_the_host_that_fails_in_its_own_way_fails_the_turn_and_not_th
     class Own:
         name, context_length = "own", 32768
 
-        def complete(self, messages: Any, tools: Any, *, hear: Callable[[str], None], cancel: Cancel) -> Any:
-            hear("It was")
+        def complete(
+            self, messages: Any, tools: Any, *, on_text: Callable[[str], None], cancel: Cancel
+        ) -> Any:
+            on_text("It was")
             if isinstance(answer, bytes):
-                hear(answer)  # type: ignore[arg-type]
+                on_text(answer)  # type: ignore[arg-type]
             if isinstance(answer, BaseException):
                 raise answer
             return answer
@@ -365,15 +364,15 @@ def test_a_model_of_the_host_that_hangs_up_when_it_is_stopped_is_interrupted(
     class HangsUp:
         name, context_length = "own", 32768
 
-        def complete(self, *_: Any, hear: Callable[[str], None], cancel: Cancel) -> Answer:
+        def complete(self, *_: Any, on_text: Callable[[str], None], cancel: Cancel) -> Answer:
             hung_up = threading.Event()
-            with cancel.calling(hung_up.set):
-                hear("It was")
+            with cancel.callback(hung_up.set):
+                on_text("It was")
                 assert hung_up.wait(10)
             raise error
 
     agent = Agent(stage.memory, HangsUp())
-    result = agent.run_turn("Hello.", hear=lambda _: agent.interrupt())
+    result = agent.run_turn("Hello.", on_text=lambda _: agent.interrupt())
     assert (result.outcome, result.text, result.problems) == ("interrupted", "It was", ())
 
 
@@ -432,7 +431,7 @@ def test_an_answer_of_nothing_and_no_reason_is_told_without_one(stage: Stage) ->
         ({"toolsets": 5}, "toolsets is 5"),
         ({"toolsets": [["memory"]]}, r"a toolset is \['memory'\]; give a name"),
         ({"folder": 5}, "folder is 5; give a path"),
-        ({"reviewed": "print"}, "reviewed is 'print'; give a function"),
+        ({"on_review": "print"}, "on_review is 'print'; give a function"),
         ({"background": "here"}, "background is 'here'"),
         ({"cancel": threading.Event()}, "cancel is <threading.Event"),
     ],
@@ -467,7 +466,7 @@ def test_a_chats_number_names_its_session_and_a_session_does_not(stage: Stage) -
                 use(odd)
 
 
-@pytest.mark.parametrize("listener", ["hear", "called"])
+@pytest.mark.parametrize("listener", ["on_text", "on_tool_call"])
 def test_a_listener_that_is_none_is_refused_before_the_model_is_asked(stage: Stage, listener: str) -> None:
     agent = stage.agent()
     with pytest.raises(ConfigError, match=f"{listener} is None; give a function"):
@@ -556,7 +555,7 @@ def test_with_skip_memory_neither_curated_memory_nor_a_provider_is_asked(stage: 
     agent.close()
     assert "Oslo" not in agent.prompt
     assert stage.provider.hooks == ["is_available", "get_tool_schemas"]
-    assert "memory" not in agent.belt
+    assert "memory" not in agent.tools
 
 
 def test_a_fence_that_a_person_types_is_taken_out(stage: Stage) -> None:
@@ -689,10 +688,10 @@ def test_the_list_of_steps_goes_on_after_a_compression_and_with_another_agent(st
         agent.run_turn(f"Message {number} of the next session.")
     assert agent.compress()
     for each in (another, fresh, agent, stage.agent(session_id=agent.session.id)):
-        told = each.belt.call(ToolRequest("1", "todo", "{}"), each.session, Cancel())
+        told = each.tools.call(ToolRequest("1", "todo", "{}"), each.session, Cancel())
         assert json.loads(told) == {"todos": steps}
     agent.new()
-    assert json.loads(agent.belt.call(ToolRequest("1", "todo", "{}"), agent.session, Cancel())) == {
+    assert json.loads(agent.tools.call(ToolRequest("1", "todo", "{}"), agent.session, Cancel())) == {
         "todos": []
     }
 
@@ -720,7 +719,7 @@ def test_a_turn_that_a_listener_ended_is_counted_and_goes_along_as_any_other(sta
     other = stage.agent(session_id="s1", context_length=2000)
     stage.script(Reply(calls=[("todo", {})], prompt_tokens=20), Reply("A summary."), Reply("Yes."))
     with pytest.raises(BrokenPipeError):
-        agent.run_turn("The last.", called=gone)
+        agent.run_turn("The last.", on_tool_call=gone)
     assert other.session.id != "s1"
     assert "The last." in stored(stage, other.session.id)
     with closing(sqlite3.connect(stage.memory.home.state_db)) as database:
@@ -807,14 +806,14 @@ def test_a_picture_alone_is_something_to_answer_and_an_empty_list_is_not(stage: 
 
 @pytest.mark.parametrize("error", [SystemExit(143), BrokenPipeError()], ids=["sigterm", "closed pipe"])
 def test_what_was_seen_stays_whatever_broke_the_answer_off(stage: Stage, error: BaseException) -> None:
-    def hear(text: str) -> None:
+    def on_text(text: str) -> None:
         if "night" in text:
             raise error
 
     stage.script(Reply("Good day, good night.", chunk=[9]))
     agent = stage.agent()
     with pytest.raises(type(error)):
-        agent.run_turn("Hello.", hear=hear)
+        agent.run_turn("Hello.", on_text=on_text)
     stored = stage.memory.sessions.get_messages(agent.session.id)
     assert [m.content for m in stored] == ["Hello.", "Good day,"]
     assert [m["content"] for m in agent.history] == ["Hello.", "Good day,"]
@@ -840,7 +839,7 @@ def test_a_tool_of_the_provider_that_is_named_like_the_hosts_is_left_out_and_tol
     assert stage.provider.of("handle_tool_call") == []
     off = stage.agent(tools=[own], toolsets=["memory"])
     assert off.problems == ()
-    assert own.name in off.belt
+    assert own.name in off.tools
     for twice in ([own, own], [replace(own, name="memory")]):
         with pytest.raises(ConfigError, match="two tools are named"):
             stage.agent(tools=twice)

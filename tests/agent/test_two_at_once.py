@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_core.agent.loop import FOLLOWED, Agent
+from hermes_core.agent import Agent
+from hermes_core.agent.lifecycle import FOLLOWED, SessionLifecycle
 from hermes_core.errors import SessionError
 from hermes_core.testing.model_server import Reply
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 RUN = """
 import sys
-from hermes_core.agent.loop import Agent
-from hermes_core.agent.model import ModelSettings, OpenAIModel
+from hermes_core.agent import Agent
+from hermes_core.agent import ModelSettings, OpenAIModel
 from hermes_core.memory import open_memory
 
 home, url, text = sys.argv[1:]
@@ -208,15 +209,16 @@ def test_a_message_that_waits_while_another_process_compresses_is_found_where_it
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apart = Apart(stage)
-    compress = apart.one._compress
+    compress = SessionLifecycle.compress
 
-    def after_the_other() -> None:
-        other = stage.agent(session_id="s1", context_length=2000, toolsets=["todo"])
-        assert other.history[-1]["content"] == "The last straw."
-        assert other.compress()
-        compress()
+    def after_the_other(life: SessionLifecycle) -> None:
+        if life is apart.one._life:
+            other = stage.agent(session_id="s1", context_length=2000, toolsets=["todo"])
+            assert other.history[-1]["content"] == "The last straw."
+            assert other.compress()
+        compress(life)
 
-    monkeypatch.setattr(apart.one, "_compress", after_the_other)
+    monkeypatch.setattr(SessionLifecycle, "compress", after_the_other)
     result = apart.one.run_turn("The last straw.")
     assert [hit.session_id for hit in apart.sessions.search('"last straw"')] == [result.session_id] != ["s1"]
     assert str(stage.asked()[-1]).count("The last straw.") == 1

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from hermes_core.agent.loop import Agent
+from hermes_core.agent import Agent
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
 from hermes_core.testing.model_server import Reply

@@ -21,7 +21,7 @@ import yaml
 from click.testing import CliRunner
 
 import hermes_core
-from hermes_core import errors, kit
+from hermes_core import agent, errors, kit
 from hermes_core.config import KEYS, parse_config
 from hermes_core.contract.hooks import HOOK_NAMES, OBSERVER_HOOK_NAMES
 from hermes_core.home import HermesHome
@@ -95,7 +95,7 @@ def test_every_key_and_variable_has_a_heading(key: str, headings: set[str]) -> N
 
 
 def test_every_public_name_has_a_heading(headings: set[str]) -> None:
-    assert set(hermes_core.__all__) - headings == {
+    assert {*hermes_core.__all__, *agent.__all__} - headings == {
         "MemoryProvider",
         "hookimpl",
     }  # the page of hooks begins with these

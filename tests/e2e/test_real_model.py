@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from hermes_core.agent.loop import Agent
-from hermes_core.agent.model import ModelSettings, OpenAIModel
+from hermes_core.agent import Agent, ModelSettings, OpenAIModel
 from hermes_core.config import set_value
 from hermes_core.home import HermesHome
 from hermes_core.memory import open_memory
@@ -72,7 +71,7 @@ def test_a_fact_of_an_earlier_session_reaches_a_real_model_in_the_fence(
 
         heard: list[str] = []
         with Agent(memory, model, toolsets=["memory"]) as agent:
-            result = agent.run_turn("What is Ann's sister called?", hear=heard.append)
+            result = agent.run_turn("What is Ann's sister called?", on_text=heard.append)
             agent.run_turn("Thank you.")
             stored = [m.content for m in memory.sessions.get_messages(agent.session.id)]
             prompts = {sent[0]["content"] for sent in model.sent[1:]}

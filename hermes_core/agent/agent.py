@@ -1,0 +1,631 @@
+"""The agent: a conversation that remembers.
+
+    with open_memory() as memory, Agent(memory, model) as agent:
+        print(agent.run_turn("Where did we leave off?").text)
+
+A turn recalls once for the person's message, asks the model, runs the tools that it calls, stores all messages and hands
+the finished turn to the memory. A failure of memory never fails a turn, and an interrupted turn reaches no provider.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import NoneType
+from typing import Any, Self, TypeVar
+from weakref import WeakKeyDictionary
+
+from hermes_core.agent.answer import ChatMessage, Usage
+from hermes_core.agent.cancel import Cancel, Cancelled, ignore
+from hermes_core.agent.compression import Compressor, ContextLimits, ContextUsage, SummaryCompressor
+from hermes_core.agent.curator import AutoCurator
+from hermes_core.agent.lifecycle import SessionLifecycle, TurnGuard
+from hermes_core.agent.loop import OnToolCall, ToolLoop
+from hermes_core.agent.model import ChatModel, OnText, require_model
+from hermes_core.agent.prompt import PromptParts, context_file, read_part, repair_messages, system_prompt
+from hermes_core.agent.review import Background, Review, Reviewer
+from hermes_core.agent.sessions import (
+    AgentTurn,
+    TurnInput,
+    TurnResult,
+    copy_turn,
+    find_session,
+    recent_messages,
+    resolve_session,
+    rewind_target,
+    set_default_title,
+    store_message,
+)
+from hermes_core.agent.tools import (
+    Tool,
+    ToolRegistry,
+    built_in_tools,
+    delegate_tool,
+    unknown_toolsets,
+    with_memory_tools,
+    without_memory_tools,
+)
+from hermes_core.agent.validation import Kind, refused, require, require_function
+from hermes_core.contract.values import Delegation, Session
+from hermes_core.errors import ContextOverflow, ModelError, SessionError
+from hermes_core.manager import at_exit
+from hermes_core.memory import Memory
+from hermes_core.recall.rank import count_tokens
+from hermes_core.recalled import TurnRecall
+from hermes_core.skills.store import SkillStore
+from hermes_core.stopping import stopped_by, what_stops
+
+Item = TypeVar("Item")
+
+SUBAGENT_INSTRUCTIONS = (
+    "You are a subagent: do the one task that you are given, with your tools, and answer with a report of what you did "
+    "and found. Nobody is there to answer questions."
+)
+
+
+class Agent:
+    """One conversation with a model, on a memory that outlives it.
+
+    An agent is cheap: a gateway makes one for each message and drops it without `close`, which would end the session. It
+    is not shared between threads, but any thread may call `interrupt`.
+
+    Args:
+        memory: The memory, as `open_memory` returns it.
+        model: The model of the conversation.
+        session_id: Id of the session; a stored session continues.
+        auxiliary: Model for summaries, reviews, flushes and curation; `model` if None.
+        instructions: Text for the system prompt.
+        tools: The host's own tools.
+        toolsets: Names of the enabled toolsets; None for what config.yaml says for the platform.
+        folder: Folder with an AGENTS.md.
+        source: Name under which sessions are listed; the platform by default.
+        skip_memory: Leave notes and providers out; `session_search` still works.
+        compressor: A compressor of the host's own.
+        on_review: Function that gets each background review that changed something or failed.
+        background: Place for reviews, one at a time; by default shared by all agents of the memory.
+        clock: Clock for ages of sessions and dates, in seconds since 1970.
+        cancel: Switch of agents that stop together.
+        **identity: Fields of `Session`: platform, user_id, chat_id and others.
+
+    Raises:
+        ConfigError: an argument is of the wrong kind.
+        SessionError: the stored session is another person's.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        model: ChatModel,
+        *,
+        session_id: str = "",
+        auxiliary: ChatModel | None = None,
+        instructions: str = "",
+        tools: Iterable[Tool] = (),
+        toolsets: Collection[str] | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        source: str = "",
+        skip_memory: bool = False,
+        compressor: Compressor | None = None,
+        on_review: Callable[[Review], object] = ignore,
+        background: Background | None = None,
+        clock: Callable[[], float] = time.time,
+        cancel: Cancel | None = None,
+        **identity: Any,
+    ) -> None:
+        require("memory", memory, Memory, "what open_memory returned")
+        require_model("model", model)
+        require_model("auxiliary", auxiliary or model)
+        require("background", background, (Background, NoneType), "a Background, or none")
+        require("cancel", cancel, (Cancel, NoneType), "a Cancel, or none")
+        require_function("on_review", on_review)
+        self.memory, self.model = memory, model
+        self._settings = memory.config.agent
+        self._clock = clock
+        self._guard = TurnGuard(cancel)
+        self._skip_memory = skip_memory
+        session = resolve_session(memory, session_id, identity)
+        self._services = AgentServices(
+            memory,
+            session,
+            instructions=instructions,
+            host_tools=tools,
+            toolsets=toolsets,
+            folder=folder,
+            skip_memory=skip_memory,
+            # As many characters as the context has tokens: a quarter of it in most scripts.
+            result_limit=min(self._settings.result_limit, model.context_length),
+            delegate=self.delegate,
+            clock=clock,
+        )
+        self.tools = self._services.tools
+        self._own_background = background is None  # a given one may run reviews of another memory too
+        shared = background or shared_services(memory).background
+        self._reviewer = Reviewer(memory, auxiliary or model, self.tools, shared, on_review)
+        self._curator = AutoCurator(memory, auxiliary or model, shared, on_review, clock)
+        self._usage = ContextUsage(ContextLimits.of(model, self._settings), count_tokens)
+        self._life = SessionLifecycle(
+            memory,
+            session,
+            compressor
+            or SummaryCompressor(auxiliary or model, self._usage.limits, count_tokens, self._fixed_text),
+            self._services.prompt,
+            self._reviewer,
+            self._usage,
+            self._guard,
+            model.name,
+            source,
+            skip_memory,
+            clock=clock,
+        )
+        self._life.problems += self._services.problems
+        if memory.sessions.get_session(session.id):
+            self._life.open()
+        else:
+            self._life.start()
+        at_exit.note(self, on=memory)
+
+    @property
+    def session(self) -> Session:
+        """The session of the next turn."""
+        return self._life.session
+
+    @property
+    def history(self) -> tuple[ChatMessage, ...]:
+        """The conversation as the model gets it."""
+        return tuple(self._life.history)
+
+    @property
+    def prompt(self) -> str:
+        """The system prompt of the session."""
+        return self._life.prompt
+
+    @property
+    def skills(self) -> SkillStore | None:
+        """The skills of the home; None if they are switched off."""
+        return self._services.skills
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """A sentence for each failure since the last turn; the result of the next turn contains them too."""
+        return tuple(self._life.problems)
+
+    # -------------------------------------------------------------------- turn
+
+    def run_turn(
+        self,
+        message: TurnInput,
+        *,
+        on_text: OnText = ignore,
+        on_tool_call: OnToolCall = ignore,
+        author: str = "",
+    ) -> TurnResult:
+        """Answer a message of the person.
+
+        Failures of memory and model are no exceptions: see `outcome` and `problems` of the result.
+
+        Args:
+            message: Text, or OpenAI content parts of text and pictures.
+            on_text: Function that gets the text of the answer as it comes.
+            on_tool_call: Function that gets each tool call with its result.
+            author: Name of the person, if several speak in the session.
+
+        Raises:
+            SessionError: the message is empty or no message, or a turn runs on another thread.
+        """
+        require_function("on_text", on_text)
+        require_function("on_tool_call", on_tool_call)
+        turn = AgentTurn.of(message, author)
+        if not turn.text.strip():
+            raise SessionError(f"a turn needs something to answer, not {message!r}", "write a message")
+        with self._guard.turn():
+            loop = ToolLoop(
+                self.model,
+                self.tools,
+                self.session,
+                self._guard.cancel,
+                self._settings.max_iterations,
+                lambda new: self._store_message(turn, new),
+                on_text,
+                on_tool_call,
+            )
+            try:
+                with stopped_by(self._guard.cancel):
+                    self._run(turn, loop)
+            finally:
+                self._finish(turn, loop)
+            result = turn.result(self.session.id, self._life.problems, loop.calls, loop.usage)
+            self._life.problems.clear()
+            return result
+
+    def interrupt(self) -> None:
+        """Interrupt the turn in progress, from any thread. Its messages are stored and reach no provider.
+
+        Outside of a turn only waits end: a compression is given up, other methods run to their end.
+        """
+        self._guard.cancel.set()
+
+    def delegate(self, task: str, context: str = "") -> str:
+        """Give a task to a subagent and return its report; the parent's provider is notified.
+
+        A subagent has a fresh context, no memory and no further delegation. Raises `Cancelled` on an interrupt.
+        """
+        self._guard.begin_work()
+        stop = what_stops()  # in a tool that an earlier turn abandoned, that turn's switch
+        identity = {k: v for k, v in self.session.to_dict().items() if k not in ("id", "home")}
+        child = Agent(
+            self.memory,
+            self.model,
+            tools=self._services.host_tools,
+            toolsets=self._services.toolsets,
+            instructions=SUBAGENT_INSTRUCTIONS,
+            source="subagent",
+            skip_memory=True,
+            clock=self._clock,
+            cancel=stop if isinstance(stop, Cancel) else self._guard.cancel,
+            **{**identity, "parent_id": self.session.id, "agent_context": "subagent"},
+        )
+        with child:
+            result = child.run_turn(f"{task}\n\n{context}".strip())
+        if result.outcome == "interrupted":
+            raise Cancelled
+        problems = "; ".join(result.problems)
+        report = f"{result.text}\n\n[{problems}]" if problems else result.text
+        if result.outcome != "answered":
+            report = f"the subagent failed: {problems}"
+        if not self._skip_memory:
+            delegation = Delegation(uuid.uuid4().hex, task, report, result.session_id)
+            self._life.attempt(
+                "telling of a delegation",
+                lambda: self.memory.manager.on_delegation(delegation, self.session),
+            )
+        return report
+
+    # --------------------------------------------------------------- lifecycle
+
+    def new(self) -> None:
+        """End the session and begin an empty one.
+
+        Like `reset`, `resume`, `branch`, `undo` and `compress`, raises `SessionError` during a turn.
+        """
+        self._guard.require_none()
+        self._life.new()
+
+    def reset(self) -> None:
+        """End the session and begin an empty one, as `new` does; for a gateway whose chat was cleared."""
+        self._guard.require_none()
+        self._life.reset()
+
+    def resume(self, session: str) -> None:
+        """Leave the session and continue a stored one, named by its id, the beginning of its id, or its title.
+
+        Raises `SessionError` if there is none.
+        """
+        self._guard.require_none()
+        target = find_session(self.memory, session, self.session)
+        if target.id != self.session.id:
+            self._life.resume(target)
+
+    def branch(self) -> None:
+        """Continue in a copy of the session, which stays as it is.
+
+        For providers the turns so far belong to the old session only: an `undo` there removes them from the provider, and
+        an `undo` in the copy does not.
+        """
+        self._guard.require_none()
+        self._life.branch()
+
+    def undo(self, turns: int = 1) -> str:
+        """Undo the last turns, also at the provider; return the person's message that began the first of them.
+
+        Raises `SessionError` if there are not so many, or another process said something in between.
+        """
+        self._guard.require_none()
+        first = rewind_target(self.memory, self.session, turns, self._life.history)
+        self._life.rewind(first.id)
+        return first.content
+
+    def compress(self) -> bool:
+        """Summarise the middle of the conversation and continue in a child session; return True if that happened.
+
+        While another process compresses the session, wait for it and continue in the session that it made.
+        """
+        self._guard.require_none()
+        before = self.session.id
+        with contextlib.suppress(Cancelled):
+            self._life.compress()
+        return self.session.id != before
+
+    def commit_memory_session(self, messages: Sequence[ChatMessage] = ()) -> None:
+        """Let providers learn from the session so far without ending it; for a host that is about to change its id.
+
+        `messages` is ignored: the stored messages count.
+        """
+        del messages
+        self._life.commit()
+
+    def shutdown_memory_provider(self, messages: Sequence[ChatMessage] = ()) -> None:
+        """End the session and shut all providers down, within 15 seconds. `messages` is ignored."""
+        del messages
+        deadline = self._leave(at_exit.SECONDS)
+        if self._own_background:
+            self.stop_review()
+        self._life.shutdown(deadline)
+
+    def end_crashed(self, session_id: str) -> None:
+        """End a session whose process died: its stored turns reach the providers, and they hear of the end."""
+        self._life.end_crashed(session_id)
+
+    def evict(self) -> None:
+        """End the session because it was idle for long; the next turn, or a resume, opens it again."""
+        self._leave(None)
+        self._life.evict()
+
+    def close(self, timeout: float | None = None) -> None:
+        """End the session. Closing the memory, and the end of the program, do so too.
+
+        The memory stays open for other agents and for a running review. A further turn opens the session again.
+        `timeout` are the seconds left for this and for closing the memory; None for no limit.
+        """
+        self._life.close(self._leave(timeout))
+
+    def _leave(self, timeout: float | None) -> float:
+        """Prepare for the end of the session; return its deadline on the monotonic clock."""
+        at_exit.forget(self)
+        if timeout is None:
+            return math.inf
+        deadline = time.monotonic() + timeout
+        self._guard.stop(1.0)  # the program ends: a turn on another thread has to end first
+        return deadline
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(at_exit.SECONDS if kind is SystemExit else None)
+
+    # ---------------------------------------------------------- parts of a turn
+
+    def _run(self, turn: AgentTurn, loop: ToolLoop) -> None:
+        at_exit.note(self, on=self.memory)
+        life = self._life
+        life.attempt("going on with the session", life.follow)
+        life.own_turns.add(turn.id)
+        cadence_due = life.cadence_due(self._settings)
+        # Stored before anything else: what the person said survives a crash.
+        self._store_message(turn, {"role": "user", "content": turn.content})
+        try:
+            life.attempt("making room for the turn", lambda: self._make_room(turn, cadence_due))
+            loop.session = self.session
+            turn.recall = self._recall(turn.text)
+            turn.answer = loop.run(self._request(turn))
+            turn.outcome = "answered" if turn.answer.strip() else "failed"
+            life.problems += loop.problems(turn.answer)
+        except Cancelled:
+            turn.outcome = "interrupted"
+        except (KeyboardInterrupt, SystemExit) as exc:
+            self._guard.cancel.set()
+            turn.outcome = "interrupted"
+            if isinstance(exc, SystemExit):
+                raise
+        except ModelError as exc:
+            life.problems.append(str(exc))
+            if isinstance(exc, ContextOverflow):  # the estimate was too low: the next turn compresses first
+                loop.prompt_tokens, self._usage.tokens_after_attempt = self.model.context_length, None
+        finally:  # also if the host's own `on_text` or `on_tool_call` raises
+            complete = turn.outcome == "answered" and not self._skip_memory
+            life.history += turn.chat() if complete else turn.hidden()
+
+    def _make_room(self, turn: AgentTurn, cadence_due: bool) -> None:
+        """Do the work that is due before a turn: that of a chat that never ends, and compression if it can be stored."""
+        if cadence_due:
+            self._life.cadence()
+        fixed, before = self._fixed_text(), self.session.id
+        due = turn.message_id and self._usage.is_due(fixed, self._life.history, turn.messages)
+        if due or not self._life.history:
+            self._life.problems += filter(None, [self._usage.problem(fixed)])
+        if not due:
+            return
+        try:
+            self._life.compress()
+        finally:
+            if self.session.id != before:
+                self._life.attempt("taking a message along", lambda: self._life.move_message(turn, before))
+
+    def _fixed_text(self) -> str:
+        """Return the text that comes before the messages in each request."""
+        return f"{self.prompt}{self.tools.schemas}"
+
+    def _recall(self, text: str) -> TurnRecall | None:
+        if self._skip_memory:
+            return None
+        memory, session = self.memory, self.session
+        if not self._services.has("memory"):
+            # No provider is asked, and providers that count turns are still notified.
+            self._life.attempt(
+                "telling of the turn",
+                lambda: memory.manager.on_turn_start(
+                    memory.sessions.turn_count(session.id) + 1, text, session
+                ),
+            )
+            return None
+        recent = recent_messages(self._life.history)
+        return self._life.attempt("recall", lambda: memory.begin_turn(text, session, recent=recent))
+
+    def _request(self, turn: AgentTurn) -> list[ChatMessage]:
+        """Return prompt, history and the person's message; the recall is in this copy of the message only."""
+        content = turn.recall.inject(turn.content) if turn.recall is not None else turn.content
+        if not self.prompt:  # its building was interrupted
+            self._life.attempt("writing the system prompt", lambda: self._life.write_prompt(self.session))
+        system = {"role": "system", "content": self.prompt}
+        return [system, *repair_messages([*self._life.history, {"role": "user", "content": content}])]
+
+    def _store_message(self, turn: AgentTurn, message: ChatMessage) -> None:
+        """Store a message at once, so that it survives an interrupt and a crash."""
+        ref = turn.add(message)
+
+        def store() -> None:
+            stored = store_message(self.memory, self.session.id, message, ref, turn.speaker_of(message))
+            turn.message_id = turn.message_id or stored
+
+        self._life.attempt("storing a message", store)
+
+    def _finish(self, turn: AgentTurn, loop: ToolLoop) -> None:
+        self._usage.server_tokens = loop.prompt_tokens and loop.prompt_tokens + count_tokens(turn.answer)
+        attempt, session_id, answered = self._life.attempt, self.session.id, turn.outcome == "answered"
+        attempt("storing what the turn used", lambda: self._store_usage(loop.usage))
+        if answered:
+            attempt("storing the turn", lambda: self._store_turn(turn))
+        attempt("taking the turn along", lambda: copy_turn(self.memory, turn, session_id))
+        if answered and not self._skip_memory:
+            attempt("looking back", lambda: self._review(turn))
+
+    def _store_usage(self, usage: Usage) -> None:
+        sessions = self.memory.sessions
+        with sessions.transaction():  # both in one commit: a commit is a wait for the disk
+            if usage != Usage():
+                sessions.add_usage(
+                    self.session.id,
+                    input_tokens=usage.prompt,
+                    output_tokens=usage.completion,
+                    cache_read_tokens=usage.cached,
+                )
+            self._usage.save(sessions, self.session.id)
+
+    def _store_turn(self, turn: AgentTurn) -> None:
+        """Mark the turn as complete and hand it to the provider.
+
+        With `skip_memory` it is not marked: its messages stay in state.db, and no recovery forwards them.
+        """
+        if not self._skip_memory:
+            self.memory.end_turn(
+                self.session,
+                turn.text,
+                turn.answer,
+                messages=turn.stored(),
+                turn_id=turn.id,
+                warm=self._services.has("memory"),
+                author=turn.author,
+            )
+            self._life.problems += filter(None, [self.memory.refused])
+        set_default_title(self.memory, self.session.id, turn.text)
+
+    # ------------------------------------------------------------ background reviews
+
+    def wait_for_review(self, timeout: float) -> bool:
+        """Wait for a background review for so many seconds; return True if none runs any more."""
+        return self._reviewer.background.wait(timeout)
+
+    def stop_review(self, timeout: float = 1.0) -> bool:
+        """Stop a background review, also one of another agent of the memory; return True if none runs any more."""
+        return self._reviewer.background.stop(timeout)
+
+    def _review(self, turn: AgentTurn) -> None:
+        if self._reviewer.count_turn(self.session, turn.used_memory):
+            self._reviewer.start_review(self.session, self.prompt, self._life.history)
+        else:
+            self._life.attempt("tidying of memory", lambda: self._curator.start_if_due(self.session))
+
+
+class AgentServices:
+    """The tools of one agent and the parts of its system prompt.
+
+    `problems` names the parts that can't be had as asked. The arguments are those of `Agent`.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        session: Session,
+        *,
+        instructions: str,
+        host_tools: Iterable[Tool],
+        toolsets: Collection[str] | None,
+        folder: str | os.PathLike[str] | None,
+        skip_memory: bool,
+        result_limit: int,
+        delegate: Callable[[str, str], str],
+        clock: Callable[[], float],
+    ) -> None:
+        require("instructions", instructions, str, "a text")
+        require("folder", folder, (str, os.PathLike, NoneType), "a path")
+        self.host_tools = _require_all("tool", host_tools, Tool, "Tool(name, description, parameters, run)")
+        if toolsets is not None:
+            toolsets = _require_all("toolset", toolsets, str, "a name")
+        else:
+            toolsets = memory.config.enabled_toolsets.of(session.platform)
+        self.skills = shared_services(memory).skills
+        self.toolsets = None if toolsets is None else frozenset(toolsets)
+        self.problems = unknown_toolsets(toolsets, self.host_tools)
+        self._memory = memory
+        self._instructions = instructions
+        self._folder = None if folder is None else Path(folder)
+        self._skip_memory = skip_memory
+        self._clock = clock
+        delegating = [delegate_tool(delegate)] if session.agent_context != "subagent" else []
+        others = [*delegating, *built_in_tools(self.skills, memory), *self.host_tools]
+        if skip_memory:
+            tools = without_memory_tools(memory, others, session)
+        else:
+            tools = with_memory_tools(memory, others, self.toolsets, self.problems)
+        self.tools = ToolRegistry(tools, self.toolsets, result_limit)
+
+    def has(self, toolset: str) -> bool:
+        """Return True if the toolset is enabled."""
+        return self.toolsets is None or toolset in self.toolsets
+
+    def prompt(self, session: Session, problems: list[str]) -> str:
+        """Build the system prompt of a session that begins now; `problems` gets a sentence for each part left out."""
+        parts = PromptParts(
+            identity=read_part(self._memory.home.soul_md, problems),
+            instructions=self._instructions,
+            memory="" if self._skip_memory else self._memory.system_prompt(session),
+            skills=self.skills.index() if self.skills is not None and self.has("skills") else "",
+            context_file=context_file(self._folder, problems),
+            today=datetime.fromtimestamp(self._clock()).astimezone().date(),
+            platform=session.platform,
+        )
+        return system_prompt(parts, [schema["name"] for schema in self.tools.schemas])
+
+
+def _require_all(name: str, values: Iterable[Item], kind: Kind, instead: str) -> tuple[Item, ...]:
+    """Return the values of a list argument. Raise `ConfigError` for a single value, and for one of another kind."""
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        raise refused(f"{name}s", values, f"a list, and in it {instead}")
+    items = tuple(values)
+    for item in items:
+        require(f"a {name}", item, kind, instead)
+    return items
+
+
+class SharedServices:
+    """The parts that all agents of a memory share, so that an agent can be made for each message and dropped.
+
+    `background` runs one review at a time; `skills` is None if they are switched off. Both end with the memory.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        settings = memory.config.skills
+        self.background = Background()
+        self.skills = SkillStore(memory.home.skills, settings.external_dirs) if settings.enabled else None
+        if self.skills is not None:
+            memory.at_close.callback(self.skills.close)
+        memory.at_close.callback(self.background.stop)
+
+
+_lock = threading.Lock()  # a gateway makes agents on several threads
+_shared: WeakKeyDictionary[Memory, SharedServices] = WeakKeyDictionary()
+
+
+def shared_services(memory: Memory) -> SharedServices:
+    """Return the services that the agents of this memory share, made for the first of them."""
+    with _lock:
+        if memory not in _shared:
+            _shared[memory] = SharedServices(memory)
+        return _shared[memory]
