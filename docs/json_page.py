@@ -58,7 +58,7 @@ def documents() -> dict[str, Any]:
     from hermes_core.cli.curating import Report as CurateReport
     from hermes_core.cli.settings import Setting
     from hermes_core.curated.journal import NoteVersion
-    from hermes_core.importers.run import Imported
+    from hermes_core.importers.run import ImportResult
     from hermes_core.loader.discover import ProviderEntry
     from hermes_core.manager.outbox import Row as OutboxRow
     from hermes_core.recalled import RecallReport
@@ -75,7 +75,7 @@ def documents() -> dict[str, Any]:
         "hermes-memory claw migrate": _migration(),
         "hermes-memory config list": list[Setting],
         "hermes-memory doctor": _examination(),
-        "hermes-memory import": Imported,
+        "hermes-memory import": ImportResult,
         "hermes-memory logs": _log_line(),
         "hermes-memory memory add": CHANGE,
         "hermes-memory memory curate": (
@@ -180,7 +180,7 @@ def _log_line() -> Any:
 
 
 def _migration() -> Any:
-    from hermes_core.importers.openclaw.values import STATUSES, Preset, SkillConflict, Status
+    from hermes_core.importers.openclaw.migration import STATUSES, Preset, SkillConflict, Status
 
     names = ("found", "added", "known", "overflow", "refused", "left_out")
     counts = dict.fromkeys(names, Sometimes(int, "when notes were read"))

@@ -12,13 +12,18 @@ from rich.text import Text
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import console, finish, json_option, print_json, print_table, warn
 from hermes_core.importers.openclaw.apply import apply_plan
-from hermes_core.importers.openclaw.cleanup import clean_up, plan_cleanup
-from hermes_core.importers.openclaw.here import migrations, read_home
+from hermes_core.importers.openclaw.cleanup import clean_up, plan_cleanup, running_warnings
+from hermes_core.importers.openclaw.migration import (
+    MigrationOptions,
+    MigrationReport,
+    Preset,
+    SkillConflict,
+    counts_of,
+    one_line,
+)
 from hermes_core.importers.openclaw.plan import make_plan
-from hermes_core.importers.openclaw.report import Report, counts_of, one_line
-from hermes_core.importers.openclaw.running import running_warnings
 from hermes_core.importers.openclaw.source import FOLDERS, find_source, read_tree
-from hermes_core.importers.openclaw.values import Options, Preset, SkillConflict
+from hermes_core.importers.openclaw.target_home import migrations_folder, read_home
 from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import printable
 
@@ -94,7 +99,7 @@ def migrate(
     with open_memory(home_of(ctx)) as memory:
         plan = make_plan(tree, read_home(memory, options), options)
         now = datetime.now(UTC).astimezone()
-        preview = Report(plan, None, now, executed=False)
+        preview = MigrationReport(plan, None, now, executed=False)
         if not as_json:
             _show(preview)
         warn([*running_warnings(), *plan.warnings])
@@ -128,7 +133,7 @@ def cleanup(ctx: click.Context, source: Path | None, dry_run: bool, yes: bool) -
     rows = [(move.source, move.target.name) for move in moves]
     print_table("", ("folder", "becomes"), rows, "")
     warn(running_warnings())
-    if not any(migrations(home_of(ctx)).glob("*/report.json")):
+    if not any(migrations_folder(home_of(ctx)).glob("*/report.json")):
         warn(["nothing was migrated from OpenClaw into this home yet: hermes-memory claw migrate"])
     if dry_run:
         return
@@ -140,12 +145,12 @@ def cleanup(ctx: click.Context, source: Path | None, dry_run: bool, yes: bool) -
 
 def _options(
     preset: Preset, overwrite: bool, secrets: bool, target: Path | None, skills: SkillConflict
-) -> Options:
+) -> MigrationOptions:
     if preset == "user-data" and secrets:
         raise click.UsageError("--preset user-data never takes secrets: use --preset full --migrate-secrets")
     if target is not None and not target.is_absolute():
         raise click.UsageError(f"--workspace-target must be an absolute path, is {str(target)!r}")
-    return Options(preset, overwrite, secrets, target, skills)
+    return MigrationOptions(preset, overwrite, secrets, target, skills)
 
 
 def _found() -> Path:
@@ -156,7 +161,7 @@ def _found() -> Path:
     return found
 
 
-def _show(report: Report) -> None:
+def _show(report: MigrationReport) -> None:
     """The preview: an item a line, then the counts."""
     out = console()
     out.print(Text(printable(f"From {report.plan.source} to {report.plan.home}"), style="bold"))
@@ -169,7 +174,7 @@ def _show(report: Report) -> None:
     click.echo(_counts(report))
 
 
-def _finish(report: Report, as_json: bool, text: str) -> None:
+def _finish(report: MigrationReport, as_json: bool, text: str) -> None:
     if as_json:
         print_json(report.to_dict())
         return
@@ -181,14 +186,14 @@ def _finish(report: Report, as_json: bool, text: str) -> None:
         click.echo(printable(text))
 
 
-def _errors(report: Report) -> list[str]:
+def _errors(report: MigrationReport) -> list[str]:
     """What could not be brought over, a sentence each."""
     return [
         f"{item.source} is left behind: {item.reason}" for item in report.plan.items if item.status == "error"
     ]
 
 
-def _counts(report: Report) -> str:
+def _counts(report: MigrationReport) -> str:
     entries = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in report.entries().items())
     items = ", ".join(f"{count} {status}" for status, count in report.plan.summary.items())
     return f"items: {items}" + (f"; entries: {entries}" if entries else "")

@@ -18,9 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from hermes_core.cli import home_of
 from hermes_core.cli.output import finish, json_option, print_json
 from hermes_core.errors import ConfigError, ImportFailed
-from hermes_core.importers import FORMATS, Skip, Skipped, stream_file
-from hermes_core.importers.detect import Format
-from hermes_core.importers.run import Imported, import_sessions
+from hermes_core.importers import FORMATS, Format, Skip, SkipLog, stream_file
+from hermes_core.importers.run import ImportResult, import_sessions
 from hermes_core.importers.values import StreamedSession
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted, printable
@@ -43,19 +42,19 @@ def import_command(ctx: click.Context, file: Path, file_format: Format, as_json:
 
     Safe to run again: turns that are stored are left alone. FILE may be a pipe, or - for standard input.
     """
-    skipped = Skipped()
-    sessions = stream_file(_regular(ctx, file), file_format, skipped)
-    # Read before memory is opened: of a file that is none, nothing is made.
+    skips = SkipLog()
+    sessions = stream_file(_regular_file(ctx, file), file_format, skips)
+    # Read the first session before memory is opened: a wrong file must not create a home.
     first = next(sessions, None)
-    broken: list[str] = []
-    whole = _until_broken(sessions if first is None else chain([first], sessions), broken)
+    faults: list[str] = []
+    whole = _until_fault(sessions if first is None else chain([first], sessions), faults)
     with open_memory(home_of(ctx)) as memory:
         done = import_with_progress(memory, whole)
         build_with_progress(memory)
         delivered = memory.flush(timeout=60)
-        problems = broken + memory.problems()
-    done = replace(done, skipped=tuple(skipped.all()))
-    problems += [_told(skip) for skip in done.skipped if skip.fault]
+        problems = faults + memory.problems()
+    done = replace(done, skipped=tuple(skips.all()))
+    problems += [_describe_skip(skip) for skip in done.skipped if skip.fault]
     if as_json:
         print_json(done)
     else:
@@ -64,14 +63,14 @@ def import_command(ctx: click.Context, file: Path, file_format: Format, as_json:
         click.echo(f"{turns} ({messages}) of {counted(done.sessions, 'session')} imported{known}")
         for skip in done.skipped:
             if not skip.fault:
-                click.echo(printable(f"left out: {_told(skip)}"))
+                click.echo(printable(f"left out: {_describe_skip(skip)}"))
     if not delivered:
         problems.append("some turns still wait for the provider: hermes-memory outbox list shows them")
     finish(ctx, problems)
 
 
-def _regular(ctx: click.Context, file: Path) -> Path:
-    """The file itself, or a copy, until the command ends, of what comes through a pipe: a file is read more than once."""
+def _regular_file(ctx: click.Context, file: Path) -> Path:
+    """Return the file, or a copy of a pipe's content until the command ends: a file is read more than once."""
     dash = str(file) == "-"
     if not dash and file.is_file():
         return file
@@ -82,15 +81,15 @@ def _regular(ctx: click.Context, file: Path) -> Path:
     return copy
 
 
-def _until_broken(sessions: Iterable[StreamedSession], broken: list[str]) -> Iterator[StreamedSession]:
-    """The sessions up to a place behind which the file can't be read, which is noted."""
+def _until_fault(sessions: Iterable[StreamedSession], faults: list[str]) -> Iterator[StreamedSession]:
+    """Yield the sessions up to a fault in the file, and add a sentence about it to `faults`."""
     try:
         yield from sessions
     except ImportFailed as exc:
-        broken.append(f"the file was read up to here: {exc}")
+        faults.append(f"the file was read up to here: {exc}")
 
 
-def _told(skip: Skip) -> str:
+def _describe_skip(skip: Skip) -> str:
     return (
         f"{skip.count} x {skip.reason} ({'at' if skip.count == 1 else 'first at'} {skip.first or 'its end'})"
     )
@@ -98,15 +97,15 @@ def _told(skip: Skip) -> str:
 
 def import_with_progress(
     memory: Memory, sessions: Iterable[StreamedSession], total: int | None = None
-) -> Imported:
-    """Import with a bar on standard error, where that is a terminal; `total` is how many turns there are."""
+) -> ImportResult:
+    """Import with a progress bar on standard error, if that is a terminal. `total` is the number of turns."""
     with _bar("importing", "turns") as bar:
         task = bar.add_task("", total=total)
         return import_sessions(memory, sessions, on_turn=lambda: bar.advance(task))
 
 
 def build_with_progress(memory: Memory) -> None:
-    """Make what search by meaning needs now rather than in the background; a fault is among the problems."""
+    """Compute the vectors for search by meaning now instead of in the background. A fault is among the problems."""
     meaning = memory.sessions.meaning
     if meaning is None or not (missing := meaning.missing()):
         return

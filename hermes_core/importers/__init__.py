@@ -1,14 +1,34 @@
-"""Conversations of other tools, read into one shape; what is done with them is `memory.py`'s business.
+"""Importers of conversations of other tools.
 
-`read_file` and `stream_file` find out which format a file has. Ids are made from what the file says, so that a second import of the same
-file, or of a later export that goes on with the same sessions, is recognised.
+`read_file` and `stream_file` detect the format of a file. Ids are derived from the content of the file, so that a second
+import of the same file, or of a later export that continues the same sessions, is recognised.
 """
 
 from __future__ import annotations
 
-from hermes_core.importers.detect import FORMATS, read_file, stream_file
-from hermes_core.importers.skipped import Skip, Skipped
-from hermes_core.importers.values import ImportedMessage, ImportedSession, ImportedTurn
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from hermes_core.errors import ImportFailed
+from hermes_core.importers.claude_ai import MESSAGES as CLAUDE_AI_MESSAGES
+from hermes_core.importers.claude_ai import stream_claude_ai
+from hermes_core.importers.claude_code import is_claude_code, read_claude_code
+from hermes_core.importers.codex import is_codex, read_codex
+from hermes_core.importers.hermes_agent import SQLITE_MAGIC, read_hermes_agent
+from hermes_core.importers.jsonl import read_jsonl
+from hermes_core.importers.openai import stream_openai
+from hermes_core.importers.stream import first_bytes, read_lines, read_values
+from hermes_core.importers.values import (
+    ImportedMessage,
+    ImportedSession,
+    ImportedTurn,
+    Skip,
+    SkipLog,
+    StreamedSession,
+)
 
 __all__ = [
     "FORMATS",
@@ -16,7 +36,133 @@ __all__ = [
     "ImportedSession",
     "ImportedTurn",
     "Skip",
-    "Skipped",
+    "SkipLog",
     "read_file",
     "stream_file",
 ]
+
+Format = Literal["auto", "claude-ai", "claude-code", "codex", "hermes-agent", "jsonl", "locomo", "openai"]
+
+FORMATS: tuple[Format, ...] = get_args(Format)
+"""The values of `format` in `read_file`."""
+
+_KNOWN_SHAPES = (
+    "known are session files of Claude Code and Codex, conversations.json of claude.ai and of ChatGPT, state.db of "
+    "Hermes Agent, OpenAI (messages), LoCoMo (sessions with dia_id) and JSON Lines with session, role and content"
+)
+
+_ARCHIVES = {b"PK\x03\x04": "a ZIP archive", b"\x1f\x8b": "packed with gzip"}
+"""First bytes of the archives in which exports are downloaded and kept."""
+
+_WHOLE_CONVERSATIONS = {"claude-ai": stream_claude_ai, "openai": stream_openai}
+"""Formats in which a value is a whole conversation; the file is one document, or has one value a line."""
+
+_INSPECTED_LINES = 20
+"""Lines of which one must show the format: tools begin their files with records of their own."""
+
+
+def read_file(path: Path | str, format: Format = "auto") -> list[ImportedSession]:  # noqa: A002 (the option's name)
+    """Return every conversation of a file, in its order.
+
+    Raises `ImportFailed` with the file, the place in it and what was expected there. Nothing is read in part.
+    """
+    sessions = (
+        replace(session, turns=tuple(turns))
+        for session, turns in stream_file(path, format, SkipLog(strict=True))
+    )
+    # A file may hold the same conversation twice; its later state counts.
+    return list({session.id: session for session in sessions if session.turns}.values())
+
+
+def stream_file(
+    path: Path | str,
+    format: Format = "auto",  # noqa: A002 (the option's name)
+    skips: SkipLog | None = None,
+) -> Iterator[StreamedSession]:
+    """Yield every conversation of a file, with at most one conversation of a list, or one turn, in memory.
+
+    Args:
+        format: The format, "auto" to detect it.
+        skips: Collects what is left out.
+
+    Raises:
+        ImportFailed: Nothing can be read, or there is a fault in a format that people write themselves (jsonl, locomo);
+            then nothing is yielded.
+    """
+    file = Path(path)
+    if format not in FORMATS:
+        raise ImportFailed(f"{format!r} is no format", f"use one of {', '.join(FORMATS)}")
+    try:
+        yield from _read(file, format, SkipLog() if skips is None else skips)
+    except ImportFailed as exc:
+        raise ImportFailed(f"{str(file)!r}: {exc.message}", exc.remedy) from exc
+    except RecursionError:
+        raise ImportFailed(f"{str(file)!r}: nested too deeply", "no conversation looks like that") from None
+
+
+def _read(file: Path, wanted: Format, skips: SkipLog) -> Iterator[StreamedSession]:
+    first = first_bytes(file)
+    if not first:
+        raise ImportFailed("the file is empty", _KNOWN_SHAPES)
+    for magic, archive in _ARCHIVES.items():
+        if first.startswith(magic):
+            raise ImportFailed(f"it is {archive}", "unpack it, and import a file that it holds")
+    if wanted == "hermes-agent" or first == SQLITE_MAGIC:
+        return read_hermes_agent(file, skips)
+    lines = list(islice(read_lines(file, SkipLog()), _INSPECTED_LINES)) if first.startswith(b"{") else []
+    if not lines or lines[0].number != 1 or not isinstance(lines[0].value, dict):
+        return _read_document(file, wanted, skips)
+    found = _detect([line.value for line in lines]) if wanted == "auto" else wanted
+    if found == "claude-code":
+        return read_claude_code(file, skips)
+    if found == "codex":
+        return read_codex(file, skips)
+    if stream := _WHOLE_CONVERSATIONS.get(found):
+        return stream((line.value for line in read_lines(file, skips)), skips)
+    if found == "locomo":
+        return _read_locomo([line.value for line in read_lines(file, SkipLog(strict=True))])
+    return read_jsonl(file)
+
+
+def _read_document(file: Path, wanted: Format, skips: SkipLog) -> Iterator[StreamedSession]:
+    """Read a file that is one JSON value over many lines, or a list."""
+    values = read_values(file)
+    first = next(values, None)
+    found = _detect([first]) if wanted == "auto" else wanted
+    whole = chain([first] if first is not None else [], values)
+    if found == "locomo":
+        return _read_locomo(list(whole))
+    if stream := _WHOLE_CONVERSATIONS.get(found):
+        return stream(whole, skips)
+    raise ImportFailed(f"the format {found!r} has one object a line", "name another format")
+
+
+def _read_locomo(samples: list[Any]) -> Iterator[StreamedSession]:
+    from hermes_core.importers.locomo import read_locomo
+
+    return ((replace(session, turns=()), session.turns) for session in read_locomo(samples))
+
+
+def _detect(values: Iterable[Any]) -> Format:
+    """Return the format of the first value that shows one. Raises `ImportFailed` if none does."""
+    values = list(values)
+    for value in values:
+        if isinstance(value, Mapping) and (found := _format_of(value)) is not None:
+            return found
+    first: Any = next((value for value in values if value is not None), [])
+    begins = sorted(first)[:8] if isinstance(first, dict) else type(first).__name__
+    raise ImportFailed(f"no known format: it begins with {begins!r}", _KNOWN_SHAPES)
+
+
+def _format_of(value: Mapping[str, Any]) -> Format | None:
+    if "conversation" in value:
+        return "locomo"
+    if CLAUDE_AI_MESSAGES in value:
+        return "claude-ai"
+    if "session" in value and "role" in value:
+        return "jsonl"
+    if {"messages", "mapping", "role"} & value.keys():
+        return "openai"
+    if is_codex(value):
+        return "codex"
+    return "claude-code" if is_claude_code(value) else None

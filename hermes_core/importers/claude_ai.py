@@ -1,8 +1,8 @@
-"""The export of claude.ai: conversations.json, a list of conversations with `chat_messages`.
+"""Importer for the export of claude.ai: conversations.json, a list of conversations with `chat_messages`.
 
-Messages form a tree (`uuid`, `parent_message_uuid`): an edited question begins a new branch, and the old one stays in the
-file. The branch that was last on screen is read: the one that ends with `current_leaf_message_uuid`, which the page itself
-has and the export lacks, else with the last message.
+Messages form a tree (`uuid`, `parent_message_uuid`). An edited question begins a new branch, and the old branch stays in
+the file. The branch that was last on screen is read. It ends with `current_leaf_message_uuid`, which a saved page has
+and the export lacks, else with the last message.
 """
 
 from __future__ import annotations
@@ -14,85 +14,89 @@ from typing import Any, TypeGuard
 
 from hermes_core.errors import ImportFailed
 from hermes_core.importers.fields import expected, read_content, read_list, read_object, read_text, read_time
-from hermes_core.importers.skipped import Skipped
-from hermes_core.importers.turns import each_turn
-from hermes_core.importers.values import ImportedMessage, ImportedSession, StreamedSession
+from hermes_core.importers.values import (
+    ImportedMessage,
+    ImportedSession,
+    SkipLog,
+    StreamedSession,
+    split_turns,
+)
 
 SOURCE = "claude-ai"
 MESSAGES = "chat_messages"
 
 _ROOT = "00000000-0000-"
-"""How the parent of a first message begins."""
+"""The beginning of the parent id of a first message."""
 
 _ROLES = {"human": "user", "assistant": "assistant"}
 
 
-def stream_claude_ai(values: Iterable[Any], skipped: Skipped) -> Iterator[StreamedSession]:
-    """Every conversation among these values, in their order; turns are named after the message that they begin with."""
+def stream_claude_ai(values: Iterable[Any], skips: SkipLog) -> Iterator[StreamedSession]:
+    """Yield every conversation among these values, in their order. A turn has the id of its first message."""
     for index, item in enumerate(values, 1):
         where = f"conversation {index}"
         try:
-            session = _session(read_object(item, where), where, skipped)
+            session = _session(read_object(item, where), where, skips)
         except ImportFailed as exc:
-            skipped.fault(exc)
+            skips.fault(exc)
             continue
         if session.turns:
             yield replace(session, turns=()), session.turns
         else:
-            skipped.note("conversations without a word", where)
+            skips.note("conversations without a word", where)
 
 
-def _session(item: Mapping[str, Any], where: str, skipped: Skipped) -> ImportedSession:
+def _session(item: Mapping[str, Any], where: str, skips: SkipLog) -> ImportedSession:
     own_id = read_text(item.get("uuid"), f"{where}, uuid")
     if not own_id:
         raise expected(f"{where}, uuid", "an id", item.get("uuid"))
     messages: list[ImportedMessage] = []
-    for place, message in _branch(item, where, skipped):
+    for place, message in _branch(item, where, skips):
         try:
-            messages += _said(message, place, skipped)
+            messages += _messages_of(message, place, skips)
         except ImportFailed as exc:
-            skipped.fault(exc)
+            skips.fault(exc)
     return ImportedSession(
         id=f"{SOURCE}-{own_id}",
         source=SOURCE,
         title=read_text(item.get("name"), f"{where}, name"),
         started_at=read_time(item.get("created_at"), f"{where}, created_at"),
-        turns=tuple(each_turn(messages, named=True)),
+        turns=tuple(split_turns(messages, named=True)),
     )
 
 
-def _branch(item: Mapping[str, Any], where: str, skipped: Skipped) -> list[tuple[str, Mapping[str, Any]]]:
-    """Messages from the first to the one that was last on screen, each with its place in the file."""
+def _branch(item: Mapping[str, Any], where: str, skips: SkipLog) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the messages of the branch that was last on screen, each with its place in the file."""
     places: list[tuple[str, Mapping[str, Any]]] = []
     for index, raw in enumerate(read_list(item.get(MESSAGES), f"{where}, {MESSAGES}"), 1):
         try:
             places.append((f"{where}, message {index}", read_object(raw, f"{where}, message {index}")))
         except ImportFailed as exc:
-            skipped.fault(exc)
+            skips.fault(exc)
     numbers = {
-        message.get("uuid"): at for at, (_, message) in enumerate(places) if _named(message.get("uuid"))
+        message.get("uuid"): at for at, (_, message) in enumerate(places) if _is_id(message.get("uuid"))
     }
     leaf = item.get("current_leaf_message_uuid")
-    at = numbers[leaf] if _named(leaf) and leaf in numbers else len(places) - 1
-    kept: set[int] = set()
-    while at >= 0 and at not in kept:
-        kept.add(at)
+    at = numbers[leaf] if _is_id(leaf) and leaf in numbers else len(places) - 1
+    branch: set[int] = set()
+    while at >= 0 and at not in branch:
+        branch.add(at)
         parent = places[at][1].get("parent_message_uuid")
-        # A parent that the file does not have, or does not name, is the message before.
-        before = -1 if _named(parent) and parent.startswith(_ROOT) else at - 1
-        at = numbers.get(parent, before) if _named(parent) else before
+        # If the parent is missing or not named, the message before is taken for it.
+        before = -1 if _is_id(parent) and parent.startswith(_ROOT) else at - 1
+        at = numbers.get(parent, before) if _is_id(parent) else before
     for at, (place, _) in enumerate(places):
-        if at not in kept:
-            skipped.note("messages of a branch that was left", place)
-    return [places[at] for at in sorted(kept)]
+        if at not in branch:
+            skips.note("messages of a branch that was left", place)
+    return [places[at] for at in sorted(branch)]
 
 
-def _named(value: object) -> TypeGuard[str]:
+def _is_id(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and bool(value)
 
 
-def _said(message: Mapping[str, Any], where: str, skipped: Skipped) -> list[ImportedMessage]:
-    """The messages that one record stands for: what was said before a tool's result, that result, what was said then."""
+def _messages_of(message: Mapping[str, Any], where: str, skips: SkipLog) -> list[ImportedMessage]:
+    """Return the messages of a record: the text before a tool result, the result, the text after it."""
     sender = message.get("sender")
     if not isinstance(sender, str) or sender not in _ROLES:
         raise expected(f"{where}, sender", " or ".join(_ROLES), sender)
@@ -101,7 +105,7 @@ def _said(message: Mapping[str, Any], where: str, skipped: Skipped) -> list[Impo
     found: list[ImportedMessage] = []
     texts: list[str] = []
     calls: list[dict[str, object]] = []
-    called: dict[str, str] = {}
+    tool_names: dict[str, str] = {}
 
     def add(role: str, content: str, tool_name: str = "") -> None:
         own_ref = f"{ref}/{len(found)}" if found else ref
@@ -110,34 +114,34 @@ def _said(message: Mapping[str, Any], where: str, skipped: Skipped) -> list[Impo
         texts.clear()
         calls.clear()
 
-    for block in _blocks(message, where, skipped):
+    for block in _blocks(message, where, skips):
         kind = block.get("type")
         if kind == "text":
             texts.append(read_content(block.get("text"), f"{where}, text"))
         elif kind == "tool_use":
             name, call_id = (read_text(block.get(key), f"{where}, {key}") for key in ("name", "id"))
-            called[call_id] = name
+            tool_names[call_id] = name
             arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
             function: dict[str, object] = {"name": name, "arguments": arguments}
             calls.append({"id": call_id, "type": "function", "function": function})
         elif kind == "tool_result":
             add(_ROLES[sender], "\n".join(filter(str.strip, texts)))
             result = read_content(block.get("content"), f"{where}, tool_result")
-            add("tool", result, called.get(str(block.get("tool_use_id")), ""))
+            add("tool", result, tool_names.get(str(block.get("tool_use_id")), ""))
         else:
-            skipped.note(f"parts of the kind {str(kind)[:40]!r}", where)
+            skips.note(f"parts of the kind {str(kind)[:40]!r}", where)
     add(_ROLES[sender], "\n".join(filter(str.strip, texts)))
     return found
 
 
-def _blocks(message: Mapping[str, Any], where: str, skipped: Skipped) -> Iterator[Mapping[str, Any]]:
-    """The parts of a message. A long paste is an attachment without a name, and older exports have a text alone."""
+def _blocks(message: Mapping[str, Any], where: str, skips: SkipLog) -> Iterator[Mapping[str, Any]]:
+    """Yield the parts of a message. A long paste is an attachment without a name; older exports have only a text."""
     content = read_list(message.get("content") or [], f"{where}, content")
     for block in content or [{"type": "text", "text": message.get("text")}]:
         yield read_object(block, f"{where}, content")
     for raw in read_list(message.get("attachments") or [], f"{where}, attachments"):
         attached = read_object(raw, f"{where}, attachments")
         if attached.get("file_name"):
-            skipped.note("attached files", where)
+            skips.note("attached files", where)
         else:
             yield {"type": "text", "text": attached.get("extracted_content")}

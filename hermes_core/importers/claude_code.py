@@ -1,7 +1,7 @@
-"""Sessions of Claude Code: `~/.claude/projects/<folder>/<session id>.jsonl`, one record a line.
+"""Importer for sessions of Claude Code: `~/.claude/projects/<folder>/<session id>.jsonl`, a record a line.
 
-Records form a tree (`uuid`, `parentUuid`): who goes back to an earlier message begins a new branch, and what was said
-on the old one stays in the file. The branch that ends with the last record is read, which is the one that was kept.
+Records form a tree (`uuid`, `parentUuid`). A person who goes back to an earlier message begins a new branch, and the
+messages of the old branch stay in the file. The branch that ends with the last record is read.
 """
 
 from __future__ import annotations
@@ -16,26 +16,30 @@ from typing import Any
 
 from hermes_core.errors import ImportFailed
 from hermes_core.importers.fields import expected, read_content, read_list, read_object, read_text, read_time
-from hermes_core.importers.skipped import Skipped
-from hermes_core.importers.stream import Line, lines_at, read_lines
-from hermes_core.importers.turns import each_turn
-from hermes_core.importers.values import ImportedMessage, ImportedSession, StreamedSession
+from hermes_core.importers.stream import JsonLine, lines_at, read_lines
+from hermes_core.importers.values import (
+    ImportedMessage,
+    ImportedSession,
+    SkipLog,
+    StreamedSession,
+    split_turns,
+)
 
 SOURCE = "claude-code"
 
-# What the program puts in the person's mouth: commands, their output, reminders, what the editor shows.
-_PUT_IN = re.compile(
+# Text that the program sends in the name of the person: commands, their output, reminders, the editor's selection.
+_INJECTED = re.compile(
     r"\s*<(command-|local-command-|system-reminder|ide_|bash-|task-notification|user-prompt-submit-hook)"
 )
 _TITLES = {"ai-title": "aiTitle", "custom-title": "customTitle"}
-"""Records that name the session, with their field; a later kind in this list wins."""
+"""Records that name the session, each with its field. A later kind in this list wins."""
 
-_NOT_SAID = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage")
+_HIDDEN_FLAGS = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage")
 
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What the first reading keeps of a line, to tell which branch it is on."""
+    """Facts about a line that decide on which branch it is."""
 
     number: int
     offset: int
@@ -43,7 +47,7 @@ class _Record:
     before: str
     message_id: str
     is_result: bool
-    is_said: bool
+    is_message: bool
 
 
 @dataclass(slots=True)
@@ -57,7 +61,7 @@ class _Tree:
 
 
 def is_claude_code(value: Mapping[str, Any]) -> bool:
-    """Whether a line looks like one of these files."""
+    """Return True if a line looks like a record of Claude Code."""
     kind = value.get("type")
     if not isinstance(kind, str):
         return False
@@ -66,32 +70,32 @@ def is_claude_code(value: Mapping[str, Any]) -> bool:
     )
 
 
-def read_claude_code(path: Path, skipped: Skipped) -> Iterator[StreamedSession]:
-    """The sessions of a file, nearly always one; turns are named after the record that they begin with."""
-    trees = _trees(path, skipped)
+def read_claude_code(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
+    """Yield the sessions of a file, nearly always one. A turn has the id of its first record."""
+    trees = _trees(path, skips)
     for session_id, tree in trees.items():
-        kept = _kept(tree)
+        branch = _current_branch(tree)
         for uuid, record in tree.records.items():
-            if record.is_said and uuid not in kept:
-                skipped.note("messages of a branch that was left", f"line {record.number}")
-        places = [(r.number, r.offset) for uuid, r in tree.records.items() if uuid in kept and r.is_said]
-        messages = _messages(path, places, skipped)
+            if record.is_message and uuid not in branch:
+                skips.note("messages of a branch that was left", f"line {record.number}")
+        places = [(r.number, r.offset) for uuid, r in tree.records.items() if uuid in branch and r.is_message]
+        messages = _messages(path, places, skips)
         first = next(messages, None)
         if first is None:
             continue
         head = ImportedSession(f"{SOURCE}-{session_id}", SOURCE, tree.title, first.timestamp)
-        yield head, each_turn(chain([first], messages), named=True)
+        yield head, split_turns(chain([first], messages), named=True)
 
 
-def _trees(path: Path, skipped: Skipped) -> dict[str, _Tree]:
+def _trees(path: Path, skips: SkipLog) -> dict[str, _Tree]:
     trees: dict[str, _Tree] = {}
     titles: dict[str, str] = {}
     summaries: dict[str, str] = {}
-    for line in read_lines(path, skipped):
+    for line in read_lines(path, skips):
         try:
             value = read_object(line.value, f"line {line.number}")
         except ImportFailed as exc:
-            skipped.fault(exc)
+            skips.fault(exc)
             continue
         kind, uuid = value.get("type"), value.get("uuid")
         if isinstance(kind, str) and isinstance(title := value.get(_TITLES.get(kind, "")), str):
@@ -99,17 +103,17 @@ def _trees(path: Path, skipped: Skipped) -> dict[str, _Tree]:
         elif isinstance(leaf := value.get("leafUuid"), str) and isinstance(value.get("summary"), str):
             summaries[leaf] = value["summary"]
         elif not isinstance(uuid, str) or not isinstance(value.get("sessionId"), str):
-            skipped.note("records of the program's own", f"line {line.number}")
+            skips.note("records of the program's own", f"line {line.number}")
         elif value.get("isSidechain"):
-            skipped.note("messages of a subagent", f"line {line.number}")
+            skips.note("messages of a subagent", f"line {line.number}")
         else:
             tree = trees.setdefault(value["sessionId"], _Tree())
             if uuid not in tree.records:
                 tree.records[uuid] = record = _record(line, value, tree.last)
                 tree.last = uuid
-                tree.leaf = uuid if record.is_said else tree.leaf
+                tree.leaf = uuid if record.is_message else tree.leaf
     for tree in trees.values():
-        # A summary names the record that it ends with; older files begin with those of other sessions.
+        # A summary names the last record that it covers. Older files begin with summaries of other sessions.
         tree.title = next((summaries[leaf] for leaf in reversed(summaries) if leaf in tree.records), "")
     if trees:
         newest = list(trees.values())[-1]
@@ -117,7 +121,7 @@ def _trees(path: Path, skipped: Skipped) -> dict[str, _Tree]:
     return trees
 
 
-def _record(line: Line, value: Mapping[str, Any], before: str) -> _Record:
+def _record(line: JsonLine, value: Mapping[str, Any], before: str) -> _Record:
     parent = value.get("parentUuid") or value.get("logicalParentUuid")
     if not isinstance(parent, str):
         parent = before if value.get("subtype") == "compact_boundary" else ""
@@ -135,38 +139,39 @@ def _record(line: Line, value: Mapping[str, Any], before: str) -> _Record:
     )
 
 
-def _kept(tree: _Tree) -> set[str]:
-    """The records from the first to the last one that was said.
+def _current_branch(tree: _Tree) -> set[str]:
+    """Return the records from the first message to the last.
 
-    An answer with several tool calls is several records, and each result hangs on its own: those belong to it.
+    An answer with several tool calls is several records, each the parent of its own result; all of them belong to the
+    branch.
     """
-    kept: set[str] = set()
+    branch: set[str] = set()
     at = tree.leaf
-    while at and at not in kept:
-        kept.add(at)
+    while at and at not in branch:
+        branch.add(at)
         record = tree.records[at]
-        # A parent that is not in the file: another file has it, or its line was lost.
+        # A missing parent is in another file, or its line was lost.
         at = record.parent if record.parent in tree.records else record.before if record.parent else ""
-    answers = {tree.records[uuid].message_id for uuid in kept} - {""}
+    answers = {tree.records[uuid].message_id for uuid in branch} - {""}
     for uuid, record in tree.records.items():
-        if record.message_id in answers or (record.is_result and record.parent in kept):
-            kept.add(uuid)
-    return kept
+        if record.message_id in answers or (record.is_result and record.parent in branch):
+            branch.add(uuid)
+    return branch
 
 
-def _messages(path: Path, places: list[tuple[int, int]], skipped: Skipped) -> Iterator[ImportedMessage]:
-    called: dict[str, str] = {}
+def _messages(path: Path, places: list[tuple[int, int]], skips: SkipLog) -> Iterator[ImportedMessage]:
+    tool_names: dict[str, str] = {}
     for line in lines_at(path, places):
         try:
-            found = list(_said(line, called, skipped))
+            found = list(_line_messages(line, tool_names, skips))
         except ImportFailed as exc:
-            skipped.fault(exc)
+            skips.fault(exc)
         else:
             yield from found
 
 
-def _said(line: Line, called: dict[str, str], skipped: Skipped) -> Iterator[ImportedMessage]:
-    """The messages of a record: results of tools first, each its own, then what was said."""
+def _line_messages(line: JsonLine, tool_names: dict[str, str], skips: SkipLog) -> Iterator[ImportedMessage]:
+    """Yield the messages of a record: each tool result, then the text."""
     where, value = f"line {line.number}", line.value
     at = read_time(value.get("timestamp"), f"{where}, timestamp")
     ref = read_text(value.get("uuid"), where)
@@ -174,8 +179,8 @@ def _said(line: Line, called: dict[str, str], skipped: Skipped) -> Iterator[Impo
         yield ImportedMessage("user", read_content(queued, where), ref=ref, timestamp=at)
         return
     message = read_object(value.get("message"), f"{where}, message")
-    if any(value.get(name) for name in _NOT_SAID) or message.get("model") == "<synthetic>":
-        skipped.note("notes and summaries of the program's own", where)
+    if any(value.get(name) for name in _HIDDEN_FLAGS) or message.get("model") == "<synthetic>":
+        skips.note("notes and summaries of the program's own", where)
         return
     content = message.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else read_list(content, where)
@@ -186,24 +191,24 @@ def _said(line: Line, called: dict[str, str], skipped: Skipped) -> Iterator[Impo
         kind = block.get("type")
         if kind == "text":
             text = read_content(block.get("text"), f"{where}, text")
-            if value.get("type") == "assistant" or not _PUT_IN.match(text):
+            if value.get("type") == "assistant" or not _INJECTED.match(text):
                 texts.append(text)
             else:
-                skipped.note("commands, reminders and other text of the program's own", where)
+                skips.note("commands, reminders and other text of the program's own", where)
         elif kind == "tool_use":
             name = read_text(block.get("name"), f"{where}, name")
             call_id = read_text(block.get("id"), f"{where}, id")
-            called[call_id] = name
+            tool_names[call_id] = name
             arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
             function: dict[str, object] = {"name": name, "arguments": arguments}
             calls.append({"id": call_id, "type": "function", "function": function})
         elif kind == "tool_result":
             result = read_content(block.get("content"), f"{where}, tool_result")
-            name = called.pop(str(block.get("tool_use_id")), "")
+            name = tool_names.pop(str(block.get("tool_use_id")), "")
             if result.strip():
                 yield ImportedMessage("tool", result, ref=f"{ref}/{index}", timestamp=at, tool_name=name)
         else:
-            skipped.note(f"parts of the kind {str(kind)[:40]!r}", where)
+            skips.note(f"parts of the kind {str(kind)[:40]!r}", where)
     text = "\n".join(filter(str.strip, texts))
     if text or calls:
         role = value.get("type")
@@ -213,7 +218,7 @@ def _said(line: Line, called: dict[str, str], skipped: Skipped) -> Iterator[Impo
 
 
 def _queued(value: Mapping[str, Any]) -> object:
-    """What the person typed while the agent worked, None for any other record."""
+    """Return the text that the person typed while the agent worked, None for any other record."""
     attached = value.get("attachment")
     if value.get("type") != "attachment" or not isinstance(attached, Mapping):
         return None

@@ -1,4 +1,4 @@
-"""The fields of one message in a foreign file, checked: each function names the place and what was expected there."""
+"""Checked reading of the fields of a message. Errors name the place and what was expected there."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ROLES = {
     "assistant": "assistant",
     "tool": "tool",
     "function": "tool",
-    # Instructions to a model are no memory of the conversation.
+    # Instructions to a model are no part of the conversation.
     "system": "",
     "developer": "",
 }
 
 
 def expected(where: str, what: str, found: object) -> ImportFailed:
-    """The error for a wrong thing at `where`."""
+    """Return the error for a wrong value at `where`."""
     shown = repr(found)
     return ImportFailed(
         f"{where}: expected {what}, found {shown if len(shown) <= 60 else shown[:57] + '...'}",
@@ -32,28 +32,28 @@ def expected(where: str, what: str, found: object) -> ImportFailed:
 
 
 def read_object(value: object, where: str, what: str = "an object") -> Mapping[str, Any]:
-    """The value as a JSON object."""
+    """Return the value if it is a JSON object. Raises `ImportFailed`."""
     if not isinstance(value, dict):
         raise expected(where, what, value)
     return value
 
 
 def read_list(value: object, where: str, what: str = "a list") -> Sequence[Any]:
-    """The value as a JSON list."""
+    """Return the value if it is a JSON list. Raises `ImportFailed`."""
     if not isinstance(value, list):
         raise expected(where, what, value)
     return value
 
 
 def read_role(value: object, where: str) -> str:
-    """user, assistant or tool; "" for instructions, which are left out of an import."""
+    """Return user, assistant or tool, "" for instructions, which are not imported."""
     if not isinstance(value, str) or value not in _ROLES:
         raise expected(where, f"a role ({', '.join(_ROLES)})", value)
     return _ROLES[value]
 
 
 def read_content(value: object, where: str) -> str:
-    """The text of a message: a string, null, or a list of parts of which those without text are left out."""
+    """Return the text of a message: a string, null, or a list of parts. Parts without text are left out."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -67,7 +67,7 @@ def read_content(value: object, where: str) -> str:
 
 
 def read_text(value: object, where: str) -> str:
-    """An optional short text, "" where there is none; a number becomes text."""
+    """Return an optional short text, "" for null. A number becomes text."""
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -76,9 +76,9 @@ def read_text(value: object, where: str) -> str:
 
 
 def read_time(value: object, where: str) -> float | None:
-    """Seconds since the epoch, None where there is no time.
+    """Return seconds since the epoch, None if there is no time.
 
-    From an ISO 8601 text (UTC where it names no zone), or a number of seconds or of milliseconds.
+    The value is an ISO 8601 text (UTC if it names no zone), or a number of seconds or of milliseconds.
     """
     if value is None or value == "":
         return None
@@ -94,11 +94,11 @@ def read_time(value: object, where: str) -> float | None:
 
 
 def whole_text(text: str) -> str:
-    """The text with lone surrogates, which JSON can spell and no encoding can store, replaced."""
+    """Replace lone surrogates, which JSON can spell and no encoding can store."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def digest(value: object) -> str:
-    """Sixteen hex digits that stand for this JSON value, the same on every machine."""
+def json_digest(value: object) -> str:
+    """Return sixteen hex digits that identify this JSON value, the same on every machine."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]

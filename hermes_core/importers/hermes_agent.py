@@ -1,7 +1,7 @@
-"""Past sessions of Hermes Agent: its `state.db`, of schema 22 and later. The file is only read.
+"""Importer for past sessions of Hermes Agent: its `state.db`, schema 22 and later. The file is only read.
 
-A message has one of three states there: `active`, `compacted` (left the context, still found) and neither, which is one
-that the person took back. A compaction in place, or into a new session, writes the messages that it keeps once more.
+A message is `active`, `compacted` (out of the context, still found) or neither, if the person undid it. A compaction in
+place, or into a new session, writes the messages that it keeps a second time.
 """
 
 from __future__ import annotations
@@ -17,28 +17,32 @@ from typing import Any
 from urllib.parse import quote
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.fields import digest, read_content, read_role, read_time
-from hermes_core.importers.skipped import Skipped
-from hermes_core.importers.turns import each_turn
-from hermes_core.importers.values import ImportedMessage, ImportedSession, StreamedSession
+from hermes_core.importers.fields import json_digest, read_content, read_role, read_time
+from hermes_core.importers.values import (
+    ImportedMessage,
+    ImportedSession,
+    SkipLog,
+    StreamedSession,
+    split_turns,
+)
 from hermes_core.sessions.records import Relation
 
 SOURCE = "hermes-agent"
-SQLITE = b"SQLite format 3\0"
-OLDEST = 22
-"""The schema since which the state of a message is told in full."""
+SQLITE_MAGIC = b"SQLite format 3\0"
+OLDEST_SCHEMA = 22
+"""The first schema that stores the full state of a message."""
 
 _PARTS = "\0json:"
-"""Before content that is a list of parts, as JSON."""
+"""The prefix of content that is a list of parts, as JSON."""
 
 _SUMMARY = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:")
 _CONTEXTS = {"subagent": "subagent", "tool": "subagent", "cron": "cron"}
-"""Sources that are no conversation with a person, as what the contract calls them."""
+"""Sources without a person, with their `agent_context` in the contract."""
 
-_SURELY = 40
-"""Characters of a text that nobody says twice by chance; a shorter one is a copy when its time is the same as well."""
+_DISTINCTIVE_CHARS = 40
+"""Characters of a text that nobody writes twice by chance. A shorter text is a copy only if its time is the same too."""
 
-_SAID = (
+_COLUMNS = (
     "id",
     "role",
     "content",
@@ -51,14 +55,15 @@ _SAID = (
 )
 
 
-def read_hermes_agent(path: Path, skipped: Skipped) -> Iterator[StreamedSession]:
-    """Every session, the oldest first; turns are named after the message that they begin with.
+def read_hermes_agent(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
+    """Yield every session, the oldest first. A turn has the id of its first message.
 
-    Raises `ImportFailed` for a file of an older schema or another program. Of a damaged one what can be read comes.
+    Raises `ImportFailed` for a file of an older schema or of another program. From a damaged file the readable sessions
+    are yielded first.
     """
     try:
         with contextlib.closing(_open(path)) as connection:
-            yield from _sessions(connection, skipped)
+            yield from _sessions(connection, skips)
     except sqlite3.Error as exc:
         raise _damaged(exc) from exc
 
@@ -75,7 +80,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _refuse_other(connection: sqlite3.Connection) -> None:
-    """Raise `ImportFailed` unless it is a state.db that can be read."""
+    """Raise `ImportFailed` unless the database is a state.db that can be read."""
     columns = {table: _columns(connection, table) for table in ("sessions", "messages", "schema_version")}
     if "version" not in columns["schema_version"] or "compacted" not in columns["messages"]:
         raise ImportFailed(
@@ -83,12 +88,12 @@ def _refuse_other(connection: sqlite3.Connection) -> None:
             "name the file that its home holds; a home of this program moves as a whole, as a copy of its folder",
         )
     version = connection.execute("SELECT max(version) FROM schema_version").fetchone()[0]
-    if not isinstance(version, int) or version < OLDEST:
+    if not isinstance(version, int) or version < OLDEST_SCHEMA:
         raise ImportFailed(
-            f"its schema is {version!r}, and {OLDEST} is the oldest that is read",
+            f"its schema is {version!r}, and {OLDEST_SCHEMA} is the oldest that is read",
             "open it once with Hermes Agent 0.19 or later, which brings it up to date",
         )
-    missing = {"id", "source", "started_at"} - columns["sessions"] or set(_SAID) - columns["messages"]
+    missing = {"id", "source", "started_at"} - columns["sessions"] or set(_COLUMNS) - columns["messages"]
     if missing:
         raise ImportFailed(f"it lacks the columns {sorted(missing)}", "please report this with the version")
 
@@ -97,15 +102,15 @@ def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
     return {row["name"] for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
-def _sessions(connection: sqlite3.Connection, skipped: Skipped) -> Iterator[StreamedSession]:
+def _sessions(connection: sqlite3.Connection, skips: SkipLog) -> Iterator[StreamedSession]:
     hidden = "display_kind" in _columns(connection, "messages")
     rows = connection.execute("SELECT * FROM sessions ORDER BY started_at, id").fetchall()
     known = {row["id"]: row for row in rows}
     for row in rows:
-        said = each_turn(_messages(connection, row, known, hidden, skipped), named=True)
+        said = split_turns(_messages(connection, row, known, hidden, skips), named=True)
         first = next(said, None)
         if first is None:
-            skipped.note("sessions without a word", f"session {row['id']}")
+            skips.note("sessions without a word", f"session {row['id']}")
             continue
         parent = known.get(dict(row).get("parent_session_id"))
         relation = _relation(dict(row), dict(parent)) if parent is not None else ""
@@ -113,7 +118,7 @@ def _sessions(connection: sqlite3.Connection, skipped: Skipped) -> Iterator[Stre
 
 
 def _relation(child: Mapping[str, Any], parent: Mapping[str, Any]) -> Relation:
-    """How a session comes from its parent, as Hermes Agent tells it: by a mark of its own, else by the parent's end."""
+    """Return how a session comes from its parent: by a mark of its own, else by the end of the parent."""
     marks, ended = _text(child.get("model_config")), _text(parent.get("end_reason"))
     if child["source"] in _CONTEXTS or '"_delegate_from"' in marks:
         return "delegation"
@@ -123,20 +128,20 @@ def _relation(child: Mapping[str, Any], parent: Mapping[str, Any]) -> Relation:
 
 
 def _head(row: sqlite3.Row, first_at: float | None) -> ImportedSession:
-    told = dict(row)
-    source = _text(told["source"]) or SOURCE
+    facts = dict(row)
+    source = _text(facts["source"]) or SOURCE
     identity = {"agent_context": _CONTEXTS.get(source, "primary")}
-    if told.get("parent_session_id"):
-        identity["parent_id"] = _id_of(told["parent_session_id"])
-    if told.get("user_id") or told.get("chat_id"):  # whose it is decides who may find it
+    if facts.get("parent_session_id"):
+        identity["parent_id"] = _id_of(facts["parent_session_id"])
+    if facts.get("user_id") or facts.get("chat_id"):  # the owner decides who may find the session
         identity["platform"] = source
         for name in ("user_id", "chat_id", "chat_type", "thread_id"):
-            identity[name] = _text(told.get(name))
+            identity[name] = _text(facts.get(name))
     try:
-        started = read_time(told["started_at"], "")
+        started = read_time(facts["started_at"], "")
     except ImportFailed:
         started = first_at
-    return ImportedSession(_id_of(told["id"]), source, _text(told.get("title")), started, identity=identity)
+    return ImportedSession(_id_of(facts["id"]), source, _text(facts.get("title")), started, identity=identity)
 
 
 def _id_of(session_id: object) -> str:
@@ -148,7 +153,7 @@ def _messages(
     session: sqlite3.Row,
     known: Mapping[Any, sqlite3.Row],
     hidden: bool,
-    skipped: Skipped,
+    skips: SkipLog,
 ) -> Iterator[ImportedMessage]:
     session_id, earlier = session["id"], set()
     parent = known.get(dict(session).get("parent_session_id"))
@@ -159,38 +164,38 @@ def _messages(
         where = f"session {session_id}, message {row['id']}"
         key = _copy_key(row)
         if not (row["active"] or row["compacted"]):
-            skipped.note("messages that were taken back", where)
+            skips.note("messages that were undone", where)
         elif hidden and row["display_kind"] == "hidden":
-            skipped.note("messages that were hidden from the person", where)
+            skips.note("messages that were hidden from the person", where)
         elif _text(row["content"]).startswith(_SUMMARY):
-            skipped.note("summaries of a compaction", where)
+            skips.note("summaries of a compaction", where)
         elif key in earlier:
-            skipped.note("messages that a compaction wrote once more", where)
+            skips.note("messages that a compaction wrote again", where)
         else:
             if row["compacted"]:
                 earlier.add(key)
             try:
                 message = _message(row, where)
             except ImportFailed as exc:
-                skipped.fault(exc)
+                skips.fault(exc)
                 continue
             if message is None:
-                skipped.note("instructions, and messages without a word", where)
+                skips.note("instructions, and messages without a word", where)
             else:
                 yield message
 
 
 def _rows(connection: sqlite3.Connection, session_id: object, hidden: bool) -> Iterator[sqlite3.Row]:
-    columns = ", ".join((*_SAID, "display_kind") if hidden else _SAID)
-    # A cursor of its own: several of them are open at once.
+    columns = ", ".join((*_COLUMNS, "display_kind") if hidden else _COLUMNS)
+    # Several cursors are open at once, so each query needs a cursor of its own.
     sql = f"SELECT {columns} FROM messages WHERE session_id = ? ORDER BY id"  # noqa: S608  # the names above
     return connection.execute(sql, (session_id,))
 
 
 def _copy_key(row: sqlite3.Row) -> str:
-    said = [_text(row[name]) for name in ("role", "content", "tool_calls", "tool_call_id")]
-    surely = len(said[1]) + len(said[2]) >= _SURELY
-    return digest(said if surely else [*said, _text(row["timestamp"])])
+    values = [_text(row[name]) for name in ("role", "content", "tool_calls", "tool_call_id")]
+    distinctive = len(values[1]) + len(values[2]) >= _DISTINCTIVE_CHARS
+    return json_digest(values if distinctive else [*values, _text(row["timestamp"])])
 
 
 def _message(row: sqlite3.Row, where: str) -> ImportedMessage | None:

@@ -1,4 +1,4 @@
-"""LoCoMo conversations: two people who talk over months, with questions about what they said.
+"""Importer for LoCoMo conversations: two people who talk over months, with questions about their talk.
 
 Maharana et al., "Evaluating Very Long-Term Conversational Memory of LLM Agents", ACL 2024. A file is a list of
 samples (or one sample); each holds `conversation` with `speaker_a`, `speaker_b`, `session_N` and
@@ -8,27 +8,27 @@ samples (or one sample); each holds `conversation` with `speaker_a`, `speaker_b`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.fields import digest
-from hermes_core.importers.values import ImportedMessage, ImportedSession, ImportedTurn
+from hermes_core.importers.fields import json_digest
+from hermes_core.importers.values import ImportedMessage, ImportedSession, split_turns
 
 SOURCE = "locomo"
 SECONDS_BETWEEN_LINES = 1.0
-"""The file dates a session, not a line; a second apart keeps the lines in order."""
+"""The file dates a session, not a line. A distance of one second keeps the lines in order."""
 
 _SESSION_KEY = re.compile(r"session_(\d{1,9})")
 _TIMES = ("%I:%M %p on %d %B, %Y", "%I:%M %p on %d %B %Y", "%d %B, %Y", "%d %B %Y")
 
 
 def read_locomo(data: Any) -> list[ImportedSession]:
-    """The sessions of every sample in `data` (the file's JSON), in order.
+    """Return the sessions of every sample in `data` (the file's JSON), in order.
 
-    `speaker_a` speaks as the user and `speaker_b` as the assistant; a shared picture is told as "[shares ...]".
-    Raises `ImportFailed` when `data` is not of this format.
+    `speaker_a` is the user and `speaker_b` the assistant. A shared picture becomes "[shares ...]".
+    Raises `ImportFailed` if `data` has another format.
     """
     samples = [data] if isinstance(data, Mapping) else data
     if not isinstance(samples, list) or not samples or not all(map(is_sample, samples)):
@@ -39,13 +39,13 @@ def read_locomo(data: Any) -> list[ImportedSession]:
 
 
 def is_sample(value: Any) -> bool:
-    """Whether `value` looks like one LoCoMo conversation."""
+    """Return True if `value` looks like a LoCoMo conversation."""
     conversation = value.get("conversation") if isinstance(value, Mapping) else None
     return isinstance(conversation, Mapping) and {"speaker_a", "speaker_b"} <= conversation.keys()
 
 
 def parse_time(text: str) -> float | None:
-    """Epoch seconds of a time as the file writes it, None when it can't be read.
+    """Return the epoch seconds of a time as the file writes it, None if it can't be read.
 
     >>> parse_time("1:56 pm on 8 May, 2023")
     1683554160.0
@@ -65,9 +65,9 @@ def _sessions(sample: Mapping[str, Any]) -> Iterator[ImportedSession]:
         for key, lines in conversation.items()
         if (match := _SESSION_KEY.fullmatch(key)) and isinstance(lines, list)
     )
-    # Without an id what it begins with tells it apart, and stays when it grows.
+    # Without an id the first line tells samples apart, and stays when the sample grows.
     begins = [conversation["speaker_a"], conversation["speaker_b"], [lines[:1] for *_, lines in sessions[:1]]]
-    sample_id = str(sample.get("sample_id") or digest(begins))
+    sample_id = str(sample.get("sample_id") or json_digest(begins))
     for _, number, lines in sessions:
         started = parse_time(str(conversation.get(f"session_{number}_date_time", "")))
         messages = _messages(conversation, lines, started)
@@ -76,7 +76,7 @@ def _sessions(sample: Mapping[str, Any]) -> Iterator[ImportedSession]:
             source=SOURCE,
             title=f"{conversation['speaker_a']} and {conversation['speaker_b']}, {sample_id}, session {number}",
             started_at=started,
-            turns=tuple(as_turns(messages)),
+            turns=tuple(split_turns(messages)),
         )
 
 
@@ -104,15 +104,3 @@ def _content(line: Mapping[str, Any]) -> str:
     caption = line.get("blip_caption")
     shared = f"[shares {caption}]" if caption else ""
     return f"{line.get('text', '')} {shared}".strip()
-
-
-def as_turns(messages: Iterable[ImportedMessage]) -> Iterator[ImportedTurn]:
-    """Cut a conversation into turns: the lines of the user, then those of the assistant; each line stays single."""
-    turn: list[ImportedMessage] = []
-    for message in messages:
-        if turn and message.role == "user" and turn[-1].role != "user":
-            yield ImportedTurn(tuple(turn))
-            turn = []
-        turn.append(message)
-    if turn:
-        yield ImportedTurn(tuple(turn))

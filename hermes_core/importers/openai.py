@@ -1,5 +1,7 @@
-"""Chats in OpenAI's shapes: `{"messages": [{"role", "content"}]}`, alone, in a list or one a line; and ChatGPT's own
-export, conversations.json, whose messages form a tree of which the branch that was last on screen is read.
+"""Importer for chats in OpenAI's shapes and for ChatGPT's export.
+
+A chat is `{"messages": [{"role", "content"}]}`, alone, in a list or one a line. ChatGPT's conversations.json holds trees
+of messages; the branch that was last on screen is read.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ from typing import Any
 
 from hermes_core.errors import ImportFailed
 from hermes_core.importers.fields import (
-    digest,
     expected,
+    json_digest,
     read_content,
     read_list,
     read_object,
@@ -19,33 +21,38 @@ from hermes_core.importers.fields import (
     read_text,
     read_time,
 )
-from hermes_core.importers.skipped import Skipped
-from hermes_core.importers.turns import into_turns
-from hermes_core.importers.values import ImportedMessage, ImportedSession, StreamedSession
+from hermes_core.importers.values import (
+    ImportedMessage,
+    ImportedSession,
+    SkipLog,
+    StreamedSession,
+    split_turns,
+)
 
-# What ChatGPT keeps beside the conversation: its reasoning, and notes about the person that it was given.
-_NOT_SAID = frozenset({"thoughts", "reasoning_recap", "user_editable_context", "model_editable_context"})
+# ChatGPT stores its reasoning and its notes about the person beside the conversation.
+_HIDDEN_KINDS = frozenset({"thoughts", "reasoning_recap", "user_editable_context", "model_editable_context"})
 
 
-def stream_openai(values: Iterable[Any], skipped: Skipped) -> Iterator[StreamedSession]:
-    """Every conversation among these values, in their order; those without a word are left out.
+def stream_openai(values: Iterable[Any], skips: SkipLog) -> Iterator[StreamedSession]:
+    """Yield every conversation among these values, in their order, without empty ones.
 
-    One that can't be read is a fault; of a ChatGPT export, whose files nobody mends, so is a single message.
+    A conversation that can't be read is logged as a fault. In a ChatGPT export, which nobody corrects by hand, a single
+    message that can't be read is a fault and the rest of the conversation is imported.
     """
     for index, item in enumerate(_conversations(values), 1):
         try:
-            session = _session(read_object(item, f"conversation {index}"), f"conversation {index}", skipped)
+            session = _session(read_object(item, f"conversation {index}"), f"conversation {index}", skips)
         except ImportFailed as exc:
-            skipped.fault(exc)
+            skips.fault(exc)
             continue
         if session.turns:
             yield replace(session, turns=()), session.turns
         else:
-            skipped.note("conversations without a word", f"conversation {index}")
+            skips.note("conversations without a word", f"conversation {index}")
 
 
 def _conversations(values: Iterable[Any]) -> Iterator[Any]:
-    """The values themselves; or one conversation, when they are its messages."""
+    """Yield the values, or the one conversation that they are the messages of."""
     rest = iter(values)
     first = next(rest, None)
     if isinstance(first, dict) and "role" in first:
@@ -55,25 +62,25 @@ def _conversations(values: Iterable[Any]) -> Iterator[Any]:
         yield from rest
 
 
-def _session(item: Mapping[str, Any], where: str, skipped: Skipped) -> ImportedSession:
+def _session(item: Mapping[str, Any], where: str, skips: SkipLog) -> ImportedSession:
     if "mapping" in item:
-        source, messages = "chatgpt", list(_branch_messages(item, where, skipped))
+        source, messages = "chatgpt", list(_branch_messages(item, where, skips))
     elif "messages" in item:
         source, messages = "openai", list(_listed_messages(item["messages"], where))
     else:
         raise expected(where, "'messages' or 'mapping'", sorted(item))
     own_id = read_text(item.get("conversation_id") or item.get("id"), f"{where}, id")
     if source == "openai" or not own_id:
-        # Two files may both call a conversation "1": what it begins with tells them apart, and stays when it grows.
+        # Two files may both call a conversation "1". Its first message tells them apart, and stays when it grows.
         begins = messages[:1] if own_id else messages
-        own_id = "-".join(filter(None, (own_id, digest([[m.role, m.content] for m in begins]))))
+        own_id = "-".join(filter(None, (own_id, json_digest([[m.role, m.content] for m in begins]))))
     started = read_time(item.get("create_time") or item.get("created_at"), f"{where}, create_time")
     return ImportedSession(
         id=f"{source}-{own_id}",
         source=source,
         title=read_text(item.get("title"), f"{where}, title"),
         started_at=started or next((m.timestamp for m in messages if m.timestamp is not None), None),
-        turns=into_turns(messages),
+        turns=tuple(split_turns(messages)),
         minted=source == "openai",
     )
 
@@ -101,21 +108,21 @@ def _listed_messages(value: object, where: str) -> Iterator[ImportedMessage]:
         )
 
 
-def _branch_messages(item: Mapping[str, Any], where: str, skipped: Skipped) -> Iterator[ImportedMessage]:
+def _branch_messages(item: Mapping[str, Any], where: str, skips: SkipLog) -> Iterator[ImportedMessage]:
     for node_id, node in _branch(item, where):
         if node.get("message") is None:
             continue
         try:
-            found = _said(node["message"], f"{where}, node {node_id}")
+            found = _tree_message(node["message"], f"{where}, node {node_id}")
         except ImportFailed as exc:
-            skipped.fault(exc)
+            skips.fault(exc)
         else:
             if found is not None:
                 yield found
 
 
 def _branch(item: Mapping[str, Any], where: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Nodes from the root to the one that was last on screen, else to the newest leaf."""
+    """Return the nodes from the root to the node that was last on screen, else to the newest leaf."""
     nodes = read_object(item["mapping"], f"{where}, mapping")
     current = item.get("current_node")
     if not isinstance(current, str) or current not in nodes:
@@ -139,16 +146,16 @@ def _newest_leaf(nodes: Mapping[str, Any]) -> str | None:
     return leaves[-1] if leaves else None
 
 
-def _said(told: object, where: str) -> ImportedMessage | None:
-    """What one node says to the person, to a tool or for one; None for instructions, reasoning and what was hidden."""
-    message = read_object(told, where)
+def _tree_message(node: object, where: str) -> ImportedMessage | None:
+    """Return the message of a node, None for instructions, reasoning and hidden messages."""
+    message = read_object(node, where)
     author = read_object(message.get("author"), f"{where}, author")
     role = read_role(author.get("role"), f"{where}, role")
     content = read_object(message.get("content"), f"{where}, content")
     metadata = read_object(message.get("metadata") or {}, f"{where}, metadata")
     hidden = metadata.get("is_visually_hidden_from_conversation")
     kind = read_text(content.get("content_type"), f"{where}, content_type")
-    if not role or hidden or kind in _NOT_SAID:
+    if not role or hidden or kind in _HIDDEN_KINDS:
         return None
     text = read_content(content.get("parts", content.get("text")), f"{where}, content")
     if not text.strip():

@@ -1,4 +1,4 @@
-"""Files of JSON read a piece at a time: one line, or one element of the list that the file is."""
+"""Reading of large JSON files in pieces: a line at a time, or an element of the file's list at a time."""
 
 from __future__ import annotations
 
@@ -6,196 +6,160 @@ import codecs
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.skipped import Skipped
+from hermes_core.importers.values import SkipLog
 
-MOST = 256 * 2**20
-"""Bytes of one line, or characters of one conversation of a list. Only pictures within the text make more."""
+MAX_BYTES = 256 * 2**20
+"""Bytes of one line, or of one element of a list. Only pictures within the text make more."""
 
-_BOM = codecs.BOM_UTF8
-_BLANK = " \t\r\n"
+MAX_DEPTH = 500
+"""Levels of nested lists and objects. Python's own JSON functions fail at about 1,000."""
+
+CHUNK_BYTES = 2**16
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A line that holds JSON. `offset` is where it begins, in bytes; `number` counts from one."""
+class JsonLine:
+    """A line that holds JSON. `offset` is its first byte; `number` counts from 1."""
 
     number: int
     offset: int
     value: Any
 
 
-def read_lines(path: Path, skipped: Skipped) -> Iterator[Line]:
-    """Every line but the blank ones; one that is no JSON is a fault."""
+def read_lines(path: Path, skips: SkipLog) -> Iterator[JsonLine]:
+    """Yield every line but the blank ones. A line that is no JSON is logged as a fault."""
     with open_file(path) as file:
-        number, offset = 0, 0
-        while raw := file.readline(MOST + 1):
+        number, end = 0, 0
+        while raw := file.readline(MAX_BYTES + 1):
             number += 1
-            begun, offset = offset, offset + len(raw)
-            if len(raw) > MOST:
+            offset, end = end, end + len(raw)
+            if len(raw) > MAX_BYTES:
                 while raw and not raw.endswith(b"\n"):
-                    raw = file.readline(MOST)
-                    offset += len(raw)
-                skipped.fault(ImportFailed(f"line {number}: longer than {MOST >> 20} MB", "cut it"))
+                    raw = file.readline(MAX_BYTES)
+                    end += len(raw)
+                skips.fault(ImportFailed(f"line {number}: longer than {MAX_BYTES >> 20} MB", "cut it"))
             elif raw.strip():
                 try:
-                    yield Line(number, begun, _loads(raw, number, begun))
+                    yield JsonLine(number, offset, _parse(raw, number, offset))
                 except ImportFailed as exc:
-                    skipped.fault(exc)
+                    skips.fault(exc)
 
 
-def lines_at(path: Path, places: Iterable[tuple[int, int]]) -> Iterator[Line]:
-    """The lines at these (number, offset), which were read before; what can't be read any more is left out."""
+def lines_at(path: Path, places: Iterable[tuple[int, int]]) -> Iterator[JsonLine]:
+    """Yield the lines at these (number, offset), which were read before. A line that changed since is left out."""
     with open_file(path) as file:
         for number, offset in places:
             file.seek(offset)
             try:
-                yield Line(number, offset, _loads(file.readline(MOST), number, offset))
+                yield JsonLine(number, offset, _parse(file.readline(MAX_BYTES), number, offset))
             except ImportFailed:
                 continue
 
 
 def read_values(path: Path) -> Iterator[Any]:
-    """The elements of the list that the file holds, one after the other; or the one value that it is."""
+    """Yield the elements of the list that the file holds, one after the other, or the one value that it holds.
+
+    Elements before a fault are yielded before `ImportFailed` is raised, with the line of the fault.
+    """
+    import ijson
+
+    events = ijson.sendable_list()
+    parser = ijson.basic_parse_coro(events)
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    builder, depth, in_list, size = ijson.ObjectBuilder(), 0, False, 0
+    number, position, fault = 1, 0, None
     with open_file(path) as file:
-        text = _Text(file)
-        if not text.at("["):
-            yield text.value()
-        else:
-            text.take("[")
-            while not text.at("]"):
-                yield text.value()
-                if not text.at("]"):
-                    text.take(",")
-            text.take("]")
-        text.end()
+        while fault is None:
+            raw = file.readline(CHUNK_BYTES)
+            if position == 0:
+                raw = raw.removeprefix(codecs.BOM_UTF8)
+            try:
+                decoder.decode(raw, final=not raw)
+                if raw:
+                    parser.send(raw)
+                else:
+                    parser.close()
+            except UnicodeDecodeError as exc:
+                fault = _not_utf8(position + exc.start - len(exc.object) + len(raw))
+            except ijson.JSONError as exc:
+                text = str(exc).partition("\n")[0].partition("\\n")[0]
+                fault = _not_json(number, text.rpartition("error: ")[2])
+            except (SystemError, ValueError) as exc:
+                # A number of more digits than Python converts; the last event is unusable then.
+                raise _unreadable(number, "a number in it is too long") from exc
+            for event, value in events:
+                opens = event in ("start_array", "start_map")
+                if depth == 0 and not in_list and event == "start_array":
+                    in_list = True
+                    continue
+                if depth == 0 and event == "end_array":
+                    continue
+                builder.event(event, float(value) if isinstance(value, Decimal) else value)
+                depth += 1 if opens else -1 if event in ("end_array", "end_map") else 0
+                if depth > MAX_DEPTH:
+                    raise ImportFailed(f"line {number}: nested too deeply", "no conversation looks like that")
+                if depth == 0:
+                    yield builder.value
+                    builder, size = ijson.ObjectBuilder(), 0
+            events.clear()
+            if not raw:
+                break
+            position, size = position + len(raw), size + len(raw)
+            number += raw.count(b"\n")
+            if size > MAX_BYTES:
+                raise ImportFailed(
+                    f"line {number}: a conversation of more than {MAX_BYTES >> 20} MB", "split the file"
+                )
+    if fault is not None:
+        raise fault
 
 
-def first_sign(path: Path) -> bytes:
-    """The first bytes that are not blank, as many as tell one kind of file from another; b"" of an empty file."""
+def first_bytes(path: Path) -> bytes:
+    """Return the first 16 bytes that are not blank, by which kinds of files differ; b"" for an empty file."""
     with open_file(path) as file:
         while head := file.read(4096):
-            if found := head.removeprefix(_BOM).lstrip():
+            if found := head.removeprefix(codecs.BOM_UTF8).lstrip():
                 return found[:16]
     return b""
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Raises `ImportFailed` where it can't."""
+    """Open a file. Raises `ImportFailed` if it can't be read."""
     try:
         return path.open("rb")
     except OSError as exc:
         raise ImportFailed(f"can't be read: {exc.strerror or exc}", "check the path") from exc
 
 
-def _loads(raw: bytes, number: int, offset: int) -> Any:
+def _parse(raw: bytes, number: int, offset: int) -> Any:
     try:
-        return json.loads(raw.removeprefix(_BOM).decode())
+        return json.loads(raw.removeprefix(codecs.BOM_UTF8).decode())
     except UnicodeDecodeError as exc:
-        raise _no_text(offset + exc.start) from exc
+        raise _not_utf8(offset + exc.start) from exc
     except json.JSONDecodeError as exc:
-        raise _no_json(number, exc.msg) from exc
+        raise _not_json(number, exc.msg) from exc
     except ValueError as exc:
-        raise _unreadable(number, exc) from exc
+        raise _unreadable(number, str(exc)) from exc
     except RecursionError:
         raise ImportFailed(f"line {number}: nested too deeply", "no conversation looks like that") from None
 
 
-class _Text:
-    """The text of a file of which only the piece at hand is held."""
-
-    CHUNK = 2**18
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
-        self._decode = json.JSONDecoder().raw_decode
-        self._held, self._at, self._read, self._line = "", 0, 0, 1
-        self._ended = False
-
-    def at(self, sign: str) -> bool:
-        """Whether this sign comes next."""
-        return self._next() == sign
-
-    def take(self, sign: str) -> None:
-        if self._next() != sign:
-            raise _no_json(self._line, f"expecting '{sign}' delimiter")
-        self._at += 1
-
-    def end(self) -> None:
-        if self._next():
-            raise _no_json(self._line, "extra data")
-
-    def value(self) -> Any:
-        """The value that comes next."""
-        self._next()
-        wanted = self.CHUNK
-        while True:
-            self._fill(wanted)
-            try:
-                found, end = self._decode(self._held, self._at)
-                # A number may go on in what was not read yet.
-                if end < len(self._held) or self._ended:
-                    self._line += self._held.count("\n", self._at, end)
-                    self._at = end
-                    return found
-            except json.JSONDecodeError as exc:
-                # Cut in the middle, a value is wrong at its last signs, or is a string that does not end.
-                cut = exc.pos > len(self._held) - 100 or exc.msg.startswith("Unterminated")
-                if self._ended or not cut:
-                    line = self._line + self._held.count("\n", self._at, exc.pos)
-                    raise _no_json(line, exc.msg) from exc
-            except ValueError as exc:
-                raise _unreadable(self._line, exc) from exc
-            if wanted > MOST:
-                raise ImportFailed(
-                    f"line {self._line}: a conversation of more than {MOST >> 20} MB", "split the file"
-                )
-            wanted *= 2  # each try begins anew: so all together take no more than twice the last
-
-    def _next(self) -> str:
-        """The sign that comes next, "" at the end."""
-        while True:
-            while self._at < len(self._held):
-                sign = self._held[self._at]
-                if sign not in _BLANK:
-                    return sign
-                self._line += sign == "\n"
-                self._at += 1
-            if not self._fill(self.CHUNK):
-                return ""
-
-    def _fill(self, wanted: int) -> bool:
-        """Hold so many characters of what comes next, as far as there are; whether there are any."""
-        if len(self._held) - self._at < wanted and not self._ended:
-            pieces, held = [self._held[self._at :]], len(self._held) - self._at
-            while held < wanted and not self._ended:
-                raw = self._file.read(self.CHUNK)
-                self._read += len(raw)
-                self._ended = not raw
-                try:
-                    pieces.append(self._decoder.decode(raw, final=not raw))
-                except UnicodeDecodeError as exc:
-                    raise _no_text(self._read - len(exc.object) + exc.start) from exc
-                held += len(pieces[-1])
-            self._held, self._at = "".join(pieces), 0
-        return self._at < len(self._held)
+def _not_utf8(position: int) -> ImportFailed:
+    return ImportFailed(f"byte {position} is not UTF-8 text", "save the file as UTF-8")
 
 
-def _no_text(at: int) -> ImportFailed:
-    return ImportFailed(f"byte {at} is not UTF-8 text", "save the file as UTF-8")
-
-
-def _no_json(line: int, message: str) -> ImportFailed:
+def _not_json(number: int, message: str) -> ImportFailed:
     return ImportFailed(
-        f"line {line}: it is no JSON, {message.lower()}", "correct the line, or make the file anew"
+        f"line {number}: it is no JSON, {message.lower()}", "correct the line, or make the file anew"
     )
 
 
-def _unreadable(line: int, exc: ValueError) -> ImportFailed:
+def _unreadable(number: int, reason: str) -> ImportFailed:
     return ImportFailed(
-        f"line {line}: it can't be read as JSON, {exc}", "correct the line, or make the file anew"
+        f"line {number}: it can't be read as JSON, {reason}", "correct the line, or make the file anew"
     )

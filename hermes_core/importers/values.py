@@ -1,19 +1,20 @@
-"""What an importer reads out of a file: sessions of turns of messages, as plain values."""
+"""Values that importers read from a file: sessions of turns of messages, and what was left out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from hermes_core.errors import ImportFailed
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.sessions.records import Relation
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedMessage:
-    """One message. `ref` is its own id in the file, unique within its session; `timestamp` is in epoch seconds.
+    """A message. `ref` is its id in the file, unique within its session; `timestamp` is in epoch seconds.
 
-    What memory put into it is not in it: only what was said is remembered.
+    Recall that was injected into the message is removed: only the people's own words are stored.
     """
 
     role: str
@@ -31,9 +32,9 @@ class ImportedMessage:
 
 @dataclass(frozen=True, slots=True)
 class ImportedTurn:
-    """One exchange: the user's message or messages, then the assistant's.
+    """One exchange: the messages of the user, then those of the assistant.
 
-    `id` names it within its session; where the file has no such name, the place that the turn stands at does.
+    `id` names the turn within its session. If the file has no such name, the turn's position names it.
     """
 
     messages: tuple[ImportedMessage, ...]
@@ -42,11 +43,14 @@ class ImportedTurn:
 
 @dataclass(frozen=True, slots=True)
 class ImportedSession:
-    """One conversation. `id` is the same each time the file is read, so that a second import adds nothing.
+    """A conversation.
 
-    Of one that is `minted` the program that writes the file may give another one each time: so it is also known by what
-    was said in it. `identity` are fields of the contract's `Session` that the file tells: platform, user_id, parent_id
-    and others; `relation` is how it comes from its parent.
+    Attributes:
+        id: The same each time the file is read, so that a second import adds nothing.
+        identity: Fields of the contract's `Session` that the file names: platform, user_id, parent_id and others.
+        minted: True if the program that wrote the file may give the session another id next time; then the session is
+            also recognised by its messages.
+        relation: How the session comes from its parent.
     """
 
     id: str
@@ -63,4 +67,56 @@ class ImportedSession:
 
 
 StreamedSession = tuple[ImportedSession, Iterable[ImportedTurn]]
-"""A session without its turns, and its turns, which are read while they are asked for; more than once if it is `minted`."""
+"""A session without its turns, and an iterable that reads the turns from the file. If the session is `minted`, the turns
+can be iterated more than once."""
+
+
+def split_turns(messages: Iterable[ImportedMessage], *, named: bool = False) -> Iterator[ImportedTurn]:
+    """Yield the turns of a conversation: a turn ends when the person speaks after an answer.
+
+    Args:
+        named: Give each turn the `ref` of its first message as its id.
+    """
+    turn: list[ImportedMessage] = []
+    for message in messages:
+        if turn and message.role == "user" and turn[-1].role != "user":
+            yield ImportedTurn(tuple(turn), turn[0].ref if named else "")
+            turn = []
+        turn.append(message)
+    if turn:
+        yield ImportedTurn(tuple(turn), turn[0].ref if named else "")
+
+
+@dataclass(slots=True)
+class Skip:
+    """A reason for leaving something out, with a count and the first place. A `fault` should have been imported."""
+
+    reason: str
+    count: int
+    first: str
+    fault: bool
+
+
+class SkipLog:
+    """The reasons for what an import leaves out. A `strict` log raises the first fault instead."""
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self._strict = strict
+        self._by_reason: dict[str, Skip] = {}
+
+    def note(self, reason: str, where: str) -> None:
+        """Count something that is no part of the conversation, or was rewound."""
+        self._by_reason.setdefault(reason, Skip(reason, 0, where, fault=False)).count += 1
+
+    def fault(self, exc: ImportFailed) -> None:
+        """Count something that can't be read. The message of `exc` begins with the place."""
+        if self._strict:
+            raise exc
+        where, colon, reason = exc.message.partition(": ")
+        if not colon:
+            where, reason = "", exc.message
+        self._by_reason.setdefault(reason, Skip(reason, 0, where, fault=True)).count += 1
+
+    def all(self) -> list[Skip]:
+        """Return every reason, faults first."""
+        return sorted(self._by_reason.values(), key=lambda skip: (not skip.fault, -skip.count))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hermes_core.errors import ImportFailed
 from hermes_core.importers import ImportedSession, read_file, stream_file
-from hermes_core.importers.skipped import Skipped
+from hermes_core.importers.values import SkipLog
 
 ROOT = "00000000-0000-4000-8000-000000000000"
 STARTED = "2026-05-01T10:00:00.552627Z"
@@ -62,10 +62,10 @@ def said(session: ImportedSession) -> list[str]:
 
 def left_out(tmp_path: Path, *conversations: Any) -> tuple[list[str], list[tuple[str, str, bool]]]:
     """What comes in of the first conversation, and what does not: reason, place, whether it is a fault."""
-    skipped = Skipped()
+    skipped = SkipLog()
     streamed = [
         [f"{message.role}: {message.content}" for turn in turns for message in turn.messages]
-        for _, turns in stream_file(written(tmp_path, list(conversations)), skipped=skipped)
+        for _, turns in stream_file(written(tmp_path, list(conversations)), skips=skipped)
     ]
     return streamed[0] if streamed else [], [(skip.reason, skip.first, skip.fault) for skip in skipped.all()]
 
@@ -211,7 +211,7 @@ JSON = st.recursive(
 def test_whatever_stands_in_the_file_it_is_read_or_named(messages: list[Any], leaf: Any) -> None:
     from hermes_core.importers.claude_ai import stream_claude_ai
 
-    skipped = Skipped()
+    skipped = SkipLog()
     item = {"uuid": "c", "chat_messages": messages, "current_leaf_message_uuid": leaf}
     for _, turns in stream_claude_ai([item], skipped):
         assert all(m.content.strip() or m.tool_calls for turn in turns for m in turn.messages)

@@ -13,12 +13,11 @@ from hermes_core import HermesHome, MemoryWrite, Refused, Session, open_memory
 from hermes_core.config import Credentials
 from hermes_core.curated.store import MemoryStore
 from hermes_core.importers.openclaw.apply import apply_plan
-from hermes_core.importers.openclaw.cleanup import plan_cleanup
-from hermes_core.importers.openclaw.here import read_home
+from hermes_core.importers.openclaw.cleanup import plan_cleanup, running_warnings
+from hermes_core.importers.openclaw.migration import MigrationOptions
 from hermes_core.importers.openclaw.plan import make_plan
-from hermes_core.importers.openclaw.running import running_warnings
 from hermes_core.importers.openclaw.source import read_tree
-from hermes_core.importers.openclaw.values import Options
+from hermes_core.importers.openclaw.target_home import read_home
 from hermes_core.skills.store import SkillStore
 from tests.importers.openclaw_command import claw, entries, item, migrate
 from tests.importers.openclaw_trees import BOT, KEY, SKILL_MD, USER_MD, WORKSPACE, snapshot, write, write_tree
@@ -117,10 +116,20 @@ def test_years_of_notes_migrate_once(source: Path, hermes_home: HermesHome) -> N
         text = "".join(f"- {number} {part} {'word ' * 100}\n" for number in range(1000))
         write(source, {f"workspace/memory/2024-0{part + 1}-01.md": text})
     with open_memory(hermes_home) as memory:
-        plan = make_plan(read_tree(source), read_home(memory, Options()), Options(), scan=lambda text: None)
+        plan = make_plan(
+            read_tree(source),
+            read_home(memory, MigrationOptions()),
+            MigrationOptions(),
+            scan=lambda text: None,
+        )
         report = apply_plan(plan, memory, NOW, backup=False)
         assert report.entries()["overflow"] > 2900
-        again = make_plan(read_tree(source), read_home(memory, Options()), Options(), scan=lambda text: None)
+        again = make_plan(
+            read_tree(source),
+            read_home(memory, MigrationOptions()),
+            MigrationOptions(),
+            scan=lambda text: None,
+        )
         assert not again.changes
 
 
@@ -245,7 +254,7 @@ def test_an_entry_that_an_observer_refuses_is_in_the_report_and_the_others_are_a
     with open_memory(hermes_home) as memory:
         memory.curated.close()
         memory.curated = MemoryStore(hermes_home, filter_write=refuse_ilona)
-        plan = make_plan(read_tree(source), read_home(memory, Options()), Options())
+        plan = make_plan(read_tree(source), read_home(memory, MigrationOptions()), MigrationOptions())
         report = apply_plan(plan, memory, NOW).to_dict()
         assert item(report, "memory")["details"] == {
             "found": 4, "added": 3, "known": 0, "overflow": 0, "refused": 1, "left_out": 1,

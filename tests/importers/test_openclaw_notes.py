@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.openclaw.markdown import parse_notes
-from hermes_core.importers.openclaw.relaxed_json import parse_relaxed_json
+from hermes_core.importers.openclaw.notes import parse_notes
+from hermes_core.importers.openclaw.source import parse_relaxed_json
 from tests.importers.openclaw_trees import MEMORY_MD, USER_MD
 
 

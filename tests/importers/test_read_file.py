@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hermes_core.errors import ImportFailed
 from hermes_core.importers import FORMATS, ImportedMessage, ImportedSession, read_file
 from hermes_core.importers.openai import stream_openai
-from hermes_core.importers.skipped import Skipped
-from hermes_core.importers.turns import into_turns
+from hermes_core.importers.values import SkipLog, split_turns
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}
 LINE = {"session": "a", "role": "user", "content": "hi"}
@@ -60,7 +59,7 @@ def file(tmp_path: Path, data: object) -> Path:
 
 
 def read_openai(data: Any) -> list[ImportedSession]:
-    streamed = stream_openai(data if isinstance(data, list) else [data], Skipped(strict=True))
+    streamed = stream_openai(data if isinstance(data, list) else [data], SkipLog(strict=True))
     return [replace(session, turns=tuple(turns)) for session, turns in streamed]
 
 
@@ -149,7 +148,7 @@ def test_any_json_is_read_or_refused(
 
 def test_a_turn_begins_where_the_person_speaks_after_an_answer() -> None:
     roles = {"a": "assistant", "u": "user", "t": "tool"}
-    turns = into_turns(ImportedMessage(roles[letter], letter) for letter in "auuaatua")
+    turns = split_turns(ImportedMessage(roles[letter], letter) for letter in "auuaatua")
     assert ["".join(m.content for m in turn.messages) for turn in turns] == ["a", "uuaat", "ua"]
 
 
@@ -225,7 +224,7 @@ def test_a_message_of_chatgpt_that_can_not_be_read_costs_that_message_only() -> 
         "typed": node("assistant", "kind", "late", type=["text"]),
         "end": node("assistant", "hello", "typed"),
     }
-    skipped = Skipped()
+    skipped = SkipLog()
     ((_, turns),) = stream_openai([{"id": "c", "mapping": mapping, "current_node": "end"}], skipped)
 
     assert [m.content for turn in turns for m in turn.messages] == ["hi", "hello"]

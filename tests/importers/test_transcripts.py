@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -16,8 +17,9 @@ from hypothesis import strategies as st
 
 from hermes_core import HermesHome
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import ImportedSession, Skipped, read_file, stream_file
+from hermes_core.importers import ImportedSession, read_file, stream_file
 from hermes_core.importers.run import import_sessions
+from hermes_core.importers.values import SkipLog
 from hermes_core.memory import open_memory
 from hermes_core.sessions.db import SessionDB
 
@@ -29,8 +31,8 @@ def written(path: Path, records: Sequence[Any]) -> Path:
 
 
 def streamed(path: Path) -> tuple[list[ImportedSession], dict[str, int]]:
-    skipped = Skipped()
-    sessions = [replace(session, turns=tuple(turns)) for session, turns in stream_file(path, skipped=skipped)]
+    skipped = SkipLog()
+    sessions = [replace(session, turns=tuple(turns)) for session, turns in stream_file(path, skips=skipped)]
     return sessions, {skip.reason: skip.count for skip in skipped.all()}
 
 
@@ -229,7 +231,7 @@ def test_of_codex_what_was_taken_back_stays_out(tmp_path: Path) -> None:
     assert session.started_at == 1767347940.0
     names = [m.tool_name for m in session.turns[0].messages if m.role == "tool"]
     assert names == ["shell", "shell", "apply_patch"]
-    assert skipped["messages that were taken back"] == 4
+    assert skipped["messages that were undone"] == 4
 
 
 def test_bare_items_of_early_codex_versions_are_read(tmp_path: Path) -> None:
@@ -314,8 +316,8 @@ def test_of_hermes_agent_only_what_it_would_show_comes_in(peer: Peer) -> None:
     assert second.identity["parent_id"] == "hermes-agent-p"
     assert skipped == {
         "expected a role (user, assistant, tool, function, system, developer), found 'robot'": 1,
-        "messages that a compaction wrote once more": 2,
-        "messages that were taken back": 1,
+        "messages that a compaction wrote again": 2,
+        "messages that were undone": 1,
         "summaries of a compaction": 1,
         "instructions, and messages without a word": 1,
     }
@@ -485,3 +487,18 @@ def test_a_list_that_is_cut_off_gives_what_was_whole(tmp_path: Path) -> None:
     assert [next(stream)[0].id[:9], next(stream)[0].id[:9]] == ["openai-0-", "openai-1-"]
     with pytest.raises(ImportFailed, match="line 1: it is no JSON"):
         next(stream)
+
+
+def test_a_big_list_takes_the_memory_of_one_conversation(tmp_path: Path) -> None:
+    path = tmp_path / "conversations.json"
+    with path.open("w") as file:
+        for n in range(12):
+            chat = {"id": str(n), "messages": [{"role": "user", "content": "x" * 400_000}]}
+            file.write(("[" if n == 0 else ",") + json.dumps(chat))
+        file.write("]")
+    tracemalloc.start()
+    count = sum(1 for _ in stream_file(path))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 12
+    assert peak < 4_500_000

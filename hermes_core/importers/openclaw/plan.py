@@ -1,4 +1,4 @@
-"""What a migration would do: a function of what was read, what is at home, and what the person asked for."""
+"""The plan of a migration: a function of the source, the target home and the options."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from hermes_core.errors import SkillError
-from hermes_core.importers.openclaw.notes import NotesPlanner
-from hermes_core.importers.openclaw.values import (
-    Archive,
-    Here,
-    Item,
-    Options,
-    Plan,
+from hermes_core.importers.openclaw.migration import (
+    ArchiveFile,
+    MigrationItem,
+    MigrationOptions,
+    MigrationPlan,
+    MigrationStep,
     SetSecret,
     SourceFile,
+    SourceTree,
     Status,
-    Step,
-    Tree,
+    TargetHome,
     Workspace,
     WriteFile,
     WriteFolder,
     digest,
     folder_digest,
 )
+from hermes_core.importers.openclaw.notes import NotesPlanner
 from hermes_core.safety.redact import redact_value
 from hermes_core.safety.scan import Scan, first_threat
 from hermes_core.skills.document import parse as parse_skill
@@ -57,7 +57,7 @@ CONFIG_KINDS = {
     "tools": "tools-config",
     "ui": "ui-identity",
 }
-"""What a block of OpenClaw's settings is about; none of them becomes a setting here by itself."""
+"""The subject of each block of OpenClaw's settings. None of them becomes a setting here."""
 
 _DOCUMENTS = frozenset({"memory.md", "user.md", "soul.md", "agents.md"})
 _SECRET_KEY = re.compile(
@@ -67,30 +67,31 @@ _SECRET_MAPS = frozenset({"env", "headers", "vars"})
 _FOR_REVIEW = "kept for you to look at"
 
 
-def make_plan(tree: Tree, here: Here, options: Options, scan: Scan = first_threat) -> Plan:
-    """The plan for this tree. Nothing is read or written; equal arguments give an equal plan."""
+def make_plan(
+    tree: SourceTree, here: TargetHome, options: MigrationOptions, scan: Scan = first_threat
+) -> MigrationPlan:
+    """Return the plan for this source. Nothing is read or written; equal arguments give an equal plan."""
     items = tuple(_Planner(tree, here, options, scan).items())
-    return Plan(tree.root, here.home, options, items, (*tree.warnings, *_other_agents(tree)))
+    return MigrationPlan(tree.root, here.home, options, items, (*tree.warnings, *_other_agents(tree)))
 
 
 class _Planner:
-    def __init__(self, tree: Tree, here: Here, options: Options, scan: Scan) -> None:
+    def __init__(self, tree: SourceTree, here: TargetHome, options: MigrationOptions, scan: Scan) -> None:
         self._tree = tree
         self._here = here
         self._options = options
         self._scan = scan
         self._taken = dict(here.skills)
-        self._settled: set[str] = (
-            set()
-        )  # folders that a skill of this source has: no other one may replace it
-        self._kept: dict[str, str] = {}
+        # Folders of skills of this source: a second skill of the source must not replace the first.
+        self._settled: set[str] = set()
+        self._archive_paths: dict[str, str] = {}
 
-    def items(self) -> Iterator[Item]:
-        """Every item, memory first."""
+    def items(self) -> Iterator[MigrationItem]:
+        """Yield every item, notes first."""
         notes = NotesPlanner(self._here, self._scan, self._archive)
         if memory := self._document("memory.md"):
             yield notes.plan("memory", "memory", memory)
-        # Room is scarce and the newest notes are worth the most of it.
+        # Room is scarce, and the newest notes are worth the most.
         for name in sorted(daily := self._daily(), reverse=True):
             yield notes.plan("daily-memory", "memory", daily[name], name)
         if user := self._document("user.md"):
@@ -106,22 +107,22 @@ class _Planner:
         yield from self._secrets()
         for folder, count in self._tree.conversations.items():
             stay = f"{count} past conversation{'' if count == 1 else 's'} stay there: they are not migrated, and nothing deletes them"
-            yield Item("conversations", folder, reason=stay)
+            yield MigrationItem("conversations", folder, reason=stay)
         for left in self._tree.left:
-            yield Item("archive", left.path, reason=left.reason, sensitive=left.sensitive)
+            yield MigrationItem("archive", left.path, reason=left.reason, sensitive=left.sensitive)
 
     # ------------------------------------------------------------- what is read
 
     def _document(self, name: str) -> SourceFile | None:
-        """The document of the first workspace that has it."""
+        """Return the document of the first workspace that has it."""
         return next((file for space in self._tree.workspaces if (file := _named(space, name))), None)
 
     def _daily(self) -> Mapping[str, SourceFile]:
-        """The daily notes of the first workspace that has any."""
+        """Return the daily notes of the first workspace that has any."""
         return next((space.daily for space in self._tree.workspaces if space.daily), {})
 
-    def _rest_of_documents(self) -> Iterator[Item]:
-        """What the first workspace has besides, and everything of other agents."""
+    def _rest_of_documents(self) -> Iterator[MigrationItem]:
+        """Yield the other documents of the first workspace, and all documents of other agents."""
         used = {file.path for name in _DOCUMENTS if (file := self._document(name))}
         used |= {file.path for file in self._daily().values()}
         for space in self._tree.workspaces:
@@ -131,63 +132,65 @@ class _Planner:
 
     # ------------------------------------------------------------------ files
 
-    def _archive(self, path: str, data: bytes) -> tuple[Step, ...]:
-        """The step that keeps a copy, unless an earlier migration did."""
+    def _archive(self, path: str, data: bytes) -> tuple[MigrationStep, ...]:
+        """Return the step that archives a copy, () if an earlier migration did."""
         inner = self._archive_path(path, data)
-        return () if (inner, digest(data)) in self._here.archived else (Archive(inner, data),)
+        return () if (inner, digest(data)) in self._here.archived else (ArchiveFile(inner, data),)
 
     def _archive_path(self, path: str, data: bytes) -> str:
-        """Where these bytes lie in the archive: their path without what could lead out of it.
+        """Return the path of these bytes in the archive: their own path without parts that lead out of it.
 
-        Where that makes two names one, or a disk may that knows no case, the digest tells the later apart.
+        If two paths become one, also on a disk that ignores case, the digest distinguishes the later one.
         """
         parts = [part for part in path.split("/") if part not in ("", ".", "..")]
         inner, own = PurePosixPath(re.sub(r"[\\:]", "_", "/".join(parts))), digest(data)
-        if self._kept.setdefault(str(inner).casefold(), own) != own:
+        if self._archive_paths.setdefault(str(inner).casefold(), own) != own:
             inner = inner.with_name(f"{inner.stem}-{own[:16]}{inner.suffix}")
         return str(inner)
 
     def _shown(self, target: Path) -> str:
-        """A destination as people see it: below the home where it lies there."""
+        """Return a destination as people see it, relative to the home if it is inside."""
         home = self._here.home
         return target.relative_to(home).as_posix() if target.is_relative_to(home) else str(target)
 
-    def _archived(self, kind: str, file: SourceFile, reason: str = _FOR_REVIEW) -> Item:
+    def _archived(self, kind: str, file: SourceFile, reason: str = _FOR_REVIEW) -> MigrationItem:
         if file.fault:
-            return Item(kind, file.path, reason=file.fault)
+            return MigrationItem(kind, file.path, reason=file.fault)
         steps = self._archive(file.path, file.data)
         status: Status = "archived" if steps else "skipped"
         where = f"archive/{self._archive_path(file.path, file.data)}"
-        return Item(
+        return MigrationItem(
             kind, file.path, where, status, reason if steps else f"{reason}; archived before", steps=steps
         )
 
-    def _file(self, kind: str, file: SourceFile, target: Path, mode: int = 0o600) -> Item:
-        """A document that goes into place as a whole."""
+    def _file(self, kind: str, file: SourceFile, target: Path, mode: int = 0o600) -> MigrationItem:
+        """Return the item of a document that is copied as a whole."""
         text = file.text
         if text is None:
-            return Item(kind, file.path, self._shown(target), "error", file.fault or "it is no UTF-8 text")
+            return MigrationItem(
+                kind, file.path, self._shown(target), "error", file.fault or "it is no UTF-8 text"
+            )
         if threat := self._scan(text):
             return self._archived(kind, file, threat.message)
         present = self._here.files.get(target)
         if present == digest(file.data):
-            return Item(kind, file.path, self._shown(target), reason="it is here already")
+            return MigrationItem(kind, file.path, self._shown(target), reason="it is here already")
         if present is not None and not self._options.overwrite:
             steps = self._archive(file.path, file.data)
             reason = "another one is here: --overwrite replaces it"
-            return Item(kind, file.path, self._shown(target), "conflict", reason, steps=steps)
-        return Item(
+            return MigrationItem(kind, file.path, self._shown(target), "conflict", reason, steps=steps)
+        return MigrationItem(
             kind, file.path, self._shown(target), "migrated", steps=(WriteFile(target, file.data, mode),)
         )
 
-    def _instructions(self, file: SourceFile) -> Item:
+    def _instructions(self, file: SourceFile) -> MigrationItem:
         if self._options.workspace_target is None:
             return self._archived("workspace-agents", file, "--workspace-target says where to put it")
         return self._file("workspace-agents", file, self._options.workspace_target / "AGENTS.md", 0o644)
 
     # ----------------------------------------------------------------- skills
 
-    def _skills(self) -> Iterator[Item]:
+    def _skills(self) -> Iterator[MigrationItem]:
         seen: set[str] = set()
         for space in self._tree.workspaces:
             for name, files in space.skills.items():
@@ -196,12 +199,12 @@ class _Planner:
         for name, files in self._tree.shared_skills.items():
             yield self._skill("shared-skills", f"skills/{name}", name, files)
 
-    def _skill(self, kind: str, source: str, name: str, files: Mapping[str, SourceFile]) -> Item:
+    def _skill(self, kind: str, source: str, name: str, files: Mapping[str, SourceFile]) -> MigrationItem:
         data = {path: file.data for path, file in files.items()}
         if fault := self._skill_fault(files):
             readable = [file for file in files.values() if not file.fault]
             steps = tuple(step for file in readable for step in self._archive(file.path, file.data))
-            return Item(kind, source, "", "archived" if steps else "skipped", fault, steps=steps)
+            return MigrationItem(kind, source, "", "archived" if steps else "skipped", fault, steps=steps)
         folder, reason, data = self._place(_slug(name), data)
         target = self._here.home / "skills" / SKILL_CATEGORY / folder
         if reason == "conflict":
@@ -209,20 +212,20 @@ class _Planner:
             text = "another skill of this name is here: --skill-conflict says what to do"
             if folder in self._settled:
                 text = "another skill of the source has this name: --skill-conflict rename keeps both"
-            return Item(kind, source, self._shown(target), "conflict", text, steps=steps)
+            return MigrationItem(kind, source, self._shown(target), "conflict", text, steps=steps)
         self._taken[folder] = folder_digest(data)
         self._settled.add(folder)
         if reason == "same":
-            return Item(kind, source, self._shown(target), reason="it is here already")
+            return MigrationItem(kind, source, self._shown(target), reason="it is here already")
         written = tuple(
             (path, data[path], 0o700 if file.executable else 0o600) for path, file in sorted(files.items())
         )
-        return Item(
+        return MigrationItem(
             kind, source, self._shown(target), "migrated", reason, steps=(WriteFolder(target, written),)
         )
 
     def _skill_fault(self, files: Mapping[str, SourceFile]) -> str:
-        """Why the skill must not be installed; every file of one is read by a model or run for it."""
+        """Return why the skill must not be installed, "" if it may. A model reads or runs every file of a skill."""
         for path, file in files.items():
             text = file.text
             if text is None:
@@ -239,7 +242,7 @@ class _Planner:
         return ""
 
     def _place(self, name: str, data: dict[str, bytes]) -> tuple[str, str, dict[str, bytes]]:
-        """The folder for a skill, "same", "conflict" or what is said of it, and its files as they are there."""
+        """Return the folder for a skill, then "same", "conflict" or a remark, then its files for that folder."""
         own = folder_digest(data)
         present = self._taken.get(name)
         if present in (None, own):
@@ -250,7 +253,7 @@ class _Planner:
             return name, "conflict", data
         for number in itertools.count(2):
             other = f"{name}-{number}"
-            renamed = data | {"SKILL.md": _named_anew(data["SKILL.md"], other)}
+            renamed = data | {"SKILL.md": _renamed_skill(data["SKILL.md"], other)}
             if other not in self._taken:
                 return other, f"renamed, since {name!r} is taken", renamed
             if self._taken[other] in (own, folder_digest(renamed)):
@@ -259,7 +262,7 @@ class _Planner:
 
     # ------------------------------------------------------ settings and secrets
 
-    def _config(self) -> Iterator[Item]:
+    def _config(self) -> Iterator[MigrationItem]:
         for key in sorted(map(str, self._tree.config)):
             kind = CONFIG_KINDS.get(key, "archive")
             value = _without_secrets(key, self._tree.config[key])
@@ -268,12 +271,12 @@ class _Planner:
             item = self._archived(kind, file, "a setting of OpenClaw, kept without its secrets")
             yield replace(item, source=f"{self._tree.config_name}: {key}")
 
-    def _secrets(self) -> Iterator[Item]:
+    def _secrets(self) -> Iterator[MigrationItem]:
         wanted = self._options.migrate_secrets and self._options.preset == "full"
         for name, (value, place) in sorted(self._tree.secrets.items()):
             kind = "secret-settings" if name.startswith("TELEGRAM") else "provider-keys"
             present = self._here.secrets.get(name)
-            item = Item(kind, place, f".env: {name}", sensitive=True)
+            item = MigrationItem(kind, place, f".env: {name}", sensitive=True)
             if present == value:
                 yield replace(item, reason="it is here already")
             elif not wanted:
@@ -286,8 +289,8 @@ class _Planner:
                 yield replace(item, status="migrated", steps=(SetSecret(name, value),))
 
 
-def _other_agents(tree: Tree) -> list[str]:
-    """What to do with the memory of further agents, which is another's and stays apart."""
+def _other_agents(tree: SourceTree) -> list[str]:
+    """Return a sentence for each further agent: its memory stays separate."""
     rest = [space.name for space in tree.workspaces[1:] if _named(space, "memory.md") or space.daily]
     return [
         f"{name!r} is another agent's memory and goes to the archive: migrate it into a profile of its own "
@@ -298,18 +301,18 @@ def _other_agents(tree: Tree) -> list[str]:
 
 
 def _named(space: Workspace, name: str) -> SourceFile | None:
-    """The document of this name in any case, the usual spelling first."""
+    """Return the document of this name in any case, the usual spelling first."""
     found = sorted(key for key in space.documents if key.lower() == name)
     return space.documents[found[0]] if found else None
 
 
-def _named_anew(skill: bytes, name: str) -> bytes:
-    """A SKILL.md under another name: by its name it is found, and one of two alike would be hidden."""
+def _renamed_skill(skill: bytes, name: str) -> bytes:
+    """Return SKILL.md with another name: of two skills with one name, one would be hidden."""
     return re.sub(rb"(?m)^name[ \t]*:[^\r\n]*", b"name: " + name.encode(), skill, count=1)
 
 
 def _slug(name: str) -> str:
-    """A name that is safe as a folder.
+    """Return a name that is safe as a folder.
 
     >>> _slug("My Skill!")
     'my-skill'
@@ -319,7 +322,7 @@ def _slug(name: str) -> str:
 
 
 def _without_secrets(key: str, value: Any) -> Any:
-    """A copy of a setting in which nothing that is named like a secret has a value."""
+    """Return a copy of a setting in which everything that is named like a secret has no value."""
     if isinstance(value, dict):
         hidden = key in _SECRET_MAPS
         return {

@@ -1,38 +1,42 @@
-"""An OpenClaw folder on disk: found, and read without trusting it. Nothing here writes."""
+"""Reading of an OpenClaw folder. Nothing in it is trusted: links are not followed, sizes are bounded."""
 
 from __future__ import annotations
 
+import io
+import json
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dotenv import dotenv_values
+
 from hermes_core.errors import ImportFailed
 from hermes_core.home import expanded
-from hermes_core.importers.openclaw.relaxed_json import parse_relaxed_json
-from hermes_core.importers.openclaw.secrets import literal_secrets
-from hermes_core.importers.openclaw.values import Left, SourceFile, Tree, Workspace
+from hermes_core.importers.openclaw.migration import RemainingFile, SourceFile, SourceTree, Workspace
 from hermes_core.kit.text import storable
 
 FOLDERS = (".openclaw", ".clawdbot", ".moltbot")
-"""Where OpenClaw keeps its state, and kept it under its earlier names; the first that exists is taken."""
+"""The folder of OpenClaw's state, under its present name and its earlier ones. The first that exists is read."""
 
 CONFIGS = ("openclaw.json", "clawdbot.json", "moltbot.json")
 WORKSPACES = ("workspace", "workspace.default", "workspace-main", "workspace-assistant")
 MARKS = frozenset({"memory.md", "user.md", "soul.md", "agents.md", "identity.md"})
-"""A folder with one of these is a workspace."""
+"""Files that make a folder a workspace."""
 
 MAX_FILE = 1024 * 1024
-"""Bytes of one file. Notes and skills are a few kilobytes; what is larger is something else."""
+"""Bytes of one file. Notes and skills have a few kilobytes; a larger file is something else."""
 
 MAX_TOTAL = 64 * 1024 * 1024
 """Bytes of all files together."""
 
 MAX_NAMES = 5000
-"""Names read of one folder."""
+"""Names that are read from one folder."""
 
 MAX_SKILL_DEPTH = 6
+MAX_JSON_DEPTH = 200
 
 _SENSITIVE = frozenset(
     {"credentials", "identity", "devices", "nodes", "oauth", "exec-approvals.json", ".env"}
@@ -45,12 +49,12 @@ _STAYS = {
 
 
 def find_source(home: Path) -> Path | None:
-    """OpenClaw's folder in the person's home folder, under its name of today or an earlier one."""
+    """Return OpenClaw's folder in the person's home folder, None if there is none."""
     return next((home / name for name in FOLDERS if (home / name).is_dir()), None)
 
 
-def read_tree(source: Path) -> Tree:
-    """Read everything that a plan may need. Raises `ImportFailed` when `source` is no OpenClaw folder."""
+def read_tree(source: Path) -> SourceTree:
+    """Read everything that a plan may need. Raises `ImportFailed` if `source` is no OpenClaw folder."""
     root = expanded(source).resolve()
     if not root.is_dir():
         raise ImportFailed(f"there is no folder {str(source)!r}", "name OpenClaw's folder with --source")
@@ -61,7 +65,7 @@ def read_tree(source: Path) -> Tree:
     agents = _named(reader, root / "agents", "agent/auth-profiles.json")
     if not workspaces and not config and not agents:
         raise ImportFailed(f"{str(source)!r} does not look like OpenClaw's", f"it has no {WORKSPACES[0]!r}")
-    return Tree(
+    return SourceTree(
         root=root,
         config=config,
         config_name=config_name,
@@ -76,21 +80,21 @@ def read_tree(source: Path) -> Tree:
 
 
 class _Reader:
-    """Reads regular files only, and notes what it did not read."""
+    """A reader of regular files only, which lists what it did not read."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.left: list[Left] = []
+        self.left: list[RemainingFile] = []
         self.warnings: list[str] = []
         self._room = MAX_TOTAL
 
     def shown(self, path: Path) -> str:
-        """The path as people see it: below the source where it lies there."""
+        """Return the path as people see it, relative to the source if it is inside."""
         inner = path.relative_to(self.root) if path.is_relative_to(self.root) else path
-        return _named_apart(inner.as_posix())
+        return _printable_name(inner.as_posix())
 
     def names(self, folder: Path) -> list[os.DirEntry[str]]:
-        """What lies in a folder, by name, links left out; empty when it is none."""
+        """Return the entries of a folder, sorted, without links. A path that is no folder has none."""
         if folder.is_symlink():
             return []
         try:
@@ -98,21 +102,22 @@ class _Reader:
                 entries = [entry for entry, _ in zip(found, range(MAX_NAMES), strict=False)]
         except OSError:
             return []
-        kept = []
+        entries_without_links = []
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.is_symlink():
                 self.left.append(
-                    Left(self.shown(Path(entry.path)), "a symbolic link; links are not followed")
+                    RemainingFile(self.shown(Path(entry.path)), "a symbolic link; links are not followed")
                 )
             else:
-                kept.append(entry)
-        return kept
+                entries_without_links.append(entry)
+        return entries_without_links
 
     def file(self, path: Path) -> SourceFile:
-        """One file, or why it was not read. A pipe, a device, a link and a huge file do no harm."""
+        """Read a file, or say why not. A pipe, a device, a link and a huge file do no harm."""
         shown = self.shown(path)
         if path.resolve() != path:
             return SourceFile(shown, fault="a link leads to it; links are not followed")
+        # A pipe must not block the open, and a link that appears meanwhile must not be followed.
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         try:
             handle = os.open(path, flags | getattr(os, "O_BINARY", 0))
@@ -134,11 +139,11 @@ class _Reader:
         return SourceFile(shown, data, executable=bool(status.st_mode & stat.S_IXUSR))
 
     def optional(self, path: Path) -> SourceFile | None:
-        """The file, None when there is none."""
+        """Read a file, None if there is none."""
         return self.file(path) if path.exists() and not path.is_symlink() else None
 
     def workspace(self, folder: Path) -> Workspace:
-        """The notes, documents and skills of one workspace."""
+        """Read the notes, documents and skills of a workspace."""
         documents = {
             entry.name: self.file(Path(entry.path))
             for entry in self.names(folder)
@@ -152,16 +157,16 @@ class _Reader:
         return Workspace(self.shown(folder), documents, daily, self.skills(folder / "skills"))
 
     def skills(self, folder: Path) -> dict[str, dict[str, SourceFile]]:
-        """The folders below `folder` that hold a SKILL.md, each with all its files by path."""
+        """Read the folders below `folder` that hold a SKILL.md, each with all its files by path."""
         found = {}
         for entry in self.names(folder):
             if entry.is_dir() and (Path(entry.path) / "SKILL.md").exists():
                 top = Path(entry.path)
                 files = {
-                    _named_apart(path.relative_to(top).as_posix()): self.file(path)
+                    _printable_name(path.relative_to(top).as_posix()): self.file(path)
                     for path in self._below(top, 0)
                 }
-                found[_named_apart(entry.name)] = files
+                found[_printable_name(entry.name)] = files
         return found
 
     def _below(self, folder: Path, depth: int) -> Iterator[Path]:
@@ -173,7 +178,7 @@ class _Reader:
 
 
 def _config(reader: _Reader) -> tuple[str, Mapping[str, Any]]:
-    """OpenClaw's settings; one that can't be read is a warning, for memory does not depend on it."""
+    """Return the name and content of OpenClaw's settings. A damaged file is a warning: the notes don't depend on it."""
     for name in CONFIGS:
         file = reader.optional(reader.root / name)
         if file is None:
@@ -191,7 +196,7 @@ def _config(reader: _Reader) -> tuple[str, Mapping[str, Any]]:
 
 
 def _workspace_folders(reader: _Reader, config: Mapping[str, Any]) -> list[Path]:
-    """The workspaces that exist, those of the main agent first, other agents' after them."""
+    """Return the workspaces that exist, those of the main agent before those of other agents."""
     root = reader.root
     named = [path for text in _configured(config) if (path := _inside(reader, text)) is not None]
     others = [
@@ -207,7 +212,7 @@ def _workspace_folders(reader: _Reader, config: Mapping[str, Any]) -> list[Path]
 
 
 def _configured(config: Mapping[str, Any]) -> list[str]:
-    """Workspaces that the settings name: the agents' default, then the default agent's own."""
+    """Return the workspaces that the settings name: the agents' default, then the default agent's own."""
     agents = _mapping(config.get("agents"))
     listed = agents.get("list")
     own = [agent for agent in listed if isinstance(agent, dict)] if isinstance(listed, list) else []
@@ -221,7 +226,7 @@ def _configured(config: Mapping[str, Any]) -> list[str]:
 
 
 def _inside(reader: _Reader, text: str) -> Path | None:
-    """A workspace that the settings name. One that lies outside the folder that holds the source is not read."""
+    """Return the path of a workspace that the settings name, None if it is outside the parent of the source."""
     holder = reader.root.parent
     path = holder / text[2:] if text.startswith("~/") else reader.root / text
     try:
@@ -241,7 +246,7 @@ def _inside(reader: _Reader, text: str) -> Path | None:
 
 
 def _named(reader: _Reader, folder: Path, inner: str) -> list[SourceFile]:
-    """The file `inner` of `folder` itself, or of each folder in it; without `inner` its JSON files."""
+    """Read the file `inner` of `folder` and of each folder in it. Without `inner`, read its JSON files."""
     if not inner:
         return [
             reader.file(Path(entry.path)) for entry in reader.names(folder) if entry.name.endswith(".json")
@@ -252,7 +257,7 @@ def _named(reader: _Reader, folder: Path, inner: str) -> list[SourceFile]:
 
 
 def _conversations(reader: _Reader) -> dict[str, int]:
-    """How many past conversations lie in each folder of them: a JSON Lines file each, which is not opened."""
+    """Return the number of past conversations in each folder. The files are not opened."""
     agents = [Path(entry.path) for entry in reader.names(reader.root / "agents") if entry.is_dir()]
     folders = [reader.root / "sessions", *(agent / "sessions" for agent in agents)]
     counts = {
@@ -262,8 +267,8 @@ def _conversations(reader: _Reader) -> dict[str, int]:
     return {folder: count for folder, count in counts.items() if count}
 
 
-def _rest(root: Path, known: set[str], workspaces: Sequence[Path]) -> Iterator[Left]:
-    """Names at the top of the source of which nothing is taken."""
+def _rest(root: Path, known: set[str], workspaces: Sequence[Path]) -> Iterator[RemainingFile]:
+    """Yield the names at the top of the source from which nothing is read."""
     if root in workspaces:
         return
     taken = {folder.name for folder in workspaces} | known
@@ -277,15 +282,115 @@ def _rest(root: Path, known: set[str], workspaces: Sequence[Path]) -> Iterator[L
         if name in taken:
             continue
         if name in _SENSITIVE:
-            yield Left(name, "it holds secrets", sensitive=True)
+            yield RemainingFile(name, "it holds secrets", sensitive=True)
         else:
-            yield Left(name, _STAYS.get(name, "it is no memory"))
+            yield RemainingFile(name, _STAYS.get(name, "it is no memory"))
 
 
-def _named_apart(name: str) -> str:
-    """A name of the disk as text, in which bytes that are no UTF-8 still tell it from others."""
+def _printable_name(name: str) -> str:
+    """Return a file name as text. Bytes that are no UTF-8 are escaped, so that two names stay different."""
     return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def parse_relaxed_json(text: str) -> Any:
+    """Parse JSON5, as people write openclaw.json. Raises `ImportFailed` with the place of the fault.
+
+    >>> parse_relaxed_json("{agents: {list: ['a',],}, /* old */ n: 1} // end")
+    {'agents': {'list': ['a']}, 'n': 1}
+    """
+    import pyjson5
+
+    try:
+        return pyjson5.decode(text, maxdepth=MAX_JSON_DEPTH)
+    except pyjson5.Json5DecoderException as exc:
+        reason = str(exc.args[0]) if exc.args else "it is not JSON"
+        near = re.search(r"near (\d+)", reason)
+        line = text.count("\n", 0, int(near[1]) if near else 0) + 1
+        raise ImportFailed(f"line {line} can't be read as JSON: {reason}", "correct the file") from exc
+
+
+# ------------------------------------------------------------------------------------------------------------ secrets
+
+ALLOWED_SECRETS = frozenset(
+    {
+        "TELEGRAM_BOT_TOKEN",
+        "OPENROUTER_API_KEY",
+        "OPENAI_API_KEY",
+        "ANTHROPIC_API_KEY",
+        "ELEVENLABS_API_KEY",
+        "VOICE_TOOLS_OPENAI_KEY",
+    }
+)
+"""The secrets that a migration may write. The person enters all others again."""
+
+_KEY_OF_SERVICE = {
+    "openrouter": "OPENROUTER_API_KEY",
+    "openai": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "elevenlabs": "ELEVENLABS_API_KEY",
+}
+
+
+def literal_secrets(
+    config: Mapping[str, Any], config_name: str, env_file: SourceFile | None, profiles: Sequence[SourceFile]
+) -> dict[str, tuple[str, str]]:
+    """Return the allowed secrets by name, each with its value and place. References to other places are left out."""
+    found: dict[str, tuple[str, str]] = {}
+    places = (*_of_env(env_file), *_of_config(config, config_name), *_of_profiles(profiles))
+    for name, value, place in places:
+        if name in ALLOWED_SECRETS and isinstance(value, str) and _is_literal(value):
+            found.setdefault(name, (value.strip(), place))
+    return found
+
+
+def _is_literal(value: str) -> bool:
+    plain = value.strip()
+    return bool(plain) and not plain.startswith("$") and plain.isprintable()
+
+
+def _of_env(file: SourceFile | None) -> Iterator[tuple[str, Any, str]]:
+    text = file.text if file else None
+    if file and text:
+        for name, value in dotenv_values(stream=io.StringIO(text), interpolate=False).items():
+            yield name, value, file.path
+
+
+def _of_config(config: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any, str]]:
+    env = _below(config, "env")
+    for name, value in {**env, **_below(env, "vars")}.items():
+        yield name, value, place
+    yield "TELEGRAM_BOT_TOKEN", _below(config, "channels", "telegram").get("botToken"), place
+    for service, settings in _below(config, "models", "providers").items():
+        if isinstance(settings, dict):
+            yield _KEY_OF_SERVICE.get(service, ""), settings.get("apiKey"), place
+    for path in (
+        ("messages", "tts", "elevenlabs"),
+        ("messages", "tts", "providers", "elevenlabs"),
+        ("talk",),
+    ):
+        yield "ELEVENLABS_API_KEY", _below(config, *path).get("apiKey"), place
+    yield "VOICE_TOOLS_OPENAI_KEY", _below(config, "messages", "tts", "openai").get("apiKey"), place
+
+
+def _of_profiles(files: Sequence[SourceFile]) -> Iterator[tuple[str, Any, str]]:
+    """Yield the keys with which OpenClaw's agents log in."""
+    for file in files:
+        try:
+            data = json.loads(file.text or "{}")
+        except (ValueError, RecursionError):
+            continue
+        for profile in _below(data, "profiles").values() if isinstance(data, dict) else ():
+            if isinstance(profile, dict) and profile.get("type") == "api_key":
+                yield _KEY_OF_SERVICE.get(str(profile.get("provider")), ""), profile.get("key"), file.path
+
+
+def _below(value: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """Return the mapping under these keys, {} if there is none."""
+    found: Any = value
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}

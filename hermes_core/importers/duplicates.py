@@ -1,9 +1,8 @@
-"""Conversations that come in again under another id, known by what was said in them.
+"""Recognition of conversations that are imported again under another id, by their messages.
 
-Some programs make up new ids for each export. A conversation whose id is not known is taken for an earlier one when all
-that is stored of that one is how this one begins, or when this one is how that one begins: the same words in the same
-order, at the same times where the file tells them. No earlier conversation is taken for two of one file, so that
-two that begin alike stay two.
+Some programs make up new ids for each export. A conversation with an unknown id is the same as a stored one if one of the
+two is the beginning of the other: the same words in the same order, at the same times if the file has times. A stored
+conversation matches one conversation of a file at most, so that two which begin alike stay two.
 """
 
 from __future__ import annotations
@@ -13,28 +12,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, groupby, islice, takewhile
 
-from hermes_core.importers.fields import digest
+from hermes_core.importers.fields import json_digest
 from hermes_core.importers.values import ImportedMessage, ImportedSession, ImportedTurn, StreamedSession
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import StoredMessage, as_json, storable, turn_of_ref
 
-_LOOKED_AT = 3
-"""Messages by which conversations are found that may be the same; many begin with the same greeting."""
+_COMPARED_MESSAGES = 3
+"""Messages by which candidates are found. Many conversations begin with the same greeting."""
 
-_SURELY = 40
-"""Characters that nobody says twice by chance: so many of the person's must agree where no message has a time."""
+_DISTINCTIVE_CHARS = 40
+"""Characters of the person that must agree if no message has a time. Nobody writes so many twice by chance."""
 
 
-def as_known(sessions: SessionDB, imported: Iterable[StreamedSession]) -> Iterator[StreamedSession]:
-    """The same conversations; those that are stored under another id come with that one, and with the ids of messages
-    as they are stored. They come last: only then it is known which of the stored ones have their own ids in the file.
+def match_stored(sessions: SessionDB, imported: Iterable[StreamedSession]) -> Iterator[StreamedSession]:
+    """Yield the same conversations, with the stored ids of sessions and messages for those that are stored already.
+
+    These come last: a stored conversation whose own id is in the file must not be matched with another one.
     """
-    known, waiting, names = _Known(sessions), list[StreamedSession](), dict[str, str]()
+    known, waiting, names = _StoredSessions(sessions), list[StreamedSession](), dict[str, str]()
     for head, turns in imported:
-        if head.minted and sessions.get_session(head.id) is None and known.may_be(head, turns):
+        if head.minted and sessions.get_session(head.id) is None and known.candidates(head, turns):
             waiting.append((head, turns))
         else:
-            known.taken.add(head.id)
+            known.matched.add(head.id)
             yield head, turns
     for grown in (True, False):
         rest, waiting = waiting, []
@@ -43,48 +43,48 @@ def as_known(sessions: SessionDB, imported: Iterable[StreamedSession]) -> Iterat
             if found is None:
                 waiting.append((head, turns))
             else:
-                known.taken.add(found)
+                known.matched.add(found)
                 names[head.id] = found
                 yield replace(head, id=found), _as_stored(turns, sessions.get_messages(found))
     yield from waiting
 
 
-class _Known:
-    """The stored conversations by how they begin; `taken` are those that are not looked for any more."""
+class _StoredSessions:
+    """An index of the stored conversations by their first messages, without those in `matched`."""
 
     def __init__(self, sessions: SessionDB) -> None:
-        self.taken: set[str] = set()
+        self.matched: set[str] = set()
         self._sessions = sessions
         self._begins: dict[str, dict[str, list[str]]] = {}
 
-    def may_be(self, head: ImportedSession, turns: Iterable[ImportedTurn]) -> bool:
-        """Whether there are any that begin like this one."""
-        return bool(self._candidates(head, turns))
-
     def find(self, head: ImportedSession, turns: Iterable[ImportedTurn], *, grown: bool) -> str | None:
-        """The longest one that this one has `grown` out of; else the first that begins with all of it."""
+        """Return the id of the longest stored conversation that is the beginning of this one.
+
+        If not `grown`, return the first stored conversation that begins with all of this one.
+        """
         best, most = None, 0
-        for session_id in self._candidates(head, turns):
+        for session_id in self.candidates(head, turns):
             stored = self._sessions.get_messages(session_id)
             same = list(_common(turns, stored))
-            if len(same) <= most or not _surely(same):
+            if len(same) <= most or not _is_distinctive(same):
                 continue
             if len(same) == len(stored) if grown else len(same) == sum(len(turn.messages) for turn in turns):
                 best, most = session_id, len(same)
         return best
 
-    def _candidates(self, head: ImportedSession, turns: Iterable[ImportedTurn]) -> list[str]:
+    def candidates(self, head: ImportedSession, turns: Iterable[ImportedTurn]) -> list[str]:
+        """Return the ids of the conversations that begin like this one."""
         begins = self._begins.get(head.source)
         if begins is None:
             begins = self._begins[head.source] = self._beginnings(head.source)
-        signs = _signs(list(islice(_each(turns), _LOOKED_AT)))
+        signs = _signs(list(islice(_each(turns), _COMPARED_MESSAGES)))
         keys = [*signs[-1:], *(f"{sign} alone" for sign in signs[:-1])]
         found = chain.from_iterable(begins.get(key, ()) for key in keys)
-        return [session_id for session_id in found if session_id not in self.taken]
+        return [session_id for session_id in found if session_id not in self.matched]
 
     def _beginnings(self, source: str) -> dict[str, list[str]]:
         begins = defaultdict[str, list[str]](list)
-        stored = self._sessions.beginnings(source, _LOOKED_AT)
+        stored = self._sessions.beginnings(source, _COMPARED_MESSAGES)
         for session_id, messages in groupby(stored, lambda message: message.session_id):
             signs = _signs(list(messages)) if session_id.startswith(f"{source}-") else []
             for sign in signs:
@@ -95,9 +95,9 @@ class _Known:
 
 
 def _signs(messages: Sequence[ImportedMessage | StoredMessage]) -> list[str]:
-    """What stands for the first message, for the first two, and so on."""
-    said = [[m.role, storable(m.content)] for m in messages]
-    return [digest(said[: number + 1]) for number in range(len(said))]
+    """Return a digest of the first message, of the first two, and so on."""
+    values = [[m.role, storable(m.content)] for m in messages]
+    return [json_digest(values[: number + 1]) for number in range(len(values))]
 
 
 def _each(turns: Iterable[ImportedTurn]) -> Iterator[ImportedMessage]:
@@ -105,11 +105,13 @@ def _each(turns: Iterable[ImportedTurn]) -> Iterator[ImportedMessage]:
 
 
 def _common(turns: Iterable[ImportedTurn], stored: Iterable[StoredMessage]) -> Iterator[ImportedMessage]:
-    """The messages with which both begin."""
-    return (one for one, _ in takewhile(lambda pair: _is(*pair), zip(_each(turns), stored, strict=False)))
+    """Yield the messages with which both begin."""
+    return (
+        one for one, _ in takewhile(lambda pair: _is_same(*pair), zip(_each(turns), stored, strict=False))
+    )
 
 
-def _is(message: ImportedMessage, stored: StoredMessage) -> bool:
+def _is_same(message: ImportedMessage, stored: StoredMessage) -> bool:
     return (
         (message.role, storable(message.content)) == (stored.role, stored.content)
         and message.timestamp in (None, stored.timestamp)
@@ -117,20 +119,20 @@ def _is(message: ImportedMessage, stored: StoredMessage) -> bool:
     )
 
 
-def _surely(messages: Sequence[ImportedMessage]) -> bool:
+def _is_distinctive(messages: Sequence[ImportedMessage]) -> bool:
     if any(m.timestamp is not None for m in messages):
         return True
-    return sum(len(m.content) for m in messages if m.role == "user") >= _SURELY
+    return sum(len(m.content) for m in messages if m.role == "user") >= _DISTINCTIVE_CHARS
 
 
 def _as_stored(turns: Iterable[ImportedTurn], stored: Iterable[StoredMessage]) -> Iterator[ImportedTurn]:
-    """The turns, in which the messages that are stored have the ids that they have there."""
+    """Yield the turns with the stored ids of the messages that are stored."""
     known = iter(stored)
     for turn in turns:
         messages = []
         for message in turn.messages:
             there = next(known, None)
-            if there is not None and _is(message, there):
+            if there is not None and _is_same(message, there):
                 messages.append(replace(message, ref="" if turn_of_ref(there.ref) else there.ref))
             else:
                 messages.append(message)
