@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from hermes_core.recall import dense
-from hermes_core.sessions.meaning import Likeness
+from hermes_core.sessions.search.vectors import Likeness
 
 DIM = 1024
 
@@ -169,7 +169,7 @@ def beside(
 ) -> Iterator[recall_scores.Ask]:
     """Our session search, with vectors as one more sign."""
     with recall_systems.stored(conversation, folder, semantic=semantic) as db:
-        db.meaning = Vectors(conversation, atoms, neighbours=True, beside=db.meaning)  # type: ignore[assignment]
+        db.vectors = Vectors(conversation, atoms, neighbours=True, beside=db.vectors)  # type: ignore[assignment]
         yield lambda question, k: [hit.ref for hit in db.search(question, limit=k)]
 
 

@@ -58,8 +58,8 @@ def stored(conversation: Conversation, folder: Path, *, semantic: bool = False) 
                 for m in turn.messages
             ]
             db.append_turn(session.id, messages, f"{session.id}-{number}", number)
-    if db.meaning is not None:
-        db.meaning.build()
+    if db.vectors is not None:
+        db.vectors.build()
     yield db
     db.close()
 

@@ -194,7 +194,7 @@ def tools_page() -> Iterator[str]:
     """The tools that the model is given, with their schemas."""
     from hermes_core.agent.tools import delegate_tool, todo_tool
     from hermes_core.curated.tool import MEMORY_SCHEMA
-    from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
+    from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA
     from hermes_core.skills.tool import SKILL_MANAGE_SCHEMA, SKILL_VIEW_SCHEMA
 
     yield "# Tools\n"

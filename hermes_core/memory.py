@@ -54,12 +54,11 @@ from hermes_core.recalled import (
 )
 from hermes_core.recovery import caught_up, delete, owe, recover, tell
 from hermes_core.sessions import recipients
-from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import Content, in_text, text_of
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.times import epoch_seconds
-from hermes_core.sessions.tool import SessionSearchTool
+from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 
 log = logging.getLogger(__name__)
 
@@ -389,8 +388,8 @@ class Memory:
         found = [str(self._load_error)] if self._load_error else []
         found += [*self._observer_problems, *filter(None, [self.refused])]
         found += dict.fromkeys(self._unread.values())
-        if self.sessions.meaning is not None:
-            found += filter(None, [self.sessions.meaning.fault])
+        if self.sessions.vectors is not None:
+            found += filter(None, [self.sessions.vectors.fault])
         found += [str(conflict) for conflict in self.curated.of(session).problems().values()]
         return found + self.manager.problems()
 
@@ -410,7 +409,7 @@ class Memory:
         until = time.monotonic() + timeout
         at_exit.close_all_on(self, until)
         self.at_close.close()
-        self.sessions.hurry()
+        self.sessions.database.shorten_waits()
         self.manager.outbox.hurry()
         if self._taken and not self.manager.closed:
             self._read("past sessions", partial(recover, self.sessions, self.manager, self._external), None)

@@ -15,7 +15,8 @@ from hermes_core.manager.outbox import REMEMBERED
 from hermes_core.manager.payload import plain, switch_of
 from hermes_core.sessions import recipients
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.meta import read_meta
+from hermes_core.sessions.lineage import delegated
+from hermes_core.sessions.records import read_meta
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ def recover_turns(
 def delete(sessions: SessionDB, manager: MemoryManager, session_id: str) -> None:
     """Delete a session and what it delegated, so that none of their turns is handed on, also by who stores one meanwhile."""
     with sessions.transaction():  # no turn is stored meanwhile; after a kill it can be deleted again
-        for one in sessions.delegated(session_id):
+        for one in delegated(sessions.database, session_id):
             turns = sessions.complete_turns(session_id=one, stored_after=time.time() - REMEMBERED)
             manager.forget_session(one, [stored.turn.id for stored in turns])
         sessions.delete_session(session_id)

@@ -35,7 +35,7 @@ from hermes_core.cli import main
 from hermes_core.config import Credentials, set_value
 from hermes_core.errors import BackendUnavailable, ModelUnavailable
 from hermes_core.safety.scrubber import StreamingContextScrubber
-from hermes_core.sessions.migrations import MIGRATIONS
+from hermes_core.sessions.schema import MIGRATIONS
 from hermes_core.storage.files import FileSystem, locked
 from hermes_core.storage.sqlite import Database
 from hermes_core.testing.fakes import RaisingProvider, RecordingProvider

@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Any, Literal
 
 from hermes_core.agent.validation import require
-from hermes_core.sessions.records import storable
+from hermes_core.sessions.records import sqlite_text
 
 ChatMessage = dict[str, Any]
 """One message in the OpenAI chat form."""
@@ -195,11 +195,11 @@ class AnswerBuilder:
         """Hold half a surrogate pair until the next chunk: some servers cut text between its two UTF-16 units."""
         text = self._half + text
         self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        return storable(text.removesuffix(self._half))
+        return sqlite_text(text.removesuffix(self._half))
 
     def end(self) -> str:
         """End the stream; return the text that was held until now."""
-        half = storable(self._half)
+        half = sqlite_text(self._half)
         return self._add_text(half) + self._add_text("", ended=True)
 
     def answer(self) -> Answer:
@@ -207,7 +207,7 @@ class AnswerBuilder:
         calls: dict[str, ToolRequest] = {}
         for call in self._calls:
             own = call.id if call.id and call.id not in calls else uuid.uuid4().hex[:_ID_LENGTH]
-            arguments = storable("".join(call.arguments))
+            arguments = sqlite_text("".join(call.arguments))
             if arguments.startswith("{}{"):
                 arguments = arguments[2:]
             calls[own] = ToolRequest(own, call.name, arguments or "{}", call.extra)
@@ -215,7 +215,7 @@ class AnswerBuilder:
             "".join(self._text),
             tuple(calls.values()),
             self.finish,
-            storable("".join(self._reasoning)),
+            sqlite_text("".join(self._reasoning)),
             self._usage,
             tuple(self._details),
         )

@@ -23,8 +23,7 @@ from hermes_core.contract.values import Session
 from hermes_core.errors import ModelError
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.meta import key_of, read_meta
-from hermes_core.sessions.records import text_of, turn_ref
+from hermes_core.sessions.records import meta_key, read_meta, text_of, turn_ref
 
 log = logging.getLogger(__name__)
 
@@ -471,7 +470,7 @@ class ContextUsage:
 
         Figures for a model with another context length are ignored.
         """
-        key = key_of("fullness", session_id)
+        key = meta_key("fullness", session_id)
         text = sessions.get_meta(key)
         whole, server_tokens, after_attempt, start, number = read_meta(key, text, _parse_usage, _NO_USAGE)
         self.reset()
@@ -503,8 +502,8 @@ class ContextUsage:
         session, before = self._stored
         if text != (before if session == session_id else ""):
             with sessions.transaction():
-                sessions.set_meta(key_of("fullness", session_id), text or json.dumps(_NO_USAGE))
-                sessions.set_meta(key_of("left_out", session_id), "1" if self.omitted_range[1] else "")
+                sessions.set_meta(meta_key("fullness", session_id), text or json.dumps(_NO_USAGE))
+                sessions.set_meta(meta_key("left_out", session_id), "1" if self.omitted_range[1] else "")
         self._stored = (session_id, text)
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from hermes_core.agent.cancel import Cancel, call_later, ignore
 from hermes_core.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable
 from hermes_core.safety.redact import redact
-from hermes_core.sessions.records import storable
+from hermes_core.sessions.records import sqlite_text
 
 _FRAMES = frozenset({"content-length", "transfer-encoding"})
 _CONNECTED = ("connect_tcp.complete", "connect_unix_socket.complete", "start_tls.complete")
@@ -281,7 +281,7 @@ def error_text(body: object, secret: str = "") -> str:
         text = _TAGS.sub(" ", text[:_MAX_PAGE])
     if secret:
         text = text.replace(secret, "[key]")
-    return redact(storable(" ".join(text[:_MAX_PAGE].split())))[
+    return redact(sqlite_text(" ".join(text[:_MAX_PAGE].split())))[
         :_MAX_ERROR_TEXT
     ]  # redacted before it is cut: half a key does not look like one
 

@@ -28,7 +28,7 @@ from hermes_core.curated.edits import Edit, Operation, apply
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import CuratedMemoryError, HermesError
 from hermes_core.memory import Memory
-from hermes_core.sessions.meta import read_meta
+from hermes_core.sessions.records import read_meta
 
 log = logging.getLogger(__name__)
 

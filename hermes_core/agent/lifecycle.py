@@ -45,8 +45,7 @@ from hermes_core.manager.call import attempt
 from hermes_core.memory import Memory
 from hermes_core.recovery import owe, recover_switches, recover_turns, tell
 from hermes_core.safety.redact import redact
-from hermes_core.sessions.meta import key_of, read_meta
-from hermes_core.sessions.records import Relation
+from hermes_core.sessions.records import Relation, meta_key, read_meta
 from hermes_core.stopping import stopped, stopped_by, waited
 
 log = logging.getLogger(__name__)
@@ -359,7 +358,7 @@ class SessionLifecycle:
             return False
 
         def is_due() -> bool:
-            sessions, key = self.memory.sessions, key_of("cadence", self.session.id)
+            sessions, key = self.memory.sessions, meta_key("cadence", self.session.id)
             turns, stored = sessions.turn_count(self.session.id), sessions.get_session(self.session.id)
             idle = self.clock() - stored.last_active if stored is not None else 0.0
             if turns - read_meta(key, sessions.get_meta(key), int, 0) < turns_between or idle < pause:
@@ -376,7 +375,7 @@ class SessionLifecycle:
         """
         sessions, message, ref = self.memory.sessions, turn.chat()[0], turn.messages[0]["ref"]
         with sessions.transaction():
-            sessions.drop_carried(self.session.id, ref)
+            sessions.delete_copy(self.session.id, ref)
             store_message(self.memory, self.session.id, message, ref, turn.author)
             if sessions.get_session(old_id) is not None:
                 sessions.withdraw(old_id, turn.message_id)
@@ -551,7 +550,7 @@ class SessionLifecycle:
         """End the session in state.db; a session without messages is removed instead."""
         sessions = self.memory.sessions
         # Another process may have removed it already.
-        if not sessions.remove_unused(session.id) and sessions.get_session(session.id) is not None:
+        if not sessions.delete_if_unused(session.id) and sessions.get_session(session.id) is not None:
             sessions.end_session(session.id, reason)
 
     def _enter(self, session: Session, messages: Sequence[ChatMessage]) -> None:
@@ -568,7 +567,7 @@ class SessionLifecycle:
         always flushed: it has a turn in progress whose message is stored already.
         """
         sessions = self.memory.sessions
-        key, last = key_of("flushed", session.id), str(sessions.last_message_id(session.id))
+        key, last = meta_key("flushed", session.id), str(sessions.last_message_id(session.id))
         if self.skip_memory or (not goes_on and sessions.get_meta(key) == last):
             return
         timeout = deadline - time.monotonic() - RESERVED_AFTER_FLUSH_S

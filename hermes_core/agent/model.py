@@ -38,7 +38,7 @@ from hermes_core.errors import ConfigError, ContextOverflow, ModelError, ModelRe
 from hermes_core.kit.http import retry_after_seconds
 from hermes_core.manager.call import attempt, ends_program
 from hermes_core.safety.redact import redact
-from hermes_core.sessions.records import storable
+from hermes_core.sessions.records import sqlite_text
 
 log = logging.getLogger(__name__)
 
@@ -225,7 +225,7 @@ class Dialect:
 def _valid_utf8(value: Any) -> Any:
     """Replace what UTF-8 can't spell: half a surrogate pair, as in a file's name, would fail each later request."""
     if isinstance(value, str):
-        return storable(value)
+        return sqlite_text(value)
     if isinstance(value, list | tuple):
         return [_valid_utf8(item) for item in value]
     if isinstance(value, dict):

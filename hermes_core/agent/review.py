@@ -30,7 +30,7 @@ from hermes_core.errors import HermesError, ModelError, StorageError
 from hermes_core.kit.text import clip, fold_space
 from hermes_core.memory import Memory
 from hermes_core.recall.rank import count_tokens
-from hermes_core.sessions.meta import key_of, read_meta
+from hermes_core.sessions.records import meta_key, read_meta
 
 log = logging.getLogger(__name__)
 
@@ -278,7 +278,7 @@ class Reviewer:
     def _key_and_turns(self, session: Session) -> tuple[str, int]:
         """Return the key of the stored count, which belongs to the conversation's first session, and its turns so far."""
         sessions, ids = self._memory.sessions, [session.id, *compression_ancestors(self._memory, session)]
-        return key_of("reviewed", ids[-1]), sum(map(sessions.turn_count, ids))
+        return meta_key("reviewed", ids[-1]), sum(map(sessions.turn_count, ids))
 
     def _is_long(self, session: Session, history: Sequence[ChatMessage], min_turns: int) -> bool:
         """Return True if the history has at least `min_turns` complete turns.

@@ -22,7 +22,7 @@ from hermes_core.memory import Memory, known_context
 from hermes_core.recalled import TurnRecall
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.sessions.lineage import clean_title
-from hermes_core.sessions.records import StoredMessage, storable, text_of, turn_of_ref, turn_ref
+from hermes_core.sessions.records import StoredMessage, sqlite_text, text_of, turn_of_ref, turn_ref
 
 RECENT_MESSAGES = 6
 """Messages before the person's that providers get with a recall."""
@@ -213,7 +213,7 @@ def rewind_target(
     is_compression = stored is not None and stored.relation == "compression"
     messages = memory.sessions.get_messages(session.id)
     from_user = [m for m in messages if m.role == "user" and not m.content.startswith(SUMMARY_MARK)]
-    own = [m for m in from_user if not m.carried and (m.ref or not is_compression)]
+    own = [m for m in from_user if not m.copied and (m.ref or not is_compression)]
     if len(own) < turns:
         few = f"of {turns} turns only {len(own)} can be taken back"
         raise SessionError(
@@ -221,7 +221,7 @@ def rewind_target(
             "what was said before a compression or in another session stays",
         )
     visible = [
-        storable(text_of(m.get("content"))) for m in history if m["role"] == "user" and not is_summary(m)
+        sqlite_text(text_of(m.get("content"))) for m in history if m["role"] == "user" and not is_summary(m)
     ]
     wanted = [message.content for message in own[-turns:]]
     if not set(wanted) <= set(visible):
@@ -299,7 +299,7 @@ def store_message(
         reasoning=message.get("reasoning", ""),
         speaker=speaker,
         ref=ref or message.get(KEPT_BACK, ""),
-        carried=copied,
+        copied=copied,
     )
 
 
@@ -321,13 +321,13 @@ def messages_of_others(
         return turn_id not in own_turns and (not turn_id or memory.sessions.has_turn(turn_id))
 
     stored = memory.sessions.get_messages(session_id)
-    return [m for m in stored if m.id > after and not m.carried and is_complete(m)]
+    return [m for m in stored if m.id > after and not m.copied and is_complete(m)]
 
 
 def load_history(memory: Memory, session_id: str) -> list[ChatMessage]:
     """Return the messages of a session for the model; those that are hidden from providers are marked."""
     live = [message for message in memory.sessions.get_messages(session_id) if not message.compacted]
-    complete = memory.sessions.turns_among({turn_of_ref(message.ref) for message in live})
+    complete = {"", *filter(memory.sessions.has_turn, {turn_of_ref(message.ref) for message in live})}
     return [
         chat_of(message)
         if turn_of_ref(message.ref) in complete

@@ -18,10 +18,10 @@ from hermes_core.memory import Memory, open_memory
 from hermes_core.recalled import RecallHit, RecallReport
 from hermes_core.safety.terminal import printable
 
-MOST = 1000
-"""Results per source that may be asked for."""
+MAX_RESULTS = 1000
+"""Results per source that may be requested."""
 
-LONGEST = 2000
+MAX_TEXT_CHARS = 2000
 """Characters of one result on the screen; --json has them all."""
 
 HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "past sessions"}
@@ -30,7 +30,12 @@ HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "pas
 @click.command()
 @click.argument("query", required=False)
 @click.option(
-    "-k", "limit", type=click.IntRange(1, MOST), default=10, show_default=True, help="Results per source."
+    "-k",
+    "limit",
+    type=click.IntRange(1, MAX_RESULTS),
+    default=10,
+    show_default=True,
+    help="Results per source.",
 )
 @click.option(
     "--batch",
@@ -49,21 +54,21 @@ def recall(ctx: click.Context, query: str | None, limit: int, batch: bool, as_js
     if batch == (query is not None):
         raise click.UsageError("give a QUERY or --batch, one of the two")
     with open_memory(home_of(ctx)) as memory:
-        # A turn goes on without a provider that starts slowly; whoever asks for recall has come for it.
+        # A turn does without a provider that starts slowly. This command waits, because the provider's answer is its purpose.
         started(memory.manager, memory.local_session)
         if batch:
-            good = _answer_lines(memory, limit)
+            valid = _answer_lines(memory, limit)
             problems = memory.problems()
         else:
-            good, report = True, memory.recall(query or "", limit=limit)
+            valid, report = True, memory.recall(query or "", limit=limit)
             problems = list(report.problems)
             print_json(report) if as_json else _show(report)
-    finish(ctx, problems, failed=not good)
+    finish(ctx, problems, failed=not valid)
 
 
 def _answer_lines(memory: Memory, limit: int) -> bool:
-    """Answer each line, a bad one with an `error`; whether all were good."""
-    good = True
+    """Answer each line, an invalid one with an `error`; return whether all were valid."""
+    valid = True
     for number, line in enumerate(sys.stdin.buffer, 1):
         if not line.strip():
             continue
@@ -71,25 +76,25 @@ def _answer_lines(memory: Memory, limit: int) -> bool:
             query, k = _question(line, number, limit)
             print_json(memory.recall(query, limit=k), compact=True)
         except ImportFailed as exc:
-            good = False
+            valid = False
             print_json({"error": str(exc)}, compact=True)
-    return good
+    return valid
 
 
 def _question(line: bytes, number: int, limit: int) -> tuple[str, int]:
-    """A line of the batch: a JSON string, or an object with `query` and, if it likes, `k`."""
+    """Return query and limit of a line: a JSON string, or an object with `query` and optionally `k`."""
     try:
-        asked: Any = json.loads(line.decode("utf-8"))
+        value: Any = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as exc:
         reason = exc.msg if isinstance(exc, json.JSONDecodeError) else str(exc)
         raise ImportFailed(
             f"line {number} is not JSON: {reason}", 'write {"query": "..."} on each line'
         ) from exc
-    query = asked.get("query") if isinstance(asked, dict) else asked
-    k = asked.get("k", limit) if isinstance(asked, dict) else limit
-    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= MOST:
+    query = value.get("query") if isinstance(value, dict) else value
+    k = value.get("k", limit) if isinstance(value, dict) else limit
+    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= MAX_RESULTS:
         raise ImportFailed(
-            f"line {number} asks for {k!r} results", f"give k from 1 to {MOST}, or leave it out"
+            f"line {number} asks for {k!r} results", f"give k from 1 to {MAX_RESULTS}, or leave it out"
         )
     if not isinstance(query, str):
         raise ImportFailed(
@@ -102,11 +107,11 @@ def _question(line: bytes, number: int, limit: int) -> tuple[str, int]:
 def _show(report: RecallReport) -> None:
     out = console()
     for source, heading in HEADINGS.items():
-        found = [result for result in report.results if result.source == source]
-        if found:
-            given = "given to the turn" if found[0].injected else "when the model asks"
-            out.print(Text.assemble((heading, "bold"), (f"  {given}", "dim")))
-            for result in found:
+        results = [result for result in report.results if result.source == source]
+        if results:
+            use = "given to the turn" if results[0].injected else "when the model asks"
+            out.print(Text.assemble((heading, "bold"), (f"  {use}", "dim")))
+            for result in results:
                 out.print(_line(result), soft_wrap=True)
     if not report.results:
         out.print("Nothing is remembered for this message.")
@@ -120,5 +125,5 @@ def _line(result: RecallHit) -> Text:
     return Text.assemble(
         (f"{score}  ", "dim"),
         (printable(f"{origin}{ref}: ") if origin else "", "cyan"),
-        printable(clip(result.text, LONGEST)),
+        printable(clip(result.text, MAX_TEXT_CHARS)),
     )

@@ -1,27 +1,37 @@
-"""`hermes-memory sessions`."""
+"""`hermes-memory sessions`: list, search and show past sessions, delete them, and maintain state.db."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import time
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import click
 
 from hermes_core.cli import Group, home_of
 from hermes_core.cli.output import console, json_option, moment, print_json, print_table, seconds_of
-from hermes_core.cli.recall import LONGEST
-from hermes_core.cli.upkeep import UPKEEP, session_named
-from hermes_core.memory import open_memory
-from hermes_core.safety.terminal import printable
+from hermes_core.cli.recall import MAX_TEXT_CHARS
+from hermes_core.config import load_config
+from hermes_core.errors import SessionError
+from hermes_core.memory import Memory, open_memory
+from hermes_core.safety.terminal import counted, printable
+from hermes_core.sessions import upkeep
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.records import StoredSession
+from hermes_core.sessions.repair import repair as repair_store
+from hermes_core.sessions.search import index
+from hermes_core.storage.sqlite import wal_of
+
+DAY_S = 86_400.0
 
 
 @click.group(cls=Group)
 def sessions() -> None:
     """List, search and show past sessions; keep the store well."""
-
-
-for _command in UPKEEP:
-    sessions.add_command(_command)
 
 
 @sessions.command("list")
@@ -34,19 +44,19 @@ for _command in UPKEEP:
 def list_sessions(ctx: click.Context, limit: int, source: str | None, as_json: bool) -> None:
     """List sessions, the latest first; a compressed conversation is one entry."""
     with open_memory(home_of(ctx), provider="") as memory:
-        found = memory.sessions.list_sessions(limit=limit, source=source)
+        entries = memory.sessions.list_sessions(limit=limit, source=source)
     if as_json:
-        print_json(found)
+        print_json(entries)
         return
     rows = [
         (
-            one.session.id,
-            one.session.source,
-            moment(one.session.last_active),
-            one.session.message_count,
-            one.session.title or one.preview,
+            entry.session.id,
+            entry.session.source,
+            moment(entry.session.last_active),
+            entry.session.message_count,
+            entry.session.title or entry.preview,
         )
-        for one in found
+        for entry in entries
     ]
     print_table(
         "", ("session", "source", "last active", "messages", "about"), rows, "No session is stored yet."
@@ -77,13 +87,13 @@ def search(query: str, as_json: bool, since: datetime | None, until: datetime | 
         return
     rows = [
         (
-            h.session_id,
-            h.message_id,
-            moment(h.timestamp),
-            h.speaker or h.role,
-            h.text if 0 < len(h.text) <= LONGEST else h.snippet,
+            hit.session_id,
+            hit.message_id,
+            moment(hit.timestamp),
+            hit.speaker or hit.role,
+            hit.text if 0 < len(hit.text) <= MAX_TEXT_CHARS else hit.snippet,
         )
-        for h in hits
+        for hit in hits
     ]
     print_table("", ("session", "message", "when", "who", "text"), rows, "No message matches.")
 
@@ -95,11 +105,217 @@ def search(query: str, as_json: bool, since: datetime | None, until: datetime | 
 def show(ctx: click.Context, session_id: str, as_json: bool) -> None:
     """Print the messages of SESSION_ID; the beginning of an id, or a title, is enough when it is unique."""
     with open_memory(home_of(ctx), provider="") as memory:
-        messages = memory.sessions.get_messages(session_named(memory.sessions, session_id).id)
+        messages = memory.sessions.get_messages(_named(memory.sessions, session_id).id)
     if as_json:
         print_json(messages)
         return
     for message in messages:
-        who = message.speaker or message.role
-        console().print(f"{moment(message.timestamp)}  {printable(who)}", style="bold", markup=False)
+        speaker = message.speaker or message.role
+        console().print(f"{moment(message.timestamp)}  {printable(speaker)}", style="bold", markup=False)
         console().print(printable(message.content), markup=False, end="\n\n")
+
+
+# ---------------------------------------------------------------------- maintenance
+
+
+@contextlib.contextmanager
+def _store(ctx: click.Context) -> Iterator[SessionDB]:
+    """Open the home's session store alone, because maintenance must work when nothing else does."""
+    home = home_of(ctx)
+    if not (home.state_db.exists() or wal_of(home.state_db).exists()):
+        raise SessionError(
+            f"there is no session store {str(home.state_db)!r} yet", "it is made with the first session"
+        )
+    config = load_config(home)
+    db = SessionDB(
+        home.state_db,
+        journal_mode=config.sessions.journal_mode,
+        semantic=config.recall.semantic == "auto",
+    )
+    with contextlib.closing(db):
+        yield db
+
+
+@sessions.command()
+@json_option
+@click.pass_context
+def check(ctx: click.Context, as_json: bool) -> None:
+    """Look for damage in the store and its search index. Exit code 1 when there is any."""
+    with _store(ctx) as db:
+        faults = db.check()
+    if as_json:
+        print_json({"ok": not faults, "faults": faults})
+    else:
+        click.echo(printable("\n".join(faults)) or "The store is whole.")
+    if faults:
+        ctx.exit(1)
+
+
+@sessions.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_context
+def repair(ctx: click.Context, yes: bool, as_json: bool) -> None:
+    """Copy a damaged store, then save what can be read into a new one in its place.
+
+    Stop every program that uses this home first.
+    """
+    path = home_of(ctx).state_db
+    if not yes:
+        click.confirm(
+            f"Save what can be read of {path} into a new store? The old files are kept.", abort=True
+        )
+    result = repair_store(path, progress=_print_progress)
+    if as_json:
+        print_json(result)
+        return
+    for table, saved in result.saved.items():
+        lost = result.lost[table]
+        click.echo(f"{table}: {saved} saved" + (f", up to {lost} lost" if lost else ""))
+    click.echo(f"The files as they were are in {result.kept}; delete them when nothing is missing.")
+
+
+@sessions.command()
+@json_option
+@click.pass_context
+def rebuild(ctx: click.Context, as_json: bool) -> None:
+    """Make the search index anew from the messages, and with [semantic] their vectors.
+
+    Others may go on writing; until the end a search finds less.
+    """
+    with _store(ctx) as db:
+        total = db.counts()["messages"]
+        done = index.rebuild_in_steps(
+            db.database, lambda count: _print_progress("search index", count, total)
+        )
+        vectors = upkeep.rebuild_vectors(db, partial(_print_progress, "vectors"))
+    if as_json:
+        print_json({"messages": done, "vectors": vectors})
+    else:
+        by_meaning = f" {vectors:,} can be found by meaning." if vectors else ""
+        click.echo(f"{counted(done, 'message')} indexed.{by_meaning}")
+
+
+@sessions.command()
+@click.option("--dry-run", is_flag=True, help="Only say how much space there is to win.")
+@json_option
+@click.pass_context
+def vacuum(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
+    """Take deleted messages out of the file and give their space back.
+
+    Needs as much free space as the store has, and as much again for temporary files. Others that write wait meanwhile;
+    with a store of gigabytes stop them, since after half a minute they give up.
+    """
+    with _store(ctx) as db:
+        result = upkeep.vacuum(db, dry_run=dry_run)
+    if as_json:
+        print_json({"before": result.before, "after": result.after, "dry_run": dry_run})
+    else:
+        verb = "would be at most" if dry_run else "is"
+        click.echo(f"The store was {_mebibytes(result.before)} and {verb} {_mebibytes(result.after)}.")
+
+
+@sessions.command()
+@click.option(
+    "--older-than",
+    type=click.IntRange(0, 1_000_000),
+    metavar="DAYS",
+    help="Without a message for this many days.",
+)
+@click.option("--before", type=click.DateTime(), help="Without a message since before this moment.")
+@click.option("--source", "sources", multiple=True, help="Only sessions of this source; may be given again.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_context
+def prune(
+    ctx: click.Context,
+    older_than: int | None,
+    before: datetime | None,
+    sources: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Delete old conversations, and what of them still waits for the provider. A conversation goes as a whole."""
+    if (older_than is None) == (before is None):
+        raise click.UsageError("give --older-than or --before")
+    limit = seconds_of(before) if before else time.time() - DAY_S * (older_than or 0)
+    with open_memory(home_of(ctx), provider="") as memory:
+        doomed = upkeep.idle_sessions(memory.sessions, limit, sources)
+        if doomed and not (dry_run or yes):
+            _confirm(memory.sessions, doomed)
+            # While the question was open, one of them may have been continued.
+            idle = set(upkeep.idle_sessions(memory.sessions, limit, sources))
+            doomed = [session_id for session_id in doomed if session_id in idle]
+        _delete(memory, doomed, dry_run=dry_run, as_json=as_json)
+
+
+@sessions.command()
+@click.argument("session_id")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_context
+def delete(ctx: click.Context, session_id: str, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Delete one conversation, with all that was compressed, branched or delegated in it, and what it was branched from.
+
+    SESSION_ID is an id of hermes-memory sessions list, the beginning of one, or a title. What waits for the provider goes
+    too; what the provider took is in the provider's hands.
+    """
+    with open_memory(home_of(ctx), provider="") as memory:
+        doomed = sorted(memory.sessions.lineage(_named(memory.sessions, session_id).id))
+        if not (dry_run or yes):
+            _confirm(memory.sessions, doomed)
+        _delete(memory, doomed, dry_run=dry_run, as_json=as_json)
+
+
+def _named(db: SessionDB, text: str) -> StoredSession:
+    """Return the session that a person means. Raises `SessionError` if there is none, or several."""
+    session = db.find_session(text)
+    if session is None:
+        raise SessionError(
+            f"there is no session {text!r}",
+            "list them with `hermes-memory sessions list`; a part of an id must begin no other",
+        )
+    return session
+
+
+def _confirm(db: SessionDB, doomed: list[str]) -> None:
+    """Show the sessions to delete, and end the command unless a person agrees."""
+    _print_sessions(db, doomed)
+    click.confirm(f"Delete these {len(doomed)} session(s) for good?", abort=True)
+
+
+def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, as_json: bool) -> None:
+    """Delete these sessions and print the result."""
+    for done, session_id in enumerate(() if dry_run else doomed, 1):
+        # A delegated session is deleted with the one that delegated it.
+        if memory.sessions.get_session(session_id) is not None:
+            memory.delete_session(session_id)
+        _print_progress("sessions deleted", done, len(doomed))
+    if as_json:
+        print_json({"sessions": doomed, "deleted": 0 if dry_run else len(doomed), "dry_run": dry_run})
+    elif dry_run:
+        _print_sessions(memory.sessions, doomed)
+    else:
+        freed = "; the file holds their text until hermes-memory sessions vacuum" if doomed else ""
+        click.echo(f"{len(doomed)} session(s) deleted{freed}")
+
+
+def _print_sessions(db: SessionDB, ids: Iterable[str]) -> None:
+    stored = [session for session in map(db.get_session, ids) if session is not None]
+    rows = [(s.id, s.source, moment(s.last_active), s.message_count, s.title) for s in stored]
+    print_table(
+        "", ("session", "source", "last active", "messages", "title"), rows, "No session is that old."
+    )
+
+
+def _print_progress(unit: str, done: int, total: int = 0) -> None:
+    """Print a counter on standard error if it is a terminal."""
+    if sys.stderr.isatty():
+        click.echo(f"\r{unit}: {done}{f' of {total}' if total else ''}  ", err=True, nl=done == total)
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"

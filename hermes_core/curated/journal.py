@@ -27,7 +27,6 @@ from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
 from hermes_core.curated.document import join_entries, parse_notes, split_entries
 from hermes_core.errors import MemoryConflict, OutboxError, StorageError
 from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_atomic, write_checked
-from hermes_core.storage.followed import Followed
 from hermes_core.storage.sqlite import Database
 
 log = logging.getLogger(__name__)
@@ -228,7 +227,7 @@ class NoteJournal:
         taker: Callable[[], str] = str,
     ) -> None:
         migrations = [("changes", _create), ("changes by file", _index), ("who took a change", _takers)]
-        self._file = Followed(lambda: Database(path, migrations, secure_delete=True, repair=_DAMAGED))
+        self._database = Database(path, migrations, secure_delete=True, repair=_DAMAGED, reopen_moved=True)
         self._clock = clock
         self._lock_timeout = lock_timeout
         self._on_write = on_write
@@ -344,11 +343,7 @@ class NoteJournal:
 
     def close(self) -> None:
         """Close the database."""
-        self._file.close()
-
-    @property
-    def _database(self) -> Database:
-        return self._file.now
+        self._database.close()
 
     def _settle(self, key: str, present: str) -> None:
         """Decide intents: done if the file has their fingerprint, otherwise the change never happened."""

@@ -1,4 +1,4 @@
-"""The databases: can they be read and written, are they whole, and do the search indexes fit the rows."""
+"""Checks of the databases: access, integrity, the search index of state.db, and search by meaning."""
 
 from __future__ import annotations
 
@@ -13,113 +13,137 @@ from hermes_core.errors import DatabaseCorrupt, HermesError
 from hermes_core.health.files import holder, stopping
 from hermes_core.health.finding import Finding, failed
 from hermes_core.home import HermesHome
+from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.db import SessionDB
-from hermes_core.storage.faults import TranslatedErrors, file_errors
-from hermes_core.storage.salvage import parts_of
-from hermes_core.storage.sqlite import Database, wal_of
+from hermes_core.sessions.search import index
+from hermes_core.storage.sqlite import Database, TranslatedErrors, database_files, file_errors, wal_of
 
-PATIENCE = 2.0
-"""Seconds that a probe waits for a lock; a turn waits longer, and a writer of ours holds it for milliseconds."""
-
-_INDEX = "FTS5"
-
-
-def examine_databases(home: HermesHome) -> Iterator[Finding]:
-    """Each database with its journal mode, or what is wrong with it."""
-    for path in databases(home):
-        what = path.relative_to(home.path).as_posix()
-        if _is_here(path):
-            yield from _examine(path, what, home)
-        else:
-            yield Finding(what, "ok", "made when it is first needed")
+PROBE_TIMEOUT_S = 2.0
+"""Seconds that a probe waits for a lock. Writers of this package hold it for milliseconds."""
 
 
 def databases(home: HermesHome) -> tuple[Path, ...]:
-    """The files that are SQLite databases of ours."""
+    """Return the SQLite files of a home."""
     return home.state_db, home.outbox_db, home.journal_db, home.skills_journal_db
 
 
-def unusable(home: HermesHome) -> list[Finding]:
-    """Databases that can't be read or written now; quick, nothing is checked page by page."""
-    found = []
+def examine_databases(home: HermesHome) -> Iterator[Finding]:
+    """Yield a finding for each database, with its journal mode or its fault."""
     for path in databases(home):
-        if _is_here(path):
+        name = path.relative_to(home.path).as_posix()
+        if _exists(path):
+            yield from _examine(path, name, is_state=path == home.state_db)
+        else:
+            yield Finding(name, "ok", "made when it is first needed")
+
+
+def unusable(home: HermesHome) -> list[Finding]:
+    """Return findings about databases that can't be read or written now, without checking them page by page."""
+    findings = []
+    for path in databases(home):
+        if _exists(path):
             try:
                 _probe(path)
             except HermesError as exc:
-                found.append(_fault(path.relative_to(home.path).as_posix(), path, exc))
-    return found
+                findings.append(_fault(path.relative_to(home.path).as_posix(), path, exc))
+    return findings
 
 
-def _examine(path: Path, what: str, home: HermesHome) -> Iterator[Finding]:
+def vector_state(memory: Memory) -> str:
+    """Return the state of search by meaning in a few words, without loading the model."""
+    if memory.config.recall.semantic == "off" or not memory.config.sessions.search_enabled:
+        return "off"
+    if memory.sessions.vectors is None:
+        return "not installed"
+    missing = memory.sessions.vectors.missing()
+    return f"on, {counted(missing, 'message')} to read" if missing else "on"
+
+
+def examine_vectors(memory: Memory) -> list[Finding]:
+    """Return the finding about search by meaning, after trying its model."""
+    vectors = memory.sessions.vectors
+    if vectors is not None and not vectors.works():
+        return [failed("search by meaning", vectors.fault, "or write `semantic: off` under `recall:`")]
+    return [Finding("search by meaning", "ok", vector_state(memory))]
+
+
+def rescue(path: Path) -> str:
+    """Return what a person does about a damaged database."""
+    if path.name == "state.db":
+        return "stop every hermes-memory process, then put a backup in its place or run: hermes-memory sessions repair"
+    aside = str(path.with_name(f"{path.name}.damaged"))
+    # The log is moved as well: it holds rows of this file, and SQLite would not accept it beside another one.
+    move_away = " && ".join(
+        f"mv {str(file)!r} {aside + file.name.removeprefix(path.name)!r}" for file in database_files(path)
+    )
+    if path.name.endswith("journal.db"):
+        contents = "the skills" if path.name.startswith(".") else "MEMORY.md and USER.md"
+        return (
+            f"stop every hermes-memory process, then move it away: {move_away}; "
+            f"only history and undo are lost, {contents} are whole"
+        )
+    if not path.exists():
+        return f"stop every hermes-memory process and put the database or a backup in its place, or move it away: {move_away}"
+    return (
+        f"stop every hermes-memory process and put a backup in its place, or rescue what can be read: {move_away} && "
+        f"sqlite3 {aside!r} .recover | sqlite3 {str(path)!r}"
+    )
+
+
+def _examine(path: Path, name: str, *, is_state: bool) -> Iterator[Finding]:
     try:
         mode = _probe(path)
-        damage = _damage(path)
-        if path == home.state_db and not damage:
-            _count(path)
+        with contextlib.closing(Database(path, read_only=True, busy_timeout=PROBE_TIMEOUT_S)) as database:
+            damage = database.integrity()
+        if is_state and not damage:
+            with contextlib.closing(SessionDB(path)) as sessions:  # which also checks its schema
+                sessions.counts()
     except HermesError as exc:
-        yield _fault(what, path, exc)
+        yield _fault(name, path, exc)
         return
-    if any(_INDEX not in line for line in damage):
-        yield failed(what, f"it is damaged: {_first(damage)}", rescue(path))
+    if any("FTS5" not in line for line in damage):  # a damaged search index can be rebuilt from the messages
+        yield failed(name, f"it is damaged: {_first(damage)}", rescue(path))
         return
-    size = sum(part.stat().st_size for part in path.parent.glob(f"{path.name}*") if part.suffix != ".lock")
-    yield Finding(what, "ok", f"whole, {size / 1024:,.0f} KB, journal {mode}")
-    if path == home.state_db:
-        yield from _index(path, damage)
-
-
-def _index(path: Path, damage: list[str]) -> Iterator[Finding]:
-    """Whether search finds what the rows say, and whether they are all there."""
-    db = SessionDB(path)
-    try:
-        yield from (failed("messages", line, "") for line in db.lost())
-        faults = damage or db.check_index()
+    size = sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*") if file.suffix != ".lock")
+    yield Finding(name, "ok", f"whole, {size / 1024:,.0f} KB, journal {mode}")
+    if not is_state:
+        return
+    with contextlib.closing(SessionDB(path)) as sessions:
+        faults = damage or index.check(sessions.database)
         if not faults:
-            yield Finding("search index", "ok", f"{counted(db.counts()['messages'], 'message')} can be found")
+            count = counted(sessions.counts()["messages"], "message")
+            yield Finding("search index", "ok", f"{count} can be found")
             return
-        yield Finding(
-            "search index",
-            "failed",
-            f"it does not fit the messages: {_first(faults)}",
-            "hermes-memory doctor --fix makes it anew from the messages",
-            repair=lambda: _rebuild(path),
-        )
-    finally:
-        db.close()
-
-
-def _count(path: Path) -> None:
-    """Open the store as its own room does, which knows what it held. Raises `StorageError`."""
-    with contextlib.closing(SessionDB(path)) as db:
-        db.counts()
+    yield Finding(
+        "search index",
+        "failed",
+        f"it does not fit the messages: {_first(faults)}",
+        "hermes-memory doctor --fix makes it anew from the messages",
+        repair=lambda: _rebuild(path),
+    )
 
 
 def _rebuild(path: Path) -> str:
-    db = SessionDB(path)
-    try:
-        return f"made anew from {counted(db.rebuild_index(), 'message')}"
-    finally:
-        db.close()
+    with contextlib.closing(SessionDB(path)) as sessions:
+        return f"made anew from {counted(index.rebuild_in_steps(sessions.database), 'message')}"
 
 
-def _is_here(path: Path) -> bool:
-    """Whether there is a database, or what was left of one when it was moved away."""
+def _exists(path: Path) -> bool:
+    """Return whether there is a database, or the log of one that was moved away."""
     return path.exists() or (wal_of(path).exists() and wal_of(path).stat().st_size > 0)
 
 
 def _probe(path: Path) -> str:
-    """Read and take the write lock, changing nothing; the journal mode. Raises `StorageError`."""
+    """Read the file and take its write lock without changing it; return the journal mode. Raises `StorageError`."""
     if not path.exists():
         raise DatabaseCorrupt("its write-ahead log is here without it")
+    uri = f"file:{quote(str(path))}?mode=rw"
     with (
         TranslatedErrors(path),
         file_errors(path),
         contextlib.closing(
-            sqlite3.connect(
-                f"file:{quote(str(path))}?mode=rw", uri=True, timeout=PATIENCE, isolation_level=None
-            )
+            sqlite3.connect(uri, uri=True, timeout=PROBE_TIMEOUT_S, isolation_level=None)
         ) as connection,
     ):
         mode = str(connection.execute("PRAGMA journal_mode").fetchone()[0])
@@ -129,47 +153,19 @@ def _probe(path: Path) -> str:
         return mode
 
 
-def _damage(path: Path) -> list[str]:
-    database = Database(path, read_only=True, busy_timeout=PATIENCE)
-    try:
-        return database.integrity()
-    finally:
-        database.close()
-
-
-def _fault(what: str, path: Path, exc: HermesError) -> Finding:
+def _fault(name: str, path: Path, exc: HermesError) -> Finding:
     if isinstance(exc, DatabaseCorrupt):
-        return failed(what, exc.message, rescue(path))
+        return failed(name, exc.message, rescue(path))
     if "locked" in exc.message:
         owner = holder(path) or holder(path.with_name(f"{path.name}-shm"))
-        return failed(what, f"{owner or 'another program'} keeps it locked", stopping(owner))
+        return failed(name, f"{owner or 'another program'} keeps it locked", stopping(owner))
     if not os.access(path.parent, os.W_OK):
         return failed(
-            what,
+            name,
             f"it can't be used: {str(path.parent)!r} can't be written",
             "make the folder writable, or use another HERMES_HOME",
         )
-    return failed(what, exc.message, exc.remedy)
-
-
-def rescue(path: Path) -> str:
-    """What a person does with a damaged database."""
-    if path.name == "state.db":
-        return "stop every hermes-memory process, then put a backup in its place or run: hermes-memory sessions repair"
-    aside = str(path.with_name(f"{path.name}.damaged"))
-    # The log goes along: it holds rows of this file, and beside another one it would be in the way.
-    away = " && ".join(
-        f"mv {str(part)!r} {aside + part.name.removeprefix(path.name)!r}" for part in parts_of(path)
-    )
-    if path.name.endswith("journal.db"):
-        whole = "the skills" if path.name.startswith(".") else "MEMORY.md and USER.md"
-        return f"stop every hermes-memory process, then move it away: {away}; only history and undo are lost, {whole} are whole"
-    if not path.exists():
-        return f"stop every hermes-memory process and put the database or a backup in its place, or move it away: {away}"
-    return (
-        f"stop every hermes-memory process and put a backup in its place, or rescue what can be read: {away} && "
-        f"sqlite3 {aside!r} .recover | sqlite3 {str(path)!r}"
-    )
+    return failed(name, exc.message, exc.remedy)
 
 
 def _first(lines: list[str]) -> str:

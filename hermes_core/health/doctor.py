@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes_core.config import Config, load_config
-from hermes_core.health.databases import examine_databases
+from hermes_core.health.databases import examine_databases, examine_vectors
 from hermes_core.health.files import examine_files
 from hermes_core.health.finding import Finding, failed, guarded
-from hermes_core.health.meaning import examine_meaning
 from hermes_core.health.packages import examine_packages
 from hermes_core.health.provider import examine_catalog, examine_outbox, examine_provider
 from hermes_core.health.record import examine_hooks
@@ -77,7 +76,7 @@ def _open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
             *guarded("plugins", lambda: examine_catalog(entries, memory.selected)),
             *guarded("packages", examine_packages),
             *guarded("outbox", lambda: examine_outbox(memory)),
-            *guarded("search by meaning", lambda: examine_meaning(memory)),
+            *guarded("search by meaning", lambda: examine_vectors(memory)),
             *tried,
         ]
 

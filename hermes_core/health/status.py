@@ -10,8 +10,7 @@ from typing import Any
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.store import TARGETS, MemoryStore
 from hermes_core.errors import ConfigError, StorageError
-from hermes_core.health import meaning
-from hermes_core.health.databases import unusable
+from hermes_core.health.databases import unusable, vector_state
 from hermes_core.health.files import examine_files
 from hermes_core.health.finding import Finding, guarded, told
 from hermes_core.health.packages import examine_packages
@@ -125,7 +124,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
     sessions: dict[str, Any] = {"search_enabled": memory.config.sessions.search_enabled}
     if "state.db" not in unusable_names:
         try:
-            sessions |= {**memory.sessions.counts(), "by_meaning": meaning.state(memory)}
+            sessions |= {**memory.sessions.counts(), "by_meaning": vector_state(memory)}
         except StorageError as exc:
             findings.append(told("state.db", exc))
     problems = memory.problems()

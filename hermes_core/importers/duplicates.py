@@ -15,7 +15,7 @@ from itertools import chain, groupby, islice, takewhile
 from hermes_core.importers.fields import json_digest
 from hermes_core.importers.values import ImportedMessage, ImportedSession, ImportedTurn, StreamedSession
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.records import StoredMessage, as_json, storable, turn_of_ref
+from hermes_core.sessions.records import StoredMessage, as_json, sqlite_text, turn_of_ref
 
 _COMPARED_MESSAGES = 3
 """Messages by which candidates are found. Many conversations begin with the same greeting."""
@@ -84,7 +84,7 @@ class _StoredSessions:
 
     def _beginnings(self, source: str) -> dict[str, list[str]]:
         begins = defaultdict[str, list[str]](list)
-        stored = self._sessions.beginnings(source, _COMPARED_MESSAGES)
+        stored = self._sessions.first_messages(source, _COMPARED_MESSAGES)
         for session_id, messages in groupby(stored, lambda message: message.session_id):
             signs = _signs(list(messages)) if session_id.startswith(f"{source}-") else []
             for sign in signs:
@@ -96,7 +96,7 @@ class _StoredSessions:
 
 def _signs(messages: Sequence[ImportedMessage | StoredMessage]) -> list[str]:
     """Return a digest of the first message, of the first two, and so on."""
-    values = [[m.role, storable(m.content)] for m in messages]
+    values = [[m.role, sqlite_text(m.content)] for m in messages]
     return [json_digest(values[: number + 1]) for number in range(len(values))]
 
 
@@ -113,7 +113,7 @@ def _common(turns: Iterable[ImportedTurn], stored: Iterable[StoredMessage]) -> I
 
 def _is_same(message: ImportedMessage, stored: StoredMessage) -> bool:
     return (
-        (message.role, storable(message.content)) == (stored.role, stored.content)
+        (message.role, sqlite_text(message.content)) == (stored.role, stored.content)
         and message.timestamp in (None, stored.timestamp)
         and as_json(list(message.tool_calls)) == as_json(list(stored.tool_calls))
     )

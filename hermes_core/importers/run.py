@@ -11,7 +11,7 @@ from hermes_core.importers.duplicates import match_stored
 from hermes_core.importers.fields import json_digest
 from hermes_core.importers.values import ImportedMessage, ImportedTurn, Skip, StreamedSession
 from hermes_core.memory import Memory
-from hermes_core.sessions.records import storable, turn_ref
+from hermes_core.sessions.records import sqlite_text, turn_ref
 
 PLATFORM = "import"
 
@@ -91,8 +91,8 @@ def _turn_id(memory: Memory, session: Session, turn: ImportedTurn, index: int) -
     if turn.id or not memory.sessions.has_turn(turn_id):
         return turn_id
     if not first:
-        messages = [(m.role, storable(m.content)) for m in turn.messages]
-        stored = memory.sessions.said_in_turn(turn_id)
+        messages = [(m.role, sqlite_text(m.content)) for m in turn.messages]
+        stored = memory.sessions.turn_messages(turn_id)
         same = all(new == old for new, old in zip(messages, stored, strict=False))
         return turn_id if same else _id(session, f"{index} {json_digest(messages)}")
     by_ref = _id(session, f"ref {first}")
@@ -122,7 +122,7 @@ def _import_rest(memory: Memory, session: Session, turn: ImportedTurn, turn_id: 
 
     The turn was delivered to the provider when it was first imported, and is not delivered again.
     """
-    stored = len(memory.sessions.said_in_turn(turn_id))
+    stored = len(memory.sessions.turn_messages(turn_id))
     rest = 0
     for number, m in enumerate(turn.messages):
         # A message without a ref is identified by its position in the turn.

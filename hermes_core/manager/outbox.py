@@ -226,7 +226,8 @@ class Outbox:
         else:
             hook, event = write.hook, write.event
             values = (provider, write.session_id, hook, event, self._wall(), fingerprint, write.body)
-            self._db.write(_PUT, values)
+            with self._db.transaction() as connection:
+                connection.execute(_PUT, values)
 
     def append(
         self, provider: str, writes: Sequence[Write], fingerprint: str = "", at: float | None = None
@@ -404,7 +405,7 @@ class Outbox:
 
     def hurry(self) -> None:
         """Wait for other processes only shortly from now on: the program ends."""
-        self._db.hurry()
+        self._db.shorten_waits()
 
     def close(self) -> None:
         """Close the file, made small if it is mostly free, as after an outage; what waits is there at the next start."""

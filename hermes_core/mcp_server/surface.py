@@ -18,8 +18,7 @@ from hermes_core.mcp_server.definition import Definition
 from hermes_core.memory import Memory
 from hermes_core.recalled import RecallHit
 from hermes_core.safety.fence import sanitize_context
-from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
-from hermes_core.sessions.tool import LEAST_CONTENT, MAX_ANSWER
+from hermes_core.sessions.tool import LEAST_CONTENT, MAX_ANSWER, SESSION_SEARCH_SCHEMA
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +163,7 @@ class _Reading:
         """The text of a result; of a long message the part that answers, around which `session_search` reads on."""
         part = ""
         if len(result.text) > most and result.source == "sessions" and result.message_id is not None:
-            part = self._memory.sessions.snippet_of(result.message_id, query)
+            part = self._memory.sessions.snippet(result.message_id, query)
         return clip(part or result.text, most)
 
 

@@ -1,40 +1,350 @@
-"""SessionDB: sessions, their messages and their completed turns, searchable from the moment they are stored."""
+"""SessionDB: the store of sessions, their messages and their completed turns, searchable as soon as they are stored."""
 
 from __future__ import annotations
 
+import functools
 import json
-import logging
+import os
+import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from datetime import datetime, tzinfo
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from hermes_core.errors import SessionError
+from hermes_core.errors import DatabaseCorrupt, SessionError
+from hermes_core.recall import dense
 from hermes_core.recall.query import analyse
-from hermes_core.sessions import lineage, reads, records, writes
-from hermes_core.sessions.file import reading
-from hermes_core.sessions.filters import Filters, Order
-from hermes_core.sessions.meta import key_of
+from hermes_core.sessions import lineage, records
 from hermes_core.sessions.records import (
+    SESSION_META,
     CompletedTurn,
+    ListedSession,
+    Relation,
     SearchHit,
+    State,
     StoredMessage,
+    StoredSession,
+    StoredTranscript,
     Window,
+    sqlite_text,
 )
-from hermes_core.sessions.rows import SessionRows
-from hermes_core.sessions.search import everything, known_names, search, snippet_of
+from hermes_core.sessions.schema import MIGRATIONS
+from hermes_core.sessions.search import candidates, index
+from hermes_core.sessions.search.filters import Filters, Order
+from hermes_core.sessions.search.vectors import VectorIndex
 from hermes_core.sessions.times import epoch_seconds
-from hermes_core.sessions.transcript import StoredTranscript
+from hermes_core.storage.sqlite import Database, JournalMode
 
-log = logging.getLogger(__name__)
+REPAIR = "it was left as it is: `hermes-memory sessions repair` copies it, then saves what can be read"
+
+USAGE_COLUMNS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "cost_usd",
+)
+
+TURNS_PER_QUERY = 200
+
+_MESSAGES = f"SELECT {records.MESSAGE_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key"
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
-class SessionDB(SessionRows):
-    """The store at `path`. Safe to share between threads, and between processes that open the same file.
+def _detecting_damage(
+    method: Callable[Concatenate[SessionDB, Parameters], Result],
+) -> Callable[Concatenate[SessionDB, Parameters], Result]:
+    """Make a method that reads rows raise `DatabaseCorrupt` for a value that only damage can have put there."""
 
-    Each writing method is one transaction; when it returns, what it wrote is on disk and can be found. Methods raise
-    `SessionError` for sessions and messages that are not there, `DatabaseCorrupt` and `DatabaseUnavailable` for the
-    file. With `semantic` it also searches by meaning, when the extra `[semantic]` is installed: `meaning` then is what
-    makes the vectors, in the background from the first message on.
+    @functools.wraps(method)
+    def wrapper(self: SessionDB, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with self.database.detecting_damage():
+            return method(self, *args, **kwargs)
+
+    return wrapper
+
+
+class SessionDB:
+    """The store at `path`. Threads may share it, and several processes may open the same file.
+
+    Each writing method is one transaction: when it returns, what it wrote is on disk and can be found. Methods raise
+    `SessionError` for sessions and messages that don't exist, `DatabaseCorrupt` and `DatabaseUnavailable` for the file.
+
+    Args:
+        path: The file, usually state.db of a home.
+        journal_mode: As for `Database`.
+        read_only: Whether to open an existing file without changing it.
+        clock: Returns the current time in epoch seconds.
+        zone: Time zone of dates in queries; the machine's by default.
+        semantic: Whether to search by meaning as well, if the extra `[semantic]` is installed. `vectors` then makes
+            the vectors in the background from the first message on; otherwise it is None.
     """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        journal_mode: JournalMode = "auto",
+        read_only: bool = False,
+        clock: Callable[[], float] = time.time,
+        zone: tzinfo | None = None,
+        semantic: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        self.database = Database(
+            self.path,
+            MIGRATIONS,
+            journal_mode=journal_mode,
+            read_only=read_only,
+            repair=REPAIR,
+            empty_is_damage=True,
+        )
+        self._clock = clock
+        local_zone = zone or datetime.now().astimezone().tzinfo
+        assert local_zone is not None
+        self._zone: tzinfo = local_zone
+        self.vectors = (
+            VectorIndex(self.database) if semantic and not read_only and dense.installed() else None
+        )
+
+    def close(self) -> None:
+        """Close every connection to the file."""
+        if self.vectors is not None:
+            self.vectors.close()
+        self.database.close()
+
+    def check(self) -> list[str]:
+        """Return what is wrong with the file or its search indexes, a line each; empty if all is well."""
+        try:
+            faults = self.database.integrity()
+            return [f"{fault}; {REPAIR}" for fault in faults] or index.check(self.database)
+        except DatabaseCorrupt as exc:
+            return [str(exc)]
+
+    def backup(self, target: Path) -> None:
+        """Copy the whole store to `target`, even while others write."""
+        self.database.backup(target)
+
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Make the writes of a `with` block one: all of them are on disk when it ends, or none."""
+        return self.database.transaction()
+
+    # ------------------------------------------------------------------ sessions
+
+    def create_session(
+        self,
+        session_id: str,
+        source: str = "cli",
+        *,
+        user: str = "",
+        parent_id: str = "",
+        relation: Relation = "",
+        title: str = "",
+        model: str = "",
+        model_config: Mapping[str, Any] | None = None,
+        system_prompt: str = "",
+        cwd: str = "",
+        identity: Mapping[str, Any] | None = None,
+        started_at: float | None = None,
+    ) -> str:
+        """Create a session, or fill the empty fields of an existing one; return its id.
+
+        Args:
+            session_id: Any text that is unique.
+            user: The owner, which `search(user=...)` compares.
+            title: A title that another session of this user has gets a number.
+            identity: The contract's `Session` as data, for programs that continue the session.
+            started_at: Epoch seconds; now by default.
+
+        Raises `SessionError` if the id belongs to another user.
+        """
+        session_id = sqlite_text(session_id)
+        if not session_id:
+            raise SessionError("a session needs an id, not ''", "give any text that is unique")
+        at = epoch_seconds(started_at)
+        user = sqlite_text(user)
+        fields = {
+            "user": user,
+            "parent_id": parent_id,
+            "relation": relation,
+            "model": model,
+            "model_config": records.as_json(dict(model_config or {})),
+            "system_prompt": system_prompt,
+            "cwd": cwd,
+            "identity": records.as_json(dict(identity or {})),
+        }
+        with self.transaction() as connection:
+            row = connection.execute(
+                "SELECT user, title, message_count FROM sessions WHERE id = ?", (session_id,)
+            ).fetchone()
+            if row is None:
+                at = self._clock() if at is None else at
+                connection.execute(
+                    "INSERT INTO sessions (id, source, started_at, last_active) VALUES (?, ?, ?, ?)",
+                    (session_id, source, at, at),
+                )
+            elif row["user"] != user and ((row["user"] and user) or (row["message_count"] and identity)):
+                raise SessionError(f"session {session_id!r} belongs to another user", "use an id of your own")
+            old_user, old_title = (row["user"], row["title"]) if row else ("", "")
+            gets_owner = bool(not old_user and user)
+            if old_title and gets_owner:
+                # Taken off first: a session of the new owner may have the same title, which the index forbids.
+                lineage.set_title(connection, session_id, "")
+            for column, value in fields.items():
+                connection.execute(
+                    f"UPDATE sessions SET {column} = ? WHERE id = ? AND {column} = ''",
+                    (sqlite_text(value), session_id),
+                )
+            wanted = old_title or title
+            if wanted and (gets_owner or not old_title):
+                free = lineage.next_title(connection, wanted, old_user or user)
+                lineage.set_title(connection, session_id, free)
+        return session_id
+
+    @_detecting_damage
+    def get_session(self, session_id: str) -> StoredSession | None:
+        """Return the session, or None if it doesn't exist."""
+        sql = f"SELECT {records.SESSION_COLUMNS} FROM sessions s WHERE s.id = ?"
+        row = self.database.execute(sql, (sqlite_text(session_id),)).fetchone()
+        return records.session_of(row) if row else None
+
+    def find_session(
+        self, text: str, *, user: str | None = None, title_only: bool = False
+    ) -> StoredSession | None:
+        """Return the session that `text` names: by its id, the only id that begins so, or its title.
+
+        Among several sessions of one title, "Plan" and "Plan #2", the one with the highest number is returned. With
+        `user`, only that user's sessions count; with `title_only`, ids don't.
+        """
+        find = lineage.find_titled if title_only else lineage.resolve
+        session_id = find(self.database, sqlite_text(text), user and sqlite_text(user))
+        return self.get_session(session_id) if session_id else None
+
+    @_detecting_damage
+    def list_sessions(
+        self,
+        *,
+        source: str | None = None,
+        exclude_sources: Sequence[str] = (),
+        exclude_sessions: Sequence[str] = (),
+        user: str | None = None,
+        limit: int = 20,
+        offset: int = 0,
+    ) -> list[ListedSession]:
+        """Return conversations, the last active first.
+
+        A compression chain is one entry, its newest session. Branches are entries of their own. Delegated sessions and
+        those without messages are left out.
+        """
+        return lineage.list_conversations(
+            self.database,
+            sources=(source,) if source is not None else (),
+            exclude_sources=exclude_sources,
+            exclude_sessions=exclude_sessions,
+            user=user and sqlite_text(user),
+            limit=limit,
+            offset=offset,
+        )
+
+    def system_prompt(self, session_id: str) -> str:
+        """Return the system prompt that is stored with the session, "" if none is."""
+        sql = "SELECT system_prompt FROM sessions WHERE id = ?"
+        row = self.database.execute(sql, (sqlite_text(session_id),)).fetchone()
+        return str(row[0]) if row else ""
+
+    def set_system_prompt(self, session_id: str, prompt: str) -> None:
+        """Store the system prompt, so that a resumed session sends the same bytes."""
+        with self.transaction() as connection:
+            key = _session_key(connection, session_id)
+            connection.execute(
+                "UPDATE sessions SET system_prompt = ? WHERE key = ?", (sqlite_text(prompt), key)
+            )
+
+    def set_title(self, session_id: str, title: str) -> str:
+        """Set the title of a session and return it as stored; "" removes it.
+
+        Raises `SessionError` if another conversation of the same user has it. A session that was compressed into this
+        one gives its title up.
+        """
+        with self.transaction() as connection:
+            _session_key(connection, session_id)
+            return lineage.set_title(connection, session_id, title)
+
+    def next_title(self, title: str, *, user: str = "") -> str:
+        """Return `title` if no session of this user has it, else "title #2" and so on."""
+        return lineage.next_title(self.database, title, sqlite_text(user))
+
+    def add_usage(self, session_id: str, **amounts: float) -> None:
+        """Add to counters of the session: `input_tokens`, `output_tokens`, `cache_read_tokens`, `cache_write_tokens`,
+        `reasoning_tokens`, `cost_usd`.
+        """
+        unknown = sorted(set(amounts) - set(USAGE_COLUMNS))
+        if unknown:
+            raise SessionError(f"there are no counters {unknown!r}", f"known are {', '.join(USAGE_COLUMNS)}")
+        with self.transaction() as connection:
+            key = _session_key(connection, session_id)
+            for column, amount in amounts.items():
+                connection.execute(
+                    f"UPDATE sessions SET {column} = {column} + ? WHERE key = ?", (amount, key)
+                )
+
+    def end_session(self, session_id: str, reason: str, *, at: float | None = None) -> None:
+        """Mark the session as ended. The reason of an ended session stays."""
+        with self.transaction() as connection:
+            key = _session_key(connection, session_id)
+            connection.execute(
+                "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE key = ? AND ended_at IS NULL",
+                (self._clock() if at is None else at, reason, key),
+            )
+
+    def reopen_session(self, session_id: str) -> None:
+        """Mark an ended session as open again."""
+        with self.transaction() as connection:
+            key = _session_key(connection, session_id)
+            connection.execute("UPDATE sessions SET ended_at = NULL, end_reason = '' WHERE key = ?", (key,))
+
+    def delete_session(self, session_id: str) -> list[str]:
+        """Delete a session with its messages and turns; return the ids of the turns.
+
+        Sessions that it delegated are deleted as well. Other children stay, without a parent.
+        """
+        deleted_turns: list[str] = []
+        with self.transaction() as connection:
+            _session_key(connection, session_id)
+            for doomed in lineage.delegated(connection, session_id):
+                key = _session_key(connection, doomed)
+                deleted_turns += _turn_ids(connection, "session_key = ?", (key,))
+                index.remove(connection, "id IN (SELECT id FROM messages WHERE session_key = ?)", (key,))
+                connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
+                connection.executemany(
+                    "DELETE FROM state_meta WHERE key = ?",
+                    [(records.meta_key(kind, doomed),) for kind in SESSION_META],
+                )
+                connection.execute(
+                    "UPDATE sessions SET parent_id = '' WHERE parent_id = ? AND parent_id <> ''", (doomed,)
+                )
+        return deleted_turns
+
+    def delete_if_unused(self, session_id: str) -> bool:
+        """Delete the session if it never had a message, has no title and has no children; return whether it did."""
+        with self.transaction() as connection:
+            sql = """DELETE FROM sessions WHERE id = :id AND title = ''
+                     AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_key = sessions.key)
+                     AND NOT EXISTS (SELECT 1 FROM sessions c WHERE c.parent_id = :id AND c.parent_id <> '')"""
+            return connection.execute(sql, {"id": sqlite_text(session_id)}).rowcount > 0
+
+    def compression_tip(self, session_id: str) -> str:
+        """Return the newest session of the compression chain through this one; its own id if there is none."""
+        return lineage.tip(self.database, session_id)
+
+    def lineage(self, session_id: str) -> frozenset[str]:
+        """Return the ids of all ancestors and descendants of this session, and its own."""
+        return lineage.family(self.database, session_id)
 
     # ------------------------------------------------------------------ messages
 
@@ -51,11 +361,13 @@ class SessionDB(SessionRows):
         timestamp: float | None = None,
         speaker: str = "",
         ref: str = "",
-        carried: bool = False,
+        copied: bool = False,
     ) -> int:
-        """Store one message and return its id. `ref` is its own id elsewhere: a second one with it adds nothing.
+        """Store a message and return its id.
 
-        One that is `carried` along by a compression is found in the session before, and not here again.
+        Args:
+            ref: The message's own id elsewhere. A second message with it is not stored; the first one's id is returned.
+            copied: Whether a compression copied the message from the session before. Search finds it there only.
         """
         message = {
             "role": role,
@@ -67,12 +379,13 @@ class SessionDB(SessionRows):
             "timestamp": timestamp,
             "speaker": speaker,
             "ref": ref,
-            "carried": carried,
+            "copied": copied,
         }
-        with self._database.transaction() as connection:
-            key = writes.key_of(connection, session_id)
-            message_id = writes.append(connection, key, message, self._clock())
-        self._stored(message_id)
+        with self.transaction() as connection:
+            message_id = _insert_message(
+                connection, _session_key(connection, session_id), message, self._clock()
+            )
+        self._wake_vectors()
         return message_id
 
     def append_turn(
@@ -85,30 +398,58 @@ class SessionDB(SessionRows):
         author: str = "",
         at: float | None = None,
     ) -> list[int]:
-        """Store the messages of a completed turn and mark it complete, in one transaction; returns their ids.
+        """Store the messages of a completed turn and mark it complete, in one transaction; return their ids.
 
         Messages are in chat form, with `speaker`, `ref`, `timestamp` and `reasoning` where known. A turn whose id is
-        here already is left as it is, and its message ids are returned; so an import may run twice. Raises
-        `SessionError` for one that was taken back, or belongs to another session.
+        stored already is left unchanged and its message ids are returned, so that an import may run twice.
+
+        Raises `SessionError` for a turn that was rewound, wholly or in part, or belongs to another session.
         """
         if not messages:
             raise SessionError(f"turn {turn_id!r} has no messages", "store a turn once it is complete")
-        at = self._clock() if (given := epoch_seconds(at)) is None else given
-        with self._database.transaction() as connection:
-            key = writes.key_of(connection, session_id)
-            ids = writes.append_turn(connection, key, messages, turn_id, number, author, at, self._clock())
-        self._stored(max(ids, default=0))
+        now = self._clock()
+        said_at = now if (given := epoch_seconds(at)) is None else given
+        rewound = SessionError(f"turn {turn_id!r} was taken back", "mint an id for what is said in its place")
+        with self.transaction() as connection:
+            key = _session_key(connection, session_id)
+            known = connection.execute("SELECT * FROM turns WHERE id = ?", (turn_id,)).fetchone()
+            if known is not None:
+                if known["session_key"] != key:
+                    raise SessionError(
+                        f"turn {turn_id!r} belongs to another session", "mint an id for each turn"
+                    )
+                if known["state"] == State.REWOUND:
+                    raise rewound
+                rows = connection.execute(
+                    # The plus makes SQLite go by ids, not through the whole session.
+                    "SELECT id FROM messages WHERE +session_key = ? AND id BETWEEN ? AND ? ORDER BY id",
+                    (key, known["first_message_id"], known["last_message_id"]),
+                )
+                return [row[0] for row in rows]
+            # Messages that were stored before the turn ended have refs of its id, a colon and a number; a semicolon is
+            # the character after a colon.
+            hidden = """SELECT 1 FROM messages WHERE session_key = ? AND ref >= ? AND ref < ? AND ref <> ''
+                        AND position IS NULL"""
+            if connection.execute(hidden, (key, f"{turn_id}:", f"{turn_id};")).fetchone():
+                raise rewound
+            ids = [_insert_message(connection, key, message, said_at) for message in messages]
+            connection.execute(
+                """INSERT INTO turns (id, session_key, number, first_message_id, last_message_id, author, at, stored_at)
+                   VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
+                (turn_id, key, number, min(ids), max(ids), sqlite_text(author), said_at, now),
+            )
+        self._wake_vectors()
         return ids
 
-    @reading
+    @_detecting_damage
     def get_message(self, message_id: int) -> StoredMessage | None:
-        """One message, None when there is no such or it was rewound."""
-        row = self._database.execute(
-            f"{reads.MESSAGES} WHERE m.id = ? AND m.position IS NOT NULL", (message_id,)
+        """Return a message, or None if it doesn't exist or was rewound."""
+        row = self.database.execute(
+            f"{_MESSAGES} WHERE m.id = ? AND m.position IS NOT NULL", (message_id,)
         ).fetchone()
         return records.message_of(row) if row else None
 
-    @reading
+    @_detecting_damage
     def get_messages(
         self,
         session_id: str,
@@ -117,12 +458,12 @@ class SessionDB(SessionRows):
         offset: int = 0,
         last_message_id: int | None = None,
     ) -> list[StoredMessage]:
-        """The messages of a session, oldest first, without rewound ones."""
-        rows = self._database.execute(
-            # Positions have no gaps, so that a part is reached without walking through what stands before it.
-            f"{reads.MESSAGES} WHERE s.id = ? AND m.position >= ? AND m.id <= ? ORDER BY m.position LIMIT ?",
+        """Return the messages of a session, oldest first, without rewound ones."""
+        rows = self.database.execute(
+            # Positions have no gaps, so that a part is reached without reading what stands before it.
+            f"{_MESSAGES} WHERE s.id = ? AND m.position >= ? AND m.id <= ? ORDER BY m.position LIMIT ?",
             (
-                records.storable(session_id),
+                sqlite_text(session_id),
                 offset,
                 2**62 if last_message_id is None else last_message_id,
                 -1 if limit is None else limit,
@@ -130,128 +471,174 @@ class SessionDB(SessionRows):
         )
         return [records.message_of(row) for row in rows]
 
-    def beginnings(self, source: str, most: int) -> Iterator[StoredMessage]:
-        """The first messages, `most` at most, of each session of a source, one session after the other."""
-        return reads.beginnings(self._database, source, most)
+    def first_messages(self, source: str, count: int) -> Iterator[StoredMessage]:
+        """Yield the first `count` messages of each session of a source, one session after the other."""
+        rows = self.database.execute(
+            f"""SELECT {records.MESSAGE_COLUMNS} FROM sessions s CROSS JOIN messages m ON m.session_key = s.key
+                WHERE s.source = ? AND m.position < ? ORDER BY s.key, m.position""",
+            (source, count),
+        )
+        return map(records.message_of, rows)
 
     def get_messages_as_conversation(
         self, session_id: str, *, include_ancestors: bool = False
     ) -> list[dict[str, Any]]:
-        """The live messages in chat form, as a model is given them; with those of the sessions it was compressed
-        from, oldest first, when `include_ancestors`.
+        """Return the messages in chat form, as a model gets them, without compacted ones.
+
+        With `include_ancestors`, the messages of the sessions that were compressed into this one come first, each once.
         """
         chain = [session_id]
         if include_ancestors:
-            chain = lineage.compressed_from(self._database, session_id)
+            chain = lineage.compressed_from(self.database, session_id)
         return [
-            m.as_chat()
-            for one in chain
-            for m in self.get_messages(one)
-            if not (m.compacted or (m.carried and one != chain[0]))
+            message.as_chat()
+            for link in chain
+            for message in self.get_messages(link)
+            if not (message.compacted or (message.copied and link != chain[0]))
         ]
 
-    def in_context(self, session_id: str) -> frozenset[str]:
-        """Ids of its `lineage` without the sessions whose messages a compression took out of the model's context, nor this
-        one, where it took some out of that without a summary.
-        """
-        gone = set(lineage.left_behind(self._database, session_id))
-        if self.get_meta(key_of("left_out", session_id)):
-            gone.add(session_id)
-        return self.lineage(session_id) - gone
-
-    @reading
+    @_detecting_damage
     def around(self, message_id: int, window: int = 5, *, roles: Sequence[str] = ()) -> Window | None:
-        """Up to `window` messages before and after this one, which is always there; None when it is not shown."""
-        return reads.around(self._database, message_id, window, roles)
+        """Return up to `window` messages on each side of a message, and itself; None if it doesn't exist.
+
+        With `roles`, other messages of these roles only.
+        """
+        row = self.database.execute(
+            "SELECT session_key, position FROM messages WHERE id = ? AND position IS NOT NULL", (message_id,)
+        ).fetchone()
+        if row is None:
+            return None
+        key, position = row
+        rows = self.database.execute(
+            f"{_MESSAGES} WHERE m.session_key = ? AND m.position BETWEEN ? AND ? ORDER BY m.position",
+            (key, position - window, position + window),
+        )
+        newest = "SELECT max(position) FROM messages WHERE session_key = ?"
+        last = self.database.execute(newest, (key,)).fetchone()[0]
+        shown = [
+            m for m in map(records.message_of, rows) if not roles or m.role in roles or m.id == message_id
+        ]
+        return Window(tuple(shown), max(position - window, 0), max(last - position - window, 0))
 
     def transcript(self, session_id: str, last_message_id: int | None = None) -> StoredTranscript:
-        """A reader of the session up to a message (all of it for None), for who learns from it: without what a
-        compression carried along, and without turns that an agent began and that did not end, or kept from memory.
+        """Return a reader of the session up to a message, or of all of it, for providers that learn from it.
+
+        It leaves out copies of messages of the session before, and messages of turns that are not complete.
         """
 
         def read() -> list[StoredMessage]:
             messages = self.get_messages(session_id, last_message_id=last_message_id)
-            return reads.ended(self._database, session_id, messages)
+            rows = self.database.execute(
+                "SELECT t.id FROM turns t JOIN sessions s ON s.key = t.session_key WHERE s.id = ? AND t.state = 0",
+                (sqlite_text(session_id),),
+            )
+            complete = {"", *(row[0] for row in rows)}  # "" is the turn of messages that belong to none
+            return [m for m in messages if not m.copied and records.turn_of_ref(m.ref) in complete]
 
         return StoredTranscript(read)
 
     def rewind(self, session_id: str, message_id: int) -> list[str]:
-        """Take back this message and all after it in the session; returns the ids of the turns that go with them.
+        """Hide this message and all after it in the session; return the ids of the turns that are no longer whole.
 
-        They stay in the file and are shown nowhere again.
+        Hidden messages stay in the file and are shown nowhere.
         """
-        with self._database.transaction() as connection:
-            return writes.rewind(connection, writes.key_of(connection, session_id), message_id)
+        with self.transaction() as connection:
+            key = _session_key(connection, session_id)
+            position = _position(connection, key, message_id)
+            if position is None:
+                raise SessionError(
+                    f"message {message_id!r} is not in this session", "take one from get_messages"
+                )
+            broken = (key, message_id)
+            turns = _turn_ids(connection, "session_key = ? AND last_message_id >= ?", broken)
+            index.remove(
+                connection,
+                "id IN (SELECT id FROM messages WHERE session_key = ? AND position >= ?)",
+                (key, position),
+            )
+            connection.execute(
+                "UPDATE messages SET state = ?, position = NULL WHERE session_key = ? AND position >= ?",
+                (State.REWOUND, key, position),
+            )
+            connection.execute(
+                "UPDATE turns SET state = ? WHERE session_key = ? AND last_message_id >= ?",
+                (State.REWOUND, *broken),
+            )
+            connection.execute(
+                "UPDATE sessions SET rewind_count = rewind_count + 1, message_count = ? WHERE key = ?",
+                (position, key),
+            )
+            return turns
 
     def withdraw(self, session_id: str, message_id: int) -> None:
-        """Take back this one message, which is in no completed turn, as one that goes on in another session."""
-        with self._database.transaction() as connection:
-            writes.withdraw(connection, writes.key_of(connection, session_id), message_id)
+        """Hide one message that is in no completed turn, as one that continues in another session."""
+        with self.transaction() as connection:
+            _hide(connection, _session_key(connection, session_id), message_id)
 
-    def drop_carried(self, session_id: str, ref: str) -> None:
-        """Delete the copy of this message that a compression carried along: the message itself comes to this session."""
-        with self._database.transaction() as connection:
-            writes.drop_carried(connection, writes.key_of(connection, session_id), ref)
+    def delete_copy(self, session_id: str, ref: str) -> None:
+        """Delete the copy of a message that a compression made, because the message itself comes to this session."""
+        with self.transaction() as connection:
+            key = _session_key(connection, session_id)
+            row = connection.execute(
+                "SELECT id FROM messages WHERE session_key = ? AND ref = ? AND state = ?",
+                (key, sqlite_text(ref), State.COPIED),
+            ).fetchone()
+            if row is not None:
+                _hide(connection, key, row[0])
+                connection.execute("DELETE FROM messages WHERE id = ?", (row[0],))
 
     def compact(self, session_id: str, last_message_id: int) -> int:
-        """Mark the live messages up to this one as compacted: out of the conversation, still found. Returns how many."""
-        with self._database.transaction() as connection:
+        """Take the messages up to this one out of the conversation, but not out of search; return how many."""
+        with self.transaction() as connection:
             return connection.execute(
-                "UPDATE messages SET state = 1 WHERE session_key = ? AND id <= ? AND state = 0",
-                (writes.key_of(connection, session_id), last_message_id),
+                "UPDATE messages SET state = ? WHERE session_key = ? AND id <= ? AND state = ?",
+                (State.COMPACTED, _session_key(connection, session_id), last_message_id, State.LIVE),
             ).rowcount
 
-    def has_turn(self, turn_id: str) -> bool:
-        """Whether this turn was stored, also if it was taken back since."""
-        return self._database.execute("SELECT 1 FROM turns WHERE id = ?", (turn_id,)).fetchone() is not None
-
-    def turns_among(self, turn_ids: Iterable[str]) -> set[str]:
-        """Those of these turns that were stored, as `has_turn` says; and "", which names none."""
-        sql = "SELECT id FROM turns WHERE id IN (SELECT value FROM json_each(?))"
-        return {"", *(row[0] for row in self._database.execute(sql, (json.dumps([*turn_ids]),)))}
-
-    def keys_of_turns(self, turn_ids: Iterable[str]) -> list[int]:
-        """The keys of those of these turns that were stored, oldest first, also if they were taken back since."""
-        sql = "SELECT key FROM turns WHERE id IN (SELECT value FROM json_each(?)) ORDER BY key"
-        return [int(row[0]) for row in self._database.execute(sql, (json.dumps([*turn_ids]),))]
-
-    def said_in_turn(self, turn_id: str) -> list[tuple[str, str]]:
-        """Role and text of each message stored with a turn, also if it was taken back since; none when it is not here."""
-        # The plus: by their ids, not through the whole session.
-        sql = """SELECT m.role, m.content FROM turns t JOIN messages m ON +m.session_key = t.session_key
-                 AND m.id BETWEEN t.first_message_id AND t.last_message_id WHERE t.id = ? ORDER BY m.id"""
-        return [(row[0], row[1]) for row in self._database.execute(sql, (turn_id,))]
-
     def has_message(self, session_id: str, ref: str) -> bool:
-        """Whether the session holds a message with this `ref`, also if it was taken back since."""
+        """Return whether the session has a message with this `ref`, even if it was rewound."""
         sql = "SELECT 1 FROM messages WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND ref = ? AND ref <> ''"
-        found = self._database.execute(sql, (records.storable(session_id), records.storable(ref)))
-        return found.fetchone() is not None
-
-    def turn_count(self, session_id: str) -> int:
-        """How many completed turns the session has, without those taken back."""
-        sql = "SELECT count(*) FROM turns t JOIN sessions s ON s.key = t.session_key WHERE s.id = ? AND t.state = 0"
-        return int(self._database.execute(sql, (records.storable(session_id),)).fetchone()[0])
+        return self.database.execute(sql, (sqlite_text(session_id), sqlite_text(ref))).fetchone() is not None
 
     def last_message_id(self, session_id: str) -> int | None:
-        """The id of the session's newest message that is not rewound; None when it has none."""
-        sql = (
-            "SELECT m.id FROM messages m JOIN sessions s ON s.key = m.session_key"
-            " WHERE s.id = ? AND m.position IS NOT NULL ORDER BY m.position DESC LIMIT 1"
-        )
-        found = self._database.execute(sql, (records.storable(session_id),)).fetchone()
-        return None if found is None else int(found[0])
-
-    def last_turn_key(self) -> int:
-        """The key of the newest completed turn, 0 when there is none."""
-        return int(self._database.execute("SELECT coalesce(max(key), 0) FROM turns").fetchone()[0])
+        """Return the id of the session's newest message that is not rewound, None if there is none."""
+        sql = """SELECT m.id FROM messages m JOIN sessions s ON s.key = m.session_key
+                 WHERE s.id = ? AND m.position IS NOT NULL ORDER BY m.position DESC LIMIT 1"""
+        row = self.database.execute(sql, (sqlite_text(session_id),)).fetchone()
+        return None if row is None else int(row[0])
 
     def counts(self) -> dict[str, int]:
-        """How many sessions, and how many messages that are not rewound, there are."""
-        row = self._database.execute(
-            "SELECT count(*), coalesce(sum(message_count), 0) FROM sessions"
-        ).fetchone()
+        """Return how many sessions there are, and how many messages that are not rewound."""
+        sql = "SELECT count(*), coalesce(sum(message_count), 0) FROM sessions"
+        row = self.database.execute(sql).fetchone()
         return {"sessions": row[0], "messages": row[1]}
+
+    # ------------------------------------------------------------------ turns
+
+    def has_turn(self, turn_id: str) -> bool:
+        """Return whether this turn was stored, even if it was rewound since."""
+        return self.database.execute("SELECT 1 FROM turns WHERE id = ?", (turn_id,)).fetchone() is not None
+
+    def turn_messages(self, turn_id: str) -> list[tuple[str, str]]:
+        """Return role and text of each message of a stored turn, even if it was rewound since."""
+        # The plus makes SQLite go by ids, not through the whole session.
+        sql = """SELECT m.role, m.content FROM turns t JOIN messages m ON +m.session_key = t.session_key
+                 AND m.id BETWEEN t.first_message_id AND t.last_message_id WHERE t.id = ? ORDER BY m.id"""
+        return [(row[0], row[1]) for row in self.database.execute(sql, (turn_id,))]
+
+    def turn_count(self, session_id: str) -> int:
+        """Return how many completed turns the session has, without rewound ones."""
+        sql = "SELECT count(*) FROM turns t JOIN sessions s ON s.key = t.session_key WHERE s.id = ? AND t.state = 0"
+        return int(self.database.execute(sql, (sqlite_text(session_id),)).fetchone()[0])
+
+    def last_turn_key(self) -> int:
+        """Return the key of the newest completed turn, 0 if there is none."""
+        return int(self.database.execute("SELECT coalesce(max(key), 0) FROM turns").fetchone()[0])
+
+    def keys_of_turns(self, turn_ids: Iterable[str]) -> list[int]:
+        """Return the keys of those of these turns that were stored, oldest first, even if they were rewound since."""
+        sql = "SELECT key FROM turns WHERE id IN (SELECT value FROM json_each(?)) ORDER BY key"
+        return [int(row[0]) for row in self.database.execute(sql, (json.dumps([*turn_ids]),))]
 
     def complete_turns(
         self,
@@ -259,17 +646,30 @@ class SessionDB(SessionRows):
         *,
         session_id: str | None = None,
         stored_after: float = 0.0,
-        unless: Callable[[str], bool] | None = None,
+        unless: Callable[[str], bool] = lambda _turn_id: False,
     ) -> Iterator[CompletedTurn]:
-        """Completed turns whose key is higher than `since`, oldest first, without those taken back.
+        """Yield completed turns, oldest first, without rewound ones. Each turn's messages are read when it is due.
 
-        Only those stored after a moment (epoch seconds), and for whose id `unless` says no.
+        Args:
+            since: Only turns whose key is higher.
+            stored_after: Only turns stored at this moment (epoch seconds) or later.
+            unless: Whether to leave out the turn with this id.
         """
-        return reads.completed(self._database, since, session_id, stored_after, unless)
+        condition, parameters = "", tuple[str, ...]()
+        if session_id is not None:
+            condition = "AND t.session_key = (SELECT key FROM sessions WHERE id = ?)"
+            parameters = (session_id,)
+        sql = f"""SELECT t.*, s.id AS session_id, s.identity FROM turns t JOIN sessions s ON s.key = t.session_key
+            WHERE t.key > ? AND t.state = 0 AND t.stored_at >= ? {condition} ORDER BY t.key LIMIT {TURNS_PER_QUERY}"""
+        while rows := self.database.execute(sql, (since, stored_after, *parameters)).fetchall():
+            for row in rows:
+                if not unless(row["id"]):
+                    yield self._completed(row)
+            since = rows[-1]["key"]
 
     # ------------------------------------------------------------------ search
 
-    @reading
+    @_detecting_damage
     def search(
         self,
         query: str,
@@ -287,73 +687,157 @@ class SessionDB(SessionRows):
         proactive: bool = False,
         snippets: bool = True,
     ) -> list[SearchHit]:
-        """The messages that answer `query` best, best first (or by time with `sort`). No text raises.
+        """Return the messages that answer `query` best. No query raises an error.
 
-        A question is read as people type it: any punctuation, any script; "quoted phrases", `prefix*` and AND, OR, NOT
-        in capitals are demands. `since` and `until` are epoch seconds, `user` is compared with the session's own.
-        `proactive` is for recall that nobody asked for: it finds only messages likely enough to answer for their length.
-        Without `snippets` those of the hits are empty; `snippet_of` makes one.
+        A query is read as people type it: any punctuation, any script. "Quoted phrases", `prefix*`, and AND, OR, NOT in
+        capitals are conditions.
+
+        Args:
+            since: Epoch seconds; only messages from then on. `until`: only messages before then.
+            user: Only sessions of this owner.
+            sort: Order by time instead of by relevance.
+            proactive: For recall that nobody asked for: only messages likely enough to answer for their length.
+            snippets: Whether to fill `SearchHit.snippet`; method `snippet` makes a single one.
         """
         filters = Filters(
-            roles=_several(role),
-            sources=_several(source),
-            sessions=_several(session),
+            roles=_as_tuple(role),
+            sources=_as_tuple(source),
+            sessions=_as_tuple(session),
             exclude_sources=tuple(exclude_sources),
             exclude_sessions=tuple(exclude_sessions),
             since=since,
             until=until,
-            user=user and records.storable(user),
+            user=user and sqlite_text(user),
         )
-        now, zone = self._clock(), self._zone
-        assert zone is not None
-        query = records.storable(query)
-        names = known_names(self._database, query, filters)
-        return search(
-            self._database,
-            analyse(query, now=now, names=names, zone=zone),
+        now = self._clock()
+        query = sqlite_text(query)
+        names = candidates.known_names(self.database, query, filters)
+        return candidates.search(
+            self.database,
+            analyse(query, now=now, names=names, zone=self._zone),
             filters,
             limit=max(limit, 0),
             order=sort,
             now=now,
-            zone=zone,
-            meaning=self.meaning,
+            zone=self._zone,
+            vectors=self.vectors,
             proactive=proactive,
             snippets=snippets,
         )
 
-    @reading
+    @_detecting_damage
     def everything(
-        self, size: int, *, user: str | None = None, exclude_sessions: Sequence[str] = ()
+        self, max_chars: int, *, user: str | None = None, exclude_sessions: Sequence[str] = ()
     ) -> list[SearchHit] | None:
-        """All messages with text, oldest first; None when together they have more than `size` characters."""
-        filters = Filters(user=user and records.storable(user), exclude_sessions=tuple(exclude_sessions))
-        return everything(self._database, filters, size)
+        """Return all messages with text, oldest first; None if together they have more than `max_chars` characters."""
+        filters = Filters(user=user and sqlite_text(user), exclude_sessions=tuple(exclude_sessions))
+        return candidates.everything(self.database, filters, max_chars)
 
-    @reading
-    def snippet_of(self, message_id: int, query: str) -> str:
-        """The part of a message that answers `query`, marked as in a `SearchHit`; "" when the message is not shown."""
-        zone = self._zone
-        assert zone is not None
-        analysis = analyse(records.storable(query), now=self._clock(), zone=zone)
-        return snippet_of(self._database, analysis, message_id)
+    @_detecting_damage
+    def snippet(self, message_id: int, query: str) -> str:
+        """Return the part of a message that answers `query`, marked as in a `SearchHit`; "" if it doesn't exist."""
+        analysis = analyse(sqlite_text(query), now=self._clock(), zone=self._zone)
+        return candidates.snippet_of(self.database, analysis, message_id)
 
-    # ------------------------------------------------------------------ beside them
+    # ------------------------------------------------------------------ values beside the sessions
 
     def get_meta(self, key: str) -> str | None:
-        """A value kept beside the sessions, None when it was never set."""
-        row = self._database.execute("SELECT value FROM state_meta WHERE key = ?", (key,)).fetchone()
+        """Return a value stored beside the sessions, None if it was never set."""
+        row = self.database.execute("SELECT value FROM state_meta WHERE key = ?", (key,)).fetchone()
         return row[0] if row else None
 
     def set_meta(self, key: str, value: str) -> None:
-        """Keep a value beside the sessions."""
-        with self._database.transaction() as connection:
+        """Store a value beside the sessions."""
+        with self.transaction() as connection:
             connection.execute(
                 "INSERT INTO state_meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
                 (key, value),
             )
 
+    def _wake_vectors(self) -> None:
+        if self.vectors is not None:
+            self.vectors.wake()
 
-def _several(value: str | Sequence[str] | None) -> tuple[str, ...]:
+    def _completed(self, row: sqlite3.Row) -> CompletedTurn:
+        with self.database.detecting_damage():
+            messages = self.database.execute(
+                # The plus makes SQLite go by ids, not through the whole session.
+                f"{_MESSAGES} WHERE +m.session_key = ? AND m.state < 2 AND m.id BETWEEN ? AND ? ORDER BY m.id",
+                (row["session_key"], row["first_message_id"], row["last_message_id"]),
+            )
+            turn = records.turn_of(row, [records.message_of(message) for message in messages])
+            return CompletedTurn(row["key"], row["session_id"], turn, json.loads(row["identity"] or "{}"))
+
+
+def _session_key(connection: sqlite3.Connection, session_id: str) -> int:
+    """Return the row key of a session. Raises `SessionError` if it doesn't exist."""
+    row = connection.execute("SELECT key FROM sessions WHERE id = ?", (sqlite_text(session_id),)).fetchone()
+    if row is None:
+        raise SessionError(f"there is no session {session_id!r}", "create it first")
+    return int(row[0])
+
+
+def _position(connection: sqlite3.Connection, key: int, message_id: int) -> int | None:
+    """Return the position of a message in its session, None if it isn't there or is hidden."""
+    row = connection.execute(
+        "SELECT position FROM messages WHERE session_key = ? AND id = ? AND position IS NOT NULL",
+        (key, message_id),
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+def _insert_message(connection: sqlite3.Connection, key: int, message: Mapping[str, Any], now: float) -> int:
+    """Insert a message and index it; leave it out if the session has one with its `ref`. Return the message's id."""
+    values = records.columns_of(message, now)
+    if values["ref"]:
+        known = connection.execute(
+            "SELECT id FROM messages WHERE session_key = ? AND ref = ?", (key, values["ref"])
+        ).fetchone()
+        if known is not None:
+            return int(known[0])
+    cursor = connection.execute(
+        """INSERT INTO messages (session_key, position, state, size, timestamp, role, speaker, ref, tool_name,
+               tool_call_id, content, tool_calls, reasoning, parts)
+           VALUES (:session_key,
+               (SELECT coalesce(max(position), -1) + 1 FROM messages WHERE session_key = :session_key),
+               :state, :size, :timestamp, :role, :speaker, :ref, :tool_name,
+               :tool_call_id, :content, :tool_calls, :reasoning, :parts)""",
+        {"session_key": key, **values},
+    )
+    message_id = int(cursor.lastrowid or 0)
+    index.add(connection, message_id)
+    calls = len(message.get("tool_calls") or ()) if values["tool_calls"] else 0
+    connection.execute(
+        """UPDATE sessions SET message_count = message_count + 1, tool_call_count = tool_call_count + ?,
+               last_active = max(last_active, ?) WHERE key = ?""",
+        (calls, values["timestamp"], key),
+    )
+    return message_id
+
+
+def _hide(connection: sqlite3.Connection, key: int, message_id: int) -> None:
+    """Hide one message; those after it move up, because positions have no gaps."""
+    position = _position(connection, key, message_id)
+    if position is None:
+        return
+    index.remove(connection, "id = ?", (message_id,))
+    connection.execute(
+        "UPDATE messages SET state = ?, position = NULL WHERE id = ?", (State.REWOUND, message_id)
+    )
+    later = connection.execute(
+        "SELECT id FROM messages WHERE session_key = ? AND position > ? ORDER BY position", (key, position)
+    )
+    # One by one, in order: the unique index over positions must hold after each.
+    connection.executemany("UPDATE messages SET position = position - 1 WHERE id = ?", later.fetchall())
+    connection.execute("UPDATE sessions SET message_count = message_count - 1 WHERE key = ?", (key,))
+
+
+def _turn_ids(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> list[str]:
+    sql = f"SELECT id FROM turns WHERE {condition} AND state = 0 ORDER BY key"
+    return [row[0] for row in connection.execute(sql, parameters)]
+
+
+def _as_tuple(value: str | Sequence[str] | None) -> tuple[str, ...]:
     if value is None:
         return ()
     return (value,) if isinstance(value, str) else tuple(value)

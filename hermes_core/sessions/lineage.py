@@ -1,7 +1,7 @@
-"""How sessions come from one another: compression chains, branches, delegations, and the titles along a chain.
+"""Relations between sessions: compression chains, branches, delegations, and the titles along a chain.
 
-A session continues its parent by compression when it says so, or when it began after its parent had ended for
-compression; a session that began while its parent lived was delegated by it.
+A session continues its parent by compression if its relation says so, or if it began after its parent had ended for
+compression. A session that began while its parent was open was delegated by it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import unicodedata
 from collections.abc import Sequence
 
 from hermes_core.errors import SessionError
-from hermes_core.sessions.records import SESSION_COLUMNS, ListedSession, session_of, storable
+from hermes_core.sessions.records import SESSION_COLUMNS, ListedSession, meta_key, session_of, sqlite_text
 from hermes_core.storage.sqlite import Database
 
 Reads = sqlite3.Connection | Database
-"""A transaction, or the store outside one."""
+"""The connection of a transaction, or the database outside one."""
 
-MOST = 10_000
+MAX_SESSIONS = 10_000
 """Sessions of a chain, or under one root; a longer chain is cut here."""
 
-MAX_TITLE = 100
-PREVIEW = 60
+MAX_TITLE_CHARS = 100
+PREVIEW_CHARS = 60
 
 # `c` is a session, `p` its parent.
 _CONTINUES = """
@@ -33,12 +33,15 @@ _CONTINUES = """
 """
 _BRANCHES = "(c.relation = 'branch' OR (c.relation = '' AND p.end_reason = 'branch'))"
 
-_JOINERS = "\u200c\u200d"  # part of correct spelling in Persian and the scripts of India, and of many emoji
+_JOINERS = "\u200c\u200d"  # part of correct spelling in Persian, in the scripts of India, and in many emoji
 _NUMBERED = re.compile(r"^(.*?)\s+#(\d+)$")
 
 
 def tip(connection: Reads, session_id: str) -> str:
-    """Follow the compression chain forward: a child that was compressed in turn, then one that lives, then the newest."""
+    """Return the newest session of the compression chain that begins here.
+
+    Of several continuations, one that was compressed in turn comes first, then one that is open, then the newest.
+    """
     rows = connection.execute(
         f"""WITH RECURSIVE down (id) AS (
                 VALUES (?)
@@ -47,56 +50,69 @@ def tip(connection: Reads, session_id: str) -> str:
                         WHERE c.parent_id = down.id AND c.parent_id <> '' AND {_CONTINUES}
                         ORDER BY c.end_reason = 'compression' DESC, c.ended_at IS NULL DESC, c.last_active DESC LIMIT 1)
                 FROM down WHERE down.id IS NOT NULL
-            ) SELECT id FROM down WHERE id IS NOT NULL LIMIT {MOST}""",
+            ) SELECT id FROM down WHERE id IS NOT NULL LIMIT {MAX_SESSIONS}""",
         (session_id,),
     )
     return str([row[0] for row in rows][-1])
 
 
 def root(connection: Reads, session_id: str) -> str:
-    """Follow the parents to the first session."""
+    """Return the oldest ancestor of this session; its own id if it has no parent."""
     return _ancestors(connection, session_id, "1")[-1]
 
 
 def compressed_from(connection: Reads, session_id: str) -> list[str]:
-    """The sessions that were compressed into this one, oldest first, and itself."""
+    """Return the sessions that were compressed into this one, oldest first, and its own id last."""
     return _ancestors(connection, session_id, _CONTINUES)[::-1]
 
 
 def _ancestors(connection: Reads, session_id: str, link: str) -> list[str]:
-    """This session and its parents while `link` holds between child and parent, nearest first."""
+    """Return this session and its parents, nearest first, while `link` holds between child `c` and parent `p`."""
     rows = connection.execute(
         f"""WITH RECURSIVE up (id) AS (
                 VALUES (?)
                 UNION
                 SELECT p.id FROM up JOIN sessions c ON c.id = up.id JOIN sessions p ON p.id = c.parent_id WHERE {link}
-            ) SELECT id FROM up LIMIT {MOST}""",
+            ) SELECT id FROM up LIMIT {MAX_SESSIONS}""",
         (session_id,),
     )
     return [row[0] for row in rows]
 
 
-def left_behind(connection: Reads, session_id: str) -> list[str]:
-    """The sessions whose messages left the context when this one, or one that it was branched from, was compressed."""
+def in_context(connection: Reads, session_id: str) -> frozenset[str]:
+    """Return the sessions related to this one whose messages the model can still see.
+
+    The messages of a compressed session left the context. So did messages of this session itself if a compression
+    removed some without a summary.
+    """
+    removed = set(_compressed_away(connection, session_id))
+    sql = "SELECT 1 FROM state_meta WHERE key = ? AND value <> ''"
+    if connection.execute(sql, (meta_key("left_out", session_id),)).fetchone():
+        removed.add(session_id)
+    return family(connection, session_id) - removed
+
+
+def _compressed_away(connection: Reads, session_id: str) -> list[str]:
+    """Return the sessions that were compressed into this one, or into one that it was branched from."""
     rows = connection.execute(
         f"""WITH RECURSIVE up (id, gone) AS (
                 VALUES (?, 0)
                 UNION
                 SELECT p.id, {_CONTINUES} FROM up JOIN sessions c ON c.id = up.id JOIN sessions p ON p.id = c.parent_id
                 WHERE {_CONTINUES} OR {_BRANCHES}
-            ) SELECT id FROM up WHERE gone LIMIT {MOST}""",
+            ) SELECT id FROM up WHERE gone LIMIT {MAX_SESSIONS}""",
         (session_id,),
     )
     return [row[0] for row in rows]
 
 
 def family(connection: Reads, session_id: str) -> frozenset[str]:
-    """All sessions under the same root."""
+    """Return all ancestors and descendants of this session, and its own id."""
     return frozenset(_under(connection, root(connection, session_id), "1"))
 
 
 def delegated(connection: Reads, session_id: str) -> list[str]:
-    """This session and those that it, or they in turn, delegated."""
+    """Return this session and those that it, or they in turn, delegated."""
     return _under(
         connection,
         session_id,
@@ -105,19 +121,20 @@ def delegated(connection: Reads, session_id: str) -> list[str]:
 
 
 def _under(connection: Reads, session_id: str, link: str) -> list[str]:
+    """Return this session and its descendants while `link` holds between child `c` and parent `p`."""
     rows = connection.execute(
         f"""WITH RECURSIVE under (id) AS (
                 VALUES (?)
                 UNION
                 SELECT c.id FROM under JOIN sessions p ON p.id = under.id JOIN sessions c ON c.parent_id = p.id AND c.parent_id <> ''
                 WHERE {link}
-            ) SELECT id FROM under LIMIT {MOST}""",
+            ) SELECT id FROM under LIMIT {MAX_SESSIONS}""",
         (session_id,),
     )
     return [row[0] for row in rows]
 
 
-def listed(
+def list_conversations(
     connection: Reads,
     *,
     sources: Sequence[str],
@@ -127,9 +144,9 @@ def listed(
     limit: int,
     offset: int,
 ) -> list[ListedSession]:
-    """Conversations by their last activity: tips of chains, roots and branches."""
+    """Return conversations by their last activity: tips of chains, roots and branches."""
     conditions = [
-        # A summary alone may be empty, and stands for all that was said before it.
+        # A continuation may hold nothing but a summary, and stands for all that was said before it.
         "(s.message_count > 0 OR s.relation = 'compression')",
         # Not continued: its continuation is the entry.
         f"NOT EXISTS (SELECT 1 FROM sessions c, sessions p WHERE c.parent_id = s.id AND c.parent_id <> '' AND p.id = s.id AND {_CONTINUES})",
@@ -146,7 +163,7 @@ def listed(
     ):
         if values:
             conditions.append(f"s.{column} {wanted} ({', '.join('?' * len(values))})")
-            parameters.extend(map(storable, values))
+            parameters.extend(map(sqlite_text, values))
     if user is not None:
         conditions.append("s.user = ?")
         parameters.append(user)
@@ -160,33 +177,35 @@ def listed(
 
 def _entry(connection: Reads, row: sqlite3.Row) -> ListedSession:
     session = session_of(row)
-    began = compressed_from(connection, session.id)[0]
+    root_id = compressed_from(connection, session.id)[0]
     first = connection.execute(
         """SELECT substr(m.content, 1, 200) FROM messages m JOIN sessions s ON s.key = m.session_key
            WHERE s.id = ? AND m.role = 'user' AND m.position IS NOT NULL ORDER BY m.position LIMIT 1""",
-        (began,),
+        (root_id,),
     ).fetchone()
     preview = " ".join(first[0].split()) if first else ""
-    return ListedSession(session, began, preview[:PREVIEW] + "..." if len(preview) > PREVIEW else preview)
+    return ListedSession(
+        session, root_id, preview[:PREVIEW_CHARS] + "..." if len(preview) > PREVIEW_CHARS else preview
+    )
 
 
 # ---------------------------------------------------------------------- titles
 
 
 def clean_title(title: str) -> str:
-    """On one line, without control and invisible characters, at most 100 characters."""
+    """Return the title on one line, without control and invisible characters, cut to 100 characters."""
     shown = "".join(
         " " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c
-        for c in storable(title)
+        for c in sqlite_text(title)
         if unicodedata.category(c) != "Cf" or c in _JOINERS
     )
-    return " ".join(shown.split())[:MAX_TITLE].rstrip()
+    return " ".join(shown.split())[:MAX_TITLE_CHARS].rstrip()
 
 
 def next_title(connection: Reads, title: str, user: str) -> str:
-    """`title` if no session of the user has it or a number of it, else the next number: "Plan", "Plan #2", "Plan #3".
+    """Return `title` if no session of the user has it, else the next number of it: "Plan", "Plan #2", "Plan #3".
 
-    A number that the title has of its own is a part of it: "Issue #5" goes on as "Issue #5 #2".
+    A number that the title has of its own is a part of it: "Issue #5" is followed by "Issue #5 #2".
     """
     wanted = clean_title(title)
     base = _base(wanted)
@@ -199,15 +218,17 @@ def next_title(connection: Reads, title: str, user: str) -> str:
         return base
     for number in itertools.count(max(numbers) + 1):
         suffix = f" #{number}"
-        found = base[: MAX_TITLE - len(suffix)].rstrip() + suffix
-        if not _taken(connection, found, user):  # a long title is cut, and another may begin like it
+        numbered = base[: MAX_TITLE_CHARS - len(suffix)].rstrip() + suffix
+        if not _taken(connection, numbered, user):  # a long title is cut, and another may begin like it
             break
-    return found
+    return numbered
 
 
 def set_title(connection: Reads, session_id: str, title: str) -> str:
-    """Give the session this title, which no other of its user may have; one that a session it was compressed from holds
-    moves on to it.
+    """Set the title of a session and return it as stored.
+
+    A session that was compressed into this one gives the title up. Raises `SessionError` if another session of the
+    same user has it.
     """
     cleaned = clean_title(title)
     holder = connection.execute(
@@ -224,25 +245,27 @@ def set_title(connection: Reads, session_id: str, title: str) -> str:
 
 
 def resolve(connection: Reads, text: str, user: str | None = None) -> str | None:
-    """The id that `text` names, for a `user` among their own: an id, the only one that begins so, or a title with its
-    highest number.
+    """Return the id of the session that `text` names, or None; with `user`, among the sessions of that user.
+
+    `text` is an id, the beginning of exactly one id, or a title.
     """
     if not text:
         return None
-    whose, asked = "AND (:user IS NULL OR user = :user)", {"text": text, "user": user}
-    exact = connection.execute(f"SELECT id FROM sessions WHERE id = :text {whose}", asked).fetchone()
+    of_user, parameters = "AND (:user IS NULL OR user = :user)", {"text": text, "user": user}
+    exact = connection.execute(f"SELECT id FROM sessions WHERE id = :text {of_user}", parameters).fetchone()
     if exact:
         return str(exact[0])
-    begun = connection.execute(
-        f"SELECT id FROM sessions WHERE id >= :text AND id < :text || char(0x10ffff) {whose} LIMIT 2", asked
+    prefixed = connection.execute(
+        f"SELECT id FROM sessions WHERE id >= :text AND id < :text || char(0x10ffff) {of_user} LIMIT 2",
+        parameters,
     ).fetchall()
-    if len(begun) == 1:
-        return str(begun[0][0])
-    return titled(connection, text, user)
+    if len(prefixed) == 1:
+        return str(prefixed[0][0])
+    return find_titled(connection, text, user)
 
 
-def titled(connection: Reads, title: str, user: str | None = None) -> str | None:
-    """The session of this title, the one with the highest number when there are several; `user` as for `resolve`."""
+def find_titled(connection: Reads, title: str, user: str | None = None) -> str | None:
+    """Return the id of the session of this title with the highest number, or None; `user` as for `resolve`."""
     base = clean_title(title)
     numbers = _numbers(connection, base, user) if base else {}
     return numbers[max(numbers)] if numbers else None
@@ -259,9 +282,12 @@ def _taken(connection: Reads, title: str, user: str) -> bool:
 
 
 def _numbers(connection: Reads, base: str, user: str | None = None) -> dict[int, str]:
-    """Ids of the sessions titled `base` (1) or "base #N" (N), of one user, or of all: of two then the home's own."""
+    """Return the ids of the sessions titled `base` (as 1) or "base #N" (as N), of one user or of all.
+
+    If two users have the same title, the session of the home's own user wins.
+    """
     rows = connection.execute(
-        # `$` is the sign behind `#`. As a range, so that the index is used.
+        # A range, so that the index is used; `$` is the character after `#`.
         """SELECT title, id FROM sessions
            WHERE title <> '' AND (title = :base OR title >= :base || ' #' AND title < :base || ' $')
            AND (:user IS NULL OR user = :user) ORDER BY user = ''""",

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.meta import read_meta
-from hermes_core.sessions.records import CompletedTurn
+from hermes_core.sessions.records import CompletedTurn, read_meta
 
 _PROVIDERS, _ACCOUNTS = "recipients_of_turns", "accounts_of_turns"
 """Keys in state_meta: the first turn's key and the name, or the account, of each stretch of turns, as JSON."""

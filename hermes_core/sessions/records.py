@@ -1,39 +1,46 @@
-"""What the session store hands out and takes in, as plain values."""
+"""Values that the session store returns and accepts, and their form in its tables."""
 
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from hermes_core.contract.values import Message, Turn
 from hermes_core.errors import SessionError
 from hermes_core.sessions.times import epoch_seconds
 
+log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
 _TURN_REF = re.compile(r"([0-9a-f]{32}):\d+")
 
 Relation = Literal["", "compression", "branch", "delegation"]
-"""How a session comes from its parent; "" leaves it to the times of the two."""
+"""The relation of a session to its parent; "" derives it from the times of both."""
 
 
 class State(IntEnum):
-    """Of a message. Compacted ones left the context and are still found; rewound ones are shown nowhere; carried ones
-    stand in the session before, which was compressed: they are in the context, and are found there.
+    """The state of a message.
+
+    A compacted message left the context and can still be found. A rewound one is shown nowhere. A copied one repeats a
+    message of the session that was compressed into this one: it is in the context, and search finds the original.
     """
 
     LIVE = 0
     COMPACTED = 1
     REWOUND = 2
-    CARRIED = 3
+    COPIED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """One message as it lies in the store. `content` is its text; `parts` is set when it had other parts as well."""
+    """A stored message. `content` is its text; `parts` holds all its parts if some are not text."""
 
     id: int
     session_id: str
@@ -48,10 +55,10 @@ class StoredMessage:
     reasoning: str = ""
     parts: tuple[Any, ...] = ()
     compacted: bool = False
-    carried: bool = False
+    copied: bool = False
 
     def as_chat(self) -> dict[str, Any]:
-        """In the OpenAI chat form, with all its parts."""
+        """Return the message in the OpenAI chat form, with all its parts."""
         chat: dict[str, Any] = {"role": self.role, "content": list(self.parts) or self.content}
         if self.tool_calls:
             chat["tool_calls"] = list(self.tool_calls)
@@ -62,7 +69,7 @@ class StoredMessage:
         return chat
 
     def as_text(self) -> Message:
-        """In the form that providers see: text only, with who said it and when."""
+        """Return the message as providers see it: text only, with its speaker and time."""
         message = Message(role=self.role, content=self.content, timestamp=self.timestamp)
         if self.tool_calls:
             message["tool_calls"] = list(self.tool_calls)
@@ -77,7 +84,7 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """One session. `last_active` is the time of its newest message; `ended_at` is None while it lives."""
+    """A stored session. `last_active` is the time of its newest message; `ended_at` is None while it is open."""
 
     id: str
     source: str
@@ -97,7 +104,7 @@ class StoredSession:
 
 @dataclass(frozen=True, slots=True)
 class ListedSession:
-    """An entry of the list: a conversation, shown as the newest session of its chain. `preview` is how it began."""
+    """A conversation in a list, shown as the newest session of its chain. `preview` is its first user message."""
 
     session: StoredSession
     root_id: str
@@ -106,9 +113,9 @@ class ListedSession:
 
 @dataclass(frozen=True, slots=True)
 class CompletedTurn:
-    """A turn that was stored whole. `key` grows with each; `complete_turns(since=key)` goes on after it.
+    """A turn that was stored whole. `key` grows with each turn; `complete_turns(since=key)` continues after it.
 
-    `identity` is the contract's `Session` as data, empty when the session was made without.
+    `identity` is the contract's `Session` as data, empty if the session was created without it.
     """
 
     key: int
@@ -119,7 +126,7 @@ class CompletedTurn:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A message that answers. `score` compares within one search; `snippet` marks what matched as >>>this<<<."""
+    """A message that answers a query. Scores compare within one search; `snippet` marks matches as >>>this<<<."""
 
     message_id: int
     session_id: str
@@ -139,32 +146,43 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Messages around one: `messages` holds it; how many visible ones of the session stand before and after them."""
+    """Messages around one message, which `messages` includes; `before` and `after` count the session's other messages."""
 
     messages: tuple[StoredMessage, ...]
     before: int
     after: int
 
 
-# ---------------------------------------------------------------------- messages of a turn under way
+class StoredTranscript:
+    """A reader of a stored session. It reads when it is asked, so that messages rewound since are not in it."""
+
+    def __init__(self, read: Callable[[], Sequence[StoredMessage]]) -> None:
+        self._read = read
+
+    def messages(self) -> Sequence[Message]:
+        """Return the messages up to the recorded one, oldest first; none if the session was deleted."""
+        return [message.as_text() for message in self._read()]
+
+
+# ---------------------------------------------------------------------- messages of an unfinished turn
 
 
 def turn_ref(turn_id: str, number: int) -> str:
-    """The `ref` of a message that is stored before its turn (a `uuid4().hex`) is complete; `number` counts from 0."""
+    """Return the `ref` of a message that is stored before its turn (a `uuid4().hex`) ends; `number` counts from 0."""
     return f"{turn_id}:{number}"
 
 
 def turn_of_ref(ref: str) -> str:
-    """The turn that a message with this `ref` was said in; "" for any other.
+    """Return the id of the turn that a message with this `ref` belongs to, "" for a ref of another form.
 
     >>> turn_of_ref(turn_ref("0123456789abcdef" * 2, 3))
     '0123456789abcdef0123456789abcdef'
     """
-    found = _TURN_REF.fullmatch(ref)
-    return found[1] if found else ""
+    match = _TURN_REF.fullmatch(ref)
+    return match[1] if match else ""
 
 
-# ---------------------------------------------------------------------- out of the store
+# ---------------------------------------------------------------------- rows to values
 
 MESSAGE_COLUMNS = """
     m.id, s.id AS session_id, m.role, m.content, m.timestamp, m.speaker, m.ref, m.tool_name, m.tool_call_id,
@@ -178,7 +196,7 @@ SESSION_COLUMNS = """
 
 
 def message_of(row: sqlite3.Row) -> StoredMessage:
-    """The message in a row of `MESSAGE_COLUMNS`."""
+    """Return the message in a row of `MESSAGE_COLUMNS`."""
     return StoredMessage(
         id=row["id"],
         session_id=row["session_id"],
@@ -193,17 +211,17 @@ def message_of(row: sqlite3.Row) -> StoredMessage:
         reasoning=row["reasoning"],
         parts=tuple(json.loads(row["parts"] or "[]")),
         compacted=row["state"] == State.COMPACTED,
-        carried=row["state"] == State.CARRIED,
+        copied=row["state"] == State.COPIED,
     )
 
 
 def session_of(row: sqlite3.Row) -> StoredSession:
-    """The session in a row of `SESSION_COLUMNS`."""
+    """Return the session in a row of `SESSION_COLUMNS`."""
     return StoredSession(*row)
 
 
 def turn_of(turn: sqlite3.Row, messages: Sequence[StoredMessage]) -> Turn:
-    """The contract's value of a stored turn: `user` and `assistant` join the texts of those roles."""
+    """Return a stored turn as the contract's value; `user` and `assistant` join the texts of those roles."""
     return Turn(
         id=turn["id"],
         number=turn["number"],
@@ -219,34 +237,34 @@ def _joined(messages: Sequence[StoredMessage], role: str) -> str:
     return "\n".join(m.content for m in messages if m.role == role and m.content)
 
 
-# ---------------------------------------------------------------------- into the store
+# ---------------------------------------------------------------------- values to rows
 
 
-def storable(text: str) -> str:
-    """Text that SQLite takes: surrogate pairs joined, lone ones and NUL replaced.
+def sqlite_text(text: str) -> str:
+    """Return text that SQLite accepts: surrogate pairs joined, lone surrogates and NUL replaced.
 
-    >>> storable("a\\ud83d\\ude00b\\udc80")
+    >>> sqlite_text("a\\ud83d\\ude00b\\udc80")
     'a😀b\\ufffd'
     """
-    if text.isascii():  # known without a look at the letters
+    if text.isascii():  # a flag of the string, so that most messages are not copied
         return text.replace("\0", "\ufffd")
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return whole.replace("\0", "\ufffd")
 
 
 def as_json(value: object) -> str:
-    """Compact JSON in the letters that it is about, so that a search for them finds it; "" for nothing."""
-    return (
-        storable(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)) if value else ""
-    )
+    """Return compact JSON, "" for an empty value. Letters are not escaped, so that a search finds them."""
+    if not value:
+        return ""
+    return sqlite_text(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
 
 
 Content = str | Sequence[Mapping[str, Any]] | None
-"""What a chat API calls the content of a message: text, or parts, of which some may be pictures; None beside tool calls."""
+"""The content of a message in a chat API: text, or parts, some of which may be pictures; None beside tool calls."""
 
 
 def text_of(content: object) -> str:
-    """The text that a message's content says: parts that are text joined, pictures and files named as such."""
+    """Return the text of a message's content; parts that are no text are named, as in "[image]"."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -257,9 +275,9 @@ def text_of(content: object) -> str:
 
 
 def in_text(messages: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
-    """Messages of a chat API as providers see them: what has parts, or nothing beside its tool calls, as text.
+    """Return messages of a chat API as providers see them, with all content as text.
 
-    Raises `SessionError` for what is no message of one.
+    Raises `SessionError` for a value that is no chat message.
     """
     return tuple(map(_in_text, messages))
 
@@ -287,26 +305,50 @@ def _part_text(part: object) -> str:
 
 
 def columns_of(message: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """The stored columns of a message in chat form; what is missing is empty, a time that is none becomes `now`."""
+    """Return the stored columns of a message in chat form; an invalid or missing time becomes `now`."""
     content = message.get("content")
-    text = storable(text_of(content))
-    called = message.get("tool_calls")
-    calls = as_json(list(called) if isinstance(called, list | tuple) else [])
+    text = sqlite_text(text_of(content))
+    tool_calls = message.get("tool_calls")
+    calls = as_json(list(tool_calls) if isinstance(tool_calls, list | tuple) else [])
     at = epoch_seconds(message.get("timestamp"))
     role = message.get("role", "")
     return {
-        "state": State.CARRIED if message.get("carried") else State.LIVE,
-        "role": storable(
-            str.__str__(role) if isinstance(role, str) else str(role)
-        ),  # not an enumeration's name
+        "state": State.COPIED if message.get("copied") else State.LIVE,
+        # `str.__str__`: an SDK's enumeration would give the name of its member.
+        "role": sqlite_text(str.__str__(role) if isinstance(role, str) else str(role)),
         "content": text,
         "parts": as_json(list(content)) if isinstance(content, list | tuple) else "",
         "size": len(text) + len(calls),
         "timestamp": now if at is None else at,
-        "speaker": storable(str(message.get("speaker") or "")),
-        "ref": storable(str(message.get("ref") or "")),
-        "tool_name": storable(str(message.get("tool_name") or message.get("name") or "")),
-        "tool_call_id": storable(str(message.get("tool_call_id") or "")),
+        "speaker": sqlite_text(str(message.get("speaker") or "")),
+        "ref": sqlite_text(str(message.get("ref") or "")),
+        "tool_name": sqlite_text(str(message.get("tool_name") or message.get("name") or "")),
+        "tool_call_id": sqlite_text(str(message.get("tool_call_id") or "")),
         "tool_calls": calls,
-        "reasoning": storable(str(message.get("reasoning") or "")),
+        "reasoning": sqlite_text(str(message.get("reasoning") or "")),
     }
+
+
+# ---------------------------------------------------------------------- values beside the sessions
+
+SESSION_META = ("cadence", "fullness", "left_out", "flushed", "reviewed")
+"""Kinds of values that agents store for a session; they are deleted with it."""
+
+
+def meta_key(kind: str, session_id: str) -> str:
+    """Return the key in `state_meta` of a session's value of this kind."""
+    return f"{kind}:{sqlite_text(session_id)}"
+
+
+def read_meta(key: str, text: str | None, read: Callable[[str], Value], default: Value) -> Value:
+    """Return what `read` makes of a text from `state_meta`, or `default` if it is None or damaged.
+
+    A disk, a repair or a person may have damaged the text. That is logged, and the value begins anew.
+    """
+    if text is None:
+        return default
+    try:
+        return read(text)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as exc:
+        log.error("%r in state.db can't be read and is begun anew: %s", key, exc)
+        return default

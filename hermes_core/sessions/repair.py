@@ -1,45 +1,46 @@
-"""Repair of a damaged state.db: the files are copied first, then what can be read goes into a new store.
+"""Repair of a damaged state.db: its files are copied first, then every row that can be read goes into a new store.
 
-The new store takes the place of the old one in the last step. Killed before that, nothing has changed but a copy more;
-killed within it, the next repair goes on from the finished store.
+The new store takes the place of the old one in the last step. If the repair is killed before it, only one more copy
+exists; if it is killed during it, the next repair continues with the finished store.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
-from hermes_core.sessions import index, meaning
-from hermes_core.sessions.mark import Mark
-from hermes_core.sessions.migrations import MIGRATIONS, give_to_chats
-from hermes_core.storage.faults import file_errors
-from hermes_core.storage.files import PRIVATE_FOLDER, locked, sync_folder
-from hermes_core.storage.salvage import (
-    copy_parts,
-    graft_header,
-    last_row,
-    open_damaged,
-    parts_of,
-    readable_columns,
-    readable_rows,
-    unused,
-)
-from hermes_core.storage.sqlite import Database, wal_of
+from hermes_core.sessions.schema import MIGRATIONS, give_to_chats
+from hermes_core.sessions.search import index, vectors
+from hermes_core.storage.files import PRIVATE_FOLDER, ensure_folder, locked, sync_folder
+from hermes_core.storage.sqlite import Database, database_files, file_errors, repaired_copy, wal_of
 
 TABLES = ("sessions", "messages", "turns", "state_meta")
+
+PAGE_SIZE = 4096
+"""SQLite's default, which all our files have."""
+
+MAX_LOST_IDS = 5_000_000
+"""Ids in a row that are tried in vain before the rest is given up: damage may have put absurd ids into the file."""
+
+UNKNOWN_END_IDS = 100_000
+"""Ids that are tried behind the last row that was read, if nothing tells the last id."""
+
+_SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
+"""The bytes on which every SQLite connection to a file with a write-ahead log holds a shared lock (SQLite's `os.h`)."""
 
 _ORPHANS = """
     INSERT INTO sessions (key, id, source, started_at, last_active)
     SELECT session_key, 'recovered-' || session_key, 'recovered', min(timestamp), max(timestamp) FROM messages
     WHERE session_key NOT IN (SELECT key FROM sessions) GROUP BY session_key
 """
-# A turn is whole or it is none: a provider would be given half of it.
+# A turn that lost messages is no longer complete: a provider would get half of it.
 _BROKEN_TURNS = """
     DELETE FROM turns WHERE session_key NOT IN (SELECT key FROM sessions)
         OR first_message_id NOT IN (SELECT id FROM messages) OR last_message_id NOT IN (SELECT id FROM messages)
@@ -55,10 +56,12 @@ _COUNTS = """
         (SELECT count(*) FROM messages WHERE session_key = sessions.key AND position IS NOT NULL)
 """
 
+Progress = Callable[[str, int], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What a repair did. `kept` holds the files as they were; `lost` counts ids that held a row, or may have."""
+    """The result of a repair. `kept` holds the files as they were; `lost` counts ids that had a row, or may have."""
 
     kept: Path
     saved: dict[str, int] = field(default_factory=dict)
@@ -66,45 +69,125 @@ class Repair:
 
 
 def repair(
-    path: Path, *, progress: Callable[[str, int], None] | None = None, clock: Callable[[], float] = time.time
+    path: Path,
+    *,
+    progress: Progress = lambda _table, _count: None,
+    clock: Callable[[], float] = time.time,
 ) -> Repair:
-    """Save what can be read of the store at `path` into a new one in its place; the old files are kept beside it.
+    """Save every readable row of the store at `path` into a new store in its place; keep the old files beside it.
 
-    `progress` is told the table and how many of its rows were read. No other program may have the store open. Raises
-    `DatabaseUnavailable` when one has, or there is no room, `DatabaseCorrupt` when no row can be read (the file then
-    stays as it is), and `SessionError` when there is no store.
+    Args:
+        progress: Called with a table and the number of rows read so far.
+
+    Raises:
+        DatabaseUnavailable: Another program has the store open, or there is no room.
+        DatabaseCorrupt: No row can be read. The file stays as it is.
+        SessionError: There is no store.
     """
-    finished = path.with_name(f"{path.name}.repaired")
+    finished = repaired_copy(path)
     with locked(path.with_name(f"{path.name}.repair")), file_errors(path):
-        if not parts_of(path) and not finished.exists():
+        if not database_files(path) and not finished.exists():
             raise SessionError(f"there is no session store {str(path)!r}", "there is nothing to repair")
-        with unused(path):
+        with _exclusive(path):
             before = _stamps(path)
-        kept = _keep(path, clock())
-        result = Repair(kept)
-        if not finished.exists():  # else a repair was killed in its last step
-            _make(path, result, finished, progress or _tell_nobody)
-        with unused(path):
+        result = Repair(_copy_aside(path, clock()))
+        if not finished.exists():  # it does if a repair was killed in its last step
+            _build(path, result, finished, progress)
+        with _exclusive(path):
             if _stamps(path) != before:
                 finished.unlink()
                 raise DatabaseUnavailable(
                     f"{str(path)!r} was written to meanwhile", "stop what uses it, then repair it again"
                 )
-            _swap(path, finished)
+            # The old log goes first: SQLite would replay it into the new file.
+            for file in database_files(path):
+                if file != path:
+                    file.unlink()
+            sync_folder(path.parent)
+            finished.replace(path)
+            sync_folder(path.parent)
+            wal_of(path).unlink(missing_ok=True)
     return result
 
 
-def _make(path: Path, result: Repair, finished: Path, progress: Callable[[str, int], None]) -> None:
-    """Build the new store beside the old one, under its final name once it is whole and checked."""
+@contextlib.contextmanager
+def _exclusive(path: Path) -> Iterator[None]:
+    """Keep other processes from the database, where locks are POSIX's. Raises if one has it open.
+
+    This process must not have it open either: closing the file here would drop its locks.
+    """
+    if os.name == "nt" or not path.exists():
+        yield
+        return
+    import fcntl
+
+    with path.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, _SHARED_SIZE, _SHARED_FIRST)
+        except OSError as exc:
+            raise DatabaseUnavailable(
+                f"another program has {str(path)!r} open", "stop it, then try again; nothing was changed"
+            ) from exc
+        yield
+
+
+def _stamps(path: Path) -> list[tuple[str, int, int]]:
+    """Return name, size and time of the store's files, to notice that another program writes to them."""
+    return [
+        (file.name, file.stat().st_size, file.stat().st_mtime_ns)
+        for file in database_files(path)
+        if not file.name.endswith("-shm")
+    ]
+
+
+def _copy_aside(path: Path, now: float) -> Path:
+    """Copy the database's files into a new folder beside it and sync them; on an error, remove the folder again."""
+    name = f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}"
+    folder = path.with_name(name)
+    number = 1
+    while folder.exists():
+        number += 1
+        folder = path.with_name(f"{name}-{number}")
+    with contextlib.ExitStack() as undo:
+        ensure_folder(folder)
+        undo.callback(shutil.rmtree, folder, ignore_errors=True)
+        for file in database_files(path):
+            copy = folder / file.name
+            shutil.copy2(file, copy)
+            with copy.open("rb") as copied:
+                os.fsync(copied.fileno())
+        sync_folder(folder)
+        undo.pop_all()
+    return folder
+
+
+def _build(path: Path, result: Repair, finished: Path, progress: Progress) -> None:
+    """Build the new store in a folder beside the old one; move it to `finished` once it is whole and checked."""
     work = path.with_name(f".{path.name}.repairing")
     shutil.rmtree(work, ignore_errors=True)  # of a repair that was killed
     work.mkdir(mode=PRIVATE_FOLDER)
     try:
         new = Database(work / "new.db", MIGRATIONS, journal_mode="delete")
-        with contextlib.closing(new), contextlib.closing(_open(result.kept / path.name, work)) as damaged:
+        with contextlib.closing(new), contextlib.ExitStack() as stack:
+            new.integrity()  # creates the file
+            old = _open_damaged(result.kept / path.name, work, new.path)
+            stack.enter_context(contextlib.closing(old))
             with new.transaction() as connection:
-                _fill(connection, damaged, result, progress)
-                _put_right(connection, Mark(path).read())
+                connection.execute("PRAGMA defer_foreign_keys = ON")  # a message may come without its session
+                for table in TABLES:
+                    _copy_table(old, connection, table, result, progress)
+                if not any(result.saved.values()) and any(
+                    result.lost.values()
+                ):  # a store may be empty and whole
+                    raise _nothing_readable(path, result.kept)
+                for statement in (_ORPHANS, _BROKEN_TURNS, _POSITIONS, _COUNTS):
+                    connection.execute(statement)
+                give_to_chats(connection)  # the rows may come from an earlier version
+                # Indexes and vectors are made anew, so that records of half-made ones no longer hold.
+                connection.execute(
+                    "DELETE FROM state_meta WHERE key = ? OR key LIKE ?",
+                    (index.PROGRESS_KEY, f"{vectors.LAST_ID_KEY}%"),
+                )
                 index.rebuild(connection, lambda done: progress("search index", done))
             faults = new.integrity()
         if faults:
@@ -115,174 +198,143 @@ def _make(path: Path, result: Repair, finished: Path, progress: Callable[[str, i
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _fill(
-    connection: sqlite3.Connection,
-    damaged: sqlite3.Connection,
-    result: Repair,
-    progress: Callable[[str, int], None],
-) -> None:
-    """Copy every row that can be read; there must be one."""
-    connection.execute("PRAGMA defer_foreign_keys = ON")  # a message may come without its session
-    for table in TABLES:
-        _copy(damaged, connection, table, result, progress)
-    if not any(result.saved.values()) and any(result.lost.values()):  # a store may be empty and whole
-        raise DatabaseCorrupt(
-            "no row of the session store can be read",
-            f"restore a backup, or move it away to begin anew; {str(result.kept)!r} holds a copy",
-        )
+def _open_damaged(original: Path, work: Path, template: Path) -> sqlite3.Connection:
+    """Open a copy of the damaged files that reads as much as SQLite can; invalid text is read with replacement signs.
+
+    If SQLite can't find the tables, the first page is taken from `template`, a new store. It leads to the pages of the
+    schema, which lie at the same places unless the file was vacuumed.
+    """
+    for first_page in (b"", template.read_bytes()[:PAGE_SIZE]):
+        copy = work / f"copy-{len(first_page)}.db"
+        for file in database_files(original):
+            if not file.name.endswith("-shm"):
+                shutil.copyfile(file, copy.with_name(file.name.replace(original.name, copy.name)))
+        if first_page:
+            page = bytearray(first_page)
+            page[18:20] = b"\2\2"  # read the write-ahead log, which may hold the whole store
+            page[92:96] = bytes(
+                4
+            )  # the number of pages in this header is not valid: use the size of the file
+            with copy.open("r+b" if copy.exists() else "w+b") as file_copy:
+                file_copy.write(page)
+        connection = sqlite3.connect(copy, isolation_level=None)
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        with contextlib.suppress(sqlite3.DatabaseError):
+            # SQLite refuses a file that is shorter than its header says, unless its schema may be wrong.
+            connection.execute("PRAGMA writable_schema = ON")
+            connection.execute("PRAGMA cell_size_check = ON")
+            if _columns(connection, "sessions") and _columns(connection, "messages"):
+                return connection
+        connection.close()
+    raise _nothing_readable(original, original.parent)
 
 
-def _stamps(path: Path) -> list[tuple[str, int, int]]:
-    """The store's files with their sizes and times, to see whether anyone writes to them."""
-    return [
-        (part.name, part.stat().st_size, part.stat().st_mtime_ns)
-        for part in parts_of(path)
-        if not part.name.endswith("-shm")
-    ]
-
-
-def _keep(path: Path, now: float) -> Path:
-    """Copy the files as they are into a folder of their own."""
-    name = f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}"
-    folder = path.with_name(name)
-    number = 1
-    while folder.exists():
-        number += 1
-        folder = path.with_name(f"{name}-{number}")
-    copy_parts(path, folder)
-    return folder
-
-
-def _open(original: Path, work: Path) -> sqlite3.Connection:
-    """A readable copy: as it is, or with the first page of a new store when that one is gone, or all of its schema."""
-    found: sqlite3.Connection | None = None
-    for graft in ("", "header", "schema"):
-        copy = work / f"copy-{graft}.db"
-        for part in parts_of(original):
-            if not part.name.endswith("-shm"):
-                shutil.copyfile(part, copy.with_name(part.name.replace(original.name, copy.name)))
-        if graft:
-            graft_header(copy, _donor(work), schema=graft == "schema")
-        if not copy.exists() or not copy.stat().st_size:
-            continue
-        connection = _opened(copy)
-        if connection is None:
-            continue
-        if found is not None and not _roots(found).items() <= _roots(connection).items():
-            connection.close()  # its tables lie elsewhere
-            continue
-        if found is not None:
-            found.close()
-        found = connection
-        if all(readable_columns(found, table) for table in TABLES):
-            break
-    if found is not None:
-        return found
-    raise DatabaseCorrupt(
-        f"nothing of {original.name!r} can be read",
-        f"restore a backup, or move it away to begin anew; {str(original.parent)!r} holds a copy",
+def _nothing_readable(path: Path, kept: Path) -> DatabaseCorrupt:
+    return DatabaseCorrupt(
+        f"no row of {path.name!r} can be read",
+        f"restore a backup, or move it away to begin anew; {str(kept)!r} holds a copy, "
+        "of which `sqlite3 state.db .recover` may read more",
     )
 
 
-def _opened(copy: Path) -> sqlite3.Connection | None:
-    """A connection, unless not even the names of the tables can be read."""
-    with contextlib.ExitStack() as stack:
-        try:
-            connection = open_damaged(copy)
-            stack.callback(connection.close)
-            if readable_columns(connection, "sessions") and readable_columns(connection, "messages"):
-                stack.pop_all()
-                return connection
-        except sqlite3.DatabaseError:
-            pass
-    return None
-
-
-def _roots(connection: sqlite3.Connection) -> dict[str, int]:
-    """The pages at which our tables begin, as far as that is known."""
-    roots: dict[str, int] = {}
-    with contextlib.suppress(sqlite3.DatabaseError):
-        for name, page in connection.execute("SELECT name, rootpage FROM sqlite_master"):
-            if name in TABLES:
-                roots[name] = page
-    return roots
-
-
-def _donor(work: Path) -> Path:
-    """A new, empty store in a mode that goes with a write-ahead log."""
-    donor = Database(work / "donor.db", MIGRATIONS, journal_mode="wal")
-    with contextlib.closing(donor):
-        _ = donor.connection
-    return donor.path
-
-
-def _copy(
-    damaged: sqlite3.Connection,
-    connection: sqlite3.Connection,
-    table: str,
-    result: Repair,
-    progress: Callable[[str, int], None],
+def _copy_table(
+    old: sqlite3.Connection, new: sqlite3.Connection, table: str, result: Repair, progress: Progress
 ) -> None:
-    """Copy the rows of a table that can be read and fit."""
-    there = set(readable_columns(damaged, table))
-    columns = [name for name in readable_columns(connection, table) if name in there]
+    """Copy the rows of a table that can be read and that fit into the new one; count them."""
+    readable = set(_columns(old, table))
+    columns = [name for name in _columns(new, table) if name in readable]
     result.saved[table] = result.lost[table] = 0
     if not columns:
-        result.lost[table] = max(last_row(damaged, table), 1)
+        result.lost[table] = max(_last_id(old, table), 1)
         return
     insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
-    for row_id, row in readable_rows(damaged, table, columns):
-        if row is None or not _inserted(connection, insert, _freed(columns, row)):
-            result.lost[table] += 1
-        else:
-            result.saved[table] += 1
+    for row_id, row in readable_rows(old, table, columns):
+        fits = False
+        # Stored text has no NUL: a page of zeros does. Positions are counted anew once all rows are there.
+        if row is not None and not any(isinstance(value, str) and "\0" in value for value in row):
+            values = [None if name == "position" else value for name, value in zip(columns, row, strict=True)]
+            # Damage may have made a value another type, or a second one of a unique kind.
+            with contextlib.suppress(sqlite3.IntegrityError):
+                new.execute(insert, values)
+                fits = True
+        result.saved[table] += fits
+        result.lost[table] += not fits
         if row_id % index.BATCH == 0:
             progress(table, result.saved[table])
 
 
-def _inserted(connection: sqlite3.Connection, insert: str, row: Sequence[object]) -> bool:
-    if any(
-        isinstance(value, str) and "\0" in value for value in row
-    ):  # `storable` lets none in: pages of nothing
-        return False
+# ---------------------------------------------------------------------- reading of a damaged file
+
+
+def readable_rows(
+    connection: sqlite3.Connection, table: str, columns: Sequence[str]
+) -> Iterator[tuple[int, tuple[object, ...] | None]]:
+    """Yield row ids with the columns of the row, or with None if there may be a row that can't be read; in order.
+
+    A damaged leaf page loses its own rows; the rows behind it are reached by seeking past it, id by id. A damaged inner
+    page may hide rows without an error: those that an index knows are sought one by one.
+    """
+    seen: set[int] = set()
+    for row_id, row in _scan(connection, table, columns):
+        seen.add(row_id)
+        yield row_id, row
+    by_id = f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED WHERE rowid = ?"
+    for row_id in sorted(_indexed_ids(connection, table) - seen):
+        row = None
+        with contextlib.suppress(sqlite3.DatabaseError):
+            row = connection.execute(by_id, (row_id,)).fetchone()
+        yield row_id, tuple(row) if row else None
+
+
+def _scan(
+    connection: sqlite3.Connection, table: str, columns: Sequence[str]
+) -> Iterator[tuple[int, tuple[object, ...] | None]]:
+    sql = f"SELECT rowid, {', '.join(columns)} FROM {table} NOT INDEXED WHERE rowid > ? ORDER BY rowid"
+    end = _last_id(connection, table)
+    current = last_read = 0
+    while True:
+        try:
+            for row in connection.execute(sql, (current,)):
+                if row[0] <= current:  # a page that leads back to an earlier one
+                    raise sqlite3.DatabaseError(f"rows of {table} are out of order")
+                current = last_read = row[0]
+                yield current, tuple(row[1:])
+        except sqlite3.DatabaseError:
+            current += 1
+            if current > (end or last_read + UNKNOWN_END_IDS) or current > last_read + MAX_LOST_IDS:
+                return
+            yield current, None
+        else:
+            return
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    """Return the columns of a table, none if the table is unknown."""
     try:
-        connection.execute(insert, row)
-    except sqlite3.IntegrityError:  # damage made it another type, or a second one of its kind
-        return False
-    return True
+        return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+    except sqlite3.DatabaseError:
+        return []
 
 
-def _freed(columns: Sequence[str], row: tuple[object, ...]) -> list[object]:
-    """The row without its position, which is counted anew when all rows are there."""
-    return [None if name == "position" else value for name, value in zip(columns, row, strict=True)]
+def _indexed_ids(connection: sqlite3.Connection, table: str) -> set[int]:
+    """Return the row ids in the table's indexes, as far as these can be read."""
+    ids: set[int] = set()
+    with contextlib.suppress(sqlite3.DatabaseError):
+        for _, name, _, _, partial in connection.execute(f"PRAGMA index_list({table})").fetchall():
+            if not partial:
+                with contextlib.suppress(sqlite3.DatabaseError):
+                    rows = connection.execute(f"SELECT rowid FROM {table} INDEXED BY {name}")
+                    ids.update(row[0] for row in rows if isinstance(row[0], int))
+    return ids
 
 
-def _put_right(connection: sqlite3.Connection, mark: int) -> None:
-    """Make the rows fit together, and let no id that was ever given out be given again."""
-    for statement in (_ORPHANS, _BROKEN_TURNS, _POSITIONS, _COUNTS):
-        connection.execute(statement)
-    give_to_chats(connection)  # the rows may come from an earlier version
-    connection.execute("DELETE FROM state_meta WHERE key = ?", (index.UNFINISHED,))
-    connection.execute(
-        "DELETE FROM state_meta WHERE key LIKE ?", (f"{meaning.DONE}%",)
-    )  # vectors are made anew
-    connection.execute("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'messages'", (mark,))
-    connection.execute(
-        "INSERT INTO sqlite_sequence SELECT 'messages', ? WHERE 'messages' NOT IN (SELECT name FROM sqlite_sequence)",
-        (mark,),
-    )
-
-
-def _swap(path: Path, finished: Path) -> None:
-    """Put the finished store in place. Its old log goes first: SQLite would play it into the new file."""
-    for part in parts_of(path):
-        if part != path:
-            part.unlink()
-    sync_folder(path.parent)
-    finished.replace(path)
-    sync_folder(path.parent)
-    wal_of(path).unlink(missing_ok=True)
-
-
-def _tell_nobody(_table: str, _count: int) -> None:
-    pass
+def _last_id(connection: sqlite3.Connection, table: str) -> int:
+    """Return the highest row id that anything in the file tells, 0 if nothing does."""
+    ids = [0]
+    for sql in (
+        f"SELECT max(rowid) FROM {table}",
+        f"SELECT seq FROM sqlite_sequence WHERE name = '{table}'",
+    ):
+        with contextlib.suppress(sqlite3.DatabaseError):
+            ids += [row[0] for row in connection.execute(sql) if isinstance(row[0], int)]
+    return max(ids)

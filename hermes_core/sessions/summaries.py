@@ -41,7 +41,7 @@ SECONDS = 90.0
 MOST_SUMMARY = 4_000
 
 
-def text_of(messages: Sequence[StoredMessage]) -> str:
+def transcript_text(messages: Sequence[StoredMessage]) -> str:
     """A session as a text, a paragraph a message."""
     return "\n\n".join(f"{m.speaker or m.role}: {m.content}" for m in messages if m.content)
 

@@ -16,24 +16,16 @@ import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
-from typing import Any, get_args
+from datetime import datetime, timedelta, tzinfo
+from typing import Any, Literal, get_args
 
 from hermes_core.contract.values import Session
 from hermes_core.errors import HermesError, SessionError
-from hermes_core.sessions import arguments
-from hermes_core.sessions.arguments import (
-    DEFAULT_LIMIT,
-    DEFAULT_WINDOW,
-    MAX_INDEX_LIMIT,
-    MAX_LIMIT,
-    MAX_WINDOW,
-    Detail,
-)
+from hermes_core.sessions import lineage
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.filters import Order
-from hermes_core.sessions.records import SearchHit, StoredMessage, StoredSession, storable
-from hermes_core.sessions.summaries import Summarise, summaries, text_of
+from hermes_core.sessions.records import SearchHit, StoredMessage, StoredSession, sqlite_text
+from hermes_core.sessions.search.filters import Order
+from hermes_core.sessions.summaries import Summarise, summaries, transcript_text
 
 DEFAULT_ROLES = ("user", "assistant")
 BOOKEND = 3
@@ -59,6 +51,89 @@ SUMMARISED = 5_000
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
+DEFAULT_LIMIT, MAX_LIMIT, MAX_INDEX_LIMIT = 3, 5, 10
+DEFAULT_WINDOW, MAX_WINDOW = 5, 20
+
+Detail = Literal["index", "snippet", "full"]
+"""How much of a search result is shown: a line, the matching part, or the messages around it as well."""
+
+_NO_MODEL, _A_MODEL = "no model is called", "no model is called unless you ask for a summary"
+
+SESSION_SEARCH_SCHEMA: dict[str, Any] = {
+    "name": "session_search",
+    "description": (
+        f"Search past conversations with the person, or read them. Returns stored messages as they were said; {_NO_MODEL}. "
+        "Use it when the person refers to something said before, or when earlier work would help. "
+        "Without arguments: recent conversations. With `query`: the messages that answer best, one per conversation, "
+        "each with the messages around it and how its conversation began and ended; ask in plain words, or use "
+        '"exact phrases", AND, OR, NOT and prefix*. With `session_id` and `around_message_id`: scroll, the messages '
+        "around that one; take `match_message_id` from a result, then the first or last id shown to go on. With "
+        "`session_id` alone: read that session. What you still see of this conversation is left out. What "
+        "was said may be out of date: for the present state of a file or a service, look at the source first."
+    ),
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string", "description": "What to look for, as a question or in key words."},
+            "role_filter": {
+                "type": "string",
+                "description": "Roles to look at, comma-separated: user, assistant, tool. Default: user,assistant.",
+            },
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MAX_INDEX_LIMIT,
+                "default": DEFAULT_LIMIT,
+                "description": f"At most {MAX_LIMIT}, or {MAX_INDEX_LIMIT} with detail index.",
+            },
+            "detail": {
+                "type": "string",
+                "enum": list(get_args(Detail)),
+                "default": "full",
+                "description": "full: with the messages around each match. snippet: the match only. index: one short "
+                "line each, to choose what to read.",
+            },
+            "since": {"type": "string", "description": "Only messages from this date or time on (ISO 8601)."},
+            "until": {"type": "string", "description": "Only messages up to this date or time (ISO 8601)."},
+            "source": {"type": "string", "description": "Only sessions of these sources, comma-separated."},
+            "sort": {
+                "type": "string",
+                "enum": list(get_args(Order)),
+                "description": "Order relevant results by time instead of by relevance.",
+            },
+            "session_id": {"type": "string", "description": "A session to scroll or read."},
+            "around_message_id": {
+                "type": "integer",
+                "description": "Scroll around this message of the session.",
+            },
+            "window": {"type": "integer", "minimum": 1, "maximum": MAX_WINDOW, "default": DEFAULT_WINDOW},
+        },
+    },
+}
+
+SUMMARY_PARAMETER: dict[str, Any] = {
+    "type": "boolean",
+    "default": False,
+    "description": "With a query: another model reads the sessions that were found and sums up what in them answers. "
+    "Slow; for a question about a whole conversation.",
+}
+"""Parameter of the tool if a `summarise` was passed in."""
+
+
+def tool_schema(*, summaries: bool) -> dict[str, Any]:
+    """Return the tool's schema as the model gets it, with the parameter `summary` if there is a model for it."""
+    if not summaries:
+        return SESSION_SEARCH_SCHEMA
+    description = SESSION_SEARCH_SCHEMA["description"].replace(_NO_MODEL, _A_MODEL)
+    parameters = SESSION_SEARCH_SCHEMA["parameters"]
+    properties = {**parameters["properties"], "summary": SUMMARY_PARAMETER}
+    return {
+        **SESSION_SEARCH_SCHEMA,
+        "description": description,
+        "parameters": {**parameters, "properties": properties},
+    }
+
+
 class SessionSearchTool:
     """Answers calls of `session_search` from a store. `db` may be a callable, which is asked when the tool is used.
 
@@ -79,7 +154,7 @@ class SessionSearchTool:
     @property
     def schema(self) -> dict[str, Any]:
         """The tool as it is offered to the model."""
-        return arguments.schema(summaries=self.summarise is not None)
+        return tool_schema(summaries=self.summarise is not None)
 
     def call(self, arguments: object, session: Session) -> str:
         """Answer one call with JSON: `success`, `mode` and results, or `success: false` and `error`."""
@@ -115,21 +190,21 @@ class _Call:
         self, db: SessionDB, session: Session, zone: tzinfo | None, summarise: Summarise | None
     ) -> None:
         self._db = db
-        self._current = db.in_context(session.id)
+        self._current = lineage.in_context(db.database, session.id)
         self._user = session.owner or None
         self._zone = zone
         self._summarise = summarise
 
     def answer(self, given: Mapping[Any, Any]) -> dict[str, Any]:
-        session_id, query = arguments.text(given.get("session_id")), arguments.text(given.get("query"))
+        session_id, query = _text(given.get("session_id")), _text(given.get("query"))
         anchor = given.get("around_message_id")
         if anchor is not None and not session_id:
             raise SessionError("scroll requires session_id", "take it from a result of a search")
         if session_id:
             wanted = self._session(session_id)
             return self._read(wanted) if anchor is None else self._scroll(wanted, anchor, given)
-        detail = arguments.detail(given.get("detail"))
-        limit = arguments.number(
+        detail: Detail = given["detail"] if given.get("detail") in get_args(Detail) else "full"
+        limit = _number(
             given.get("limit"),
             DEFAULT_LIMIT,
             MAX_INDEX_LIMIT if detail == "index" or not query else MAX_LIMIT,
@@ -172,14 +247,14 @@ class _Call:
 
     def _discover(self, query: str, limit: int, detail: Detail, given: Mapping[Any, Any]) -> dict[str, Any]:
         sort = given.get("sort")
-        sources = arguments.names(given.get("source"))
+        sources = _names(given.get("source"))
         hits = self._db.search(
             query,
-            role=arguments.names(given.get("role_filter")) or DEFAULT_ROLES,
+            role=_names(given.get("role_filter")) or DEFAULT_ROLES,
             user=self._user,
             source=sources or None,
-            since=arguments.moment(given.get("since"), self._zone),
-            until=arguments.moment(given.get("until"), self._zone, end=True),
+            since=_timestamp(given.get("since"), self._zone),
+            until=_timestamp(given.get("until"), self._zone, end=True),
             exclude_sources=() if sources else HIDDEN_SOURCES,
             exclude_sessions=sorted(self._current),
             limit=limit * HITS_A_SESSION,
@@ -188,7 +263,7 @@ class _Call:
         )
         best: dict[str, SearchHit] = {}
         for hit in hits:
-            best.setdefault(self._db.lineage_root(hit.session_id), hit)
+            best.setdefault(lineage.root(self._db.database, hit.session_id), hit)
         titled = self._titled(query, sources)
         results = [titled] if titled is not None else []
         others = [(root, hit) for root, hit in best.items() if titled is None or titled.root != root]
@@ -201,7 +276,7 @@ class _Call:
 
     def _titled(self, query: str, sources: Sequence[str]) -> _Found | None:
         """The session whose title is the query: it comes first."""
-        session = self._db.find_titled(query.strip("\"'` "), user=self._user)
+        session = self._db.find_session(query.strip("\"'` "), user=self._user, title_only=True)
         if session is None or session.id in self._current:
             return None
         hidden = session.source not in sources if sources else session.source in HIDDEN_SOURCES
@@ -209,13 +284,15 @@ class _Call:
         if hidden or not first:
             return None
         snippet = first[0].content[:MAX_BOOKEND_CONTENT]
-        return _Found(self._db.lineage_root(session.id), session, first[0], snippet, "session_title")
+        return _Found(
+            lineage.root(self._db.database, session.id), session, first[0], snippet, "session_title"
+        )
 
     def _found(self, root: str, hit: SearchHit, query: str) -> _Found:
         session, message = self._db.get_session(hit.session_id), self._db.get_message(hit.message_id)
         if session is None or message is None:
             raise SessionError(f"message {hit.message_id} was deleted meanwhile", "search again")
-        return _Found(root, session, message, self._db.snippet_of(message.id, query), message.role)
+        return _Found(root, session, message, self._db.snippet(message.id, query), message.role)
 
     def _summaries(self, results: Sequence[_Found], query: str) -> dict[str, str]:
         """By root, as far as there are any in time."""
@@ -223,7 +300,7 @@ class _Call:
             return {}
         views = [self._db.around(one.anchor.id, SUMMARISED // 2) for one in results]
         texts = [
-            text_of(view.messages if view else (one.anchor,))
+            transcript_text(view.messages if view else (one.anchor,))
             for one, view in zip(results, views, strict=True)
         ]
         made = summaries(texts, query, self._summarise)
@@ -280,12 +357,12 @@ class _Call:
     def _scroll(
         self, session: StoredSession, given_anchor: object, given: Mapping[Any, Any]
     ) -> dict[str, Any]:
-        anchor_id = arguments.integer(given_anchor)
+        anchor_id = _integer(given_anchor)
         if anchor_id is None:
             raise SessionError(
                 "scroll requires integer around_message_id", "take match_message_id from a result"
             )
-        window = arguments.number(given.get("window"), DEFAULT_WINDOW, MAX_WINDOW)
+        window = _number(given.get("window"), DEFAULT_WINDOW, MAX_WINDOW)
         anchor, view = self._db.get_message(anchor_id), self._db.around(anchor_id, window)
         family = self._db.lineage(session.id)
         if anchor is None or view is None or anchor.session_id not in family:
@@ -409,4 +486,58 @@ def _failed(error: str, remedy: str = "") -> str:
 
 
 def _json(value: object) -> str:
-    return storable(json.dumps(value, ensure_ascii=False))
+    return sqlite_text(json.dumps(value, ensure_ascii=False))
+
+
+# ---------------------------------------------------------------------- arguments
+# A model's arguments are read as what they most likely mean; only an invalid date is refused.
+
+
+def _text(value: object) -> str:
+    """Return text without space around it, also of a number; "" for anything else."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return ""
+    return str(value).strip()
+
+
+def _integer(value: object) -> int | None:
+    """Return a message id, also from digits in a string or a whole float; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = int(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if abs(number) < 2**62 and (isinstance(value, str) or number == value) else None
+
+
+def _number(value: object, default: int, maximum: int) -> int:
+    """Return a number from 1 to `maximum`, the nearest to `value`; `default` for a value that is no number."""
+    number = _integer(value)
+    return default if number is None else min(max(number, 1), maximum)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    """Return names from a list or a comma-separated text."""
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, list | tuple):
+        return ()
+    return tuple(name.strip() for name in value if isinstance(name, str) and name.strip())
+
+
+def _timestamp(value: object, zone: tzinfo | None, *, end: bool = False) -> float | None:
+    """Return a date or time in epoch seconds; with `end`, a date without a time counts to its end.
+
+    Raises `SessionError` for text that is no date.
+    """
+    text = _text(value)
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        if end and len(text) <= len("2026-01-31"):
+            moment += timedelta(days=1)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
+    except (OverflowError, ValueError) as exc:
+        raise SessionError(f"{value!r} is not a date", "write it as 2026-01-31 or 2026-01-31T12:00") from exc

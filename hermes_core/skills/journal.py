@@ -14,7 +14,6 @@ from pathlib import Path
 
 from hermes_core.errors import SkillError
 from hermes_core.skills.document import normal
-from hermes_core.storage.followed import Followed
 from hermes_core.storage.sqlite import Database
 
 CHANGES_KEPT = 1000
@@ -51,7 +50,7 @@ class Journal:
     """The changes, newest first, of the skills under one folder."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._file = Followed(lambda: Database(path, (("skill-changes", _create),)))
+        self._database = Database(path, (("skill-changes", _create),), reopen_moved=True)
         self._clock = clock
 
     def begin(self, path: str, action: str, before: str | None, after: str | None, session_id: str) -> int:
@@ -110,11 +109,7 @@ class Journal:
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
-
-    @property
-    def _database(self) -> Database:
-        return self._file.now
+        self._database.close()
 
 
 def same(one: str | None, other: str | None) -> bool:

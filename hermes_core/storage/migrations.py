@@ -1,4 +1,4 @@
-"""How a file of an earlier version comes to have the tables of this one: named steps, each run once, with a record."""
+"""Schema migrations: named steps that bring a file of an earlier version up to date, each run once and recorded."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[str]:
-    """Run the migrations that this file has not had, each in a transaction of its own with its record.
-
-    Returns the names of those that ran.
-    """
+    """Run the migrations that this file lacks, each in a transaction with its record; return their names."""
     if not migrations:
         return []
     connection.execute(_MIGRATIONS_TABLE)
@@ -28,7 +25,7 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> 
     for name, step in pending(connection, migrations):
         connection.execute("BEGIN IMMEDIATE")
         try:
-            # Asked again under the write lock: another process may have been first.
+            # Checked again under the write lock: another process may have been first.
             if not connection.execute("SELECT 1 FROM schema_migrations WHERE name = ?", (name,)).fetchone():
                 step(connection)
                 connection.execute("INSERT INTO schema_migrations VALUES (?, ?)", (name, time.time()))
@@ -46,7 +43,7 @@ def roll_back(connection: sqlite3.Connection) -> None:
 
 
 def pending(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[Migration]:
-    """The migrations that have no record in this file, in order. Reads only."""
+    """Return the migrations that have no record in this file, in order, without changing it."""
     try:
         done = {row[0] for row in connection.execute("SELECT name FROM schema_migrations")}
     except sqlite3.OperationalError:

@@ -1,11 +1,15 @@
-"""SQLite as this house uses it: one writer at a time, a connection a thread, named migrations, no silent damage."""
+"""SQLite databases: a connection for each thread, transactions that take the write lock, named migrations, and errors
+that say what to do.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
+import random
 import sqlite3
 import threading
 import time
@@ -16,90 +20,62 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
-from hermes_core.storage.faults import RESTORE, TranslatedErrors, file_errors, misfits, refuse_others
 from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, locked, sync_folder
 from hermes_core.storage.files import file_system as file_system_of
 from hermes_core.storage.migrations import Migration, migrate, roll_back
-from hermes_core.storage.turns import Turns
 
 log = logging.getLogger(__name__)
 
 MINIMUM_SQLITE = (3, 37, 0)
-"""STRICT tables and the `unixepoch` of later code; Python 3.11 on every platform we know ships a newer one."""
+"""The first version with STRICT tables. Python 3.11 ships a newer one on every platform that we know."""
 
-BUSY_TIMEOUT = 30.0
-"""Seconds that a writer waits in line for another process. Transactions of ours last milliseconds."""
+BUSY_TIMEOUT_S = 30.0
+"""Seconds that a writer waits for other processes. Transactions of this package last milliseconds."""
 
-IN_VAIN = 1 / 30
-"""Share of that time for who waited all of it in vain, until the file was free once: the other program hangs."""
+SHORT_TIMEOUT_SHARE = 1 / 30
+"""Share of the busy timeout that the next wait may last after one that was in vain."""
 
-AT_THE_END = 1.0
-"""Seconds that a writer waits in line when its program ends."""
+EXIT_TIMEOUT_S = 1.0
+"""Seconds that a writer waits for other processes when the program ends."""
 
-MUCH_FREE = 8 * 1024 * 1024
-"""Bytes of free pages that are worth giving back when nobody asked."""
+RETRY_PAUSE_S = (0.0002, 0.001)
+"""Range of the random pause between two attempts to take the write lock."""
+
+VACUUM_FREE_BYTES = 8 * 1024 * 1024
+"""Bytes of free pages from which `give_back` makes the file smaller."""
+
+RESTORE = "it was left as it is: restore a backup, or move it away to begin anew"
+"""Advice about a damaged file if the caller has no better one."""
 
 JournalMode = Literal["auto", "wal", "delete"]
 Synchronous = Literal["NORMAL", "FULL"]
 
-_warned_about: set[str] = set()
-_open: dict[sqlite3.Connection, Path] = {}
-"""Each open connection and its file. A fork frees what other threads had: to close a connection there waits for ever, if its
-thread was in the midst of a statement."""
-_of_parent: set[str] = set()
-"""Files that were open in the process that this one was forked from, links followed."""
-
-
-class _Held:
-    """A thread's connection, which waits `patience` seconds for others; closed with the thread that it belongs to."""
-
-    def __init__(self, connection: sqlite3.Connection, path: Path, patience: float) -> None:
-        self.connection = connection
-        self.patience = patience
-        self.thread = threading.get_ident()
-        self.process = os.getpid()
-        self.closed = False
-        _open[connection] = path
-
-    def close(self) -> None:
-        self.closed = True
-        if self.process == os.getpid():
-            _open.pop(self.connection, None)
-            self.connection.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-
-class _Cursor(sqlite3.Cursor):
-    """Raises our errors while rows are read."""
-
-    translated: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-
-    def fetchone(self) -> Any:
-        with self.translated:
-            return super().fetchone()
-
-    def fetchall(self) -> list[Any]:
-        with self.translated:
-            return super().fetchall()
-
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        with self.translated:
-            while rows := super().fetchmany(100):
-                yield from rows
+_warned_paths: set[Path] = set()
+_open_files: dict[sqlite3.Connection, Path] = {}
+"""Each open connection with its file. The reference also keeps a forked process from freeing connections of its parent's
+other threads: closing a connection there waits for ever if its thread was inside a statement.
+"""
+_parent_files: set[str] = set()
+"""Real paths of the files that were open in the process that this one was forked from."""
 
 
 class Database:
-    """One SQLite file, opened when first used: a connection for each thread, transactions that take the write lock.
+    """One SQLite file, opened when it is first used.
 
-    `migrations` are named functions, run in their order, one transaction each with its record. Two processes may open
-    the same file at once; each migration runs exactly once. Files are made with mode 0600.
+    Each thread has a connection of its own, in autocommit mode. Several processes may open the same file at once; each
+    migration runs exactly once, in a transaction with its record. Files are created with mode 0600.
 
-    A damaged file is refused, and `repair` says in the error what to do. An empty one is a new one, unless a
-    write-ahead log stands beside it, or `held_rows` tells that it once held something. `on_open` sees the first
-    connection once the file is ready. `take_turns` is for a file that several processes write to all the time; that it
-    is still at its path is looked at before each transaction.
+    Args:
+        path: The database file. Its folder is created if it is missing.
+        migrations: Named functions that bring the schema up to date, in order.
+        journal_mode: "auto" uses a write-ahead log unless the file system doesn't support one.
+        busy_timeout: Seconds to wait for other processes. After a wait in vain the next one is short, until the lock
+            was free once: the other program probably hangs, and each call would wait for the whole time.
+        file_system: Tells the file system under a path.
+        repair: Advice for the error about a damaged file.
+        empty_is_damage: Whether a file of zero bytes is refused as damaged; otherwise it counts as a new database.
+        reopen_moved: Whether to open the path again if its file was moved, deleted or replaced. Otherwise
+            transactions raise `DatabaseUnavailable` then, since nobody would find what they write.
     """
 
     def __init__(
@@ -111,12 +87,11 @@ class Database:
         synchronous: Synchronous = "FULL",
         secure_delete: bool = False,
         read_only: bool = False,
-        busy_timeout: float = BUSY_TIMEOUT,
+        busy_timeout: float = BUSY_TIMEOUT_S,
         file_system: Callable[[Path], FileSystem] = file_system_of,
         repair: str = RESTORE,
-        held_rows: Callable[[], bool] = lambda: False,
-        on_open: Callable[[sqlite3.Connection], None] = lambda _connection: None,
-        take_turns: bool = False,
+        empty_is_damage: bool = False,
+        reopen_moved: bool = False,
     ) -> None:
         names = [name for name, _ in migrations]
         if len(set(names)) != len(names):
@@ -132,48 +107,47 @@ class Database:
         self._file_system = file_system
         self._repair = repair
         self._translated = TranslatedErrors(path, repair)
-        self._held_rows = held_rows
-        self._on_open = on_open
-        self._turns = Turns(path) if take_turns else None
+        self._empty_is_damage = empty_is_damage
+        self._reopen_moved = reopen_moved
         self._local = threading.local()
         self._open_lock = threading.Lock()
+        # Threads of this process queue here, so that SQLite never lets them time out on one another.
         self._write_lock = threading.RLock()
         self._ready = False
         self._closed = False
         self._process = self._inode = 0
-        self._all_held: weakref.WeakSet[_Held] = weakref.WeakSet()
+        self._connections: weakref.WeakSet[_ThreadConnection] = weakref.WeakSet()
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """This thread's connection, in autocommit mode, with rows that answer to names.
+        """This thread's connection, with rows that can be indexed by column name.
 
         Raises `DatabaseUnavailable` or `DatabaseCorrupt`.
         """
-        if self._process and self._process != os.getpid():
-            self._refuse_fork()
-        held: _Held | None = getattr(self._local, "held", None)
-        if held is not None and not held.closed:
-            if not self._closed or held.connection.in_transaction:
-                return held.connection
-            held.close()
+        self._refuse_fork()
+        known: _ThreadConnection | None = getattr(self._local, "connection", None)
+        if known is not None and not known.closed:
+            if known.sqlite.in_transaction or not (self._closed or self._must_reopen(known.inode)):
+                return known.sqlite
+            known.close()
         with self._open_lock:
             if self._closed:
                 raise DatabaseUnavailable(f"{str(self.path)!r} was closed", "open it again")
-            if _of_parent and os.path.realpath(self.path) in _of_parent:
+            if _parent_files and os.path.realpath(self.path) in _parent_files:
                 raise _opened_before_fork(self.path)
             with self._translated, file_errors(self.path):
                 try:
-                    held = _Held(self._connect(), self.path, self._patience)
+                    opened = _ThreadConnection(self._connect(), self.path, self._inode)
                 except sqlite3.DatabaseError as exc:
-                    self._in_vain(exc)
+                    self._shorten_next_wait(exc)
                     raise
             self._process = os.getpid()
-            self._local.held = held
-            self._all_held.add(held)
-            return held.connection
+            self._local.connection = opened
+            self._connections.add(opened)
+            return opened.sqlite
 
     def execute(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Cursor:
-        """Run one statement on this thread's connection; damage that shows only while rows are read is ours as well."""
+        """Run one statement on this thread's connection; errors while rows are read are translated as well."""
         with self._translated:
             cursor = self.connection.cursor(_Cursor)
             cursor.translated = self._translated
@@ -181,9 +155,9 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Hold the file's write lock, commit when the block ends, roll back when it raises. Nests within a thread.
+        """Hold the file's write lock, commit when the block ends, and roll back if it raises.
 
-        Threads of this process take turns before SQLite is asked, so that they never time out on one another.
+        An inner transaction of the same thread belongs to the outer one.
         """
         self._refuse_fork()
         with self._write_lock, self._translated:
@@ -191,53 +165,26 @@ class Database:
             if connection.in_transaction:
                 yield connection
                 return
-            with self._turns.wait(self._patience) if self._turns else contextlib.nullcontext(True) as in_time:
-                patience = self._patience if in_time else self._busy_timeout * IN_VAIN
-                self._wait_at_most(patience)
-                try:
-                    connection.execute("BEGIN IMMEDIATE")
-                    self._patience = self._busy_timeout if in_time else patience
-                    if self._turns is not None:
-                        self._refuse_moved()
-                    yield connection
-                    connection.execute("COMMIT")
-                except sqlite3.DatabaseError as exc:
-                    self._in_vain(exc)
-                    raise
-                finally:
-                    roll_back(connection)
-
-    def write(self, sql: str, parameters: Sequence[Any] = ()) -> int:
-        """Run one statement that changes rows, as a transaction of its own or in the one under way; how many rows.
-
-        It is durable as one is, and asks SQLite once, where a transaction asks four times and gives other threads
-        the interpreter each time.
-        """
-        connection = self.connection
-        with self._write_lock:
             try:
-                if self._turns is None or connection.in_transaction:
-                    return connection.execute(sql, parameters).rowcount
-                with self._turns.wait(self._patience):
-                    return connection.execute(sql, parameters).rowcount
-            except sqlite3.DatabaseError as exc:
-                self._in_vain(exc)
-                self._wait_at_most(self._patience)
-                with self._translated:
-                    raise exc
+                self._begin(connection)
+                self._refuse_moved()
+                yield connection
+                connection.execute("COMMIT")
+            finally:
+                roll_back(connection)
 
     @property
     def moved(self) -> bool:
-        """Whether the file that was opened was moved, deleted or replaced since."""
+        """Whether the file was moved, deleted or replaced since it was opened."""
         return self._ready and _inode(self.path) != self._inode
 
-    def hurry(self) -> None:
-        """Wait for other processes only shortly from now on: the program ends."""
-        self._busy_timeout = min(self._busy_timeout, AT_THE_END)
+    def shorten_waits(self) -> None:
+        """Wait for other processes only a second from now on, because the program ends."""
+        self._busy_timeout = min(self._busy_timeout, EXIT_TIMEOUT_S)
         self._patience = min(self._patience, self._busy_timeout)
 
     def give_back(self) -> None:
-        """Make the file small where most of it is free, which is quick then: for an end. Not while others write to it."""
+        """Return free pages to the file system if most of the file is free, unless another process writes."""
         if not self._ready or self._closed or self._forked:
             return
         with contextlib.suppress(sqlite3.Error, StorageError):
@@ -246,40 +193,42 @@ class Database:
                 connection.execute(f"PRAGMA {name}").fetchone()[0]
                 for name in ("page_size", "page_count", "freelist_count")
             )
-            if size * free > MUCH_FREE and free > pages * 3 / 4:
-                self._wait_at_most(0)
+            if size * free > VACUUM_FREE_BYTES and free > pages * 3 / 4:
+                connection.execute("PRAGMA busy_timeout = 0")
                 connection.execute("VACUUM")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
-        """Let nobody use the file any more; the write-ahead log is folded in by SQLite at the last connection.
+        """Refuse further use and close all connections that no other thread may be using.
 
-        Connections of other living threads are closed when that thread ends or next comes here: SQLite crashes the
-        process when one is closed in the middle of its statement. In a fork nothing is done: all is the parent's.
+        SQLite crashes the process if a connection is closed in the middle of its statement. So connections of other
+        living threads are closed when that thread ends or next uses the database. A forked process closes nothing: all
+        connections belong to its parent.
         """
         if self._forked:
             return
-        with contextlib.ExitStack() as taken:
-            free = [lock for lock in (self._open_lock, self._write_lock) if lock.acquire(timeout=AT_THE_END)]
-            for lock in free:
-                taken.callback(lock.release)
+        with contextlib.ExitStack() as acquired:
+            # Bounded: a thread may be in a transaction, or wait for one, for as long as another process hangs.
+            locks = [
+                lock for lock in (self._open_lock, self._write_lock) if lock.acquire(timeout=EXIT_TIMEOUT_S)
+            ]
+            for lock in locks:
+                acquired.callback(lock.release)
             self._closed = True
-            if len(free) < 2:
-                return  # a thread is in a transaction, or waits for one; what is its own is closed with it
-            living = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
-            for held in list(self._all_held):
-                if held.thread not in living:
-                    held.close()
-            if self._turns is not None:
-                self._turns.close()
+            if len(locks) < 2:
+                return
+            others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+            for connection in list(self._connections):
+                if connection.thread not in others:
+                    connection.close()
 
     def backup(self, target: Path) -> None:
-        """Copy the database, whole and consistent, to `target`, also while others write; an older copy is replaced at the end."""
+        """Copy the database to `target` as one consistent state, even while others write; replace an older copy last."""
         partial = target.with_name(f".{target.name}.partial")
-        with locked(target, BUSY_TIMEOUT), self._translated, file_errors(target):
+        with locked(target, BUSY_TIMEOUT_S), self._translated, file_errors(target):
             partial.unlink(missing_ok=True)
             try:
-                os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
+                _create_private(partial)
                 with contextlib.closing(sqlite3.connect(partial)) as copy:
                     self.connection.backup(copy)
                 partial.replace(target)
@@ -288,15 +237,16 @@ class Database:
             sync_folder(target.parent)
 
     def integrity(self) -> list[str]:
-        """What SQLite's own check finds wrong, a line each; empty when the file is whole."""
+        """Return what SQLite's own check finds wrong, a line each; empty if the file is whole."""
         with self._translated:
             rows = self.connection.execute("PRAGMA integrity_check").fetchall()
         return [row[0] for row in rows if row[0] != "ok"]
 
     @contextlib.contextmanager
-    def sound(self) -> Iterator[None]:
-        """Tell damage from a mistake of ours: what fails in the block because a value is not what was ever stored, in a
-        file that SQLite's own check finds damaged, is `DatabaseCorrupt`; everything else is raised as it is.
+    def detecting_damage(self) -> Iterator[None]:
+        """Raise `DatabaseCorrupt` if the block fails on a stored value and SQLite's check finds the file damaged.
+
+        Other errors pass unchanged: they are mistakes of the caller.
         """
         try:
             yield
@@ -305,34 +255,56 @@ class Database:
                 fault = self.connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             if fault == "ok" and not isinstance(exc, json.JSONDecodeError):
                 raise
-            what = str(exc) if fault == "ok" else fault
-            raise DatabaseCorrupt(f"{str(self.path)!r} is damaged ({what})", self._repair) from exc
+            reason = str(exc) if fault == "ok" else fault
+            raise DatabaseCorrupt(f"{str(self.path)!r} is damaged ({reason})", self._repair) from exc
 
-    def _in_vain(self, exc: sqlite3.DatabaseError) -> None:
-        """Wait shortly the next time, if another process kept the file locked for all of this one."""
-        if "is locked" in str(exc):
-            self._patience = self._busy_timeout * IN_VAIN
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """Take the write lock, retrying until the busy timeout.
 
-    def _wait_at_most(self, seconds: float) -> None:
-        """How long this thread's connection waits for other processes from now on."""
-        held: _Held | None = getattr(self._local, "held", None)
-        if held is not None and not held.closed and held.patience != seconds:
-            held.connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
-            held.patience = seconds
+        SQLite's own wait sleeps up to 100 ms between two attempts. With eight processes that write all the time some
+        then waited for 0.7 to 6 s (`bench/sessions.py`); with short random pauses the longest wait was 0.1 to 0.3 s.
+        """
+        started = time.monotonic()
+        connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            while True:
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                except sqlite3.OperationalError as exc:
+                    # Read anew each time: `shorten_waits` may be called meanwhile.
+                    if not _is_locked(exc) or time.monotonic() - started >= self._patience:
+                        self._shorten_next_wait(exc)
+                        raise
+                    time.sleep(random.uniform(*RETRY_PAUSE_S))  # not for security
+                else:
+                    self._patience = self._busy_timeout
+                    return
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {int(self._patience * 1000)}")
+
+    def _shorten_next_wait(self, exc: sqlite3.DatabaseError) -> None:
+        """Wait shortly the next time if another process kept the file locked during all of this wait."""
+        if _is_locked(exc):
+            self._patience = self._busy_timeout * SHORT_TIMEOUT_SHARE
 
     @property
     def _forked(self) -> bool:
         return self._process not in (0, os.getpid())
 
     def _refuse_fork(self) -> None:
-        """SQLite's locks don't pass to a fork, so that a connection used there damages the file; and a lock of ours that
-        a thread held in the parent is held for ever.
+        """Raise in a forked process.
+
+        SQLite's locks don't pass to a fork, so that a connection used there damages the file, and a Python lock that a
+        thread of the parent held is held for ever.
         """
         if self._forked:
             raise _opened_before_fork(self.path)
 
+    def _must_reopen(self, inode: int) -> bool:
+        return self._reopen_moved and _inode(self.path) != inode
+
     def _refuse_moved(self) -> None:
-        """Nobody would find what is written to a file that is not at its path any more; without a log SQLite looks itself."""
+        """Raise if the file is no longer at its path. Without a write-ahead log SQLite itself notices."""
         if self.journal_mode == "wal" and self.moved:
             raise DatabaseUnavailable(
                 f"{str(self.path)!r} was moved, deleted or replaced since this program opened it",
@@ -340,6 +312,8 @@ class Database:
             )
 
     def _connect(self) -> sqlite3.Connection:
+        if self._must_reopen(self._inode):
+            self._ready = False
         if not self._read_only and not self._ready:
             self._prepare_file()
         connection = sqlite3.connect(
@@ -359,36 +333,60 @@ class Database:
         return connection
 
     def _prepare_file(self) -> None:
+        """Create the file unless it exists. Raises if it is damaged, or if its repair was not finished."""
         if sqlite3.sqlite_version_info < MINIMUM_SQLITE:
             needed = ".".join(map(str, MINIMUM_SQLITE))
             raise DatabaseUnavailable(
                 f"SQLite {sqlite3.sqlite_version} is too old", f"{needed} or newer is needed"
             )
         ensure_folder(self.path.parent)
-        # In this order: the log of a file that is just being made appears after its first page.
-        had_rows = self._held_rows() or _size(wal_of(self.path)) > 0
-        if had_rows and not _size(self.path):
+        if repaired_copy(self.path).exists():
+            raise DatabaseUnavailable(
+                f"a repair of {str(self.path)!r} was not finished",
+                "run `hermes-memory sessions repair` again",
+            )
+        # In this order: the log of a file that is just being created appears after its first page.
+        has_log = _size(wal_of(self.path)) > 0
+        if not _size(self.path) and (has_log or (self._empty_is_damage and self.path.exists())):
             raise DatabaseCorrupt(
                 f"{str(self.path)!r} is empty, though it held rows"
                 if self.path.exists()
                 else f"{str(wal_of(self.path))!r} is here without its database",
                 self._repair,
             )
-        # Made by us before SQLite sees it, so that it is private from its first byte on.
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE))
+        if self._empty_is_damage:
+            self._create_with_header()
+        else:
+            # Created before SQLite sees it, so that it is private from its first byte on.
+            _create_private(self.path)
+
+    def _create_with_header(self) -> None:
+        """Create the file with its header in one step, so that no crash leaves an empty file behind."""
+        if self.path.exists():
+            return
+        # Two programs may start at once: the second must not replace the file that the first one writes to.
+        with locked(self.path):
+            if self.path.exists():
+                return
+            new = self.path.with_name(f".{self.path.name}.new")
+            new.unlink(missing_ok=True)
+            _create_private(new)
+            with contextlib.closing(sqlite3.connect(new)) as connection:
+                connection.execute("PRAGMA user_version = 1")
+            new.replace(self.path)
+            sync_folder(self.path.parent)
 
     def _configure(self, connection: sqlite3.Connection) -> None:
         if not self._ready:
             if self._migrations:
-                with misfits(connection, self.path, self._repair):
-                    refuse_others(connection, self.path, [name for name, _ in self._migrations])
+                with _misfits_as_damage(connection, self.path, self._repair):
+                    _refuse_foreign(connection, self.path, [name for name, _ in self._migrations])
             self.journal_mode = self._set_journal_mode(connection)
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute(f"PRAGMA secure_delete = {'ON' if self._secure_delete else 'OFF'}")
         if not self._ready:
-            with misfits(connection, self.path, self._repair):
+            with _misfits_as_damage(connection, self.path, self._repair):
                 migrate(connection, self._migrations)
-            self._on_open(connection)
             self._inode = _inode(self.path)
             self._ready = True
 
@@ -400,12 +398,13 @@ class Database:
         try:
             mode = self._switch_journal(connection, wanted)
         except sqlite3.OperationalError as exc:
-            if wanted == "delete" or not _wal_refused(exc):
+            refusals = ("locking protocol", "not authorized", "disk i/o")
+            if wanted == "delete" or not any(refusal in str(exc).lower() for refusal in refusals):
                 raise
             mode = self._switch_journal(connection, "delete")
-        if mode != "wal" and self._wanted_mode != "delete":
-            _warn_once(
-                str(self.path),
+        if mode != "wal" and self._wanted_mode != "delete" and self.path not in _warned_paths:
+            _warned_paths.add(self.path)
+            log.warning(
                 "%s uses journal mode %s: the file system (%s) does not carry a write-ahead log",
                 self.path,
                 mode.upper(),
@@ -414,18 +413,168 @@ class Database:
         return mode
 
     def _switch_journal(self, connection: sqlite3.Connection, wanted: str) -> str:
-        """Ask for a journal mode; the one that the file has then.
+        """Request a journal mode and return the one that the file has afterwards.
 
-        SQLite never waits in line for this statement, so we do: two processes may make one file at the same time.
+        SQLite ignores its busy timeout for this statement, and two processes may create one file at the same time.
         """
-        until = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._patience
         while True:
             try:
                 return str(connection.execute(f"PRAGMA journal_mode = {wanted}").fetchone()[0])
             except sqlite3.OperationalError as exc:
-                if "is locked" not in str(exc) or time.monotonic() >= until:
+                if not _is_locked(exc) or time.monotonic() >= deadline:
                     raise
                 time.sleep(0.005)
+
+
+class _ThreadConnection:
+    """The connection of one thread. It is closed when the thread ends, with the reference in its `threading.local`."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, inode: int) -> None:
+        self.sqlite = connection
+        self.inode = inode
+        self.thread = threading.get_ident()
+        self.process = os.getpid()
+        self.closed = False
+        _open_files[connection] = path
+
+    def close(self) -> None:
+        self.closed = True
+        if self.process == os.getpid():
+            _open_files.pop(self.sqlite, None)
+            self.sqlite.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Cursor(sqlite3.Cursor):
+    """A cursor that translates errors while rows are read."""
+
+    translated: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+
+    def fetchone(self) -> Any:
+        with self.translated:
+            return super().fetchone()
+
+    def fetchall(self) -> list[Any]:
+        with self.translated:
+            return super().fetchall()
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        with self.translated:
+            while rows := super().fetchmany(100):
+                yield from rows
+
+
+# ---------------------------------------------------------------------- errors
+
+
+class TranslatedErrors:
+    """A context manager that turns SQLite's errors about the file into errors of this package, with what to do.
+
+    Errors in SQL pass unchanged. One object serves all blocks and threads, because each statement and each row that is
+    read stands in one.
+    """
+
+    __slots__ = ("_path", "_repair")
+
+    def __init__(self, path: Path, repair: str = RESTORE) -> None:
+        self._path = path
+        self._repair = repair
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
+        if not isinstance(exc, sqlite3.DatabaseError):
+            return
+        text = str(exc).lower()
+        if getattr(exc, "sqlite_errorcode", 0) & 0xFF in _DAMAGE_CODES or any(
+            sign in text for sign in _DAMAGE_TEXTS
+        ):
+            raise DatabaseCorrupt(f"{str(self._path)!r} is damaged ({exc})", self._repair) from exc
+        for sign, remedy in _UNAVAILABLE.items():
+            if sign in text:
+                raise DatabaseUnavailable(f"can't use {str(self._path)!r}: {exc}", remedy) from exc
+
+
+_DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+# Damage that SQLite reports without one of these codes. The last two: an impossible size in the header, and a changed
+# byte that made text invalid UTF-8.
+_DAMAGE_TEXTS = (
+    "malformed",
+    "not a database",
+    "corrupt",
+    "unsupported file format",
+    "could not decode to utf-8",
+)
+
+_UNAVAILABLE = {
+    "database or disk is full": "free disk space, then try again; nothing was written",
+    "disk i/o error": "see that the disk has room and works; nothing was written",
+    "readonly database": "check owner and mode of this file and of those beside it (-wal, -shm)",
+    "unable to open": "check that the folder exists, who owns it, and that this program has not too many files open",
+    "database is locked": "another program holds the file: stop it, then try again",
+    "authorization denied": "check the file's owner and mode",
+}
+
+
+@contextlib.contextmanager
+def file_errors(path: Path) -> Iterator[None]:
+    """Translate the system's errors about opening the file, and a schema that Python can't decode."""
+    try:
+        yield
+    except UnicodeDecodeError as exc:
+        raise sqlite3.DatabaseError(f"malformed database schema: {exc}") from exc
+    except OSError as exc:
+        remedy = "check the folder's owner, mode and free space"
+        if exc.errno == errno.EMFILE:
+            remedy = "close what this program has open, such as memories that are opened again and again, or raise `ulimit -n`"
+        raise DatabaseUnavailable(f"can't open {str(path)!r}: {exc.strerror or exc}", remedy) from exc
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
+    """Raise for a database that another program created, or that a newer version of this package changed.
+
+    The file names are common ones, so that another program's file may stand there. A file is newer if its last
+    migration is unknown and it has all the known ones. Earlier migrations may be unknown, since a version may drop some.
+    """
+    tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    if not tables:
+        return
+    if "schema_migrations" not in tables:
+        raise DatabaseUnavailable(
+            f"{str(path)!r} was made by another program (it holds {tables[0]!r})",
+            "give this one a home of its own with --home DIR or HERMES_HOME; nothing was changed",
+        )
+    done = [row[0] for row in connection.execute("SELECT name FROM schema_migrations ORDER BY rowid")]
+    if done and done[-1] not in migrations and set(done).issuperset(migrations):
+        raise DatabaseUnavailable(
+            f"{str(path)!r} was changed by a newer version of the package (it has {done[-1]!r})",
+            "upgrade the package again, or put a backup of the home in its place; nothing was changed",
+        )
+
+
+@contextlib.contextmanager
+def _misfits_as_damage(connection: sqlite3.Connection, path: Path, repair: str) -> Iterator[None]:
+    """Raise `DatabaseCorrupt` if the record of migrations doesn't fit the tables: a lost record runs a step again.
+
+    In a new file the migration itself is wrong, and its error passes unchanged.
+    """
+    new = connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+    try:
+        yield
+    except sqlite3.OperationalError as exc:
+        if new or exc.sqlite_errorcode != sqlite3.SQLITE_ERROR or "no such module" in str(exc):
+            raise
+        raise DatabaseCorrupt(
+            f"{str(path)!r} is damaged: its record of migrations does not fit its tables ({exc})", repair
+        ) from exc
+
+
+def _is_locked(exc: sqlite3.DatabaseError) -> bool:
+    return "is locked" in str(exc)
 
 
 def _opened_before_fork(path: Path) -> DatabaseUnavailable:
@@ -435,20 +584,40 @@ def _opened_before_fork(path: Path) -> DatabaseUnavailable:
     )
 
 
-def _note_open_files() -> None:
-    """In a process just forked. SQLite there takes its parent's locks for its own, also for a file that is opened anew: the
-    parent takes itself for the last user then, and deletes the log that is written to here (sqlite.org/howtocorrupt.html, 2.6).
+def _remember_parent_files() -> None:
+    """Note the parent's open files in a process that was just forked.
+
+    SQLite takes the parent's locks for its own there, even for a file that is opened anew. The parent then believes
+    that it is the last user, and deletes the log that the child writes to (sqlite.org/howtocorrupt.html, section 2.6).
     """
-    _of_parent.update(map(os.path.realpath, _open.values()))
+    _parent_files.update(map(os.path.realpath, _open_files.values()))
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_open_files)
+    os.register_at_fork(after_in_child=_remember_parent_files)
+
+
+# ---------------------------------------------------------------------- files
 
 
 def wal_of(path: Path) -> Path:
-    """The write-ahead log beside a database."""
+    """Return the path of a database's write-ahead log."""
     return path.with_name(f"{path.name}-wal")
+
+
+def repaired_copy(path: Path) -> Path:
+    """Return the path of the finished copy that a repair of the database at `path` puts in its place last."""
+    return path.with_name(f"{path.name}.repaired")
+
+
+def database_files(path: Path) -> list[Path]:
+    """Return the files that together are the database at `path`, as far as they exist."""
+    names = (path.name + suffix for suffix in ("", "-wal", "-shm", "-journal"))
+    return [file for name in names if (file := path.with_name(name)).exists()]
+
+
+def _create_private(path: Path) -> None:
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE))
 
 
 def _inode(path: Path) -> int:
@@ -463,13 +632,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _wal_refused(exc: sqlite3.OperationalError) -> bool:
-    return any(sign in str(exc).lower() for sign in ("locking protocol", "not authorized", "disk i/o"))
-
-
-def _warn_once(key: str, message: str, *arguments: object) -> None:
-    if key not in _warned_about:
-        _warned_about.add(key)
-        log.warning(message, *arguments)

@@ -132,15 +132,3 @@ def test_an_index_that_lost_a_message_is_made_anew(stored: HermesHome) -> None:
     db = SessionDB(stored.state_db)
     assert db.search("tent")
     db.close()
-
-
-def test_an_older_copy_that_was_put_back_is_told_and_no_matter_of_the_index(stored: HermesHome) -> None:
-    older = stored.state_db.read_bytes()
-    with contextlib.closing(SessionDB(stored.state_db)) as db:
-        db.append_message("s1", "user", "the stove is in the cellar")
-    stored.state_db.write_bytes(older)
-    found = look(stored)
-    assert found["search index"].state == "ok"
-    assert found["messages"].failed
-    assert found["messages"].repair is None
-    assert "hermes-memory sessions repair" in found["messages"].detail

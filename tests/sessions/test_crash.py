@@ -16,6 +16,7 @@ import pytest
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.repair import repair
+from hermes_core.sessions.search import index
 
 WRITER = """
 import sys
@@ -106,17 +107,19 @@ def test_killed_while_the_file_is_made_it_opens_again(tmp_path: Path) -> None:
 UPKEEP = """
 import sys
 from pathlib import Path
+from hermes_core.sessions import upkeep
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.search.index import rebuild_in_steps
 
 db = SessionDB(Path(sys.argv[1]))
 print("ready", flush=True)
 while True:
-    getattr(db, sys.argv[2])()
+    upkeep.vacuum(db) if sys.argv[2] == "vacuum" else rebuild_in_steps(db.database)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("work", ["rebuild_index", "vacuum"])
+@pytest.mark.parametrize("work", ["rebuild", "vacuum"])
 def test_killed_while_it_is_kept_well_the_store_is_whole(tmp_path: Path, work: str) -> None:
     path, chance = tmp_path / "state.db", random.Random(5)
     db = SessionDB(path)
@@ -142,7 +145,7 @@ def test_killed_while_it_is_kept_well_the_store_is_whole(tmp_path: Path, work: s
         db.rewind("s1", db.append_message("s1", "user", "persimmon"))
         db.rewind("s1", db.get_messages("s1")[-1].id)
         if faults:
-            db.rebuild_index()
+            index.rebuild_in_steps(db.database)
         assert db.check() == []
         assert db.search("persimmon") == []
         assert len(db.search("word7", limit=5)) == 5

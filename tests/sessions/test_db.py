@@ -12,9 +12,8 @@ import pytest
 from hermes_core import Session
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.recall.tokens import CUT_VERSION
-from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.migrations import MIGRATIONS
-from hermes_core.sessions.reads import AT_ONCE
+from hermes_core.sessions.db import TURNS_PER_QUERY, SessionDB
+from hermes_core.sessions.schema import MIGRATIONS
 from hermes_core.storage.sqlite import Database
 
 
@@ -430,14 +429,14 @@ def test_a_backup_holds_everything(tmp_path: Path, db: SessionDB) -> None:
 def test_completed_turns_are_read_in_parts_and_of_one_session_alone(db: SessionDB) -> None:
     db.create_session("other")
     with db.transaction():
-        for number in range(2 * AT_ONCE + 5):
+        for number in range(2 * TURNS_PER_QUERY + 5):
             name = "other" if number % 10 == 0 else "s1"
             db.append_turn(name, [{"role": "user", "content": str(number)}], f"t{number}", number)
     last = db.last_message_id("s1")
     assert last is not None
     db.rewind("s1", last)
     told = [int(found.turn.user) for found in db.complete_turns()]
-    assert told == list(range(2 * AT_ONCE + 4))
+    assert told == list(range(2 * TURNS_PER_QUERY + 4))
     assert [int(found.turn.user) for found in db.complete_turns(session_id="other")] == told[::10]
     assert list(db.complete_turns(session_id="absent")) == []
 

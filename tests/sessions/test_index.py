@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.search import index
 
 
 def contents(path: Path) -> list[tuple[str, ...]]:
@@ -62,7 +63,7 @@ def test_after_any_operations_the_indexes_equal_rebuilt_ones(steps: list[tuple[s
             apply(db, step)
         kept = contents(db.path)
         assert db.check() == []
-        db.rebuild_index()
+        index.rebuild_in_steps(db.database)
         assert contents(db.path) == kept
         db.close()
 
@@ -85,7 +86,7 @@ def test_an_index_that_lost_something_is_found_out_and_made_anew(db: SessionDB, 
 
     again = SessionDB(db.path)
     assert "rebuild it" in again.check()[0]
-    assert again.rebuild_index() == 2
+    assert index.rebuild_in_steps(again.database) == 2
     assert again.check() == []
     assert len(again.search('"kumquat pie"')) == 1
     again.close()
@@ -97,6 +98,6 @@ def test_rebuilding_tells_how_far_it_is(db: SessionDB) -> None:
     told: list[int] = []
     tell: Callable[[int], None] = told.append
 
-    db.rebuild_index(tell)
+    index.rebuild_in_steps(db.database, tell)
 
     assert told == [5]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from hermes_core.errors import SessionError
+from hermes_core.sessions import lineage
 from hermes_core.sessions.db import SessionDB
 
 
@@ -43,8 +44,8 @@ def test_a_chat_that_was_compressed_for_years_goes_on_at_its_end(db: SessionDB) 
     chain(db, *names)
 
     assert db.compression_tip(names[0]) == names[-1]
-    assert db.lineage_root(names[-1]) == names[0]
-    assert db.in_context(names[-1]) == {names[-1]}
+    assert lineage.root(db.database, names[-1]) == names[0]
+    assert lineage.in_context(db.database, names[-1]) == {names[-1]}
 
 
 def test_a_session_delegated_by_a_living_parent_is_no_continuation(db: SessionDB) -> None:
@@ -83,8 +84,8 @@ def test_only_a_session_that_holds_nothing_is_unused(db: SessionDB) -> None:
     db.create_session("stem")
     db.create_session("branch", parent_id="stem", relation="branch")
 
-    assert [db.remove_unused(one) for one in ("said", "named", "stem", "nowhere")] == [False] * 4
-    assert [db.remove_unused(one) for one in ("branch", "stem", "s1")] == [True] * 3
+    assert [db.delete_if_unused(one) for one in ("said", "named", "stem", "nowhere")] == [False] * 4
+    assert [db.delete_if_unused(one) for one in ("branch", "stem", "s1")] == [True] * 3
     assert db.get_session("s1") is None
 
 
@@ -93,7 +94,7 @@ def test_a_circle_of_parents_ends(db: SessionDB) -> None:
     db.create_session("y", parent_id="x", relation="compression")
 
     assert db.compression_tip("x") in {"x", "y"}
-    assert db.lineage_root("x") in {"x", "y"}
+    assert lineage.root(db.database, "x") in {"x", "y"}
     assert db.lineage("x") == {"x", "y"}
 
 
@@ -176,7 +177,7 @@ def test_names_lead_a_user_to_sessions_of_their_own_whatever_others_have(db: Ses
     for user, own in (("", "trip-1"), ("telegram:1", "trip-2"), ("telegram:2", "trip-3")):
         for text in ("Trip", "trip-", own):
             assert db.find_session(text, user=user) == db.get_session(own)
-        assert db.find_titled("Trip", user=user) == db.get_session(own)
+        assert db.find_session("Trip", user=user, title_only=True) == db.get_session(own)
     assert db.find_session("trip-1", user="telegram:1") is None
     assert db.find_session("Trip") == db.get_session("trip-1")
 
@@ -243,7 +244,7 @@ def test_what_a_compression_carried_along_stands_once_in_the_whole_conversation(
     db.append_message("s1", "user", "a")
     db.append_message("s1", "user", "b")
     db.create_session("s2", parent_id="s1", relation="compression")
-    db.append_message("s2", "user", "b", carried=True)
+    db.append_message("s2", "user", "b", copied=True)
     db.append_message("s2", "user", "c")
 
     def said(ancestors: bool) -> list[str]:

@@ -4,8 +4,8 @@ import pytest
 
 from hermes_core.recall.query import analyse
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.filters import Filters
-from hermes_core.sessions.lookup import MOST, RARE, Lookup
+from hermes_core.sessions.search.filters import Filters
+from hermes_core.sessions.search.lookup import MOST, RARE, Lookup
 from hermes_core.storage.sqlite import Database
 
 MANY = RARE + 100

@@ -15,7 +15,7 @@ ASKED: dict[str, Callable[[SessionDB], object]] = {
     "append": lambda db: db.append_message("s1", "user", "kumquat"),
     "session": lambda db: db.get_session("s1"),
     "by prefix": lambda db: db.find_session("s"),
-    "by title": lambda db: db.find_titled("Plan"),
+    "by title": lambda db: db.find_session("Plan", title_only=True),
     "next title": lambda db: db.next_title("Plan", user="u"),
     "messages": lambda db: db.get_messages("s1", limit=3, offset=5),
     "around": lambda db: db.around(5),
@@ -51,7 +51,7 @@ def filled(db: SessionDB) -> SessionDB:
 
 @pytest.mark.parametrize("asked", ASKED)
 def test_no_statement_scans_a_table(filled: SessionDB, asked: str) -> None:
-    connection = filled._database.connection
+    connection = filled.database.connection
     statements: list[str] = []
     connection.set_trace_callback(statements.append)
     ASKED[asked](filled)
@@ -71,7 +71,7 @@ def scans(connection: sqlite3.Connection, statement: str) -> list[str]:
 
 def steps(db: SessionDB, search: Callable[[], object]) -> int:
     """How much SQLite works for a search, in hundreds of its steps."""
-    connection, counted = db._database.connection, 0
+    connection, counted = db.database.connection, 0
 
     def count() -> int:
         nonlocal counted
@@ -87,7 +87,7 @@ def steps(db: SessionDB, search: Callable[[], object]) -> int:
 def test_the_messages_of_a_turn_are_read_without_walking_through_its_session(db: SessionDB) -> None:
     def turn(number: int) -> None:
         said = {"role": "user", "content": "kumquat"}
-        assert db.said_in_turn(f"t{number}") == [("user", "kumquat")]
+        assert db.turn_messages(f"t{number}") == [("user", "kumquat")]
         assert len(db.append_turn("s", [said], f"t{number}", 1)) == 1
         assert len(list(db.complete_turns(number))) == 1
 
@@ -138,7 +138,7 @@ def test_finding_out_whom_a_question_names_does_not_walk_through_what_all_said(d
 
 
 def test_a_check_lets_others_write_between_its_looks(filled: SessionDB) -> None:
-    connection = filled._database.connection
+    connection = filled.database.connection
     statements: list[str] = []
     connection.set_trace_callback(statements.append)
     assert filled.check() == []

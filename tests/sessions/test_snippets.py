@@ -40,7 +40,7 @@ def test_words_are_marked_in_the_form_in_which_they_stand(
 
 def test_of_a_long_message_the_part_with_most_of_the_question_is_shown(db: SessionDB) -> None:
     message = db.append_message("s1", "user", f"walnut {LONG} the walnut table wants oil {LONG} table")
-    snippet = db.snippet_of(message, "walnut table oil")
+    snippet = db.snippet(message, "walnut table oil")
     assert "dolor sit amet  the >>>walnut<<< >>>table<<< wants >>>oil<<<" in snippet
     assert snippet.startswith("...")
     assert snippet.endswith("...")
@@ -50,4 +50,4 @@ def test_of_a_long_message_the_part_with_most_of_the_question_is_shown(db: Sessi
 def test_what_neighbours_answer_shows_its_beginning(db: SessionDB) -> None:
     db.append_message("s1", "user", "what did you paint?")
     beside = db.append_message("s1", "assistant", "a sunset")
-    assert db.snippet_of(beside, "paint") == "a sunset"
+    assert db.snippet(beside, "paint") == "a sunset"

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from hermes_core.contract.values import Session
-from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.summaries import BEFORE, summaries, window_of
-from hermes_core.sessions.tool import SessionSearchTool
+from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 
 FILL = "lorem ipsum dolor sit amet " * 20_000
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.recall.rank import count_tokens
-from hermes_core.sessions.arguments import SESSION_SEARCH_SCHEMA
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.tool import MAX_ANSWER, MAX_CONTENT, SessionSearchTool
+from hermes_core.sessions.tool import MAX_ANSWER, MAX_CONTENT, SESSION_SEARCH_SCHEMA, SessionSearchTool
 
 ME = Session("now")
 
@@ -367,8 +366,8 @@ def test_an_answer_is_text_that_can_be_sent_whatever_was_asked(past: SessionDB) 
 
 def test_what_a_compression_carried_along_can_be_scrolled_around(past: SessionDB) -> None:
     past.create_session("shorter", parent_id="walnut", relation="compression")
-    carried = past.append_message("shorter", "user", "walnut chat 28", carried=True)
+    copied = past.append_message("shorter", "user", "walnut chat 28", copied=True)
     past.append_message("shorter", "assistant", "after it")
 
-    shown = call(past, session_id="shorter", around_message_id=carried)["messages"]
+    shown = call(past, session_id="shorter", around_message_id=copied)["messages"]
     assert [m["content"] for m in shown] == ["walnut chat 28", "after it"]

@@ -168,7 +168,7 @@ import sys
 from pathlib import Path
 from hermes_core.storage.sqlite import Database
 
-db = Database(Path(sys.argv[1]), take_turns=True)
+db = Database(Path(sys.argv[1]))
 print("ready", flush=True)
 while True:
     with db.transaction() as connection:
@@ -177,9 +177,9 @@ while True:
 
 
 @posix
-def test_beside_a_process_that_never_stops_writing_others_get_their_turn(tmp_path: Path) -> None:
+def test_beside_a_process_that_never_stops_writing_others_can_write(tmp_path: Path) -> None:
     path = tmp_path / "notes.db"
-    with contextlib.closing(Database(path, MIGRATIONS, take_turns=True)) as database:
+    with contextlib.closing(Database(path, MIGRATIONS)) as database:
         _ = database.connection
         child = run(BUSY, path)
         assert child.stdout is not None
@@ -197,11 +197,11 @@ def test_beside_a_process_that_never_stops_writing_others_get_their_turn(tmp_pat
 
 
 @posix
-def test_who_never_gives_the_turn_back_is_named_after_a_while(tmp_path: Path) -> None:
+def test_a_writer_that_holds_the_lock_too_long_is_named(tmp_path: Path) -> None:
     path = tmp_path / "notes.db"
     with (
-        contextlib.closing(Database(path, MIGRATIONS, take_turns=True)) as holder,
-        contextlib.closing(Database(path, MIGRATIONS, take_turns=True, busy_timeout=0.05)) as other,
+        contextlib.closing(Database(path, MIGRATIONS)) as holder,
+        contextlib.closing(Database(path, MIGRATIONS, busy_timeout=0.05)) as other,
     ):
         _ = other.connection
         with (

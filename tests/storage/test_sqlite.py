@@ -18,7 +18,7 @@ import pytest
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.storage.files import FileSystem
-from hermes_core.storage.sqlite import Database
+from hermes_core.storage.sqlite import Database, database_files
 from tests.storage.notes import MIGRATIONS, notes, posix, run
 
 
@@ -42,22 +42,20 @@ def test_nothing_is_opened_before_it_is_used(tmp_path: Path) -> None:
     ("given", "synchronous", "secure_delete"),
     [({}, 2, 0), ({"synchronous": "NORMAL", "secure_delete": True}, 1, 1)],
 )
-def test_every_connection_has_the_settings_and_the_first_one_is_shown(
+def test_every_connection_has_the_settings(
     tmp_path: Path, given: dict[str, Any], synchronous: int, secure_delete: int
 ) -> None:
-    shown: list[sqlite3.Connection] = []
     settings: list[tuple[int, int]] = []
 
     def look() -> None:
         asked = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "secure_delete"))
         settings.append(tuple(asked))
 
-    with contextlib.closing(Database(tmp_path / "notes.db", MIGRATIONS, on_open=shown.append, **given)) as db:
+    with contextlib.closing(Database(tmp_path / "notes.db", MIGRATIONS, **given)) as db:
         look()
         another = threading.Thread(target=look)
         another.start()
         another.join()
-        assert shown == [db.connection]
     assert settings == [(synchronous, secure_delete)] * 2
 
 
@@ -138,7 +136,7 @@ def test_a_connection_goes_with_its_thread(db: Database) -> None:
     thread.start()
     thread.join()
     gc.collect()
-    assert len(db._all_held) == 0
+    assert len(db._connections) == 0
 
 
 def test_a_closed_database_says_so_and_closing_twice_is_harmless(db: Database) -> None:
@@ -378,7 +376,7 @@ from hermes_core.storage.sqlite import Database
 from tests.storage.notes import MIGRATIONS
 
 db = Database(Path(sys.argv[1]), MIGRATIONS)
-db.write("INSERT INTO note VALUES ('before')")
+db.execute("INSERT INTO note VALUES ('before')")
 busy, go_on = threading.Event(), threading.Event()
 
 def write():
@@ -391,17 +389,17 @@ writer = threading.Thread(target=write)
 writer.start()
 busy.wait()
 if os.fork() == 0:
-    for use in (db.execute, db.write, lambda sql: db.transaction().__enter__()):
+    for use in (db.execute, lambda sql: db.connection.execute(sql), lambda sql: db.transaction().__enter__()):
         try:
             use("INSERT INTO note VALUES ('forked')")
         except DatabaseUnavailable as exc:
             print("fork" in str(exc), flush=True)
     try:
-        Database(Path(sys.argv[1])).write("INSERT INTO note VALUES ('anew')")
+        Database(Path(sys.argv[1])).execute("INSERT INTO note VALUES ('anew')")
     except DatabaseUnavailable as exc:
         print("fork first" in str(exc), flush=True)
     other = Database(Path(sys.argv[1]).with_name("other.db"), MIGRATIONS)
-    print(other.write("INSERT INTO note VALUES ('other')"), flush=True)
+    print(other.execute("INSERT INTO note VALUES ('other')").rowcount, flush=True)
     db.close()
     os._exit(0)
 os.wait()
@@ -431,14 +429,14 @@ busy, go_on = threading.Event(), threading.Event()
 
 def write():
     db.connection.create_function("waited", 0, lambda: busy.set() or go_on.wait())
-    db.write("INSERT INTO note VALUES (waited())")
+    db.execute("INSERT INTO note VALUES (waited())")
 
 writer = threading.Thread(target=write)
 writer.start()
 busy.wait()
 if os.fork() == 0:
     try:
-        Database(Path(sys.argv[1])).write("INSERT INTO note VALUES ('anew')")
+        Database(Path(sys.argv[1])).execute("INSERT INTO note VALUES ('anew')")
     except DatabaseUnavailable as exc:
         print("fork first" in str(exc), flush=True)
     sys.exit()
@@ -454,3 +452,92 @@ def test_a_fork_in_the_midst_of_another_threads_statement_goes_on(tmp_path: Path
     command = [sys.executable, "-W", "ignore", "-c", FORKED_IN_A_STATEMENT, str(tmp_path / "notes.db")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.stdout.split(), done.stderr) == (["True", "1"], "")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A closed database with ten notes."""
+    path = tmp_path / "notes.db"
+    with contextlib.closing(Database(path, MIGRATIONS)) as database, database.transaction() as connection:
+        connection.executemany("INSERT INTO note VALUES (?)", [(f"text {number}",) for number in range(10)])
+    return path
+
+
+def test_an_empty_file_beside_a_log_is_refused_and_the_log_stays(path: Path) -> None:
+    log = path.with_name("notes.db-wal")
+    log.write_bytes(b"something")
+    path.write_bytes(b"")
+    for _ in range(2):
+        with (
+            contextlib.closing(Database(path, MIGRATIONS)) as db,
+            pytest.raises(DatabaseCorrupt, match="is empty"),
+        ):
+            db.execute("SELECT 1")
+    assert log.read_bytes() == b"something"
+
+
+def test_a_log_that_is_left_of_a_database_is_named(path: Path) -> None:
+    path.rename(path.with_name("aside.db"))
+    log = path.with_name("notes.db-wal")
+    log.write_bytes(b"something")
+    with (
+        contextlib.closing(Database(path, MIGRATIONS)) as db,
+        pytest.raises(DatabaseCorrupt, match=r"notes\.db-wal' is here without its database"),
+    ):
+        db.execute("SELECT 1")
+    assert log.read_bytes() == b"something"
+    assert not path.exists()
+
+
+def test_text_that_is_none_is_damage(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE note SET text = CAST(x'ff41' AS TEXT) WHERE rowid = 7")
+        connection.commit()
+    with contextlib.closing(Database(path, MIGRATIONS)) as db:
+        with pytest.raises(DatabaseCorrupt):
+            db.execute("SELECT text FROM note").fetchall()
+        with pytest.raises(DatabaseCorrupt):
+            list(db.execute("SELECT text FROM note"))
+        with pytest.raises(DatabaseCorrupt):
+            db.execute("SELECT text FROM note WHERE rowid = 7").fetchone()
+
+
+def test_an_empty_file_is_damage_if_the_caller_says_so_and_no_crash_leaves_one(path: Path) -> None:
+    path.write_bytes(b"")
+    with (
+        contextlib.closing(Database(path, MIGRATIONS, empty_is_damage=True)) as database,
+        pytest.raises(DatabaseCorrupt, match="is empty, though it held rows"),
+    ):
+        database.execute("SELECT 1")
+    assert path.read_bytes() == b""
+    path.unlink()
+    sizes: list[int] = []
+
+    def look(connection: sqlite3.Connection) -> None:
+        sizes.append(path.stat().st_size)
+
+    with contextlib.closing(Database(path, [("look", look)], empty_is_damage=True)) as database:
+        database.execute("SELECT 1")
+    assert sizes[0] > 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="an open file can't be moved there")
+@pytest.mark.parametrize("fate", ["deleted", "replaced"])
+def test_a_moved_file_is_refused_or_opened_again(path: Path, tmp_path: Path, fate: str) -> None:
+    other = tmp_path / "other.db"
+    with contextlib.closing(Database(other, MIGRATIONS)) as database:
+        database.execute("INSERT INTO note VALUES ('of the other')")
+    with (
+        contextlib.closing(Database(path, MIGRATIONS)) as refusing,
+        contextlib.closing(Database(path, MIGRATIONS, reopen_moved=True)) as following,
+    ):
+        assert len(notes(refusing)) == len(notes(following)) == 10
+        for file in database_files(path):
+            file.unlink()
+        if fate == "replaced":
+            other.rename(path)
+        with following.transaction() as connection:
+            connection.execute("INSERT INTO note VALUES ('new')")
+        with pytest.raises(DatabaseUnavailable, match="moved, deleted or replaced"), refusing.transaction():
+            pass
+        assert notes(following) == [*(["of the other"] if fate == "replaced" else []), "new"]

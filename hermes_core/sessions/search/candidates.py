@@ -14,11 +14,18 @@ from datetime import datetime, timedelta, tzinfo
 from hermes_core.recall.dates import When
 from hermes_core.recall.query import Analysis, Expression, named_in
 from hermes_core.recall.rank import Candidate, Place, rank, worth_telling
-from hermes_core.sessions.filters import Filters, Order, condition_sql, match_of, native_match, required_words
-from hermes_core.sessions.lookup import MOST, Lookup, Stretch
-from hermes_core.sessions.meaning import VectorIndex
 from hermes_core.sessions.records import SearchHit
-from hermes_core.sessions.snippets import snippet
+from hermes_core.sessions.search.filters import (
+    Filters,
+    Order,
+    condition_sql,
+    match_of,
+    native_match,
+    required_words,
+)
+from hermes_core.sessions.search.lookup import MOST, Lookup, Stretch
+from hermes_core.sessions.search.snippets import snippet
+from hermes_core.sessions.search.vectors import VectorIndex
 from hermes_core.storage.sqlite import Database
 
 POOL = 150
@@ -64,7 +71,7 @@ def search(
     order: Order | None,
     now: float,
     zone: tzinfo,
-    meaning: VectorIndex | None = None,
+    vectors: VectorIndex | None = None,
     proactive: bool = False,
     snippets: bool = True,
 ) -> list[SearchHit]:
@@ -72,7 +79,7 @@ def search(
     if limit < 1 or not analysis:
         return []
     lookup, reader = Lookup(database, filters, order), _Reader(database, filters, max(POOL, limit))
-    likeness = meaning.likeness(analysis.text, analysis.names) if meaning and order is None else None
+    likeness = vectors.likeness(analysis.text, analysis.names) if vectors and order is None else None
     rows, scores = _candidates(
         lookup,
         reader,
@@ -82,7 +89,7 @@ def search(
         likeness.best(ALIKE) if likeness else (),
     )
     ids = [row[0] for row in rows]
-    near = meaning.closeness(likeness.asked, ids) if meaning and likeness else {}
+    near = vectors.closeness(likeness.asked, ids) if vectors and likeness else {}
     like = {one: likeness.of(one) + near.get(one, 0.0) for one in ids} if likeness else {}
     candidates = [_candidate(row, scores, like.get(row[0], 0.0)) for row in rows]
     if proactive and not likeness and all(candidate.score < lookup.least for candidate in candidates):
@@ -126,7 +133,7 @@ def _candidates(
     spans: Sequence[tuple[float, float]],
     alike: Sequence[int],
 ) -> tuple[list[sqlite3.Row], dict[Place, float]]:
-    """The rows worth ranking, with what their words are worth: by their words, their time, and their meaning."""
+    """The rows worth ranking, with what their words are worth: by their words, their time, and their vectors."""
     if analysis.condition is not None:
         fulfilling, sizes = reader.fulfilling(analysis.condition, order, lookup.stretches)
         scores = lookup.scores_among(analysis, fulfilling, sizes, required_words(analysis.condition))

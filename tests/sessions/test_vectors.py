@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from hermes_core.recall import dense
+from hermes_core.sessions import upkeep
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.meaning import VectorIndex
 from hermes_core.sessions.repair import repair
+from hermes_core.sessions.search.vectors import VectorIndex
 
 pytestmark = [
     pytest.mark.skipif(not dense.installed(), reason="needs the extra [semantic]"),
@@ -47,8 +48,8 @@ def opened(tmp_path: Path) -> Iterator[Callable[[], SessionDB]]:
 
 
 def meaning_of(db: SessionDB) -> VectorIndex:
-    assert db.meaning is not None
-    return db.meaning
+    assert db.vectors is not None
+    return db.vectors
 
 
 def filled(db: SessionDB, session: str = "s1") -> SessionDB:
@@ -110,8 +111,8 @@ def test_a_question_that_the_model_can_not_read_is_answered_by_words_alone(
         db.create_session("other")
         for text in said:
             db.append_message("other", "user", text)
-        if db.meaning:
-            db.meaning.build()
+        if db.vectors:
+            db.vectors.build()
         found.append([hit.text for hit in db.search(question) if hit.text in said])
     by_words.close()
     assert found[0] == found[1]
@@ -150,7 +151,7 @@ def test_without_the_switch_nothing_is_made_and_no_thread_runs(tmp_path: Path) -
     db = SessionDB(tmp_path / "state.db")
     db.create_session("s1")
     db.append_message("s1", "user", TALK[0])
-    assert db.meaning is None
+    assert db.vectors is None
     assert threading.active_count() == before
     assert rows(db) == 0
     db.close()
@@ -242,7 +243,7 @@ import sys
 from pathlib import Path
 from hermes_core.sessions.db import SessionDB
 db = SessionDB(Path(sys.argv[1]), semantic=True)
-db.meaning.build(lambda done: print(done, flush=True))
+db.vectors.build(lambda done: print(done, flush=True))
 """
 
 
@@ -329,7 +330,7 @@ def test_a_rebuild_makes_all_vectors_anew(opened: Callable[[], SessionDB]) -> No
     db = filled(opened())
     db.append_message(db.list_sessions()[0].session.id, "tool", "has no vector")
     told: list[tuple[int, int]] = []
-    assert db.rebuild_vectors(lambda done, total: told.append((done, total))) == 2 * len(TALK)
+    assert upkeep.rebuild_vectors(db, lambda done, total: told.append((done, total))) == 2 * len(TALK)
     assert told[-1] == (2 * len(TALK), 2 * len(TALK))
     assert rows(db) == 2 * len(TALK)
     assert db.search("new dog in the family?")[0].text == TALK[0]

@@ -1,8 +1,8 @@
-"""The schema of state.db as named migrations. One that has shipped never changes; a new one is added below it.
+"""The schema of state.db as named migrations. A released migration never changes; new ones are added at the end.
 
-Message text is stored once: the word index is external-content FTS5 over a view of the rows (dense runs left out, see
-`recall.tokens`), and the index of dense scripts (Chinese, Japanese, Thai, emoji) is contentless and holds the grams of
-those runs only. Rows that were rewound are in neither.
+Message text is stored once. The word index is external-content FTS5 over a view of the rows, without dense runs (see
+`recall.tokens`). The index of dense scripts (Chinese, Japanese, Thai, emoji) is contentless and holds only the grams of
+those runs. Rewound messages are in neither.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sqlite3
 
 from hermes_core.contract.values import Session
 from hermes_core.recall.tokens import CUT_VERSION
-from hermes_core.sessions.index import recut
+from hermes_core.sessions.search import index
 from hermes_core.storage.migrations import Migration
 
 _TABLES = (
@@ -110,16 +110,16 @@ def _create(connection: sqlite3.Connection) -> None:
 
 
 def _cut_text(connection: sqlite3.Connection) -> None:
-    """Make the indexes anew; a version that cuts in a later way, and left its store to this one, has to do so again."""
+    """Rebuild the indexes. Forget the records of later ways to cut: a newer version has to rebuild them again."""
     later = (
         "DELETE FROM schema_migrations WHERE name LIKE 'text-cut-%' AND CAST(substr(name, 10) AS INTEGER) > ?"
     )
     connection.execute(later, (int(CUT_VERSION),))
-    recut(connection)
+    index.rebuild(connection)
 
 
 def _add_vectors(connection: sqlite3.Connection) -> None:
-    """Vectors of messages, see `sessions.meaning`; empty without the extra that makes them."""
+    """Add vectors of messages, see `sessions.search.vectors`; the table stays empty without the extra `[semantic]`."""
     connection.execute(
         """CREATE TABLE vectors (
             message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
@@ -128,14 +128,14 @@ def _add_vectors(connection: sqlite3.Connection) -> None:
     )
 
 
-def _keep_words(connection: sqlite3.Connection) -> None:
-    """Beside the vector of a message the signs of its words' instead of a vector of it with the one before; made anew."""
+def _store_words(connection: sqlite3.Connection) -> None:
+    """Store the signs of the words' vectors beside a message's vector; they are computed anew."""
     connection.execute("DELETE FROM vectors")
     connection.execute("ALTER TABLE vectors RENAME COLUMN pair TO words")
 
 
 def give_to_chats(connection: sqlite3.Connection) -> None:
-    """Sessions in chats that name no user belong to the chat; before, to the home. See `Session.owner`."""
+    """Give sessions of chats that name no user to the chat, as `Session.owner` says; they belonged to the home."""
     rows = connection.execute("SELECT key, identity FROM sessions WHERE user = '' AND json_valid(identity)")
     for key, identity in rows.fetchall():
         owner = Session.from_dict({"id": "", **json.loads(identity)}).owner
@@ -143,7 +143,7 @@ def give_to_chats(connection: sqlite3.Connection) -> None:
 
 
 def _title_by_user(connection: sqlite3.Connection) -> None:
-    """Two users may give their sessions one title: a number would tell each of the other's."""
+    """Let two users give their sessions the same title: a number would tell each of the other's session."""
     connection.execute("DROP INDEX sessions_by_title")
     connection.execute("CREATE UNIQUE INDEX sessions_by_title ON sessions (title, user) WHERE title <> ''")
 
@@ -152,7 +152,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("sessions-messages-turns", _create),
     (f"text-cut-{CUT_VERSION}", _cut_text),
     ("vectors", _add_vectors),
-    ("vectors-of-words", _keep_words),
+    ("vectors-of-words", _store_words),
     ("owners-of-chats", give_to_chats),
     ("titles-of-users", _title_by_user),
 )

@@ -1,4 +1,4 @@
-"""How long a writer waits for another process: long once, then shortly, and never for one that is suspended."""
+"""Waits of a writer for other processes: long once, then short."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.storage.sqlite import Database
-from tests.storage.notes import MIGRATIONS, notes, posix
+from tests.storage.notes import MIGRATIONS, notes
 
 
 @pytest.fixture
@@ -39,20 +39,19 @@ def add(database: Database, text: str) -> None:
         connection.execute("INSERT INTO note VALUES (?)", (text,))
 
 
-@pytest.mark.parametrize("way", ["transaction", "write"])
-def test_who_waited_in_vain_waits_shortly_until_the_file_was_free(path: Path, way: str) -> None:
+def test_after_a_wait_in_vain_the_next_one_is_short_until_the_file_was_free(path: Path) -> None:
     with contextlib.closing(Database(path, MIGRATIONS, busy_timeout=0.3)) as database:
         assert patience(database) == 300
         for _ in range(2):
             with locked(path), pytest.raises(DatabaseUnavailable, match="locked"):
-                add(database, "a") if way == "transaction" else database.write("DELETE FROM note")
+                add(database, "a")
         assert patience(database) == 10
         add(database, "b")
         add(database, "c")
         assert patience(database) == 300
 
 
-def test_who_could_not_even_open_it_waits_shortly_as_well(tmp_path: Path) -> None:
+def test_after_a_failed_open_the_next_wait_is_short_as_well(tmp_path: Path) -> None:
     path = tmp_path / "notes.db"
     sqlite3.connect(path).close()
     with contextlib.closing(Database(path, MIGRATIONS, busy_timeout=0.3)) as database:
@@ -63,16 +62,22 @@ def test_who_could_not_even_open_it_waits_shortly_as_well(tmp_path: Path) -> Non
 
 def test_a_program_that_ends_waits_shortly(path: Path) -> None:
     with contextlib.closing(Database(path, MIGRATIONS)) as database:
-        database.hurry()
+        database.shorten_waits()
         add(database, "a")
         assert patience(database) == 1000
 
 
 def test_a_close_does_not_wait_for_a_thread_that_waits_for_another_process(path: Path) -> None:
     opened = threading.Event()
-    database = Database(path, MIGRATIONS, on_open=lambda _: opened.set())
+    database = Database(path, MIGRATIONS)
+
+    def write() -> None:
+        _ = database.connection
+        opened.set()
+        add(database, "a")
+
     with locked(path):
-        writer = threading.Thread(target=add, args=(database, "a"))
+        writer = threading.Thread(target=write)
         writer.start()
         assert opened.wait(30)
         database.close()
@@ -80,17 +85,3 @@ def test_a_close_does_not_wait_for_a_thread_that_waits_for_another_process(path:
     writer.join()
     with contextlib.closing(Database(path, MIGRATIONS)) as again:
         assert notes(again) == ["a"]
-
-
-@posix
-def test_a_process_suspended_in_the_queue_holds_up_nobody(path: Path) -> None:
-    import fcntl
-
-    with contextlib.closing(Database(path, MIGRATIONS, take_turns=True, busy_timeout=0.1)) as database:
-        add(database, "a")
-        with path.with_name("notes.db.queue").open() as queue:
-            fcntl.flock(queue, fcntl.LOCK_EX)
-            add(database, "b")
-            assert patience(database) == 3
-        add(database, "c")
-        assert notes(database) == ["a", "b", "c"]

@@ -24,7 +24,7 @@ from hermes_core.recall.rank import (
     score_places,
 )
 from hermes_core.recall.tokens import words
-from hermes_core.sessions.filters import Filters, Order, match_of, quoted, table_of
+from hermes_core.sessions.search.filters import Filters, Order, match_of, quoted, table_of
 from hermes_core.storage.sqlite import Database
 
 RARE = 400

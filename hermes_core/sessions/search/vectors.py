@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from hermes_core.errors import ConfigError, HermesError
 from hermes_core.recall import dense
 from hermes_core.recall.tokens import words
-from hermes_core.sessions.meta import read_meta
+from hermes_core.sessions.records import read_meta
 from hermes_core.storage.files import PRIVATE_FILE
 from hermes_core.storage.sqlite import Database
 
@@ -41,29 +41,29 @@ and 84.1.
 NEARBY = {0: 1.0, -1: 0.9, -2: 0.7, 1: 0.7}
 """Messages around one, by how far on they are, whose words stand for it, and what these count."""
 
-STRANGE = 0.25
+MIN_COSINE = 0.25
 """A question to which no message is as near as this, as a cosine, is about nothing that was said, and is searched by words
 alone. The nearest of five conversations of LoCoMo is at 0.33 at least for each of 759 questions about them, at 0.20 to 0.33
 for random letters and matters of other fields. Few messages are further off: a loose paraphrase in a store of ten is at 0.3.
 """
 
-READ = 0.9
+MIN_COVERAGE = 0.9
 """Share of the messages that must have a vector before any vector counts. One that has none can't win against the best of
 those that have: recall@10 is 83.2 when the newest twentieth has none and 74.6 when half have none, 80.4 by words alone.
 """
 
-DONE = "meaning:"
+LAST_ID_KEY = "meaning:"
 """With the name of a model: the key in state_meta of the last message that was looked at."""
 
-STEP = 16
+MESSAGES_PER_STEP = 16
 """Messages of one transaction; a tenth of a second of one core when they are short, one when they are long. Closing waits so long."""
 
-PATIENCE = 60.0
+CLOSE_TIMEOUT_S = 60.0
 """Seconds that closing waits for the step under way, and for the model that is being loaded: a thread that is still in
 native code when the interpreter ends aborts the process.
 """
 
-CHUNK = 16_384
+VECTORS_PER_PRODUCT = 16_384
 """Vectors multiplied at once: 8-bit numbers become floats only piece by piece."""
 
 _MISSING = """
@@ -113,7 +113,7 @@ class VectorIndex:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._done_key = f"{DONE}{dense.MODEL}"
+        self._done_key = f"{LAST_ID_KEY}{dense.MODEL}"
         self._lock = threading.Lock()
         self._loaded: _Matrix | None = None
         self._wake = threading.Event()
@@ -178,7 +178,7 @@ class VectorIndex:
             self._stopping = True
             self._wake.set()
         if self._thread is not None:
-            self._thread.join(PATIENCE)
+            self._thread.join(CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
         while True:
@@ -207,7 +207,7 @@ class VectorIndex:
 
     def _step(self) -> int:
         """Vectors for the next messages, in one transaction; how many these were."""
-        rows = self._database.execute(_MISSING, (self._done(), STEP)).fetchall()
+        rows = self._database.execute(_MISSING, (self._done(), MESSAGES_PER_STEP)).fetchall()
         if not rows:
             return 0
         readings = dense.encoder().read(
@@ -244,7 +244,7 @@ class VectorIndex:
             return None
         if self._behind():
             self.wake()
-            if self._done() < READ * self._last():
+            if self._done() < MIN_COVERAGE * self._last():
                 return None
         if not self.works():
             return None
@@ -255,7 +255,7 @@ class VectorIndex:
             return None
         (asked,) = dense.encoder().read([question], {word for name in names for word in words(name)})
         near = _products(matrix.own, asked.whole)
-        if near.max() < STRANGE * dense.FULL:
+        if near.max() < MIN_COSINE * dense.FULL:
             return None
         return Likeness(matrix.ids, WHOLE_WEIGHT * _standard(near), asked.words)
 
@@ -333,7 +333,10 @@ def _grown(database: Database, known: _Matrix | None) -> _Matrix | None:
 def _products(vectors: Array, asked: Array) -> Array:
     import numpy
 
-    parts = [vectors[at : at + CHUNK].astype(numpy.float32) @ asked for at in range(0, len(vectors), CHUNK)]
+    parts = [
+        vectors[at : at + VECTORS_PER_PRODUCT].astype(numpy.float32) @ asked
+        for at in range(0, len(vectors), VECTORS_PER_PRODUCT)
+    ]
     return numpy.concatenate(parts)
 
 

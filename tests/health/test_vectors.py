@@ -1,4 +1,4 @@
-"""What status and doctor say of search by meaning."""
+"""What status and doctor say of search by vectors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from hermes_core import open_memory
 from hermes_core.config import SEMANTIC, set_value
-from hermes_core.health.meaning import examine_meaning, state
+from hermes_core.health.databases import examine_vectors, vector_state
 from hermes_core.home import HermesHome
 from hermes_core.recall import dense
 
@@ -14,8 +14,8 @@ from hermes_core.recall import dense
 def test_it_is_off_when_the_settings_say_so(hermes_home: HermesHome) -> None:
     set_value(hermes_home, "recall.semantic", "off")
     with open_memory(hermes_home) as memory:
-        assert state(memory) == "off"
-        assert [finding.state for finding in examine_meaning(memory)] == ["ok"]
+        assert vector_state(memory) == "off"
+        assert [finding.state for finding in examine_vectors(memory)] == ["ok"]
 
 
 def test_without_the_extra_it_is_not_installed(
@@ -24,7 +24,7 @@ def test_without_the_extra_it_is_not_installed(
     monkeypatch.setenv(SEMANTIC, "auto")
     monkeypatch.setattr(dense, "installed", lambda: False)
     with open_memory(hermes_home) as memory:
-        assert state(memory) == "not installed"
+        assert vector_state(memory) == "not installed"
 
 
 @pytest.mark.skipif(not dense.installed(), reason="needs the extra [semantic]")
@@ -33,11 +33,11 @@ def test_messages_that_wait_for_their_vectors_are_counted(
 ) -> None:
     monkeypatch.setenv(SEMANTIC, "auto")
     with open_memory(hermes_home) as memory:
-        meaning = memory.sessions.meaning
-        assert meaning is not None
-        monkeypatch.setattr(meaning, "wake", lambda: None)
+        vectors = memory.sessions.vectors
+        assert vectors is not None
+        monkeypatch.setattr(vectors, "wake", lambda: None)
         memory.sessions.create_session("s1")
         memory.sessions.append_message("s1", "user", "We adopted a puppy.")
-        assert state(memory) == "on, 1 message to read"
-        meaning.build()
-        assert state(memory) == "on"
+        assert vector_state(memory) == "on, 1 message to read"
+        vectors.build()
+        assert vector_state(memory) == "on"

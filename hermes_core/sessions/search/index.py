@@ -1,0 +1,165 @@
+"""The two full-text indexes over messages. Each change of a row updates them in its own transaction."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from hermes_core.errors import DatabaseCorrupt
+from hermes_core.recall.tokens import for_words, grams
+from hermes_core.sessions.records import sqlite_text
+from hermes_core.storage.sqlite import Database
+
+BATCH = 1_000
+"""Rows read at once by a rebuild in one transaction."""
+
+STEP = 200
+"""Rows in one transaction of a rebuild while others write; some ten milliseconds."""
+
+PAUSE_S = 0.002
+"""Seconds between the steps of a rebuild, so that other processes get the write lock."""
+
+PROGRESS_KEY = "search_index_rebuilt_to"
+"""Key in `state_meta` during a rebuild in steps: the last message id that is indexed again, and the last id to index."""
+
+_WORDS = "INSERT INTO messages_fts (rowid, content, calls) VALUES (?, ?, ?)"
+_WORDS_OUT = "INSERT INTO messages_fts (messages_fts, rowid, content, calls) VALUES ('delete', ?, ?, ?)"
+_GRAMS = "INSERT INTO messages_grams (rowid, ones, pairs) VALUES (?, ?, ?)"
+_GRAMS_OUT = "INSERT INTO messages_grams (messages_grams, rowid, ones, pairs) VALUES ('delete', ?, ?, ?)"
+
+_ESCAPED = re.compile(r"\\+u([0-9a-fA-F]{4})")
+
+IndexedRow = tuple[int, str, str]
+"""Id, content and calls of a message, as the view `indexed_messages` shows them."""
+
+
+def add(connection: sqlite3.Connection, message_id: int) -> None:
+    """Index a new message."""
+    _add(connection, _read(connection, "id = ?", (message_id,)))
+
+
+def remove(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> None:
+    """Remove messages from the indexes before their rows are deleted or hidden: FTS5 needs the text that was indexed."""
+    done, last = _progress(connection) or (0, 0)  # rows that a rebuild has yet to index are in no index
+    rows = _read(connection, f"{condition} AND NOT (id > ? AND id <= ?)", (*parameters, done, last))
+    connection.executemany(_WORDS_OUT, map(_word_row, rows))
+    connection.executemany(_GRAMS_OUT, _gram_rows(rows))
+
+
+def rebuild(connection: sqlite3.Connection, progress: Callable[[int], None] = lambda _count: None) -> int:
+    """Fill both indexes from the rows in the caller's transaction; return how many rows were indexed.
+
+    FTS5's own "rebuild" would read the rows without the cuts that `recall.tokens` makes.
+    """
+    _clear(connection)
+    last = done = 0
+    while rows := _read(connection, "id > ? ORDER BY id LIMIT ?", (last, BATCH)):
+        _add(connection, rows)
+        last, done = rows[-1][0], done + len(rows)
+        progress(done)
+    return done
+
+
+def rebuild_in_steps(database: Database, progress: Callable[[int], None] = lambda _count: None) -> int:
+    """Fill both indexes in short transactions while others write; return how many rows were indexed."""
+    with database.transaction() as connection:
+        _clear(connection)
+        (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
+        _set_progress(connection, 0, last)
+    done = 0
+    while True:
+        with database.transaction() as connection:
+            start, end = _progress(connection) or (0, 0)
+            rows = _read(connection, "id > ? AND id <= ? ORDER BY id LIMIT ?", (start, end, STEP))
+            if not rows:
+                connection.execute("DELETE FROM state_meta WHERE key = ?", (PROGRESS_KEY,))
+                return done
+            _add(connection, rows)
+            _set_progress(connection, rows[-1][0], end)
+        done += len(rows)
+        progress(done)
+        time.sleep(PAUSE_S)
+
+
+def check(database: Database) -> list[str]:
+    """Return how the indexes differ from the rows or are damaged, a line each.
+
+    Each check is a transaction of its own, since others can't write meanwhile: half a second for 100,000 messages.
+    """
+    differences = (
+        "SELECT id FROM indexed EXCEPT SELECT id FROM rows",
+        "SELECT id FROM rows EXCEPT SELECT id FROM indexed",
+    )
+    faults: list[str] = []
+    for subject in ("messages_fts", "messages_grams", *differences):
+        try:
+            with database.transaction() as connection:
+                if (progress := _progress(connection)) is not None:
+                    done, last = progress
+                    return [f"the search index was made anew up to message {done} of {last} only: rebuild it"]
+                if subject not in differences:
+                    connection.execute(f"INSERT INTO {subject} ({subject}) VALUES ('integrity-check')")
+                    continue
+                (count,) = connection.execute(
+                    f"""WITH rows AS (SELECT id FROM indexed_messages), indexed AS (SELECT id FROM messages_fts_docsize)
+                        SELECT count(*) FROM ({subject})"""
+                ).fetchone()
+                if count:
+                    faults.append(f"the search index differs from the messages in {count} rows: rebuild it")
+        except DatabaseCorrupt as exc:
+            if subject in differences:
+                return [str(exc)]
+            faults.append(f"the search index {subject} is damaged ({exc.__cause__}): rebuild it")
+    return faults
+
+
+def _clear(connection: sqlite3.Connection) -> None:
+    for table in ("messages_fts", "messages_grams"):
+        connection.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
+
+
+def _progress(connection: sqlite3.Connection) -> tuple[int, int] | None:
+    """Return the last id that a rebuild in steps has indexed and the last one to index; None if none is running."""
+    row = connection.execute("SELECT value FROM state_meta WHERE key = ?", (PROGRESS_KEY,)).fetchone()
+    if row is None:
+        return None
+    done, last = row[0].split()
+    return int(done), int(last)
+
+
+def _set_progress(connection: sqlite3.Connection, done: int, last: int) -> None:
+    connection.execute("INSERT OR REPLACE INTO state_meta VALUES (?, ?)", (PROGRESS_KEY, f"{done} {last}"))
+
+
+def _read(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> list[IndexedRow]:
+    sql = f"SELECT id, content, calls FROM indexed_messages WHERE {condition}"
+    return [(row[0], row[1], _unescaped(row[2])) for row in connection.execute(sql, parameters)]
+
+
+def _unescaped(calls: str) -> str:
+    r"""Return tool calls with the letters that JSON within JSON escapes as \uXXXX, so that they can be found."""
+    if "\\u" not in calls:
+        return calls
+    return sqlite_text(_ESCAPED.sub(lambda match: chr(int(match[1], 16)), calls))
+
+
+def _add(connection: sqlite3.Connection, rows: Sequence[IndexedRow]) -> None:
+    connection.executemany(_WORDS, map(_word_row, rows))
+    connection.executemany(_GRAMS, _gram_rows(rows))
+
+
+def _word_row(row: IndexedRow) -> IndexedRow:
+    message_id, content, calls = row
+    return message_id, for_words(content), for_words(calls)
+
+
+def _gram_rows(rows: Iterable[IndexedRow]) -> list[tuple[int, str, str]]:
+    """Return rows of the gram index; text without dense runs has none."""
+    gram_rows = []
+    for message_id, content, calls in rows:
+        ones, pairs = grams(f"{content}\n{calls}")
+        if ones:
+            gram_rows.append((message_id, " ".join(ones), " ".join(pairs)))
+    return gram_rows
