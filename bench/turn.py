@@ -182,9 +182,8 @@ def turn_case(
     manager.initialize_all(session)
 
     def run(words: tuple[int, str, Query, Turn]) -> None:
-        number, user, query, turn = words
-        manager.on_turn_start(number, user, session)
-        manager.prefetch_all(query, session)
+        number, _, query, turn = words
+        manager.prefetch_all(query, session, turn_number=number)
         manager.sync_all(turn, session)
         manager.queue_prefetch_all(query, session)
 

@@ -112,7 +112,8 @@ def guarded_call(
 
     Args:
         hook: The name of the hook.
-        function: Returns the checked value of the hook; a coroutine has been run to its end.
+        function: Returns the checked value of the hook; a coroutine has been run to its end. If there are wrappers, the
+            value is checked again, because an observer may have put another in its place.
         clock: Measures `CallResult.elapsed`.
         redact: Removes secrets from messages.
         wrapper_names: Code of the hook wrappers around the call -> name of the observer ("" for the provider's own
@@ -120,6 +121,8 @@ def guarded_call(
     """
     started = clock()
     value, error = attempt(function)
+    if wrapper_names and error is None:
+        value, error = attempt(check_result, hook, value)
     elapsed = clock() - started
     if error is None:
         return CallResult("ok", value, "", elapsed)

@@ -174,12 +174,14 @@ class MemoryManager:
 
     def problems(self) -> list[str]:
         """Return a sentence for each provider that is degraded, failed or unavailable."""
-        conditions = [self._condition_of(handle) for handle in self._registry]
-        return [
-            f"memory provider {health.name!r} is {health.state}: {health.reason}"
-            for health in (*conditions, *self._registry.inactive)
-            if health.state in ("degraded", "failed", "unavailable")
-        ]
+        conditions = []
+        for handle in self._registry:
+            conditions.append(self._condition_of(handle))
+        sentences = []
+        for health in (*conditions, *self._registry.inactive):
+            if health.state in ("degraded", "failed", "unavailable"):
+                sentences.append(f"memory provider {health.name!r} is {health.state}: {health.reason}")
+        return sentences
 
     def account(self, provider: str) -> str | None:
         """Return the fingerprint of the account that this provider was started with; None if it is not in use."""
@@ -237,8 +239,8 @@ class MemoryManager:
 
     def on_turn_start(self, number: int, message: str, session: Session) -> None:
         """Tell the providers that the person spoke, without waiting for them. `prefetch_all` can do this as well."""
+        arguments = {"turn_number": number, "message": self._redact(message), "session": session}
         for handle in self._registry.implementing("on_turn_start"):
-            arguments = self._turn_start(handle, number, message, session)
             handle.instance(session).submit("on_turn_start", arguments, background=True)
 
     def prefetch_all(self, query: Query, session: Session, *, turn_number: int | None = None) -> RecallResult:
@@ -249,12 +251,8 @@ class MemoryManager:
                 one hand-off to the provider's worker.
         """
         began = time.monotonic()
-        starts: dict[str, Mapping[str, Any]] = {}
-        if turn_number is not None:
-            for handle in self._registry.implementing("on_turn_start"):
-                starts[handle.name] = self._turn_start(handle, turn_number, query.text, session)
-        parts = self._prefetch.ask(self._registry, self._clean_query(query), session, starts)
-        if self._observers.implement("filter_recall"):
+        parts = self._prefetch.ask(self._registry, self._clean_query(query), session, turn_number)
+        if self._observers.filter_recalls:
             parts = [self._filtered(part, session) if part.recall else part for part in parts]
         return RecallResult(tuple(parts), (time.monotonic() - began) * 1000)
 
@@ -468,11 +466,6 @@ class MemoryManager:
 
     def _clean(self, handle: ProviderHandle, value: Any) -> Any:
         return value if handle.builtin else self._redact(value)
-
-    def _turn_start(
-        self, handle: ProviderHandle, number: int, message: str, session: Session
-    ) -> dict[str, Any]:
-        return {"turn_number": number, "message": self._clean(handle, message), "session": session}
 
     def _clean_query(self, query: Query) -> Query:
         recent = tuple(self._redact(plain(query.recent))) if query.recent else ()

@@ -129,14 +129,12 @@ class Observers:
                     observer.callers[hook] = plugins.subset_hook_caller(hook, others)
                     observer.wrapper_names = wrappers_of(plugins, observers)
                     answering.append(observer)
+        self.filter_recalls = bool(self._by_hook["filter_recall"])
+        """Whether any observer filters recalled text."""
 
     def _finish(self, hook: str, coroutine: CoroutineType[Any, Any, Any]) -> Any:
         coroutines: Coroutines = _running.coroutines
         return coroutines.finish(coroutine, self._config.deadline(hook))
-
-    def implement(self, hook: str) -> bool:
-        """Return whether any observer has this hook."""
-        return bool(self._by_hook[hook])
 
     def filter_write(self, write: MemoryWrite, session: Session) -> MemoryWrite | Refused:
         """Return what the observers make of a write to the notes."""

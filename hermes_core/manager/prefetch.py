@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from hermes_core.contract.values import Query, Recall, RecallItem, Session
 from hermes_core.manager.call import CallResult
@@ -58,7 +58,11 @@ class RecallResult(NamedTuple):
     @property
     def contexts(self) -> list[tuple[str, str]]:
         """Label and text of each part that has any, for the fence."""
-        return [(part.provider, part.recall.render()) for part in self.parts if part.recall]
+        contexts = []
+        for part in self.parts:
+            if part.recall:
+                contexts.append((part.provider, part.recall.render()))
+        return contexts
 
 
 class WarmedRecall:
@@ -102,44 +106,44 @@ class Prefetch:
         providers: Iterable[ProviderHandle],
         query: Query,
         session: Session,
-        turn_starts: Mapping[str, Mapping[str, Any]],
+        turn_number: int | None = None,
     ) -> list[RecallPart]:
         """Return the recall of each of `providers`; wait for all together, each at most until its deadline.
 
         A provider whose last recall failed is asked but not waited for, so that an outage holds up one turn.
 
         Args:
-            turn_starts: By provider, the arguments of an `on_turn_start` that goes to its worker before the recall.
+            turn_number: If given, `on_turn_start` goes to a provider's worker together with the recall, before it.
         """
         began = time.monotonic()
+        start = {"turn_number": turn_number, "message": query.text, "session": session}
         asked: list[tuple[ProviderHandle, ProviderInstance, PendingCall | None]] = []
         for handle in providers:
-            start = turn_starts.get(handle.name)
-            if handle.implements("prefetch"):
-                asked.append((handle, *self._begin(handle, query, session, start)))
-            elif start is not None:
-                handle.instance(session).submit("on_turn_start", start, background=True)
+            recalls = handle.implements("prefetch")
+            starts = turn_number is not None and handle.implements("on_turn_start")
+            if not (recalls or starts):
+                continue
+            failing = recalls and handle.stats.recall_failing
+            instance = handle.instance(session, wait=recalls and not failing)
+            calls: list[PendingCall] = []
+            if starts:
+                calls.append(instance.prepare("on_turn_start", start, background=True))
+            recall = None
+            if failing:
+                recall = self._probe(handle, instance, query, session, calls)
+            elif recalls:
+                recall = self._prepare(instance, query, session, self._of(handle.name, session.id))
+                calls.append(recall)
+            if not failing:
+                instance.hand_over(*calls)
+            if recalls:
+                asked.append((handle, instance, recall))
         parts = []
-        for handle, instance, call in asked:
+        for handle, instance, recall in asked:
             wait = began + self._deadline - time.monotonic()
-            result = NOT_WAITED if call is None else call.wait(wait)
+            result = NOT_WAITED if recall is None else recall.wait(wait)
             parts.append(self._part(handle, instance, result, query, session, began))
         return parts
-
-    def _begin(
-        self, handle: ProviderHandle, query: Query, session: Session, start: Mapping[str, Any] | None
-    ) -> tuple[ProviderInstance, PendingCall | None]:
-        """Hand `on_turn_start` and `prefetch` to the worker. Return the call to wait for; None to wait for none."""
-        failing = handle.stats.recall_failing
-        instance = handle.instance(session, wait=not failing)
-        calls = []
-        if start is not None:
-            calls.append(instance.prepare("on_turn_start", start, background=True))
-        if failing:
-            return instance, self._probe(handle, instance, query, session, calls)
-        recall = self._prepare(instance, query, session, self._of(handle.name, session.id))
-        instance.hand_over(*calls, recall)
-        return instance, recall
 
     def prepares(self, handle: ProviderHandle) -> bool:
         """Return whether the provider has anything to do between two turns."""

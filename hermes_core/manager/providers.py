@@ -16,7 +16,7 @@ import pluggy
 
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import BUILTIN_NAME, LONGEST_TOOL_NAME, TOOL_NAME, Capabilities, Session
-from hermes_core.manager.call import ABSENT, CallResult, attempt, check_result, describe, guarded_call
+from hermes_core.manager.call import ABSENT, CallResult, attempt, describe, guarded_call
 from hermes_core.manager.coroutines import Coroutines
 from hermes_core.manager.plugins import capabilities_of, implemented_hooks, register_provider, wrappers_of
 from hermes_core.manager.stats import (
@@ -169,7 +169,10 @@ class ProviderInstance:
 
     def hand_over(self, *calls: PendingCall) -> None:
         """Hand prepared calls of one worker to it, one behind the other. A call that it refuses ends with the reason."""
-        waiting = [call for call in calls if not call.future.done()]
+        waiting = list(calls)
+        for call in calls:
+            if call.future.done():
+                waiting.remove(call)
         if not waiting:
             return
         worker = self.write if waiting[0].hook in DURABLE_HOOKS else self.read
@@ -179,17 +182,11 @@ class ProviderInstance:
 
     def _run_hook(self, hook: str, arguments: Mapping[str, Any]) -> CallResult:
         assert self.plugins is not None, "a hook is called on a constructed provider"
-        caller = getattr(self.plugins.hook, hook)
+        caller = partial(getattr(self.plugins.hook, hook), **arguments)
+        return guarded_call(hook, caller, self._config.clock, self._config.redact, self._wrapper_names)
 
-        def call() -> Any:
-            value = caller(**arguments)
-            # The innermost wrapper has checked the provider's value; an observer may have put another in its place.
-            return check_result(hook, value) if self._wrapper_names else value
-
-        return self._guarded(hook, call)
-
-    def _guarded(self, hook: str, function: Callable[[], Any]) -> CallResult:
-        return guarded_call(hook, function, self._config.clock, self._config.redact, self._wrapper_names)
+    def _run_step(self, name: str, function: Callable[[], Any]) -> CallResult:
+        return guarded_call(name, function, self._config.clock, self._config.redact, self._wrapper_names)
 
     def _finish(self, hook: str, coroutine: CoroutineType[Any, Any, Any]) -> Any:
         return self._coroutines.finish(coroutine, self._config.deadline(hook))
@@ -199,7 +196,7 @@ class ProviderInstance:
     def construct(self) -> CallResult:
         """Make the provider, validate it, read its capabilities, and wait for that."""
         if self._inline:
-            return self._guarded("construct", self._construct)
+            return self._run_step("construct", self._construct)
         call = self._own_call("construct", self._construct)
         self.hand_over(call)
         return call.wait()
@@ -213,7 +210,7 @@ class ProviderInstance:
         """Return a call of a step of ours that no breaker counts; if `on_end` is given, nobody waits for it."""
         return PendingCall(
             name,
-            partial(self._guarded, name, function),
+            partial(self._run_step, name, function),
             self._config.deadline(name),
             account=partial(self.stats.record, name, breaker=None),
             on_late=on_end,
@@ -249,7 +246,7 @@ class ProviderInstance:
             self._start_ended.clear()
         call = self._own_call("initialize", partial(self._initialize, session), self._started)
         if self._inline:
-            self._started(call.run())
+            self._started(call.function())
             return
         self.hand_over(call)
         if call.worker is None:  # refused
@@ -506,7 +503,7 @@ class ProviderHandle:
 
     def instance(self, session: Session, *, wait: bool = False) -> ProviderInstance:
         """Return the instance for `session`. One that is made now is started; `wait` waits for that as a start does."""
-        if not self.per_session:
+        if not self._repeatable or self.first.capabilities.scope != "session":
             return self.first
         with self._lock:
             if self._closed:
@@ -546,6 +543,8 @@ class ProviderHandle:
 
     def condition(self) -> tuple[State, str]:
         """Return the worst state of its instances and the reason. "failed" becomes "degraded" while a session works."""
+        if not self.per_session:
+            return self.first.condition()
         instances = self.instances()
         conditions = [instance.condition() for instance in instances]
         worst_first: dict[State, int] = {"failed": 0, "degraded": 1, "unavailable": 2, "active": 3, "idle": 4}

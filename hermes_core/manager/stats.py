@@ -184,20 +184,22 @@ class ProviderStats:
     @property
     def recall_failing(self) -> bool:
         """Whether the last recall failed a short while ago, so that no turn should wait for the next."""
-        return self._failed_lately() and not self._recall_refused
+        failed_at = self._recall_failed_at
+        return (
+            failed_at is not None
+            and not self._recall_refused
+            and self._config.clock() - failed_at < RECALL_FAILURE_TTL_S
+        )
 
     @property
     def recall_problem(self) -> str:
         """Sentence about a recall that failed a short while ago; "" if none did."""
-        if not self._failed_lately():
+        failed_at = self._recall_failed_at
+        if failed_at is None or self._config.clock() - failed_at >= RECALL_FAILURE_TTL_S:
             return ""
         if self._recall_refused:  # the backend is there: a wrong address, a wrong type
             return f"its last recall failed: {self._recall_error}"
         return f"no turn waits for its recall, because the last one failed: {self._recall_error}"
-
-    def _failed_lately(self) -> bool:
-        failed_at = self._recall_failed_at
-        return failed_at is not None and self._config.clock() - failed_at < RECALL_FAILURE_TTL_S
 
     def report(self) -> None:
         """Emit `provider.hooks` if any hook was called since the last time, those of a start aside."""

@@ -25,7 +25,7 @@ class PendingCall:
 
     Args:
         hook: The name of the hook, for messages.
-        function: Makes the call; it never raises.
+        function: Makes the call, with the contextvars of the thread that created it; it never raises.
         deadline: Seconds that the call may run.
         account: Called once with the result for the statistics: the call's own, or "late".
         on_late: Called on the worker's thread with the result of a call for which nobody waits any more.
@@ -34,12 +34,12 @@ class PendingCall:
 
     __slots__ = (
         "_account",
-        "_function",
         "_on_late",
         "abandoned",
         "accounted",
         "context",
         "deadline",
+        "function",
         "future",
         "hook",
         "started_at",
@@ -65,7 +65,7 @@ class PendingCall:
         self.abandoned = background
         self.accounted = False
         self.started_at = self.started_monotonic = 0.0
-        self._function = function
+        self.function = function
         self._account = account
         self._on_late = on_late
 
@@ -77,17 +77,34 @@ class PendingCall:
         return call
 
     def wait(self, timeout: float | None = None) -> CallResult:
-        """Return the result of the call, at the latest after `timeout` seconds (default: its deadline)."""
+        """Wait at most `timeout` seconds (default: the deadline), or until the waiting turn is stopped.
+
+        A call that has not begun by then is withdrawn and never runs. A call that still runs is abandoned: its result
+        goes to `on_late`.
+        """
         if self.worker is None:
             return self.future.result()
-        result = None
+        seconds = self.deadline if timeout is None else timeout
+        ended, result = False, None
         try:
-            result = self.worker.wait(self, self.deadline if timeout is None else timeout)
+            ended = waited(self._ended_within, seconds)
         finally:
-            # Ctrl-C or a signal handler of the host ended the wait. If this is the probe of a breaker, another may go.
-            if result is None:
-                self.worker.abandon(self)
-        return result
+            # Also when Ctrl-C or a signal handler of the host cut the wait short: if this call is the probe of a
+            # breaker, another may go.
+            if not ended:
+                result = self.worker.give_up(self, seconds)
+        return self.future.result() if result is None else result
+
+    def _ended_within(self, seconds: float) -> bool:
+        try:
+            self.future.result(seconds)
+        except TimeoutError as exc:
+            # An alarm handler of the host may raise TimeoutError during the wait. Future raises its own in `result`,
+            # the second frame; an error of the handler comes from a frame further in.
+            if len(list(traceback.walk_tb(exc.__traceback__))) > 2:
+                raise
+            return False
+        return True
 
     def withdraw(self) -> bool:
         """Take the call out of the queue. Return False if it has already begun."""
@@ -106,10 +123,6 @@ class PendingCall:
         """Report `result` to the statistics."""
         if self._account is not None:
             self._account(result)
-
-    def run(self) -> CallResult:
-        """Make the call, with the contextvars of the thread that created it."""
-        return self.context.run(self._function)
 
     def finish(self, result: CallResult, *, report: bool) -> None:
         """Pass the result on: to the statistics (if `report`), to the thread that waits, else to `on_late`."""
@@ -183,45 +196,37 @@ class Worker:
                 self._queue.put(call)
         return ""
 
-    def wait(self, call: PendingCall, timeout: float) -> CallResult:
-        """Wait at most `timeout` seconds for `call`, or until the waiting turn is stopped.
+    def give_up(self, call: PendingCall, timeout: float) -> CallResult | None:
+        """Withdraw or abandon a call whose waiter leaves. Return the result for the waiter; None if it has just ended.
 
-        A call that has not begun by then is withdrawn and never runs. A call that still runs is abandoned: its result
-        goes to its `on_late`.
+        Args:
+            timeout: Seconds that the waiter meant to wait.
         """
-
-        def ended_within(seconds: float) -> bool:
-            try:
-                call.future.result(seconds)
-            except TimeoutError as exc:
-                # An alarm handler of the host may raise TimeoutError during the wait. Future raises its own in
-                # `result`, the second frame; an error of the handler comes from a frame further in.
-                if len(list(traceback.walk_tb(exc.__traceback__))) > 2:
-                    raise
-                return False
-            return True
-
-        if waited(ended_within, timeout):
-            return call.future.result()
         turn_stopped = stopped()
         with self._lock:
-            ended = call.accounted
-            if not ended:
-                result = self._give_up(call, timeout, turn_stopped)
-                call.accounted = True
-        if ended:  # just now
-            return call.future.result()
+            if call.accounted:
+                return None
+            call.accounted = True
+            ran = time.monotonic() - call.started_monotonic
+            running = not call.future.cancel()
+            if running:
+                call.abandoned = True
+            ahead = self._current.call.hook if self._current and self._current.call else "another call"
+            hung = bool(self._hung())
+        if turn_stopped:
+            result = CallResult("skipped", error="the turn was stopped", elapsed=timeout, in_doubt=running)
+        elif not running:
+            error = f"waited {timeout:.3g} s in line behind {ahead}"
+            result = CallResult("skipped", error=error, elapsed=timeout, counts=hung)
+        elif ran < timeout * MIN_RUN_SHARE:
+            # It spent its time in the queue behind others. That says nothing about how fast the backend is.
+            error = f"waited in line, and {ran:.1f} s were left of {timeout:.3g}; it still runs"
+            result = CallResult("skipped", error=error, elapsed=timeout, in_doubt=True)
+        else:
+            error = f"no answer within {timeout:.3g} s"
+            result = CallResult("late", error=error, elapsed=timeout, counts=True, in_doubt=True)
         call.account(result)
         return result
-
-    def abandon(self, call: PendingCall) -> None:
-        """Wait no more for `call`, without a judgement; if it ends, `on_late` gets its result."""
-        with self._lock:
-            undecided = not call.accounted
-            if undecided:
-                call.accounted = call.abandoned = True
-        if undecided:
-            call.account(CallResult("skipped", error="its caller was interrupted"))
 
     def stop(self, timeout: float, last: PendingCall | None = None) -> bool:
         """Take no more calls and end the thread after those in the queue. Return whether it ended in `timeout` seconds.
@@ -249,29 +254,6 @@ class Worker:
             function()
         else:
             running.future.add_done_callback(lambda _: function())
-
-    def _give_up(self, call: PendingCall, timeout: float, turn_stopped: bool) -> CallResult:
-        """Withdraw or abandon a call that its waiter leaves, and return the result for the waiter."""
-        if call.future.cancel():
-            running = self._current.call if self._current else None
-            error = f"waited {timeout:.3g} s in line behind {running.hook if running else 'another call'}"
-            counts = bool(self._hung()) and not turn_stopped
-            return CallResult(
-                "skipped",
-                error="the turn was stopped" if turn_stopped else error,
-                elapsed=timeout,
-                counts=counts,
-            )
-        call.abandoned = True
-        if turn_stopped:
-            return CallResult("skipped", error="the turn was stopped", in_doubt=True)
-        # A call that spent its time in the queue behind others says nothing about how fast the backend is.
-        ran = time.monotonic() - call.started_monotonic
-        if ran < timeout * MIN_RUN_SHARE:
-            error = f"waited in line, and {ran:.1f} s were left of {timeout:.3g}; it still runs"
-            return CallResult("skipped", error=error, elapsed=timeout, in_doubt=True)
-        error = f"no answer within {timeout:.3g} s"
-        return CallResult("late", error=error, elapsed=timeout, counts=True, in_doubt=True)
 
     def _refusal(self) -> str:
         """Return why no call can be taken; "" once there is a thread that takes it."""
@@ -305,13 +287,13 @@ class Worker:
 
     def _work(self, me: _Thread) -> None:
         while (call := self._queue.get()) is not None:
-            # The lock makes `set_running` and the start time one step: `wait` reads the time of a running call.
+            # The lock makes `set_running` and the start time one step: `give_up` reads the time of a running call.
             with self._lock:
                 if not call.future.set_running_or_notify_cancel():
                     continue  # withdrawn
                 call.started_at, call.started_monotonic = self._clock(), time.monotonic()
                 me.call = call
-            result = call.run()
+            result = call.context.run(call.function)
             with self._lock:
                 me.call = None
                 report, call.accounted = not call.accounted, True

@@ -13,7 +13,6 @@ from hermes_core.manager.breaker import COOLDOWN, THRESHOLD
 from hermes_core.manager.manager import MemoryManager, RecallPart
 from hermes_core.manager.prefetch import WARMED_TTL_S, RecallResult, cut_to_budget
 from hermes_core.manager.stats import RECALL_FAILURE_TTL_S
-from hermes_core.manager.worker import Worker
 from hermes_core.testing.fakes import Clock, RaisingProvider, RecordingProvider, make_session
 from tests.manager.conftest import until
 
@@ -362,7 +361,8 @@ def test_a_probe_whose_caller_was_called_away_leaves_the_place_to_another(
     provider.results.clear()
     clock.advance(COOLDOWN)
     with monkeypatch.context() as patched:
-        patched.setattr(Worker, "wait", raiser(TimeoutError("the alarm of a host")))
+        alarm = raiser(TimeoutError("the alarm of a host"))
+        patched.setattr("hermes_core.manager.worker.waited", alarm)
         with pytest.raises(TimeoutError):
             manager.handle_tool_call(call, A)
     assert "left alone" not in manager.handle_tool_call(call, A)
