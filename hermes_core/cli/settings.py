@@ -1,4 +1,4 @@
-"""`hermes-memory config`."""
+"""The commands `hermes-memory config`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hermes_core.safety.terminal import printable
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key of config.yaml: what holds for it, its default, and whether the file says it."""
+    """One key of config.yaml: its value, its default, and whether the file sets it."""
 
     key: str
     value: Value
@@ -49,7 +49,7 @@ def config() -> None:
 @json_option
 @click.pass_context
 def list_keys(ctx: click.Context, as_json: bool) -> None:
-    """Show every key, what holds for it, and whether config.yaml says so.
+    """Show every key, its value, and whether config.yaml sets it.
 
     A key that the file leaves out has its default.
     """
@@ -74,7 +74,7 @@ def list_keys(ctx: click.Context, as_json: bool) -> None:
 @_key
 @click.pass_context
 def get_key(ctx: click.Context, key: str) -> None:
-    """Print what holds for KEY, a list an item a line, without the password in an address."""
+    """Print the value of KEY, a list one item a line, without the password in an address."""
     _require(ctx, key)
     value = _value(load_config(home_of(ctx)), key)
     for line in value if isinstance(value, tuple) else [value]:
@@ -87,9 +87,9 @@ def get_key(ctx: click.Context, key: str) -> None:
 @click.argument("value")
 @click.pass_context
 def set_key(ctx: click.Context, key: str, value: str) -> None:
-    """Write VALUE for KEY into config.yaml, comments kept; a list is written with commas.
+    """Write VALUE for KEY into config.yaml and keep the comments; write a list with commas.
 
-    What runs keeps what it began with: the value counts from its next start on.
+    A running program keeps its old value until its next start.
     """
     _require(ctx, key)
     home = home_of(ctx)
@@ -101,7 +101,7 @@ def set_key(ctx: click.Context, key: str, value: str) -> None:
 @_key
 @click.pass_context
 def unset_key(ctx: click.Context, key: str) -> None:
-    """Take KEY out of config.yaml, so that its default holds."""
+    """Remove KEY from config.yaml, so that its default holds."""
     _require(ctx, key)
     home = home_of(ctx)
     unset_value(home, key)
@@ -109,14 +109,14 @@ def unset_key(ctx: click.Context, key: str) -> None:
 
 
 def _require(ctx: click.Context, key: str) -> None:
-    """Say where keys and passwords go, before one is looked for among the settings."""
+    """Raise `Failure` for the name of a key or password, and say where those are kept."""
     if key.isupper() and "." not in key:
         place = str(home_of(ctx).env_file)
         raise Failure(f"{key} is no setting: write keys and passwords as NAME=value into {place!r}")
 
 
 def _read(key: str, text: str) -> Value:
-    """Return a value as it is typed; what the key does not take stays text, and `set_value` says what it takes."""
+    """Return a typed value. Text that the key does not take stays text, and `set_value` refuses it."""
     known = known_key(key)
     if known.item:
         return [item.strip() for item in text.split(",") if item.strip()]
@@ -128,7 +128,7 @@ def _read(key: str, text: str) -> Value:
 
 
 def _value(loaded: object, key: str) -> Any:
-    """What holds for a key. Raises `ConfigError` for one that is none."""
+    """Return the value of a key. Raises `ConfigError` if there is no such key."""
     block, name = known_key(key).name.split(".")
     held = getattr(loaded, block)
     return held.of(name) if isinstance(held, ToolsetsConfig) else getattr(held, name)
@@ -143,5 +143,5 @@ def _shown(value: object) -> str:
 
 
 def _without_secrets(value: Value) -> Any:
-    """The value without the password in an address, or what else of a secret somebody put into it."""
+    """Return the value without the password in an address, or any other secret in it."""
     return redact_value(list(value) if isinstance(value, tuple) else value)

@@ -1,4 +1,4 @@
-"""`hermes-memory providers new`: a package to start from, made from the template."""
+"""The command `hermes-memory providers new`, which makes a package from the template."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def new(
 ) -> None:
     """Make a package for a provider of your own in DIRECTORY, with tests, a page and a CI workflow.
 
-    What is not given is asked. Exits with 1 when the name can't be used or the package is there already.
+    Asks for what no option says. Exits with 1 if the name can't be used or the package is there already.
     """
     if importlib.util.find_spec("cookiecutter") is None:
         raise Failure('cookiecutter is not installed; run: pip install "hermes-memory-core[template]"')
@@ -50,14 +50,16 @@ def new(
 
 
 def template_folder() -> Path:
-    """The template: in the package as it is installed, beside it in a clone."""
+    """Return the folder of the template: inside the installed package, or beside the package in a clone."""
     inside = Path(hermes_core.__file__).parent / "provider_template"
     return inside if inside.is_dir() else inside.parents[1] / "cookiecutter-provider"
 
 
 def make(directory: Path, answers: dict[str, str]) -> Path:
-    """Make the package below `directory` and return its folder. Raises `Failure`; the template's hook says what is
-    wrong with a name."""
+    """Make the package below `directory` and return its folder.
+
+    Raises `Failure`, or exits after the template's own hook has printed why it refuses the name.
+    """
     cookiecutter = importlib.import_module("cookiecutter.main").cookiecutter
     errors = importlib.import_module("cookiecutter.exceptions")
     # Else its own line would stand beside the hook's.

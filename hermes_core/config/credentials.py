@@ -1,7 +1,7 @@
-"""`.env`: keys and passwords, private from the first byte, read the way every dotenv reader reads them.
+"""The secrets in `.env`: private from the first byte, and read as every dotenv reader reads them.
 
-Values are taken literally: `${NAME}` in a secret stays as it is written. Nothing here changes `os.environ`, so a line in
-`.env` never steers this process or its children.
+Values are literal: `${NAME}` in a secret stays as it is written. Nothing here changes `os.environ`, so a line in
+`.env` never affects this process or its children.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BARE = re.compile(r"[A-Za-z0-9_./:@%+,=-]*")
 _COMMENT_AFTER = re.compile(r"[ \t]+#[^'\"\r\n]*(?=[\r\n]*\Z)")
 
-# Variables that steer the loader, an interpreter, a shell, git or this program itself: whoever may write one of them
-# into .env runs code in every process that later takes the file into its environment.
+# Variables that control the loader, an interpreter, a shell, git or this program: whoever can write one of them into
+# .env runs code in every process that later loads the file into its environment.
 _DENIED_PREFIXES = ("LD_", "DYLD_", "PYTHON", "NODE_", "PERL5", "RUBY", "BASH_", "GIT_", "HERMES_")
-# A provider's own secret may begin with HERMES_ too, as HERMES_MONGODB_URI does; it is told by its ending.
+# A provider's own secret may begin with HERMES_ too, as HERMES_MONGODB_URI does; its ending shows that it is one.
 _CREDENTIAL_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_URI")
 _DENIED_NAMES = frozenset(
     {
@@ -48,8 +48,8 @@ LENT: dict[str, str] = {}
 """Variables of this process that were filled from a home's `.env`, for code that reads nothing but its environment.
 They are not the environment's own: to every `Credentials` they are not there."""
 
-_SHOWN = 4
-_LONG_ENOUGH_TO_SHOW = 12
+_SHOWN_CHARS = 4
+_MIN_CHARS_TO_SHOW = 12
 
 
 class Credentials:
@@ -63,32 +63,36 @@ class Credentials:
         return f"Credentials({str(self.path)!r}, {', '.join(f'{name}=***' for name in self.names())})"
 
     def get(self, name: str) -> str | None:
-        """The secret of this name from the environment, else from `.env`; None where neither has a value.
+        """Return the secret of this name from the environment, else from `.env`; None if neither has a value.
 
-        Line ends around it, as a file gives them to a variable, are no part of it.
+        Line ends around the value are removed: a variable that was filled from a file has one at its end.
         """
         value = self._own(name) or _values(self._read()).get(name) or ""
         return value.strip("\r\n") or None
 
     def source(self, name: str) -> str:
-        """Where `get` finds it: "environment", ".env", or "" for nowhere."""
+        """Return the place that `get` reads it from: "environment", ".env", or "" for none."""
         if self._own(name):
             return "environment"
         return ".env" if _values(self._read()).get(name) else ""
 
     def masked(self, name: str) -> str:
-        """What may be shown of the secret: its last four characters when it is long enough, never more."""
+        """Return what may be shown of the secret: the last four characters of a long one, else "***", "" if
+        it is not set.
+        """
         value = self.get(name)
         if value is None:
             return ""
-        return f"...{value[-_SHOWN:]}" if len(value) >= _LONG_ENOUGH_TO_SHOW else "***"
+        return f"...{value[-_SHOWN_CHARS:]}" if len(value) >= _MIN_CHARS_TO_SHOW else "***"
 
     def names(self) -> list[str]:
-        """Names that `.env` gives a value, sorted."""
+        """Return the names with a value in `.env`, sorted."""
         return sorted(name for name, value in _values(self._read()).items() if value)
 
     def unread_lines(self) -> list[int]:
-        """Numbers of the lines of `.env` that give nothing, as one that is written `NAME: VALUE` or lacks a quote."""
+        """Return the numbers of the lines of `.env` that set nothing, such as `NAME: VALUE` or a line
+        without its closing quote.
+        """
         return [
             one.original.line + len(one.original.string) - len(one.original.string.lstrip("\n"))
             for one in _bindings(self._read().replace("\r\n", "\n"))
@@ -96,8 +100,10 @@ class Credentials:
         ]
 
     def for_environment(self) -> dict[str, str]:
-        """What `.env` gives and the environment does not, without names that steer programs: for code that reads
-        nothing but its environment."""
+        """Return the values of `.env` that the environment lacks, without names that affect programs.
+
+        For code that reads nothing but its environment.
+        """
         return {
             name: value
             for name, value in _values(self._read()).items()
@@ -105,17 +111,18 @@ class Credentials:
         }
 
     def set(self, name: str, value: str) -> None:
-        """Write one secret; comments, order and `export` stay, and no second line for the same name appears.
+        """Write one secret. Comments, order and `export` stay, and the name keeps one line.
 
-        Raises `CredentialError` for a name or value that `.env` must not take; the file is then as before.
+        Raises `CredentialError` for a name or value that `.env` must not have; then the file is unchanged.
         """
         _refuse_bad_name(name)
         _refuse_bad_value(name, value)
+        # Two processes may write at once: each reads the file again under the lock, and none loses the other's line.
         with locked(self.path):
             self._write(_with_value(self._read(), name, value))
 
     def remove(self, name: str) -> bool:
-        """Take the secret out of `.env`; False when it was not there. The environment is not touched."""
+        """Remove the secret from `.env`, and return whether it was there. The environment is unchanged."""
         with locked(self.path):
             text = self._read()
             if name not in _values(text):
@@ -124,7 +131,7 @@ class Credentials:
             return True
 
     def _own(self, name: str) -> str:
-        """The environment's value; "" for one that some home's `.env` has lent to it."""
+        """Return the environment's value, "" if some home's `.env` lent it to the environment."""
         value = self._environ.get(name) or ""
         return "" if self._environ is os.environ and LENT.get(name) == value else value
 
@@ -161,20 +168,21 @@ def _refuse_bad_value(name: str, value: str) -> None:
 
 
 def _bindings(text: str) -> list[Binding]:
-    """Every statement of the file with its original text; concatenated, those are the file."""
+    """Return every statement of the file with its original text. Joined, the texts are the file."""
     return list(parse_stream(io.StringIO(text, newline="")))
 
 
 def _values(text: str) -> dict[str, str | None]:
-    """Name to value, the last line winning, as python-dotenv reads the file without interpolation."""
+    """Return the values by name, as python-dotenv reads the file without interpolation. The last line of a name wins."""
     return {b.key: b.value for b in _bindings(text) if b.key is not None and not b.error}
 
 
 def _with_value(text: str, name: str, value: str) -> str:
-    """The file with this one value changed; raises `CredentialError` when no spelling keeps every value as it should be.
+    """Return the file with this one value changed.
 
-    Versions of the dotenv grammar differ: in `'a\\'` python-dotenv before 1.2.3 lets the last backslash escape the quote
-    when another quote follows anywhere in the file. So each candidate is read back whole before it is taken.
+    Versions of the dotenv grammar differ: in `'a\\'` python-dotenv before 1.2.3 lets the last backslash escape
+    the quote if another quote follows anywhere in the file. So each candidate is read back whole before it is
+    taken. Raises `CredentialError` if no spelling keeps every value.
     """
     wanted = {**_values(text), name: value}
     for candidate in _candidates(text, name, value):
@@ -187,7 +195,9 @@ def _with_value(text: str, name: str, value: str) -> str:
 
 
 def _candidates(text: str, name: str, value: str) -> Iterator[str]:
-    """Ways to write it, best first: in its old place, then last, where nothing can follow it; each in three quotings."""
+    """Yield the ways to write it, best first: in the old place, then at the end, where nothing can follow; each
+    in three quotings.
+    """
     bindings = _bindings(text)
     mine = [index for index, binding in enumerate(bindings) if binding.key == name]
     split = mine[0] if mine else len(bindings)
@@ -202,7 +212,7 @@ def _candidates(text: str, name: str, value: str) -> Iterator[str]:
 
 
 def _lines(old: str, name: str, value: str) -> Iterator[str]:
-    """The statement itself in each quoting, with the `export` and the comment that the old line had."""
+    """Yield the statement in each quoting, with the `export` and the comment of the old line."""
     lead = re.match(r"\s*(export\s+)?", old)
     comment = _COMMENT_AFTER.search(old)
     escaped = value.replace("\\", "\\\\")

@@ -1,7 +1,7 @@
-"""config.yaml: read with the line of every fault named, written so that comments survive.
+"""config.yaml: read with the line of every fault, and written so that comments survive.
 
-The keys are declared in `hermes_core.config.keys`. Blocks that are not ours (`terminal:`, `display:`, ...) are left
-alone, so that other programs may share the file.
+The keys are declared in `hermes_core.config.keys`. Blocks of other programs (`terminal:`, `display:`, ...) are left
+alone, so that the file can be shared.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from hermes_core.home import HermesHome
 from hermes_core.storage.files import PRIVATE_FILE, locked, read_text, write_atomic
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# Reads also what another program marks with a tag of its own, as Home Assistant's `!secret`: as it is written.
-_Whole: Any = type("_Whole", (_Loader,), {})
-_Whole.add_multi_constructor("!", lambda _loader, _suffix, node: yaml.serialize(node))
-_LONGEST_LINE = 1 << 20
-# What PyYAML and ruamel let out over a value that has the form of a date or a number and is none: `2024-02-30`, `0x_`.
-_STUMBLES = (ValueError, LookupError, AttributeError)
+# Other programs mark values with tags of their own, as Home Assistant does with `!secret`; they stay as written.
+_LenientLoader: Any = type("_LenientLoader", (_Loader,), {})
+_LenientLoader.add_multi_constructor("!", lambda _loader, _suffix, node: yaml.serialize(node))
+_MAX_LINE_CHARS = 1 << 20
+# PyYAML and ruamel let these errors out for a value that only looks like a date or a number: `2024-02-30`, `0x_`.
+_CONVERSION_ERRORS = (ValueError, LookupError, AttributeError)
 
 
 def load_config(home: HermesHome, environ: Mapping[str, str] | None = None) -> Config:
-    """Read config.yaml of this home; a missing file, block, key or an empty value means the default.
+    """Read config.yaml of this home. A missing file, block or key, or an empty value, means the default.
 
-    Raises `ConfigError`, which names the line, for YAML that can't be read and for values of a wrong type or range.
-    Unknown keys are never fatal: they are in `Config.warnings`.
+    Raises `ConfigError` with the line for YAML that can't be read, and for a value of a wrong type or range. An
+    unknown key is a sentence in `Config.warnings` and never an error.
     """
     env = os.environ if environ is None else environ
     config = parse_config(read_text(home.config_yaml, ConfigError))
@@ -69,8 +69,8 @@ def _semantic(recall: RecallConfig, value: str) -> RecallConfig:
 
 
 def parse_config(text: str) -> Config:
-    """The configuration that the text of a config.yaml says, the environment left aside; raises `ConfigError`."""
-    reading = _Reading(text)
+    """Return the configuration in the text of a config.yaml, without the environment. Raises `ConfigError`."""
+    reading = _ConfigReader(text)
     blocks = {name: reading.block(name, cls) for name, cls in BLOCKS.items()}
     if reading.faults:
         raise ConfigError("; ".join(fault for fault, _ in reading.faults), reading.remedy)
@@ -78,7 +78,8 @@ def parse_config(text: str) -> Config:
 
 
 def set_value(home: HermesHome, key: str, value: Value) -> None:
-    """Write one key, keeping comments and everything else as they are; locked, atomic, checked before and after.
+    """Write one key, and leave comments and everything else unchanged. The file is locked, replaced whole, and
+    checked.
 
     Raises `ConfigError` for an unknown key, a value that the key does not take, or a file that can't be read.
     """
@@ -95,7 +96,7 @@ def set_value(home: HermesHome, key: str, value: Value) -> None:
 
 
 def unset_value(home: HermesHome, key: str) -> None:
-    """Take one key out of the file, so that its default holds; nothing happens when it is not there."""
+    """Remove one key from the file, so that its default holds. Does nothing if the file does not have it."""
     known_key(key)
     block, name = key.split(".")
     with _edited(home) as (tree, expected):
@@ -107,24 +108,26 @@ def unset_value(home: HermesHome, key: str) -> None:
 
 
 def _mapping(block: Any) -> Any:
-    """A block to set a key in; other programs that share the file write the model's name alone."""
+    """Return a block that can hold a key. Other programs that share the file write the model's name in place of
+    its block.
+    """
     if isinstance(block, dict):
         return block
     return {} if block is None else {"name": str(block)}
 
 
 def stored_keys(home: HermesHome) -> frozenset[str]:
-    """The keys of ours that config.yaml holds; all others have their defaults. Raises `ConfigError`."""
+    """Return our keys that config.yaml sets; all others have their defaults. Raises `ConfigError`."""
     with _yaml_errors():
-        data = yaml.load(read_text(home.config_yaml, ConfigError), _Whole) or {}
+        data = yaml.load(read_text(home.config_yaml, ConfigError), _LenientLoader) or {}
     named = {
         f"{block}.{name}" for block, values in data.items() if isinstance(values, dict) for name in values
     }
     return frozenset(named & KEYS.keys())
 
 
-class _Reading:
-    """One pass over the nodes of a file: values found, `faults` as (sentence, remedy), and `warnings`."""
+class _ConfigReader:
+    """One pass over the nodes of a file: the values, `faults` as (sentence, remedy), and `warnings`."""
 
     def __init__(self, text: str) -> None:
         self.faults: list[tuple[str, str]] = []
@@ -149,7 +152,7 @@ class _Reading:
         return "correct these lines, or delete them to have the defaults"
 
     def block(self, name: str, cls: type) -> Any:
-        """The block's values as an instance of its class."""
+        """Return the block's values as an instance of its class."""
         if name not in self._top or not _has_content(self._top[name][1]):
             return cls()
         if name == "model" and isinstance(self._top[name][1], yaml.ScalarNode):
@@ -159,7 +162,7 @@ class _Reading:
         return cls(**(self._toolsets(pairs) if name == "enabled_toolsets" else self._values(name, pairs)))
 
     def _toolsets(self, pairs: Mapping[str, tuple[int, Any]]) -> dict[str, Any]:
-        """By platform; those that only the host knows are `others`."""
+        """Return the toolsets by platform; platforms of the host are in `others`."""
         found: dict[str, Any] = {}
         others = []
         for platform, (at, node) in pairs.items():
@@ -174,9 +177,9 @@ class _Reading:
         return {**found, "others": tuple(others)}
 
     def _values(self, name: str, pairs: Mapping[str, tuple[int, Any]]) -> dict[str, Any]:
-        """Those of a block's keys that are set."""
+        """Return the values of the block's keys that are set."""
         found: dict[str, Any] = {}
-        # Published providers keep settings of their own beside the key that chooses them.
+        # Providers of Hermes Agent keep settings of their own beside the key that chooses them.
         _, chosen = pairs.get("provider", (0, None))
         shared = name == "memory" and _has_content(chosen) and bool(chosen.value)
         for key, (at, node) in pairs.items():
@@ -212,7 +215,7 @@ class _Reading:
         return None
 
     def _pairs(self, node: Any, where: str) -> dict[str, tuple[int, Any]]:
-        """Line and value node of every key of a mapping; the last one counts when a key is written twice."""
+        """Return line and value node of every key of a mapping. The last one wins if a key is written twice."""
         if not isinstance(node, yaml.MappingNode):
             line = node.start_mark.line + 1
             label = where if where == "config.yaml" else f"config.yaml line {line}: {where}"
@@ -226,7 +229,9 @@ class _Reading:
         return {str(key.value): (key.start_mark.line + 1, value) for key, value in node.value}
 
     def _warn_twice(self, node: Any, ours: Container[str] | None) -> None:
-        """Name keys of ours that are written twice; what a merge (`<<`) brings along may be overruled quietly."""
+        """Warn of our keys that are written twice. A key that a merge (`<<`) brings along may be overridden
+        without a warning.
+        """
         lines: dict[str, int] = {}
         for key, _ in node.value:
             name, line = str(key.value), key.start_mark.line + 1
@@ -249,7 +254,7 @@ class _Reading:
 
 
 def _misplaced(name: str, node: Any) -> str:
-    """The key that is meant by a name at the top of the file, also by its full name; "" for a block, and what is not ours."""
+    """Return the key that a name at the top of the file means, "" if it is a block or not ours."""
     if name in BLOCKS or isinstance(node, yaml.MappingNode):
         return ""
     return next(
@@ -259,7 +264,10 @@ def _misplaced(name: str, node: Any) -> str:
 
 @contextlib.contextmanager
 def _edited(home: HermesHome) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Hold the file: its ruamel tree to change, and its plain data to make the same change in; written when they agree."""
+    """Hold the lock, and yield the file as a ruamel tree and as plain data. The caller makes one change in both.
+
+    The file is written if the text of the changed tree reads as the changed data.
+    """
     path = home.config_yaml
     with locked(path):
         found = read_text(path, ConfigError)
@@ -267,13 +275,13 @@ def _edited(home: HermesHome) -> Iterator[tuple[Any, dict[str, Any]]]:
         old = found.replace("\r\n", "\n")
         editor, tree = _round_trip(old)
         with _yaml_errors():
-            plain = yaml.load(old, _Whole) or {}
+            plain = yaml.load(old, _LenientLoader) or {}
         # Blocks that share values by an anchor change one by one here, so that the change of another shows below.
         plain = {key: dict(block) if isinstance(block, dict) else block for key, block in plain.items()}
         yield tree, plain
         new = _with_comments(old, _dump(editor, tree, old)) if plain else old
         with _yaml_errors():
-            unharmed = _with_empty_blocks(yaml.load(new, _Whole) or {}) == _with_empty_blocks(plain)
+            unharmed = _with_empty_blocks(yaml.load(new, _LenientLoader) or {}) == _with_empty_blocks(plain)
         parse_config(new)
         if not unharmed:
             raise ConfigError(
@@ -285,25 +293,25 @@ def _edited(home: HermesHome) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 
 def _round_trip(text: str) -> tuple[Any, Any]:
-    """ruamel's editor, set to the file's own indentation, and the tree of the file with its comments."""
+    """Return ruamel's editor with the file's own indentation, and the tree of the file with its comments."""
     from ruamel.yaml import YAML  # only writers pay for it
     from ruamel.yaml.comments import CommentedMap
     from ruamel.yaml.error import YAMLError
 
     editor = YAML()
     editor.preserve_quotes = True
-    editor.width = _LONGEST_LINE
+    editor.width = _MAX_LINE_CHARS  # else ruamel would break lines that the person did not
     mapping, offset = _indentation(text)
     editor.indent(mapping=mapping, sequence=offset + 2, offset=offset)
     try:
         tree = editor.load(text)
-    except (YAMLError, *_STUMBLES) as exc:
+    except (YAMLError, *_CONVERSION_ERRORS) as exc:
         raise ConfigError(f"config.yaml can't be edited: {_one_line(exc)}", "correct it by hand") from exc
     return editor, CommentedMap() if tree is None else tree
 
 
 def _indentation(text: str) -> tuple[int, int]:
-    """How far the file indents what stands below a key: a mapping's names, and a list's dashes."""
+    """Return the file's own indentation: of a mapping's names, and of a list's dashes."""
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     mapping = offset = None
     for above, line in itertools.pairwise(lines):
@@ -318,25 +326,28 @@ def _indentation(text: str) -> tuple[int, int]:
 
 
 def _dump(editor: Any, tree: Any, old: str) -> str:
-    """The new text; comments alone make no tree, so they are put before it."""
+    """Return the new text. A file of comments alone has no tree, so the new text goes below them."""
     buffer = io.StringIO()
     editor.dump(tree, buffer)
     # Below a comment, ruamel writes a block that became empty at the beginning of a line, where it is no YAML.
     new = buffer.getvalue().replace("\n{}\n", "\n")
     with _yaml_errors():
-        if yaml.load(old, _Whole) is not None:
+        if yaml.load(old, _LenientLoader) is not None:
             return new
     return f"{old.rstrip()}\n\n{new}" if old.strip() else new
 
 
 def _with_empty_blocks(data: dict[str, Any]) -> dict[str, Any]:
-    """The data with each block that holds nothing in one form of the two that it may be written in."""
+    """Return the data with each empty block as None, since it may be written in two ways."""
     return {key: None if value == {} else value for key, value in data.items()}
 
 
 def _with_comments(old: str, new: str) -> str:
-    """The new text with the comments below the change where they stood: to ruamel they are the end of what is above
-    them, which go with a value that goes, and stay above a key that is added."""
+    """Return the new text with the comments below the change in their old place.
+
+    To ruamel, comments are the end of the value above them: they vanish with a value that is removed, and stay
+    above a key that is added.
+    """
     before, after = (text.removesuffix("\n").split("\n") for text in (old, new))
     below: list[str] = []
     while before and after and before[-1].split() == after[-1].split():
@@ -368,7 +379,7 @@ def _depth(line: str) -> int:
 
 
 def _with_quotes(value: Value) -> Any:
-    """The value as ruamel should write it: in quotes where YAML 1.1 would read a bare `off` or `12` as no string."""
+    """Return the value for ruamel to write, in quotes if YAML 1.1 would read a bare `off` or `12` as no string."""
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
     if isinstance(value, list):
@@ -382,7 +393,7 @@ def _with_quotes(value: Value) -> Any:
 
 
 def known_key(key: str) -> Key:
-    """The key of this full name; raises `ConfigError` with the one that is close. A platform of the host's has one too."""
+    """Return the key of this full name, also for a platform of the host. Raises `ConfigError` with the closest name."""
     if key in KEYS:
         return KEYS[key]
     block, _, platform = key.partition(".")
@@ -400,7 +411,7 @@ def known_key(key: str) -> Key:
 
 @contextlib.contextmanager
 def _yaml_errors(line: int = 0) -> Iterator[None]:
-    """Turn PyYAML's errors into ours, with the line; `line` is where it stands when PyYAML does not tell."""
+    """Turn PyYAML's errors into ours with the line; `line` is the place if PyYAML names none."""
     try:
         yield
     except yaml.MarkedYAMLError as exc:
@@ -409,7 +420,7 @@ def _yaml_errors(line: int = 0) -> Iterator[None]:
         raise ConfigError(
             f"config.yaml{place}: {exc.problem or exc.context}", "correct the YAML there"
         ) from exc
-    except (yaml.YAMLError, *_STUMBLES) as exc:
+    except (yaml.YAMLError, *_CONVERSION_ERRORS) as exc:
         place = f" line {line}" if line else ""
         raise ConfigError(f"config.yaml{place} can't be read: {_one_line(exc)}", "correct the YAML") from exc
 

@@ -1,4 +1,4 @@
-"""What config.yaml may hold: one class a block, one field a key with its type, default, range and help.
+"""The keys of config.yaml: one class a block, one field a key, with type, default, range and help.
 
 Validation, `hermes_core.config.set_value` and the reference page all read this one table, `KEYS`.
 """
@@ -52,7 +52,7 @@ _TOOLSETS = f"Any of {', '.join(TOOLSETS)}, and the host's own."
 
 @dataclass(frozen=True, slots=True)
 class MemoryConfig:
-    """The `memory:` block: curated memory and the one external provider."""
+    """The `memory:` block: the agent's notes and the one external provider."""
 
     memory_enabled: bool = _key(True, "Keep the agent's notes, MEMORY.md.")
     user_profile_enabled: bool = _key(True, "Keep the profile of the person, USER.md.")
@@ -61,7 +61,7 @@ class MemoryConfig:
     per_user: bool = _key(
         False, "Behind a gateway: a USER.md for each user instead of one for all; MEMORY.md stays shared."
     )
-    provider: str = _key("", "Name of the external provider; empty for curated memory alone.")
+    provider: str = _key("", "Name of the external provider; empty for the notes alone.")
     nudge_interval: int = _key(10, "Turns between two reminders to review memory; 0 for none.", minimum=0)
     flush_min_turns: int = _key(
         6, "Turns of the person that a session needs before its memory is flushed; 0 for never.", minimum=0
@@ -70,7 +70,7 @@ class MemoryConfig:
 
 @dataclass(frozen=True, slots=True)
 class RecallConfig:
-    """The `recall:` block: what a turn is given before the model sees it."""
+    """The `recall:` block: the memory that a turn gets before the model sees it."""
 
     sessions: Literal["on_request", "auto"] = _key(
         "on_request",
@@ -128,7 +128,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class AuxiliaryConfig:
-    """The `auxiliary:` block: a model for summaries, looking back and tidying; what is not set is as in `model:`."""
+    """The `auxiliary:` block: a model for summaries, reviews and curation. A key that is not set is as in `model:`."""
 
     base_url: str | None = _key(None, "Address of the server.", kind=str)
     name: str | None = _key(None, "Name of the model; not set, the agent's own does this work.", kind=str)
@@ -138,7 +138,7 @@ class AuxiliaryConfig:
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """The `agent:` block: how a turn goes, and when a conversation is made shorter."""
+    """The `agent:` block: the course of a turn, and the compression of a long conversation."""
 
     max_iterations: int = _key(
         40, "Requests to the model in one turn, the last of which is for an answer without tools.", minimum=1
@@ -153,7 +153,7 @@ class AgentConfig:
     )
     protect_first: int = _key(3, "Messages at the start that are never summarised.", minimum=0)
     protect_last: int = _key(6, "Messages at the end that are not, as far as they fit.", minimum=1)
-    review: bool = _key(True, "Look back over the conversation every `memory.nudge_interval` turns.")
+    review: bool = _key(True, "Review the conversation every `memory.nudge_interval` turns.")
     flush_seconds: float = _key(
         8.0,
         "Seconds that saving at a session's end may take; where a SIGTERM or the program's end ends it, 8 at most.",
@@ -161,7 +161,7 @@ class AgentConfig:
     )
     cadence_turns: int = _key(
         20,
-        "Turns after which a chat that never ends is told to providers as if it did; 0 for never.",
+        "Turns after which providers get the session end of a chat that never ends; 0 for never.",
         minimum=0,
     )
     cadence_minutes: float = _key(30.0, "Minutes of quiet that must come before that.", minimum=0)
@@ -175,8 +175,9 @@ class AgentConfig:
 
 @dataclass(frozen=True, slots=True)
 class ToolsetsConfig:
-    """The `enabled_toolsets:` block: for each platform the toolsets that the model gets; not set, all. A host may name
-    platforms of its own beside these.
+    """The `enabled_toolsets:` block: the toolsets that the model gets on each platform, all if the key is not set.
+
+    A host may name platforms of its own.
     """
 
     cli: tuple[str, ...] | None = _key(None, _TOOLSETS, kind=list[str])
@@ -191,7 +192,7 @@ class ToolsetsConfig:
     others: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def of(self, platform: str) -> tuple[str, ...] | None:
-        """The toolsets of this platform, None for all."""
+        """Return the toolsets of this platform, None for all."""
         if platform not in PLATFORMS:
             return dict(self.others).get(platform)
         found: tuple[str, ...] | None = getattr(self, platform)
@@ -212,17 +213,18 @@ class SkillsConfig:
 
 @dataclass(frozen=True, slots=True)
 class CuratorConfig:
-    """The `curator:` block: tidying of MEMORY.md and USER.md."""
+    """The `curator:` block: curation of MEMORY.md and USER.md."""
 
     auto: bool = _key(
-        False, "Tidy in the background, and apply what `hermes-memory memory curate` proposes without asking."
+        False,
+        "Curate in the background, and apply what `hermes-memory memory curate` proposes without asking.",
     )
-    hours: float = _key(24.0, "Hours between two tidyings of a file that changed meanwhile.", minimum=0)
+    hours: float = _key(24.0, "Hours between two curations of a file that changed meanwhile.", minimum=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All of config.yaml that is ours. `warnings` name what was written there and has no effect, a sentence each."""
+    """Our part of config.yaml. `warnings` has a sentence for each thing in the file that has no effect."""
 
     memory: MemoryConfig = MemoryConfig()
     recall: RecallConfig = RecallConfig()
@@ -266,7 +268,7 @@ KEYS: dict[str, Key] = _table()
 
 
 def key_of_platform(platform: str) -> Key:
-    """The key that holds the toolsets of a platform, of the host's own too."""
+    """Return the key for the toolsets of a platform, also of one that only the host knows."""
     return dataclasses.replace(KEYS["enabled_toolsets.cli"], name=f"enabled_toolsets.{platform}")
 
 

@@ -1,9 +1,10 @@
-"""What an author of a provider imports instead of writing it again: settings, tools, text and a database.
+"""Names for authors of providers: settings, tools, text and a database.
 
-`BackendProvider` is the base class of a provider that has settings and a client. `load_settings` reads the fields that a
-provider declares, `ToolBox` turns typed functions into tools, `Database` is SQLite with a connection a thread and named
-migrations, `write_atomic` a file that is whole or not there. `kit.http`, `kit.process` and `kit.cli` are modules of their
-own, for those who talk to a server, run a program or have commands. The errors that a provider raises stand here too.
+`BackendProvider` is the base class of a provider with settings and a client. `load_settings` reads the fields that
+a provider declares, and `ToolBox` turns typed functions into tools.
+`Database` is SQLite with one connection a thread and named migrations. `write_atomic` writes a file whole or not at
+all. Three modules are imported by their own names: `kit.http` for a server, `kit.process` for a program, and
+`kit.cli` for commands. The errors that a provider raises are here too.
 """
 
 from __future__ import annotations

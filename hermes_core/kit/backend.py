@@ -1,7 +1,7 @@
-"""Base classes for a provider that is set up by a person and stands in front of a backend.
+"""Base classes of a provider with settings and a backend, and two helpers around its client.
 
-`ConfiguredProvider` reads the settings, keeps to the recall mode and offers the methods marked `@tool`;
-`BackendProvider` also makes a client of the settings, once for each home that is opened, and closes it.
+`ConfiguredProvider` reads the settings, follows the recall mode and offers the methods marked `@tool`.
+`BackendProvider` also makes a client from the settings, once for each home that is opened, and closes it.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ RECALL_MODE = Field(
 
 
 class ConfiguredProvider(MemoryProvider):
-    """A provider with settings: it says whether they suffice, and offers its tools as far as they allow.
+    """A provider with settings. It checks that they are complete, and offers its tools in the modes that allow tools.
 
-    `commands` is where its commands are, as "package.cli:COMMANDS": a tuple of click commands that is imported when they
-    are asked for. Override `read_settings` where settings stand elsewhere too, `availability` where more is needed than the
-    required settings, and `tools` where it depends on the settings which there are.
+    `commands` names the provider's commands as "package.cli:COMMANDS": a tuple of click commands, imported when
+    somebody asks for them. Override `read_settings` if settings have a second place, `availability` if more is
+    needed than the required settings, and `tools` if the settings decide which tools there are.
     """
 
     commands: ClassVar[str] = ""
@@ -54,40 +54,42 @@ class ConfiguredProvider(MemoryProvider):
 
     @property
     def home(self) -> Path:
-        """The home that was opened; before that, the one that asks."""
+        """The home that was opened; before that, the home of the host that asks."""
         return self._home or HermesHome.resolve().path
 
     @property
     def options(self) -> Settings:
-        """The settings of that home."""
+        """The settings of `home`."""
         return self._options or self.read_settings(self.home)
 
     @property
     def mode(self) -> str:
-        """The recall mode: "hybrid", which it also is without that setting, "context" or "tools"."""
+        """The recall mode: "hybrid", "context" or "tools". A provider without that setting is "hybrid"."""
         has_one = any(field.name == RECALL_MODE.name for field in self.settings)
         return str(self.options.recall_mode) if has_one else "hybrid"
 
     @property
     def recalls(self) -> bool:
-        """Whether something is to be recalled before each turn."""
+        """True if the provider recalls before each turn."""
         return self.mode != "tools"
 
     @property
     def offers_tools(self) -> bool:
-        """Whether the model is given tools."""
+        """True if the model gets the provider's tools."""
         return self.mode != "context"
 
     def read_settings(self, home: Path) -> Settings:
-        """The settings of a home. Raises `ConfigError`."""
+        """Return the settings of a home. Raises `ConfigError`."""
         return load_settings(self.settings, home, self.name)
 
     def availability(self, options: Settings) -> Availability:
-        """Whether packages, programs and keys are there; looked for and not imported, and no network."""
+        """Return whether packages, programs and keys are there. Imports no package and uses no network."""
         return options.availability
 
     def apply_settings(self, home: Path) -> Settings:
-        """The settings of a home, from now on those in force. Raises `ProviderUnavailable` when they don't suffice."""
+        """Make the settings of a home those in force, and return them. Raises `ProviderUnavailable` if they
+        are incomplete.
+        """
         options = self.read_settings(home)
         found = self.availability(options)
         if not found:
@@ -96,40 +98,40 @@ class ConfiguredProvider(MemoryProvider):
         return options
 
     def tools(self) -> Sequence[Callable[..., Any]]:
-        """The tools that the settings allow: every method that is marked `@tool`."""
+        """Return the tools that the settings allow: every method that is marked `@tool`."""
         return marked_tools(self)
 
     @property
     def toolbox(self) -> ToolBox:
-        """The tools that there are in the recall mode."""
+        """The tools that the recall mode leaves."""
         return ToolBox(*(self.tools() if self.offers_tools else ()))
 
     def is_available(self) -> Availability:
-        """Whether the settings of the home that asks suffice."""
+        """Return whether the settings of the asking home are complete."""
         return self.availability(self.read_settings(HermesHome.resolve().path))
 
     def register_cli(self, group: Any) -> None:
-        """Its commands, which find the provider as `context.obj`."""
+        """Add the provider's commands to `group`; they find the provider in `context.obj`."""
         if self.commands:
             group.context_settings["obj"] = self
             for command in resolve_name(self.commands):
                 group.add_command(command)
 
     def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
-        """Those of the tools; none in the mode that only recalls."""
+        """Return the schemas of the tools, none in the mode that only recalls."""
         return self.toolbox.schemas
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> Any:
-        """Run one of the tools; a coroutine where they are written as `async def`."""
+        """Run one of the tools. Returns a coroutine if any tool is an `async def`."""
         box = self.toolbox
         return box.dispatch_async(call, session) if box.is_async else box.dispatch(call, session)
 
 
 class BackendProvider(ConfiguredProvider, Generic[Client]):
-    """A provider in front of one client, which `connect` makes of the settings.
+    """A provider in front of one client, which `connect` makes from the settings.
 
-    The manager opens it by `initialize` and a command by `open`. A client that has a `close` is closed by `shutdown`,
-    and before another one is made.
+    The manager opens the provider with `initialize`, a command with `open`. A client with a `close` method is
+    closed by `shutdown`, and before the provider makes another one.
     """
 
     _client: Client | None = None
@@ -137,7 +139,7 @@ class BackendProvider(ConfiguredProvider, Generic[Client]):
     """Of the client before, on the loop that `initialize` runs on; held, or it might never end."""
 
     def connect(self, options: Settings) -> Client:
-        """The client for these settings, which are those of `self.home`."""
+        """Return a client for these settings; `self.home` is their home."""
         raise NotImplementedError(f"{type(self).__name__} has no connect(options) that makes its client")
 
     @property
@@ -148,9 +150,9 @@ class BackendProvider(ConfiguredProvider, Generic[Client]):
         return self._client
 
     def open(self, home: Path) -> Client:
-        """The client by the settings of a home; `initialize` without a session, for commands.
+        """Open the client for a home and return it: `initialize` without a session, for commands.
 
-        Raises `ConfigError`, and `ProviderUnavailable` when the settings don't suffice.
+        Raises `ConfigError`, and `ProviderUnavailable` if the settings are incomplete.
         """
         closing = self.close()
         if isinstance(closing, Awaitable):
@@ -161,12 +163,12 @@ class BackendProvider(ConfiguredProvider, Generic[Client]):
         return self._client
 
     def close(self) -> Any:
-        """Close the client, if there is one; a coroutine where its `close` is one."""
+        """Close the client, if there is one. Returns a coroutine if the client's `close` is one."""
         client, self._client = self._client, None
         return client.close() if client is not None and hasattr(client, "close") else None
 
     def initialize(self, session: Session) -> Any:
-        """Open the home of the session; `Any`, so that an `async def` around it may open it on the loop."""
+        """Open the home of the session. Returns `Any`, so that a subclass may make it an `async def`."""
         self.open(Path(session.home))
 
     def shutdown(self) -> Any:
@@ -181,9 +183,9 @@ def poll(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Answer:
-    """What `ask` answers, asked again every `pause` seconds until that is true or `seconds` are over.
+    """Call `ask` every `pause` seconds until its answer is true or `seconds` have passed, and return the last answer.
 
-    For a self-test, and for a tool that was told to wait; never for a write, which the manager tries again.
+    Use it for a self-test, or for a tool that may wait; never for a write, which the manager repeats.
     """
     until = clock() + seconds
     while not (answer := ask()) and clock() < until:
@@ -192,11 +194,11 @@ def poll(
 
 
 def import_with(module: str, variables: Mapping[str, str]) -> ModuleType:
-    """`module`, imported while these environment variables have these values; then they are as before.
+    """Import `module` while these environment variables have these values, and return it.
 
-    For SDKs that can be told in no other way to keep their telemetry to themselves or their files in a folder. What is
-    imported already is given as it is. The environment belongs to the whole process: a program that another thread
-    starts meanwhile inherits the variables.
+    Some SDKs read the environment at import, for example to switch their telemetry off. A module that is
+    imported already is returned as it is. The environment belongs to the whole process: a program that another
+    thread starts meanwhile inherits the variables.
     """
     found = sys.modules.get(module)
     if found is not None:

@@ -1,4 +1,4 @@
-"""For the commands of a provider: the options that they share, the home that they work on, and how they print."""
+"""Help for the commands of a provider: shared options, the home to work on, and printing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ words_argument = click.argument("words", nargs=-1, required=True)
 
 
 def command_home(context: click.Context) -> HermesHome:
-    """The home that `--home` and `--profile` before the command name, else the environment.
+    """Return the home that `--home` and `--profile` before the command name, else the home of the environment.
 
     Raises `ConfigError` for a profile name that could leave the home.
     """
@@ -42,29 +42,29 @@ def command_home(context: click.Context) -> HermesHome:
     return HermesHome.resolve(options.get("home"), options.get("profile"))
 
 
-def limit_option(default: int = 20, most: int = 1_000_000) -> Callable[[Any], Any]:
-    """`-n` or `--limit`, as the argument `limit`."""
-    kind = click.IntRange(1, most)
+def limit_option(default: int = 20, maximum: int = 1_000_000) -> Callable[[Any], Any]:
+    """Return the option `-n` or `--limit`, which arrives as the argument `limit`."""
+    kind = click.IntRange(1, maximum)
     return click.option(
         "-n", "--limit", type=kind, default=default, show_default=True, help="At most this many."
     )
 
 
 def home_session(context: click.Context) -> Session:
-    """A session of the person whose home it is that the command line names."""
+    """Return a session of the person whose home the command line names."""
     home = command_home(context)
     return Session("command-line", identity=home.profile, home=str(home.path))
 
 
 def open_provider(context: click.Context) -> Session:
-    """Open the provider in `context.obj` on that home, until the command ends; a session of the home's person."""
+    """Open the provider in `context.obj` until the command ends, and return a session of the home's person."""
     context.obj.open(command_home(context).path)
     context.call_on_close(context.obj.shutdown)
     return home_session(context)
 
 
 def print_rows(rows: Sequence[Row], as_json: bool, line: Callable[[Row], str]) -> None:
-    """Each row on its line, fit for a terminal, or all as JSON; that there are none on standard error."""
+    """Print one line for each row, safe for a terminal, or all rows as JSON. Without rows, say so on standard error."""
     if as_json:
         print_json(rows)
         return
@@ -74,27 +74,27 @@ def print_rows(rows: Sequence[Row], as_json: bool, line: Callable[[Row], str]) -
         click.echo("nothing found", err=True)
 
 
-def print_facts(told: Mapping[str, Any], as_json: bool) -> None:
-    """Names and what stands behind each, a line each or as JSON, without secrets: one of them may be an address."""
-    told = {name: redact_value(value) for name, value in told.items()}
+def print_facts(facts: Mapping[str, Any], as_json: bool) -> None:
+    """Print names and values, one a line or as JSON, without secrets: a value may be an address with a password."""
+    facts = {name: redact_value(value) for name, value in facts.items()}
     if as_json:
-        print_json(told)
+        print_json(facts)
         return
-    for name, value in told.items():
-        click.echo(printable(f"{name.replace('_', ' ')}: {fold_space(_said(value))}"))
+    for name, value in facts.items():
+        click.echo(printable(f"{name.replace('_', ' ')}: {fold_space(_for_people(value))}"))
 
 
 def print_json(value: Any, *, compact: bool = False) -> None:
-    """One JSON document on standard output, any script as it is; a dataclass as an object."""
+    """Print one JSON document on standard output; a dataclass becomes an object, and no script is escaped."""
     text = json.dumps(_plain(value), ensure_ascii=False, indent=None if compact else 2)
     click.echo(json_line(text))
 
 
-def _said(value: Any) -> str:
-    """A value for people: of an object its names and values, with what is nested in brackets."""
+def _for_people(value: Any) -> str:
+    """Return a value for people: an object as its names and values, with nested objects in brackets."""
     if not isinstance(value, Mapping):
         return str(value)
-    parts = {n: f"({_said(v)})" if isinstance(v, Mapping) else str(v) for n, v in value.items()}
+    parts = {n: f"({_for_people(v)})" if isinstance(v, Mapping) else str(v) for n, v in value.items()}
     return ", ".join(f"{name} {part}" for name, part in parts.items())
 
 

@@ -1,7 +1,7 @@
-"""JSON over HTTP for providers: one client, one deadline a call, and one meaning for every status.
+"""JSON over HTTP for providers: one client, one deadline for each call, one meaning for each status.
 
-`Api` talks to a backend through requests. `httpx_client` makes the client that an SDK takes, with the same limits. A
-failed call becomes an error that the manager knows; an SDK's own errors take the same way through `backend_error`.
+`Api` talks to a backend through requests. `httpx_client` makes the client for an SDK, with the same limits. A
+failed call raises an error that the manager knows; `backend_error` does the same for an SDK's own errors.
 """
 
 from __future__ import annotations
@@ -365,20 +365,20 @@ def backend_error(
     if status is None and "Illegal header value" in detail:
         return _unsendable_header(backend, key)  # httpx quotes the header, and the key is in it
     if status is None:
-        said = f" ({detail})" if detail else ""
-        return BackendUnavailable(f"{backend} can't be reached{said}", "is it running?")
-    said = f"{backend} answered {status}" + (f": {detail!r}" if detail else "")
+        message = f" ({detail})" if detail else ""
+        return BackendUnavailable(f"{backend} can't be reached{message}", "is it running?")
+    message = f"{backend} answered {status}" + (f": {detail!r}" if detail else "")
     if status in (401, 403):
-        return BackendAuthError(said, f"check {key}" if key else "check its credentials")
+        return BackendAuthError(message, f"check {key}" if key else "check its credentials")
     if status == 402:
-        return BackendAuthError(said, "the plan's limit is used up")
+        return BackendAuthError(message, "the plan's limit is used up")
     if status in TEMPORARY_STATUSES or status >= 500:
-        return BackendUnavailable(said, retry_after=retry_after_seconds(retry_after))
+        return BackendUnavailable(message, retry_after=retry_after_seconds(retry_after))
     if status in (404, 410):
-        return BackendNotFound(said, "is this its address, or was it deleted there?")
+        return BackendNotFound(message, "is this its address, or was it deleted there?")
     if 300 <= status < 400:
-        return BackendUnavailable(said, "the address has moved; set the one that it names")
-    return BackendRefused(said)
+        return BackendUnavailable(message, "the address has moved; set the one that it names")
+    return BackendRefused(message)
 
 
 def unexpected_answer(backend: str, answer: object) -> BackendUnavailable:

@@ -1,7 +1,8 @@
-"""Child processes for providers: a command-line program that is asked, or a server that is kept.
+"""Child processes for providers: a program that answers and ends, or a server that stays.
 
-No shell, no input from the terminal, a process group of its own that is killed whole at the deadline, and an environment
-that is given and not inherited by accident: `child_environment` starts from the few variables every program needs.
+A child gets no shell and no input from the terminal. It has a process group of its own, which is killed whole at
+the deadline. Its environment is explicit: `child_environment` starts from the few variables that every program
+needs.
 """
 
 from __future__ import annotations
@@ -27,31 +28,31 @@ from hermes_core.kit.text import clip, fold_space
 
 __all__ = ["ProgramResult", "Service", "child_environment", "find_program", "run", "run_in_terminal"]
 
-LARGEST_OUTPUT = 16 * 1024 * 1024
-"""Bytes of a program's output that are read; the rest is left out."""
+MAX_OUTPUT_BYTES = 16 * 1024 * 1024
+"""Bytes of a program's output that are read; the rest is left out. A program that fills its output must not fill our memory."""
 
-GRACE = 2.0
+STOP_GRACE_S = 2.0
 """Seconds between the polite signal and the one that can't be refused."""
 
 _WINDOWS = sys.platform == "win32"
-_NEEDED = (
+_BASE_VARIABLES = (
     ("SYSTEMROOT", "COMSPEC", "PATHEXT", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "TEMP", "TMP", "PATH")
     if _WINDOWS
     else ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 )
-_OF_THE_NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_NETWORK_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """A program that ended by itself: its exit code and what it wrote, as text."""
+    """Exit code and output of a program that ended by itself."""
 
     code: int
     out: str
     err: str
 
     def lines(self) -> Iterator[Any]:
-        """The JSON values of an output of one value a line (NDJSON); lines that are no JSON are left out."""
+        """Yield the JSON values of an output with one value a line (NDJSON). Lines that are no JSON are left out."""
         for line in self.out.split("\n"):  # JSON may hold U+2028 as it is, where splitlines() ends a line too
             try:
                 yield json.loads(line)
@@ -59,7 +60,7 @@ class ProgramResult:
                 continue
 
     def values(self) -> list[Any]:
-        """The JSON values of an output that is one value in any layout, or of `lines`; empty when there are none."""
+        """Return the JSON values of an output: one value in any layout, else `lines`."""
         try:
             return [json.loads(self.out)]
         except ValueError:
@@ -67,7 +68,7 @@ class ProgramResult:
 
 
 def find_program(name: str) -> str | None:
-    """The path of a program, or None. `name` may be a path already."""
+    """Return the path of a program, None if there is none. `name` may be a path already."""
     return shutil.which(name)
 
 
@@ -77,14 +78,15 @@ def child_environment(
     *,
     also: Sequence[str] = (),
 ) -> dict[str, str]:
-    """What a child process sees: PATH, home, language and proxies of ours, then `extra`. No key of another program.
+    """Return the environment for a child: our PATH, home, language and proxies, then `extra`. Keys of other
+    programs stay out.
 
-    `also` are names of more variables of ours to hand on, with `*` for any part: `"XDG_*_HOME"`.
+    `also` names more of our variables to hand on, with `*` for any part of a name: `"XDG_*_HOME"`.
     """
     ours = os.environ if base is None else base
-    kept = (*_NEEDED, *_OF_THE_NETWORK, *(name.lower() for name in _OF_THE_NETWORK), *also)
-    handed_on = {n: value for n, value in ours.items() if any(fnmatchcase(n, name) for name in kept)}
-    return {**handed_on, **(extra or {})}
+    names = (*_BASE_VARIABLES, *_NETWORK_VARIABLES, *(name.lower() for name in _NETWORK_VARIABLES), *also)
+    inherited = {n: value for n, value in ours.items() if any(fnmatchcase(n, name) for name in names)}
+    return {**inherited, **(extra or {})}
 
 
 def run(
@@ -95,17 +97,27 @@ def run(
     cwd: Path | str | None = None,
     stdin: str = "",
 ) -> ProgramResult:
-    """Run a program to its end. `env` is its whole environment, by default `child_environment()`.
+    """Run a program to its end and return its result.
 
-    Raises `ProviderUnavailable` when it can't be started, and `BackendUnavailable` when it has not ended after
-    `timeout` seconds: it and all it started are killed then, or when our process ends.
-    What a program leaves running when it ends stays.
+    Args:
+        command: Program and arguments.
+        timeout: Seconds until the program and everything that it started are killed. They also end with our process.
+        env: Whole environment, by default `child_environment()`.
+        cwd: Working folder.
+        stdin: Text for its standard input.
+
+    Raises:
+        ProviderUnavailable: It can't be started.
+        BackendUnavailable: It had not ended after `timeout` seconds.
+
+    What a program leaves running when it ends by itself stays.
     """
     # Files and not pipes: a grandchild that keeps a pipe open would keep us waiting for its end.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = _start(command, env, cwd, subprocess.PIPE if stdin else subprocess.DEVNULL, out, err)
         end = partial(kill_group, process)
-        atexit.register(end)  # the thread that waits for it may be left behind
+        # The host may abandon the thread that waits here; the child must still not outlive our process.
+        atexit.register(end)
         try:
             process.communicate(stdin.encode() if stdin else None, timeout=timeout)
         except subprocess.TimeoutExpired as exc:
@@ -121,9 +133,10 @@ def run(
 def run_in_terminal(
     command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | str | None = None
 ) -> int:
-    """Give the terminal to a program until it ends; its exit code. For commands that hand on to the backend's own.
+    """Give the terminal to a program until it ends, and return its exit code. For commands that forward to a
+    backend's own program.
 
-    Raises `ProviderUnavailable` when it can't be started.
+    Raises `ProviderUnavailable` if it can't be started.
     """
     try:
         return subprocess.run(
@@ -134,9 +147,9 @@ def run_in_terminal(
 
 
 class Service:
-    """A server that runs beside us: started once, stopped with everything that it started.
+    """A server that runs beside us: started once, and stopped with everything that it started.
 
-    Output goes to the end of `log`. Use it for a backend that the person asked us to run.
+    Its output goes to the end of `log`. Use it for a backend that the person asked us to run.
     """
 
     def __init__(
@@ -155,16 +168,16 @@ class Service:
 
     @property
     def running(self) -> bool:
-        """Whether it was started and has not ended."""
+        """True if it was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int | None:
-        """Its process id, also after it ended; None before it was started."""
+        """Process id, also after the end; None before the start."""
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Start it, unless it runs. Raises `ProviderUnavailable` when that can't be done."""
+        """Start the server unless it runs. Raises `ProviderUnavailable` if it can't be started."""
         if self.running:
             return
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +187,7 @@ class Service:
             )
 
     def wait_until(self, ready: Any, timeout: float, pause: float = 0.1) -> None:
-        """Wait until `ready()` is true. Raises `BackendUnavailable`, with its last words, when it ends or is too slow."""
+        """Wait until `ready()` is true. Raises `BackendUnavailable` with its last output if it ends or is too slow."""
         until = time.monotonic() + timeout
         while not ready():
             if not self.running:
@@ -185,13 +198,13 @@ class Service:
                 )
             time.sleep(pause)
 
-    def stop(self, grace: float = GRACE) -> None:
-        """End it and all it started: politely, after `grace` seconds by force."""
+    def stop(self, grace: float = STOP_GRACE_S) -> None:
+        """End the server and all it started: with SIGTERM, and after `grace` seconds by force."""
         if self._process is not None:
             kill_group(self._process, grace)
 
     def stop_at_exit(self, wanted: bool = True) -> None:
-        """Stop it at the end of the program, for as long as nobody else would; or, with False, no longer."""
+        """Stop the server when our process ends, for the time that nothing else would; False takes that back."""
         atexit.unregister(self.stop)
         if wanted:
             atexit.register(self.stop)
@@ -202,8 +215,11 @@ class Service:
 
 
 def kill_group(process: subprocess.Popen[bytes], grace: float = 0.0) -> None:
-    """End a process that `run` or `Service` started, with its group. One that has ended is left alone, and so is what
-    it left behind: its number may be another's by now."""
+    """End a process that `run` or `Service` started, with its whole group.
+
+    A process that has ended is left alone, and so is what it left behind: the system may have given its number
+    to another.
+    """
     if process.poll() is not None:
         return
     if grace:
@@ -229,10 +245,10 @@ def _start(
         if _WINDOWS
         else {"start_new_session": True}
     )
-    surroundings = child_environment() if env is None else dict(env)
+    environ = child_environment() if env is None else dict(env)
     try:
         return subprocess.Popen(
-            list(command), stdin=stdin, stdout=out, stderr=err, env=surroundings, cwd=cwd, **flags
+            list(command), stdin=stdin, stdout=out, stderr=err, env=environ, cwd=cwd, **flags
         )
     except (OSError, ValueError) as exc:
         raise _not_started(command, exc) from exc
@@ -243,7 +259,7 @@ def _not_started(command: Sequence[str], reason: Exception) -> ProviderUnavailab
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """The signal to the whole group."""
+    """Send a signal to the whole group."""
     if _WINDOWS:
         process.terminate()
         return
@@ -255,11 +271,11 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
 
 def _read(file: IO[bytes]) -> str:
     file.seek(0)
-    return file.read(LARGEST_OUTPUT).decode("utf-8", "replace")
+    return file.read(MAX_OUTPUT_BYTES).decode("utf-8", "replace")
 
 
 def _last_words(file: IO[bytes]) -> str:
-    """The end of what a program wrote, to stand behind an error."""
+    """Return the end of a program's output, as the end of an error message."""
     file.seek(0, os.SEEK_END)
     file.seek(max(0, file.tell() - 400))
     words = fold_space(file.read().decode("utf-8", "replace"))

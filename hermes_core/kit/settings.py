@@ -1,11 +1,12 @@
-"""Settings of a provider: declared once as fields, read by one rule of precedence, typed, and never silently wrong.
+"""Settings of a provider: declared once as fields, typed, and read by one rule of precedence.
 
-A value comes from the first of these that has one: the caller's overrides, the environment (or `.env`) for a field
-that names a variable, `$HERMES_HOME/<name>.json`, the field's default. A secret lives in the environment or `.env` and
-nowhere else.
+A value comes from the first of these places that has one: the caller's overrides; the environment or `.env`, for a
+field that names a variable; `$HERMES_HOME/<name>.json`; the field's default. A secret lives in the environment or
+`.env` and nowhere else.
 
-A provider that knows older keys (`Field.aliases`) is also given the older file, `$HERMES_HOME/<name>/config.json` of Hermes
-Agent, where there is no `<name>.json`. The first save makes the one of the other.
+A provider with older keys (`Field.aliases`) also reads the file that Hermes Agent wrote,
+`$HERMES_HOME/<name>/config.json`, while there is no `<name>.json`. The first save turns the old file into the new
+one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _BOOL = ValueSchema(kind=bool)
 
 
 class Settings:
-    """The values of a provider's fields, read as attributes, or by name in brackets. Frozen; secrets do not show in its `repr`."""
+    """The values of a provider's fields, as attributes or by name in brackets. Frozen; its `repr` shows no secret."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class Settings:
         raise AttributeError(f"{self.__dict__.get('_name', '')!r} declares no setting {name!r}")
 
     def __getitem__(self, name: str) -> Any:
-        """The value of a setting, also of one that is called as something else is here."""
+        """Return the value of a setting, also if the setting has the name of a method here."""
         return self._values[name]
 
     def __repr__(self) -> str:
@@ -65,19 +66,19 @@ class Settings:
         return f"Settings({self._name!r}, {shown})"
 
     def source(self, name: str) -> Source:
-        """Where the value of this setting came from."""
+        """Return the place that the value of this setting came from."""
         if name not in self._sources:
             raise AttributeError(f"{self._name!r} declares no setting {name!r}")
         return self._sources[name]
 
     def as_dict(self) -> dict[str, Any]:
-        """The values by name, for status and setup; a secret that is set shows as "***"."""
+        """Return the values by name, for status and setup. A secret that is set shows as "***"."""
         secret = {field.name for field in self._fields if field.secret}
         return {n: "***" if n in secret and v else v for n, v in self._values.items()}
 
     @property
     def fingerprint(self) -> str:
-        """Short hash of the fields that say whose data this is; "" when none does. Rows of the outbox carry it."""
+        """Short hash of the fields that identify an account, "" if there are none. Rows of the outbox carry it."""
         identity = {f.name: self._values[f.name] for f in self._fields if f.identity}
         if not identity:
             return ""
@@ -86,12 +87,12 @@ class Settings:
 
     @property
     def missing(self) -> tuple[Field, ...]:
-        """Required fields that have no value, among those that the other settings make necessary."""
+        """Required fields without a value. A field counts only if the other settings ask for it."""
         return tuple(f for f in self._fields if f.required and self.asks(f) and self._empty(f))
 
     @property
     def availability(self) -> Availability:
-        """Whether all that is required is there; what `is_available` returns when nothing else can be wrong."""
+        """Available if nothing required is missing: the answer of `is_available` if nothing else can be wrong."""
         if not self.missing:
             return Availability()
         field = self.missing[0]
@@ -99,7 +100,7 @@ class Settings:
         return Availability.no(f"{field.name!r} is not set", f"{where} ({field.url})" if field.url else where)
 
     def asks(self, field: Field) -> bool:
-        """Whether the other settings leave this one something to say (`Field.when`)."""
+        """Return whether the other settings make this field necessary (`Field.when`)."""
         return all(self._values.get(name) == value for name, value in field.when.items())
 
     def _empty(self, field: Field) -> bool:
@@ -118,14 +119,22 @@ def load_settings(
     overrides: Mapping[str, Any] | None = None,
     get_secret: Callable[[str], str | None] | None = None,
 ) -> Settings:
-    """Read the settings of provider `name` under `home`.
+    """Read the settings of a provider.
 
-    A file that several programs share has a block of each under "hosts"; what ours says wins over what stands beside
-    it. Ours is "hermes", that of a profile "hermes_<profile>".
+    Several programs may share one file. Then each has a block under "hosts", whose values win over those beside
+    it. Our block is "hermes", for a profile "hermes_<profile>". Unknown keys are left alone, with a warning. A
+    list is read as text with commas.
 
-    `get_secret` answers for a variable's name, from the environment or `.env` unless told otherwise. Unknown keys are
-    warned about and left alone. A list is read as a text, its entries parted by commas. Raises `ConfigError` that names
-    the file and key for a value of the wrong type, out of its range, or not among its choices.
+    Args:
+        fields: Declarations of the settings.
+        home: Home to read from.
+        name: Name of the provider, and of its file.
+        environ: Environment, by default the process's own.
+        overrides: Values that win over all others.
+        get_secret: Returns the value of a variable, by default from the environment or `.env`.
+
+    Raises:
+        ConfigError: A value has a wrong type, is out of range or none of the choices. The message names file and key.
     """
     path = _file_of(home, name, fields)
     stored = _of_this_host(_read_file(path), home)
@@ -152,9 +161,10 @@ def load_settings(
 
 
 def save_settings(fields: Sequence[Field], home: Path, name: str, values: Mapping[str, Any]) -> Path:
-    """Write these values into `$HERMES_HOME/<name>.json`, keeping what else is there, and read them back.
+    """Write these values into `$HERMES_HOME/<name>.json`, keep what else is there, and read them back.
 
-    Where the file has a block of this host, they go there. None removes a key. Raises `ConfigError` for a secret, an unknown key or a wrong value, with nothing written.
+    If the file has a block for this host, they go there. None removes a key. Raises `ConfigError` for a secret,
+    an unknown key or a wrong value; then nothing is written.
     """
     path = _path(home, name)
     declared = {field.name: field for field in fields}
@@ -170,15 +180,15 @@ def save_settings(fields: Sequence[Field], home: Path, name: str, values: Mappin
         stored = _read_file(source)
         if source != path:
             stored = {key: value for key, value in stored.items() if key in _kept_keys(fields)}
-        kept = _with(stored, checked, home)
-        write_atomic(path, f"{json.dumps(kept, indent=2, ensure_ascii=False)}\n".encode())
-        if _read_file(path) != kept:
+        merged = _with_values(stored, checked, home)
+        write_atomic(path, f"{json.dumps(merged, indent=2, ensure_ascii=False)}\n".encode())
+        if _read_file(path) != merged:
             raise StorageError(f"{str(path)!r} does not read back as written", "check the disk")
     return path
 
 
 def parse_bool(value: Any) -> bool:
-    """The one reading of a truth value: true/false, yes/no, on/off, 1/0 in any case. Else `ValueError`.
+    """Return a truth value: true or false, yes or no, on or off, 1 or 0, in any case. Raises `ValueError` for others.
 
     >>> parse_bool("Off"), parse_bool(1)
     (False, True)
@@ -187,10 +197,12 @@ def parse_bool(value: Any) -> bool:
 
 
 def _path(home: Path, name: str) -> Path:
-    """The provider's file. Raises `ConfigError` for a name that is none: the file would belong to nobody."""
+    """Return the provider's file. Raises `ConfigError` for a name that can't be a file's: its settings would be
+    nobody's.
+    """
     if not name.strip() or name in (".", "..") or any(sign in name for sign in "/\\\0"):
         raise ConfigError(
-            f"settings are kept in a file of the provider's name, and {name!r} is none",
+            f"settings are merged in a file of the provider's name, and {name!r} is none",
             "set name = '...' on the provider's class, and give that name to load_settings and save_settings",
         )
     return HermesHome(home).provider_json(name)
@@ -203,7 +215,7 @@ def _pick(
     stored: Mapping[str, Any],
     path: Path,
 ) -> tuple[Source, Any, str]:
-    """The first source that has a value for the field, the value, and the place for an error to name."""
+    """Return the first source that has a value for the field, the value, and the place for an error to name."""
     if field.name in overrides:
         return "override", overrides[field.name], "the caller"
     if field.env and (found := ask(field.env)):
@@ -230,7 +242,7 @@ def _file_of(home: Path, name: str, fields: Sequence[Field]) -> Path:
 
 
 def _stored(field: Field, stored: Mapping[str, Any]) -> Any:
-    """What the file has for the field, under its name or an older one; None for nothing."""
+    """Return the file's value for a field, under its name or an older one; None if there is none."""
     for name in (field.name, *field.aliases):
         for keys in ([name], name.split(".")):
             value: Any = stored
@@ -242,7 +254,7 @@ def _stored(field: Field, stored: Mapping[str, Any]) -> Any:
 
 
 def _kept_keys(fields: Sequence[Field]) -> set[str]:
-    """Top-level keys of a file that hold a setting which is no secret."""
+    """Return the top-level keys of a file that hold a setting and no secret."""
     return {n.split(".")[0] for field in fields if not field.secret for n in (field.name, *field.aliases)}
 
 
@@ -263,7 +275,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _block(data: Mapping[str, Any], home: Path) -> dict[str, Any] | None:
-    """The block of this host in a file that several programs share; None when there is none."""
+    """Return this host's block in a file that several programs share, None if there is none."""
     hosts = data.get("hosts")
     if not isinstance(hosts, dict):
         return None
@@ -280,8 +292,8 @@ def _of_this_host(data: Mapping[str, Any], home: Path) -> dict[str, Any]:
     return {**shared, **{key: value for key, value in own.items() if value is not None}}
 
 
-def _with(data: dict[str, Any], values: Mapping[str, Any], home: Path) -> dict[str, Any]:
-    """`data` with these values where they take effect; a value that is None is removed wherever it stands."""
+def _with_values(data: dict[str, Any], values: Mapping[str, Any], home: Path) -> dict[str, Any]:
+    """Return `data` with these values set where they take effect. None removes a value from every place."""
     own = _block(data, home)
     for name, value in values.items():
         for place in (data, own or {}):
@@ -293,7 +305,7 @@ def _with(data: dict[str, Any], values: Mapping[str, Any], home: Path) -> dict[s
 
 
 def _put(data: dict[str, Any], name: str, value: Any) -> None:
-    """Set one value, None to remove it; a dotted name is a place within objects."""
+    """Set one value, or remove it if it is None. A dotted name is a place within objects."""
     data.pop(name, None)
     *above, last = name.split(".")
     for key in above:

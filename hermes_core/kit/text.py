@@ -1,4 +1,6 @@
-"""Small rules about text that every provider needs: white space, length, bullets, and what is not worth a recall."""
+"""Rules about text that every provider needs: white space, length, bullets, keys and names, and what is not worth a
+recall.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +33,16 @@ MAX_QUERY_CHARS = 4000
 """Characters of a question that `query_text` keeps unless a backend takes fewer."""
 
 _TRIVIAL = frozenset(fold(_TRIVIAL_WORDS).split())
-_LONGEST_TRIVIAL = 6
+_MAX_TRIVIAL_WORDS = 6
 _LETTER = rf"(?:[^\W_]|[{MARKS}\u0e00-\u0eff])"  # with the vowels of Hindi and Thai
 _WORD = re.compile(rf"{_LETTER}+(?:'{_LETTER}+)*")
 
-LONGEST_READABLE = 40
+MAX_READABLE_CHARS = 40
 """Characters of a name that are for people to read; the rest tells it from all others."""
 
 
 def fold_space(text: str) -> str:
-    """All runs of white space made one space, none at the ends.
+    """Return the text with each run of white space as one space, and none at the ends.
 
     >>> fold_space("  two\\n\\twords ")
     'two words'
@@ -49,7 +51,7 @@ def fold_space(text: str) -> str:
 
 
 def storable(text: str) -> str:
-    """The text as every file and database takes it: lone surrogates, which JSON's escapes allow, made "?", and no NUL.
+    """Return the text without what files and databases refuse: lone surrogates become "?", and NUL is removed.
 
     >>> storable("half \\ud83d\\0")
     'half ?'
@@ -69,7 +71,8 @@ def query_text(text: str, limit: int = MAX_QUERY_CHARS) -> str:
 
 
 def utc_time(at: float) -> str:
-    """Seconds since the epoch as ISO 8601 in UTC, to the millisecond; "" for 0, which is no time. `[:10]` is the day.
+    """Return seconds since the epoch as ISO 8601 in UTC, to the millisecond; "" for 0, which means no time.
+    `[:10]` is the day.
 
     >>> utc_time(1700000000.25)
     '2023-11-14T22:13:20.250Z'
@@ -80,7 +83,7 @@ def utc_time(at: float) -> str:
 
 
 def clip(text: str, limit: int) -> str:
-    """`text` in at most `limit` characters, cut between words where one is near, with "…" for what was cut.
+    """Return `text` in at most `limit` characters. It is cut between words if a space is near, and "…" marks the cut.
 
     >>> clip("a sentence about tea", 12)
     'a sentence…'
@@ -98,27 +101,28 @@ def clip(text: str, limit: int) -> str:
 
 
 def bullet_list(lines: Iterable[str], budget: int, measure: Callable[[str], int] = len) -> str:
-    """The first `lines` that fit in `budget`, one bullet each, in order; a line that does not fit is passed over.
+    """Return the lines that fit in `budget` as bullets, in order. Blank lines, repeats and lines that do not
+    fit are left out.
 
-    `measure` gives a bullet's cost, in characters unless told otherwise. Blank lines and repeats are left out.
+    `measure` returns the cost of a bullet, by default its characters.
 
     >>> print(bullet_list(["tea", "", "tea", "much too long", "milk"], budget=14))
     - tea
     - milk
     """
-    taken: list[str] = []
+    bullets: list[str] = []
     spent = 0
     for line in dict.fromkeys(fold_space(line) for line in lines):
         bullet = f"- {line}"
         cost = measure(f"{bullet}\n")
         if line and spent + cost <= budget:
-            taken.append(bullet)
+            bullets.append(bullet)
             spent += cost
-    return "\n".join(taken)
+    return "\n".join(bullets)
 
 
 def is_trivial(text: str) -> bool:
-    """Whether a message asks for nothing that memory could answer: "ok, thanks!", "👍", "/help", "".
+    """Return whether a message asks for nothing that memory could answer: "ok, thanks!", "👍", "/help", "".
 
     >>> is_trivial("Sounds good, thanks!"), is_trivial("Where does Mel live?")
     (True, False)
@@ -129,26 +133,27 @@ def is_trivial(text: str) -> bool:
     words = _WORD.findall(fold(stripped))
     if not words:
         return True
-    return len(words) <= _LONGEST_TRIVIAL and all(word in _TRIVIAL for word in words)
+    return len(words) <= _MAX_TRIVIAL_WORDS and all(word in _TRIVIAL for word in words)
 
 
 def recall_within(items: Iterable[RecallItem], budget: int) -> Recall:
-    """The items that fit in `budget` tokens, in their order; one that is too long for what is left is passed over.
+    """Return the items that fit in `budget` tokens, in their order. An item that is too long for the rest is
+    left out.
 
     >>> recall_within([RecallItem("a" * 400), RecallItem("Likes tea.")], 20).render()
     '- Likes tea.'
     """
-    kept: list[RecallItem] = []
+    chosen: list[RecallItem] = []
     for item in items:
         cost = count_tokens(Recall((item,)).render())
         if cost <= budget:
-            kept.append(item)
+            chosen.append(item)
             budget -= cost
-    return Recall(tuple(kept))
+    return Recall(tuple(chosen))
 
 
 def key_of(*parts: str, length: int = 32) -> str:
-    """A key that the same parts always give: `length` hexadecimal digits, 64 at most.
+    """Return a key of `length` hexadecimal digits, 64 at most. Equal parts have equal keys.
 
     >>> key_of("memory", "Likes tea.", length=12)
     '8db87340a701'
@@ -157,7 +162,7 @@ def key_of(*parts: str, length: int = 32) -> str:
 
 
 def profile_name(identity: str, separator: str = "-") -> str:
-    """What the memory of a profile is called, as Hermes Agent calls it; a name with other signs gets a hash.
+    """Return the name of a profile's memory, as Hermes Agent writes it. A name with other characters gets a hash.
 
     >>> profile_name("default"), profile_name("work", "_"), profile_name("at work")
     ('hermes', 'hermes_work', 'hermes-at-work-7e50d822')
@@ -170,10 +175,10 @@ def profile_name(identity: str, separator: str = "-") -> str:
 
 
 def person_name(session: Session, separator: str = "-") -> str:
-    """A name for a user of a gateway, or for a chat without one, that nobody else has; "" for whose home it is.
+    """Return a unique name for a user of a gateway, or for a chat without users; "" for the home's own person.
 
-    It has letters, digits and `separator`: the platform and the id, readable, then a hash that has the profile as well.
-    A user has one name in all their chats.
+    The name has letters, digits and `separator`: platform and id for people to read, then a hash that also
+    covers the profile. A user has one name in all their chats.
 
     >>> person_name(Session("s1", platform="telegram", user_id="42"), "_")
     'telegram_42_318da146c455727a'
@@ -182,5 +187,5 @@ def person_name(session: Session, separator: str = "-") -> str:
     if not who:
         return ""
     whose = dataclasses.replace(session, chat_id="") if session.user_id else session
-    readable = re.sub(r"[^A-Za-z0-9]+", separator, f"{session.platform} {who}")[:LONGEST_READABLE]
+    readable = re.sub(r"[^A-Za-z0-9]+", separator, f"{session.platform} {who}")[:MAX_READABLE_CHARS]
     return f"{readable.strip(separator)}{separator}{key_of(whose.scope, length=16)}"

@@ -27,7 +27,7 @@ from hermes_core.contract.values import Session, ToolCall
 from hermes_core.errors import BackendRefused, ProviderInvalid, ToolInputInvalid
 from hermes_core.kit.text import storable
 
-MAX_RESULT = 50_000
+MAX_RESULT_CHARS = 50_000
 """Characters of one result. A model that is sent more loses the thread of its own conversation."""
 
 _SPEC = "_hermes_tool"
@@ -69,7 +69,7 @@ class _Parameter:
         return storable(converted) if isinstance(converted, str) else converted
 
     def is_blank(self, value: Any) -> bool:
-        """Return whether it is a text that says nothing. An empty list may mean "none of them"."""
+        """Return whether it is a text without content. An empty list may mean "none of them"."""
         return isinstance(value, str) and not self.schema.choices and not value.strip()
 
 
@@ -93,7 +93,7 @@ class _Spec:
         }
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the function wants them. Raises `ToolInputInvalid`."""
+        """Return the arguments as the function wants them. Raises `ToolInputInvalid`."""
         known = {p.name: p for p in self.parameters}
         unknown = [str(name) for name in arguments if name not in known]
         if unknown:
@@ -113,11 +113,12 @@ class _Spec:
 
 
 def tool(name: str = "", *, description: str = "") -> Callable[[Function], Function]:
-    """Mark a function or method as a tool, named after it and described by its docstring unless told otherwise.
+    """Mark a function or method as a tool, by default with its own name and its docstring as description.
 
-    A text without a default must say something: a blank one is refused. Parameters are `str`, `int`, `float`, `bool`, a `Literal` of them, or a `list` of one of these; `| None` and a
-    default make them optional; `Annotated` carries a description and a `Range`. A parameter annotated `Session` is
-    filled with the caller's and not shown to the model. Raises `ProviderInvalid` for any other annotation.
+    Parameters are `str`, `int`, `float`, `bool`, a `Literal` of them, or a `list` of one of these. `| None` and
+    a default make a parameter optional, `Annotated` adds a description and a `Range`. A parameter annotated
+    `Session` gets the caller's session and is not shown to the model. A text without a default must not be
+    blank. Raises `ProviderInvalid` for any other annotation.
     """
     if not isinstance(name, str):
         raise ProviderInvalid(f"@tool above {name!r} lacks its parentheses", "write @tool() or @tool('name')")
@@ -130,15 +131,15 @@ def tool(name: str = "", *, description: str = "") -> Callable[[Function], Funct
 
 
 def marked_tools(owner: object) -> list[Callable[..., Any]]:
-    """The methods of `owner` that are marked `@tool`, in the order in which they are written."""
+    """Return the methods of `owner` that are marked `@tool`, in the order of the source."""
     names = dict.fromkeys(name for cls in reversed(type(owner).__mro__) for name in vars(cls))
     return [getattr(owner, name) for name in names if hasattr(getattr(type(owner), name), _SPEC)]
 
 
 class ToolBox:
-    """Tools by name: their schemas, and the dispatch of what a model calls. Holds no state of its own."""
+    """Tools by name: their schemas, and the dispatch of a model's calls. Holds no state of its own."""
 
-    def __init__(self, *functions: Callable[..., Any], max_result: int = MAX_RESULT) -> None:
+    def __init__(self, *functions: Callable[..., Any], max_result: int = MAX_RESULT_CHARS) -> None:
         self._functions = {_spec(function).name: function for function in functions}
         self._max_result = max_result
         if len(self._functions) != len(functions):
@@ -147,23 +148,24 @@ class ToolBox:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the tools, in the order given."""
+        """Names of the tools, in the order of the arguments."""
         return tuple(self._functions)
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
-        """What `get_tool_schemas` returns."""
+        """Schemas for `get_tool_schemas`."""
         return [_spec(function).schema for function in self._functions.values()]
 
     @property
     def is_async(self) -> bool:
-        """Whether a tool is written as `async def`, so that `dispatch_async` is to be called."""
+        """True if a tool is an `async def`, so that `dispatch_async` must be called."""
         return any(map(inspect.iscoroutinefunction, self._functions.values()))
 
     def dispatch(self, call: ToolCall, session: Session | None = None) -> str:
-        """Run the tool that `call` names; JSON text, an object with `error` for whatever the model sent wrong.
+        """Run the tool that `call` names and return JSON text.
 
-        That is also what the backend refuses (`BackendRefused`). Its other errors pass to the manager.
+        If the model sent something wrong, or the backend refuses it (`BackendRefused`), the text is an
+        object with `error`. Other errors pass to the manager.
         """
         try:
             return self._answer(self._called(call, session))
@@ -171,7 +173,7 @@ class ToolBox:
             return _error(str(exc))
 
     async def dispatch_async(self, call: ToolCall, session: Session | None = None) -> str:
-        """As `dispatch`, where some of the tools are written as `async def`."""
+        """Do the same as `dispatch`, and await a tool that is an `async def`."""
         try:
             result = self._called(call, session)
             return self._answer(await result if inspect.isawaitable(result) else result)
@@ -179,7 +181,7 @@ class ToolBox:
             return _error(str(exc))
 
     def _called(self, call: ToolCall, session: Session | None) -> Any:
-        """What the function returns. Raises `ToolInputInvalid`."""
+        """Call the function and return its result. Raises `ToolInputInvalid`."""
         function = self._functions.get(call.name)
         if function is None:
             names = ", ".join(self._functions)
@@ -254,7 +256,7 @@ def _parameter(tool_name: str, name: str, hint: Any, required: bool) -> _Paramet
 
 
 def _peel(hint: Any) -> tuple[Any, list[Any]]:
-    """The bare type under `Annotated` and `| None`, and the notes found on the way."""
+    """Return the bare type under `Annotated` and `| None`, and the notes on it."""
     notes: list[Any] = []
     while True:
         origin = typing.get_origin(hint)
@@ -272,10 +274,10 @@ def _some(union: Any) -> list[Any]:
 
 
 def file_to_send(path: str, session: Session, largest: int) -> Path:
-    """The file at this path, with links followed, when it may leave the machine; else raises `ToolInputInvalid`.
+    """Return the file at `path`, with links followed, if it may leave the machine. Raises `ToolInputInvalid` if not.
 
-    Only the person at the terminal has files here: a user of a gateway would read those of its owner. What is hidden
-    holds keys, and so does the home, with the homes of other profiles. `largest` is in bytes.
+    Only the person at the terminal has files here: a user of a gateway would read files of the gateway's owner.
+    Hidden files hold keys, and so do this home and the homes of other profiles. `largest` is in bytes.
     """
     named = repr(path[:100])
     if session.owner:

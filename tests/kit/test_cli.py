@@ -40,7 +40,7 @@ class Provider:
 
 @click.command()
 @words_argument
-@limit_option(2, most=3)
+@limit_option(2, maximum=3)
 @json_option
 @click.pass_context
 def find(context: click.Context, words: tuple[str, ...], limit: int, as_json: bool) -> None:

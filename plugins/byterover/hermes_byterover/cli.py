@@ -35,7 +35,7 @@ def status(context: click.Context, as_json: bool) -> None:
 
 @click.command()
 @words_argument
-@limit_option(10, most=50)
+@limit_option(10, maximum=50)
 @json_option
 @click.pass_context
 def search(context: click.Context, words: tuple[str, ...], limit: int, as_json: bool) -> None:

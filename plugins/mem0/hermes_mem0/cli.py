@@ -13,7 +13,7 @@ from hermes_mem0.settings import user_of
 if TYPE_CHECKING:
     from hermes_mem0.backend import Note
 
-_LIMIT = limit_option(50, most=1000)
+_LIMIT = limit_option(50, maximum=1000)
 _USER = click.option("--user", default="", help="Mem0's user id; your own in this profile when not given.")
 
 

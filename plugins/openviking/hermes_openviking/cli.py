@@ -34,7 +34,7 @@ def where(context: click.Context, as_json: bool) -> None:
 
 @click.command()
 @words_argument
-@limit_option(10, most=100)
+@limit_option(10, maximum=100)
 @json_option
 @click.pass_context
 def search(context: click.Context, words: tuple[str, ...], limit: int, as_json: bool) -> None:

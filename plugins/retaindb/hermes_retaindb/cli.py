@@ -20,7 +20,7 @@ from hermes_retaindb.client import Memory
 
 @click.command()
 @words_argument
-@limit_option(20, most=50)
+@limit_option(20, maximum=50)
 @json_option
 @click.pass_context
 def search(context: click.Context, words: tuple[str, ...], limit: int, as_json: bool) -> None:

@@ -20,7 +20,7 @@ from hermes_supermemory.settings import container_of
 
 @click.command()
 @words_argument
-@limit_option(20, most=100)
+@limit_option(20, maximum=100)
 @json_option
 @click.pass_context
 def search(context: click.Context, words: tuple[str, ...], limit: int, as_json: bool) -> None:
