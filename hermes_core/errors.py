@@ -31,22 +31,21 @@
             └── BackendNotFound    raise in a provider: what this request names is not there
 
 A message is one lower-case sentence with the offending value in ``repr``; `remedy` says what to do. The command
-line prints both on one line and exits non-zero; any other exception is a bug and shows its traceback. Secrets are taken
-out of both as they are made, because they go to people, logs, models and other programs: an address with a password, a
-key that a server quotes.
+line prints both on one line and exits non-zero; any other exception is a bug and shows its traceback.
+
+An error may hold a secret: an address with a password, a key that a server quotes. Whoever sends its text out of the
+process redacts it there: logs, printed output, JSON answers, problems of a turn, rows of the outbox.
 """
 
 from __future__ import annotations
-
-from hermes_core.safety.redact import redact
 
 
 class HermesError(Exception):
     """Base of all expected failures: `message` says what is wrong, `remedy` what to do about it."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
-        # Providers like to give the error that they caught, and a remedy names the address to look at.
-        message, remedy = redact(str(message)), redact(str(remedy or ""))
+        # Providers often pass the error that they caught instead of its text.
+        message, remedy = str(message), str(remedy or "")
         super().__init__(message, remedy)
         self.message = message
         self.remedy = remedy

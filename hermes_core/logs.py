@@ -1,7 +1,7 @@
-"""The log of a home: `logs/hermes.log`, one JSON object a line, private, rotated, and without secrets.
+"""Log of a home: `logs/hermes.log`, one JSON object a line, private, rotated, with secrets redacted.
 
-Events of the manager come through `LogFile.on_event`; what Python's `logging` carries comes through `logging_to`, which
-only a program may use, because it takes the root logger. A line has `at`, `level`, `kind`, `pid` and what the event says.
+`LogFile.on_event` writes events of the manager. `logging_to` writes records of Python's `logging`; only a program may
+use it, since it takes the root logger. A line has `at`, `level`, `kind`, `pid` and the data of the event.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Literal
 from hermes_core.contract.values import Event
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
-from hermes_core.safety.redact import redact_value
+from hermes_core.safety.redact import redact, redact_value
 from hermes_core.safety.terminal import json_line
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked
 
@@ -29,10 +29,10 @@ Level = Literal["info", "warning", "error"]
 LEVELS: tuple[Level, ...] = ("info", "warning", "error")
 
 MAX_BYTES = 2 * 1024 * 1024
-KEPT = 3
-"""Older files beside the present one: hermes.log.1 is the youngest of them."""
+MAX_OLD_FILES = 3
+"""Older files beside the current one: hermes.log.1 is the youngest of them."""
 
-LONGEST_TEXT = 2000
+MAX_TEXT_CHARS = 2000
 
 _ERRORS = frozenset({"provider.failed", "outbox.parked", "outbox.refused"})
 _GOOD = frozenset({"provider.ready", "provider.hooks"})
@@ -41,9 +41,11 @@ _OWN_FIELDS = ("at", "level", "kind", "pid")
 
 
 class LogFile:
-    """The log of one home. Any number of processes write to it; a line that can't be written is dropped, nothing raises.
+    """Log of one home. Any number of processes may write to it. A line that can't be written is dropped.
 
-    `clock` gives seconds since the epoch.
+    Args:
+        max_bytes: Size at which the file is rotated.
+        clock: Returns seconds since the epoch.
     """
 
     def __init__(
@@ -54,11 +56,13 @@ class LogFile:
         self._clock = clock
 
     def write(self, level: Level, kind: str, data: Mapping[str, Any], at: float | None = None) -> bool:
-        """Append one line with the secrets taken out. Whether it is in the file."""
+        """Append one line with its secrets redacted. Returns False if it was not written."""
         moment = datetime.fromtimestamp(self._clock() if at is None else at, UTC)
         clean = redact_value({str(key): value for key, value in data.items()})
         assert isinstance(clean, dict)
-        clean = {key: _shortened(value) for key, value in clean.items()}  # half a key does not look like one
+        clean = {
+            key: _shortened(value) for key, value in clean.items()
+        }  # after redaction, since half a key is not recognized
         head = {
             "at": moment.isoformat(timespec="milliseconds"),
             "level": level,
@@ -78,10 +82,10 @@ class LogFile:
         self.write(level, event.kind, event.data, event.at)
 
     def read(self, *, limit: int = 50, level: Level = "info") -> list[dict[str, Any]]:
-        """The last `limit` lines of this level and above, the oldest first, rotated files included.
+        """Return the last `limit` lines of this level and above, oldest first, also from rotated files.
 
-        A line that is no JSON object, as after a full disk, is given with the kind "unreadable".
-        Raises `StorageError` for a file that can't be read.
+        A line that is no JSON object, as after a full disk, gets the kind "unreadable".
+        Raises `StorageError` if a file can't be read.
         """
         wanted = LEVELS[LEVELS.index(level) :]
         newest_first = (
@@ -94,7 +98,8 @@ class LogFile:
 
     def _append(self, line: bytes) -> None:
         ensure_folder(self.path.parent)
-        with contextlib.suppress(OSError, StorageError):  # it grows beyond the bound rather than lose a line
+        # If the file can't be rotated, it grows beyond the limit: a larger file is better than a lost line.
+        with contextlib.suppress(OSError, StorageError):
             if self.path.stat().st_size + len(line) > self._max_bytes:
                 self._rotate(len(line))
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE_FILE)
@@ -104,29 +109,30 @@ class LogFile:
             os.close(handle)
 
     def _rotate(self, more: int) -> None:
-        """Move each file one number up. A process that still has the old one open writes its line there; none is lost."""
+        """Move each file one number up. A process that has the old file open still writes its line there."""
+        # Two processes may find the file full at once: the lock and the second look at its size let one of them rotate.
         with locked(self.path, timeout=1.0):
             if not self.path.exists() or self.path.stat().st_size + more <= self._max_bytes:
-                return  # another process was first
+                return
             names = [self.path, *self._older()]
             for older, newer in list(zip(names[1:], names[:-1], strict=True))[::-1]:
                 if newer.exists():
                     newer.replace(older)
 
     def _older(self) -> list[Path]:
-        return [self.path.with_name(f"{self.path.name}.{number}") for number in range(1, KEPT + 1)]
+        return [self.path.with_name(f"{self.path.name}.{number}") for number in range(1, MAX_OLD_FILES + 1)]
 
 
 def concerns_memory(record: logging.LogRecord) -> bool:
-    """Whether a record is ours, a provider's of a package `hermes_NAME` or of a folder, or of anybody who warns.
+    """Return True for records of this package and of providers, and for warnings of any library.
 
-    What else an SDK does, such as each request, is no news of memory.
+    An SDK logs every request at INFO, which says nothing about memory.
     """
     return record.levelno >= logging.WARNING or record.name.startswith(_OURS)
 
 
 class LogHandler(logging.Handler):
-    """Writes records of Python's `logging` into a log file; those that are also events come as events."""
+    """Handler that writes records of Python's `logging` to a log file, except those that are written as events."""
 
     def __init__(self, file: LogFile) -> None:
         super().__init__(logging.INFO)
@@ -134,13 +140,10 @@ class LogHandler(logging.Handler):
         self._file = file
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record; a faulty one is written as it stands."""
+        """Write one record; if its arguments don't fit its message, the message alone."""
         if hasattr(record, "event"):
             return
-        try:
-            message = record.getMessage()
-        except (TypeError, ValueError, KeyError):
-            message = str(record.msg)
+        message = _message(record)
         level: Level = "info"
         if record.levelno >= logging.WARNING:
             level = "error" if record.levelno >= logging.ERROR else "warning"
@@ -149,9 +152,9 @@ class LogHandler(logging.Handler):
 
 @contextlib.contextmanager
 def logging_to(file: LogFile) -> Iterator[None]:
-    """Send what this program logs to the file, and nothing of it to standard error, while the block runs.
+    """Send the records of this program to the file instead of standard error while the block runs.
 
-    Of ours and of providers that is what they did, of others what they warn of.
+    Log INFO and above for this package and providers, WARNING and above for other libraries.
     """
     root = logging.getLogger()
     handler = LogHandler(file)
@@ -165,16 +168,38 @@ def logging_to(file: LogFile) -> Iterator[None]:
         root.setLevel(before)
 
 
+class RedactingFilter(logging.Filter):
+    """Filter that redacts the message and the traceback of records, for log handlers of a host.
+
+    `hermes.log` and `--debug` are redacted without it. A provider's SDK may quote a key or an address with a password in
+    an error, and a host's own handlers get that error as it is.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Redact a record in place and let it pass."""
+        record.msg, record.args = redact(_message(record)), ()
+        if record.exc_info and not record.exc_text:
+            record.exc_text = redact(logging.Formatter().formatException(record.exc_info))
+        return True
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError, KeyError):
+        return str(record.msg)
+
+
 def _shortened(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > LONGEST_TEXT:
-        return f"{value[:LONGEST_TEXT]}..."
+    if isinstance(value, str) and len(value) > MAX_TEXT_CHARS:
+        return f"{value[:MAX_TEXT_CHARS]}..."
     return value
 
 
 def _lines(path: Path) -> list[str]:
     try:
-        if not path.is_file():
-            return []  # of a link to /dev/stdout there is nothing to read, though one would wait for it
+        if not path.is_file():  # reading a link to /dev/stdout would wait for ever
+            return []
         data = path.read_bytes()
     except FileNotFoundError:
         return []
@@ -192,4 +217,4 @@ def _parsed(line: str) -> dict[str, Any]:
         found = None
     if isinstance(found, dict) and all(name in found for name in _OWN_FIELDS):
         return found
-    return {"at": "", "level": "error", "kind": "unreadable", "pid": 0, "message": line[:LONGEST_TEXT]}
+    return {"at": "", "level": "error", "kind": "unreadable", "pid": 0, "message": line[:MAX_TEXT_CHARS]}

@@ -53,6 +53,7 @@ from hermes_core.recalled import (
     of_providers,
 )
 from hermes_core.recovery import caught_up, delete, owe, recover, tell
+from hermes_core.safety.redact import redact
 from hermes_core.sessions import recipients
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import Content, in_text, text_of
@@ -391,7 +392,8 @@ class Memory:
         if self.sessions.vectors is not None:
             found += filter(None, [self.sessions.vectors.fault])
         found += [str(conflict) for conflict in self.curated.of(session).problems().values()]
-        return found + self.manager.problems()
+        # They reach the person, other programs and models; an error may quote an address with a password.
+        return [redact(problem) for problem in (*found, *self.manager.problems())]
 
     # --------------------------------------------------------------------- end
 

@@ -14,11 +14,10 @@ from hermes_core.agent.connection import error_text
 from hermes_core.cli import main
 from hermes_core.config import set_value
 from hermes_core.contract.values import Field
-from hermes_core.errors import BackendUnavailable, ConfigError, HermesError, ModelUnavailable
+from hermes_core.errors import BackendUnavailable, ConfigError, ModelUnavailable
 from hermes_core.health.finding import Finding
 from hermes_core.kit import load_settings
 from hermes_core.kit.http import Api, error_detail
-from tests.test_public_names import ERRORS
 
 SECRET = "hunter22"
 ADDRESS = f"http://ann:{SECRET}@127.0.0.1:9/v1"
@@ -114,13 +113,6 @@ def test_setup_asks_without_showing_the_present_one(home: HermesHome) -> None:
     assert SECRET in (home.path / "notes.json").read_text()
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
-def test_no_error_holds_it_in_its_message_its_remedy_or_its_parts(error: type[HermesError]) -> None:
-    told = error(f"no answer from {ADDRESS}", f"see whether {ADDRESS} is up")
-    assert SECRET not in f"{told} {told!r} {told.args} {told.message} {told.remedy}"
-    assert "see whether http://ann:[redacted:password]@127.0.0.1:9/v1 is up" in str(told)
-
-
 def test_no_remedy_shows_it(hermes_home: HermesHome) -> None:
     remedy = f"start {ADDRESS}"
     assert SECRET not in Finding("provider", "failed", "", remedy).remedy
@@ -134,10 +126,7 @@ def test_no_remedy_shows_it(hermes_home: HermesHome) -> None:
         assert "start http://ann:[redacted:password]@" in result.output
 
 
-def test_no_error_holds_it(home: HermesHome) -> None:
-    told = HermesError(f"no answer from {ADDRESS!r}", "try again")
-    assert (SECRET in str(told), SECRET in repr(told), told.remedy) == (False, False, "try again")
-    assert str(HermesError(ValueError("caught"))) == "caught"  # type: ignore[arg-type]
+def test_no_error_of_ours_names_an_address_with_it(home: HermesHome) -> None:
     settings = ModelSettings(base_url=ADDRESS, name="any", retries=0)
     assert SECRET not in repr(settings)
     model = OpenAIModel(settings)

@@ -14,7 +14,7 @@ import pytest
 from hermes_core import logs
 from hermes_core.contract.values import Event
 from hermes_core.home import HermesHome
-from hermes_core.logs import KEPT, LogFile, LogHandler, logging_to
+from hermes_core.logs import MAX_OLD_FILES, LogFile, LogHandler, logging_to
 from hermes_core.testing.fakes import Clock
 
 KEY = "sk-proj-abcdefghij0123456789abcd"
@@ -107,7 +107,7 @@ def test_a_full_file_moves_on_and_the_oldest_goes(hermes_home: HermesHome) -> No
     for number in range(100):
         log.write("info", "x", {"number": number, "text": "." * 100})
     files = sorted(path.name for path in hermes_home.logs.glob("hermes.log*") if path.suffix != ".lock")
-    assert files == ["hermes.log", *(f"hermes.log.{n}" for n in range(1, KEPT + 1))]
+    assert files == ["hermes.log", *(f"hermes.log.{n}" for n in range(1, MAX_OLD_FILES + 1))]
     assert all(path.stat().st_size <= 1000 for path in hermes_home.logs.glob("hermes.log*"))
     numbers = [line["number"] for line in log.read(limit=1000)]
     assert numbers == list(range(100 - len(numbers), 100))

@@ -555,7 +555,7 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
     import httpx2
     import openai
 
-    server = settings.base_url
+    server = redact(settings.base_url)
     try:
         yield
     except openai.APIStatusError as exc:
@@ -565,7 +565,7 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
         if type(exc.__cause__).__name__ == "ConnectTimeout":
             raise ModelUnavailable(
                 f"the connection to {server!r} failed: nothing there in {CONNECT_TIMEOUT_S:g} s",
-                connection_hint(server),
+                connection_hint(settings.base_url),
             ) from exc
         raise ModelUnavailable(
             f"{server!r} did not answer within {settings.timeout:g} s", "try again, or raise model.timeout"
@@ -573,7 +573,7 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
     except (openai.APIConnectionError, httpx2.HTTPError) as exc:
         cause = error_text(str(exc.__cause__ or exc), settings.api_key)
         raise ModelUnavailable(
-            f"the connection to {server!r} failed: {cause}", connection_hint(server)
+            f"the connection to {server!r} failed: {cause}", connection_hint(settings.base_url)
         ) from exc
     except openai.APIError as exc:
         raise server_error(server, status_in(exc.body), exc.body or exc.message, settings.api_key) from exc

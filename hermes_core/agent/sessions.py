@@ -21,6 +21,7 @@ from hermes_core.manager.manager import RecallResult
 from hermes_core.memory import Memory, known_context
 from hermes_core.recalled import TurnRecall
 from hermes_core.safety.fence import sanitize_context
+from hermes_core.safety.redact import redact
 from hermes_core.sessions.lineage import clean_title
 from hermes_core.sessions.records import StoredMessage, sqlite_text, text_of, turn_of_ref, turn_ref
 
@@ -127,7 +128,8 @@ class AgentTurn:
     def result(self, session_id: str, problems: Sequence[str], tool_calls: int, usage: Usage) -> TurnResult:
         """Return the result; `problems` are those of the agent, to which those of the recall are added."""
         recall = self.recall or TurnRecall(RecallResult(), ())
-        all_problems = tuple(dict.fromkeys((*recall.problems, *problems)))
+        # They reach the person and other programs; an error may quote an address with a password.
+        all_problems = tuple(dict.fromkeys(map(redact, (*recall.problems, *problems))))
         visible = [text_of(m.get("content")) for m in self.messages if m["role"] == "assistant"]
         return TurnResult(
             self.answer or "".join(visible),

@@ -36,6 +36,7 @@ from hermes_core.manager.call import attempt, ends_program
 from hermes_core.manager.providers import schema_fault
 from hermes_core.memory import Memory
 from hermes_core.safety.fence import sanitize_context
+from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import text_of
 from hermes_core.skills.store import SkillStore
 from hermes_core.skills.tool import SKILL_MANAGE_SCHEMA, SKILL_VIEW_SCHEMA, SkillTools
@@ -183,7 +184,8 @@ class ToolRegistry:
 
 def error(message: str, remedy: str = "") -> str:
     """Return an error as the model reads it."""
-    return json.dumps({"error": f"{message}; {remedy}" if remedy else message}, ensure_ascii=False)
+    text = redact(f"{message}; {remedy}" if remedy else message)
+    return json.dumps({"error": text}, ensure_ascii=False)
 
 
 def arguments_of(request: ToolRequest) -> dict[str, Any] | str:

@@ -15,8 +15,10 @@ import logging
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import click
@@ -137,11 +139,14 @@ class LazyGroup(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run as a program, also where a stream is closed or can't hold every script."""
+        program = not args and "args" not in extra
+        if program:
+            _redact_tracebacks()
         with _streams():
             try:
                 return super().main(*args, **extra)
             except SystemExit as exc:
-                if not args and "args" not in extra:
+                if program:
                     _leave(exc)
                 raise
 
@@ -236,6 +241,22 @@ def _errors_of_the_system() -> Iterator[None]:
             raise
         where = f"{exc.filename}: " if exc.filename else ""
         raise Failure(f"{where}{exc.strerror or exc}; check the disk and the modes there") from exc
+
+
+def _redact_tracebacks() -> None:
+    """Print uncaught exceptions of this process, also of its threads, with secrets redacted."""
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        from hermes_core.safety.redact import redact
+
+        sys.stderr.write(redact("".join(traceback.format_exception(kind, error, trace))))
+
+    def show_of_thread(ended: threading.ExceptHookArgs) -> None:
+        if ended.exc_value is not None and not isinstance(ended.exc_value, SystemExit):
+            show(ended.exc_type, ended.exc_value, ended.exc_traceback)
+
+    sys.excepthook = show
+    threading.excepthook = show_of_thread
 
 
 def _leave(end: SystemExit) -> None:

@@ -22,7 +22,7 @@ from hermes_core.importers import FORMATS, Format, Skip, SkipLog, stream_file
 from hermes_core.importers.run import ImportResult, import_sessions
 from hermes_core.importers.values import StreamedSession
 from hermes_core.memory import Memory, open_memory
-from hermes_core.safety.terminal import counted, printable
+from hermes_core.safety.terminal import counted, hanging
 
 
 @click.command("import")
@@ -63,7 +63,7 @@ def import_command(ctx: click.Context, file: Path, file_format: Format, as_json:
         click.echo(f"{turns} ({messages}) of {counted(done.sessions, 'session')} imported{known}")
         for skip in done.skipped:
             if not skip.fault:
-                click.echo(printable(f"left out: {_describe_skip(skip)}"))
+                click.echo(hanging(f"left out: {_describe_skip(skip)}"))
     if not delivered:
         problems.append("some turns still wait for the provider: hermes-memory outbox list shows them")
     finish(ctx, problems)

@@ -21,7 +21,7 @@ from hermes_core.kit.settings import read_value
 from hermes_core.loader.discover import ProviderEntry
 from hermes_core.loader.load import LoadedProvider
 from hermes_core.safety.redact import redact
-from hermes_core.safety.terminal import printable
+from hermes_core.safety.terminal import hanging, printable
 from hermes_core.setup.answers import Answers, require, take, unkept
 from hermes_core.setup.candidate import (
     choices,
@@ -182,7 +182,7 @@ def _ask_setting(answers: Answers, field: Field) -> Any:
         try:
             value = read_value(field, raw)
         except ConfigError as exc:
-            click.echo(printable(str(exc)))
+            click.echo(hanging(str(exc)))
             continue
         return None if value == present else value
 

@@ -46,7 +46,7 @@ from hermes_core.curated.edits import (
 from hermes_core.curated.journal import NoteFile, NoteJournal, NoteVersion, OnWrite
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
-from hermes_core.safety.redact import secrets_in
+from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.storage.files import LOCK_TIMEOUT
 
 if TYPE_CHECKING:
@@ -305,8 +305,8 @@ class MemoryStore:
     def refuse(self, refusal: Refusal, target: MemoryTarget | None, session: Session | None = None) -> Result:
         """Return a refusal as a result. After too many in one turn, the result tells the model to stop."""
         if stop := self._refusals.add(session or self._local, refusal.reason):
-            return {"success": False, "done": True, "error": stop}
-        result: Result = {"success": False, "error": refusal.reason}
+            return {"success": False, "done": True, "error": redact(stop)}
+        result: Result = {"success": False, "error": redact(refusal.reason)}
         if target and refusal.matches:
             result["matches"] = [self._shown(target, entry, preview) for entry in refusal.matches]
         if target and refusal.show_entries:
@@ -317,7 +317,7 @@ class MemoryStore:
         if refusal.backup:
             result["drift_backup"] = refusal.backup
         if refusal.remedy:
-            result["remediation"] = refusal.remedy
+            result["remediation"] = redact(refusal.remedy)
         return result
 
     def close(self) -> None:
@@ -499,7 +499,7 @@ class MemoryStore:
                     if isinstance(performed, Refusal):
                         return self.refuse(performed, target, session) | notice
                     if warning := self._journal.write(opened, action, edit.entries, performed, undoes):
-                        result["warning"] = warning
+                        result["warning"] = redact(warning)
         except MemoryConflict as exc:
             return self.refuse(Refusal(exc.message, remedy=exc.remedy, backup=exc.backup), target, session)
         self._refusals.reset(session)

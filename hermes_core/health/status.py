@@ -31,6 +31,7 @@ from hermes_core.home import HermesHome
 from hermes_core.loader.discover import ProviderEntry
 from hermes_core.manager.stats import ProviderHealth
 from hermes_core.memory import Memory, open_memory
+from hermes_core.safety.redact import redact
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,7 @@ def _store(curated: MemoryStore, target: MemoryTarget) -> StoreStatus:
     if target not in curated.enabled_targets:
         return StoreStatus(False)
     if conflict := curated.problems().get(target):
-        return StoreStatus(True, None, None, None, (conflict.message,))
+        return StoreStatus(True, None, None, None, (redact(conflict.message),))
     used, limit = curated.usage(target)
     flagged = tuple(f"{one.handle}: {one.reason}" for one in curated.flagged(target))
     return StoreStatus(True, len(curated.entries(target)), used, limit, flagged)

@@ -12,7 +12,7 @@ import click
 from hermes_core.contract.values import Session
 from hermes_core.home import HermesHome
 from hermes_core.kit.text import fold_space
-from hermes_core.safety.redact import redact_value
+from hermes_core.safety.redact import redact_errors, redact_value
 from hermes_core.safety.terminal import json_line, printable
 
 __all__ = [
@@ -86,7 +86,7 @@ def print_facts(facts: Mapping[str, Any], as_json: bool) -> None:
 
 def print_json(value: Any, *, compact: bool = False) -> None:
     """Print one JSON document on standard output; a dataclass becomes an object, and no script is escaped."""
-    text = json.dumps(_plain(value), ensure_ascii=False, indent=None if compact else 2)
+    text = json.dumps(redact_errors(_plain(value)), ensure_ascii=False, indent=None if compact else 2)
     click.echo(json_line(text))
 
 

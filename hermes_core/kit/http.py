@@ -200,7 +200,7 @@ class Api:
 
     @property
     def _where(self) -> str:
-        return f"{self.name} at {self.url!r}"
+        return f"{self.name} at {redact(self.url)!r}"
 
     def _session(self) -> requests.Session:
         """Return the session of this thread."""
@@ -283,7 +283,7 @@ def base_url(url: str, setting: str) -> str:
             return url.rstrip("/")
     except ValueError:
         pass  # half of an IPv6 address
-    raise ConfigError(f"{setting}: {url!r} is no address", "write it as https://host[:port][/path]")
+    raise ConfigError(f"{setting}: {redact(url)!r} is no address", "write it as https://host[:port][/path]")
 
 
 def httpx_client(url: str, *, timeout: float, **options: Any) -> httpx.Client:

@@ -26,6 +26,7 @@ from hermes_core.config.schema import ValueSchema
 from hermes_core.contract.values import Session, ToolCall
 from hermes_core.errors import BackendRefused, ProviderInvalid, ToolInputInvalid
 from hermes_core.kit.text import storable
+from hermes_core.safety.redact import redact
 
 MAX_RESULT_CHARS = 50_000
 """Characters of one result. A model that is sent more loses the thread of its own conversation."""
@@ -203,7 +204,7 @@ class ToolBox:
 
 
 def _error(message: str) -> str:
-    return json.dumps({"error": message}, ensure_ascii=False)
+    return json.dumps({"error": redact(message)}, ensure_ascii=False)
 
 
 def _spec(function: Callable[..., Any]) -> _Spec:

@@ -21,6 +21,7 @@ from hermes_core.config import ProvidersConfig, load_config
 from hermes_core.contract.values import BUILTIN_NAME
 from hermes_core.errors import HermesError
 from hermes_core.home import HermesHome
+from hermes_core.safety.redact import redact
 
 logger = logging.getLogger(__name__)
 
@@ -200,7 +201,7 @@ class ProviderEntry:
 
     def failed(self, error: HermesError, state: ProviderState = "failed") -> ProviderEntry:
         """Return the same line with the reason and the remedy of `error`."""
-        return replace(self, state=state, reason=error.message, remedy=error.remedy)
+        return replace(self, state=state, reason=redact(error.message), remedy=redact(error.remedy))
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON data with the fields as keys."""

@@ -74,7 +74,7 @@ class Writes:
             try:
                 self.outbox.put(held.name, row, held.fingerprint)
             except HermesError as exc:
-                held.stats.last_error = f"{hook}: {exc}"
+                held.stats.last_error = self._terms.redact(f"{hook}: {exc}")
                 data = {"provider": held.name, "hook": hook, "error": str(exc)}
                 self._terms.emit("outbox.refused", data)
                 raise
@@ -154,7 +154,9 @@ class Writes:
         try:
             backlog = self.outbox.backlog(held.name)
         except HermesError as exc:
-            return dataclasses.replace(health, state="failed", reason=f"its writes can't be stored: {exc}")
+            return dataclasses.replace(
+                health, state="failed", reason=self._terms.redact(f"its writes can't be stored: {exc}")
+            )
         drainer = self._drainers.get(held.name)
         stuck = (drainer.stuck() or drainer.trouble) if drainer and backlog.depth else ""
         parked = parked_reason(backlog.parked)

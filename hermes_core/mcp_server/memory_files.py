@@ -20,6 +20,7 @@ from hermes_core.errors import HermesError, MemoryConflict, ToolInputInvalid
 from hermes_core.kit.text import storable
 from hermes_core.mcp_server.surface import MAX_INPUT, Answer, Surface
 from hermes_core.memory import Memory
+from hermes_core.safety.redact import redact
 
 ROOT = "/memories"
 FILES: Mapping[str, MemoryTarget] = {f"{ROOT}/MEMORY.md": "memory", f"{ROOT}/USER.md": "user"}
@@ -72,7 +73,7 @@ class MemoryFiles:
             with self._lock:
                 return Answer(run(arguments))
         except HermesError as exc:
-            return Answer(f"Error: {exc}", failed=True)
+            return Answer(f"Error: {redact(str(exc))}", failed=True)
 
     # --------------------------------------------------------------- commands
 
@@ -151,7 +152,7 @@ class MemoryFiles:
                 try:
                     seen = self._seen(target)
                 except MemoryConflict as exc:
-                    yield 0, f"{path} ({exc})"
+                    yield 0, f"{path} ({redact(str(exc))})"
                 else:
                     if seen:
                         yield len(_joined(seen).encode()), path

@@ -18,6 +18,7 @@ from hermes_core.mcp_server.definition import Definition
 from hermes_core.memory import Memory
 from hermes_core.recalled import RecallHit
 from hermes_core.safety.fence import sanitize_context
+from hermes_core.safety.redact import redact
 from hermes_core.sessions.tool import LEAST_CONTENT, MAX_ANSWER, SESSION_SEARCH_SCHEMA
 
 log = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ class Surface:
             return None
         store = self._memory.curated.of(self._session)
         if problem := store.problems().get(RESOURCES[uri]):
-            return Answer(str(problem), failed=True)
+            return Answer(redact(str(problem)), failed=True)
         return Answer(store.take_snapshot().blocks.get(RESOURCES[uri], ""))
 
     def _maybe_new_turn(self) -> None:
@@ -175,7 +176,7 @@ def shown_entries(store: MemoryStore, target: MemoryTarget) -> dict[str, Any]:
     try:
         entries, usage = store.entries(target), store.usage(target)
     except HermesError as exc:
-        return {"error": str(exc)}
+        return {"error": redact(str(exc))}
     hidden = {flagged.entry: flagged.withheld for flagged in store.flagged(target)}
     return {"entries": [hidden.get(entry, entry) for entry in entries], "usage": str(usage)}
 

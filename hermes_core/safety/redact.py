@@ -172,6 +172,28 @@ _REMEMBERED_LENGTH = 4096
 
 _MARK = re.compile(r"\[redacted:(\w+)\]")
 
+_ERROR_FIELDS = frozenset(
+    [
+        "error",
+        "errors",
+        "reason",
+        "remedy",
+        "remediation",
+        "problem",
+        "problems",
+        "warning",
+        "warnings",
+        "detail",
+        "details",
+        "fault",
+        "faults",
+        "failure",
+        "failures",
+        "last_error",
+        "notice",
+    ]
+)
+
 
 def redact(text: str) -> str:
     """Replace every secret in `text` by `[redacted:KIND]`.
@@ -280,6 +302,26 @@ def redact_value(value: JSON) -> JSON:
     if isinstance(value, dict):
         return {key: _under(key, item, value) for key, item in value.items()}
     return [redact_value(item) for item in value] if isinstance(value, list) else value
+
+
+def redact_errors(value: JSON) -> JSON:
+    """Return a copy of a JSON answer with the texts of its errors redacted, such as `error`, `reason` and `problems`.
+
+    An error may quote an address with a password or a server's answer. Other texts stay, such as a person's notes.
+
+    >>> redact_errors({"error": "no answer from http://ann:hunter22@db", "entries": ["my password is hunter22"]})
+    {'error': 'no answer from http://ann:[redacted:password]@db', 'entries': ['my password is hunter22']}
+    """
+    if isinstance(value, list):
+        return [redact_errors(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: redact_value(item)
+        if key in _ERROR_FIELDS and isinstance(item, str | list)
+        else redact_errors(item)
+        for key, item in value.items()
+    }
 
 
 def _redact_json(text: str) -> str:

@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args
 
 from hermes_core.contract.values import Session
 from hermes_core.errors import HermesError, SessionError
+from hermes_core.safety.redact import redact
 from hermes_core.sessions import lineage
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SearchHit, StoredMessage, StoredSession, sqlite_text
@@ -482,7 +483,8 @@ def _cap(messages: Sequence[StoredMessage], budget: int) -> int:
 
 
 def _failed(error: str, remedy: str = "") -> str:
-    return _json({"success": False, "error": error, **({"remedy": remedy} if remedy else {})})
+    remedies = {"remedy": redact(remedy)} if remedy else {}
+    return _json({"success": False, "error": redact(error), **remedies})
 
 
 def _json(value: object) -> str:

@@ -12,6 +12,7 @@ from hermes_core.contract.values import Field
 from hermes_core.errors import ConfigError, CredentialError, SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings, save_settings
+from hermes_core.safety.redact import redact
 from hermes_core.setup.answers import Answers
 
 _OVERRULED = "the environment has another value, which comes first"
@@ -73,7 +74,7 @@ def _plain_variables(home: HermesHome, answers: Answers) -> Iterator[Saved]:
         try:
             yield _keep_variable(home, variable, value)
         except CredentialError as exc:
-            yield Saved(variable, "its own settings only", exc.message)
+            yield Saved(variable, "its own settings only", redact(exc.message))
 
 
 def _keep_settings(home: HermesHome, name: str, answers: Answers) -> Iterator[Saved]:

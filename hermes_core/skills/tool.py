@@ -8,6 +8,7 @@ from typing import Any
 
 from hermes_core.contract.values import Session
 from hermes_core.errors import HermesError, SkillError
+from hermes_core.safety.redact import redact
 from hermes_core.skills.store import SkillStore
 
 SKILL_VIEW_SCHEMA: dict[str, Any] = {
@@ -77,7 +78,7 @@ class SkillTools:
         try:
             result = self._tools[name](arguments, session)
         except HermesError as exc:
-            result = {"success": False, "error": str(exc)}
+            result = {"success": False, "error": redact(str(exc))}
         return json.dumps(result, ensure_ascii=False)
 
     def _view(self, arguments: Mapping[str, Any], session: Session) -> dict[str, Any]:

@@ -32,12 +32,10 @@ STEPS = [
     ("__main__",),
 ]
 STEP_OF = {room: step for step, rooms in enumerate(STEPS) for room in rooms}
-# Values and errors are for everyone, errors tell no secrets, and a file of keys belongs to the file that reads them.
+# Values and errors are for everyone.
 TOGETHER = {
     ("contract", "errors"),
-    ("safety", "errors"),
     ("recall", "errors"),
-    ("errors", "safety"),
     # A provider of ours inside Hermes Agent runs behind a manager.
     ("loader", "kit"),
     ("loader", "manager"),

@@ -35,6 +35,7 @@ from hermes_core.importers.openclaw.migration import (
 )
 from hermes_core.importers.openclaw.target_home import OVERFLOW, migrations_folder
 from hermes_core.memory import Memory
+from hermes_core.safety.redact import redact
 from hermes_core.skills.store import PARTIAL
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, write_atomic
 from hermes_core.storage.sqlite import Database
@@ -106,7 +107,7 @@ class _Migration:
                     item = replace(item, reason="; ".join(filter(None, (item.reason, refused[0]))))
         except (HermesError, OSError) as exc:
             log.warning("%s of %s failed: %s", item.kind, item.source, exc)
-            return replace(item, status="error", reason=str(exc), details=details)
+            return replace(item, status="error", reason=redact(str(exc)), details=details)
         if item.status == "migrated" and details.get("added") == 0:
             return replace(item, status="error", details=details)
         return replace(item, details=details)
