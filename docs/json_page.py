@@ -64,7 +64,7 @@ def documents() -> dict[str, Any]:
     from hermes_core.recalled import RecallReport
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
     from hermes_core.sessions.repair import Repair
-    from hermes_core.skills.journal import Change
+    from hermes_core.skills.journal import SkillChange
 
     deleted = {"sessions": list[str], "deleted": int, "dry_run": bool}
     skill = dict.fromkeys(("name", "category", "description", "version", "path"), str)
@@ -107,7 +107,7 @@ def documents() -> dict[str, Any]:
         "hermes-memory sessions search": list[SearchHit],
         "hermes-memory sessions show": list[StoredMessage],
         "hermes-memory sessions vacuum": {"before": int, "after": int, "dry_run": bool},
-        "hermes-memory skills history": list[Change],
+        "hermes-memory skills history": list[SkillChange],
         "hermes-memory skills list": [skill],
     }
 

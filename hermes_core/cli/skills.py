@@ -1,4 +1,4 @@
-"""`hermes-memory skills`."""
+"""Commands of `hermes-memory skills`."""
 
 from __future__ import annotations
 

@@ -457,7 +457,7 @@ class MemoryStore:
         writes: Sequence[MemoryWrite] = (),
         undoes: int | None = None,
     ) -> Result:
-        """Under the lock: read, plan, and write the planned entries.
+        """Read, plan and write under the file's lock.
 
         `writes` are the vetted writes of the call, one for each operation. Undo and reset pass none: their writes follow
         from the changes.

@@ -406,7 +406,7 @@ class StreamingContextScrubber:
         self._outer, self._outer_size = [], 0
 
     def _resume_outer(self) -> None:
-        """Continue after a dropped tag with the tag that had begun around it, which may still be completed."""
+        """Return to the tag that had begun around a dropped tag, which may still be completed."""
         self._mode = "text"
         if not self._outer:
             self._held, self._state, self._escape_at = "", self._base, -1

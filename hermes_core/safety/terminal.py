@@ -41,7 +41,7 @@ def json_line(text: str) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """How many of what, for people. `many` is for words whose plural is not made with s.
+    """Return a number with its noun. `many` is the plural of nouns that don't take s.
 
     >>> counted(1, "entry", "entries"), counted(2000, "message")
     ('1 entry', '2,000 messages')

@@ -1,1 +1,1 @@
-"""Skills: procedures that the agent wrote down, as SKILL.md files that people can read, edit and share."""
+"""Skills: procedures that the agent writes down as SKILL.md files, which people can read, edit and share."""

@@ -1,4 +1,4 @@
-"""One SKILL.md: YAML front matter that says what the skill is, then Markdown that says how to do it."""
+"""Content of a SKILL.md: YAML front matter that describes the skill, then the steps in Markdown."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import yaml
 
 from hermes_core.errors import SkillError
 
-MAX_SKILL = 64 * 1024
-"""Characters of one SKILL.md; what is longer belongs into files beside it."""
+MAX_SKILL_CHARS = 64 * 1024
+"""Limit of one SKILL.md; longer text belongs into files beside it."""
 
-MAX_DESCRIPTION = 1024
+MAX_DESCRIPTION_CHARS = 1024
 
 OPERATING_SYSTEMS = {"darwin": "macos", "osx": "macos", "win32": "windows"}
-"""Platforms by the other names that Python and people have for them."""
+"""Other names of platforms, in Python and among people."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
@@ -28,8 +28,8 @@ _EXAMPLE = "begin it with `---`, `name: ...`, `description: ...`, `---`"
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
-    """A skill's front matter and its text. `platforms` empty means all."""
+class SkillDocument:
+    """Front matter and text of a skill. Empty `platforms` means all."""
 
     name: str
     description: str
@@ -38,12 +38,12 @@ class Document:
     body: str = ""
 
 
-def parse(text: str) -> Document:
-    """Read a SKILL.md; raises `SkillError` with what is missing or wrong."""
-    text = normal(text)
-    if len(text) > MAX_SKILL:
+def parse_skill(text: str) -> SkillDocument:
+    """Read a SKILL.md. Raises `SkillError` that names what is missing or wrong."""
+    text = normalize_lines(text)
+    if len(text) > MAX_SKILL_CHARS:
         raise SkillError(
-            f"a skill may have {MAX_SKILL} characters, this has {len(text)}",
+            f"a skill may have {MAX_SKILL_CHARS} characters, this has {len(text)}",
             "put details into files beside it",
         )
     match = _FRONT.match(text)
@@ -56,8 +56,8 @@ def parse(text: str) -> Document:
     version = fields.get("version", "")
     if not isinstance(version, str):
         raise SkillError("version must be a text", "write `version: 1.0.0`")
-    return Document(
-        checked_name(fields.get("name")),
+    return SkillDocument(
+        check_name(fields.get("name")),
         _description(fields.get("description")),
         version,
         _platforms(fields.get("platforms", "")),
@@ -65,33 +65,33 @@ def parse(text: str) -> Document:
     )
 
 
-def normal(text: str) -> str:
-    """The text without a byte order mark, its lines ended as on Linux: what a SKILL.md says, whoever saved it.
+def normalize_lines(text: str) -> str:
+    """Return the text without a byte order mark, with `\\n` at the end of its lines, whichever editor saved it.
 
-    >>> normal("\\ufeffone\\r\\ntwo")
+    >>> normalize_lines("\\ufeffone\\r\\ntwo")
     'one\\ntwo'
     """
     return re.sub(r"(?<!\r)\r+\n", "\n", text.removeprefix("\ufeff"))
 
 
-def checked_name(name: object, what: str = "name") -> str:
-    """A skill's or category's name that is safe as a folder; raises `SkillError` for any other."""
+def check_name(name: object, what: str = "name") -> str:
+    """Return the name of a skill or category if it is safe as a folder's name; raise `SkillError` if not."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        given = f", is {name[:80]!r}" if isinstance(name, str) else ""
+        shown = f", is {name[:80]!r}" if isinstance(name, str) else ""
         raise SkillError(
-            f"{what} must be lower-case letters, digits, '-' and '_', at most 64{given}", "rename it"
+            f"{what} must be lower-case letters, digits, '-' and '_', at most 64{shown}", "rename it"
         )
     return name
 
 
-@lru_cache(maxsize=1000)  # all skills of a home are read for each look at one of them
+@lru_cache(maxsize=1000)  # every look at one skill reads all skills of the home
 def _fields(front: str) -> Mapping[str, Any]:
     try:
-        # Texts alone: a date that is none, a tag or a number of another notation raise all sorts of errors.
+        # BaseLoader reads every value as a text: wrong dates, tags and numbers would raise many kinds of errors.
         fields = yaml.load(front, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, RecursionError) as exc:
         raise SkillError(f"the front matter can't be read: {_fault(exc)}", _QUOTE) from exc
-    except (ValueError, OverflowError) as exc:  # what `chr` raises, let out by yaml
+    except (ValueError, OverflowError) as exc:  # yaml lets errors of `chr` pass
         raise SkillError(
             "the front matter can't be read: an escape such as \\UFFFFFFFF stands for no letter", _ESCAPE
         ) from exc
@@ -101,7 +101,7 @@ def _fields(front: str) -> Mapping[str, Any]:
 
 
 def _fault(exc: Exception) -> str:
-    """What YAML stumbled over, with the line in the file, whose first is `---`."""
+    """Return what YAML reports, with the line in the file. The front matter begins in line 2."""
     if isinstance(exc, yaml.MarkedYAMLError) and exc.problem_mark is not None:
         return f"line {exc.problem_mark.line + 2}: {exc.problem or exc.context}"
     return " ".join(str(exc).split())
@@ -109,9 +109,9 @@ def _fault(exc: Exception) -> str:
 
 def _platforms(value: object) -> tuple[str, ...]:
     listed = value.split(",") if isinstance(value, str) else value
-    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
         raise SkillError("platforms must be a list of names", "write `platforms: [linux, macos]`")
-    names = (one.strip().lower() for one in listed)
+    names = (name.strip().lower() for name in listed)
     return tuple(OPERATING_SYSTEMS.get(name, name) for name in names if name)
 
 
@@ -119,6 +119,8 @@ def _description(value: object) -> str:
     text = " ".join(value.split()) if isinstance(value, str) else ""
     if not text:
         raise SkillError("description must be a text that says when to use the skill", _EXAMPLE)
-    if len(text) > MAX_DESCRIPTION:
-        raise SkillError(f"description may have {MAX_DESCRIPTION} characters, has {len(text)}", "shorten it")
+    if len(text) > MAX_DESCRIPTION_CHARS:
+        raise SkillError(
+            f"description may have {MAX_DESCRIPTION_CHARS} characters, has {len(text)}", "shorten it"
+        )
     return text

@@ -1,6 +1,6 @@
-"""The skills of a home: found, shown, and changed with scan, lock, journal and undo.
+"""Store of a home's skills: find, show and change them, with scan, lock, journal and undo.
 
-`skills/CATEGORY/NAME/SKILL.md` are the agent's own. Further folders may be read; they are never written.
+`skills/CATEGORY/NAME/SKILL.md` are the agent's own. Skills of further folders are read and never written.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,51 +18,62 @@ from hermes_core.errors import SkillError, StorageError
 from hermes_core.home import SKILLS_JOURNAL, expanded
 from hermes_core.kit.text import clip, storable
 from hermes_core.safety.scan import Scan, first_threat
-from hermes_core.skills.document import MAX_SKILL, OPERATING_SYSTEMS, Document, checked_name, normal, parse
-from hermes_core.skills.journal import Change, Journal, same
+from hermes_core.skills.document import (
+    MAX_SKILL_CHARS,
+    OPERATING_SYSTEMS,
+    SkillDocument,
+    check_name,
+    normalize_lines,
+    parse_skill,
+)
+from hermes_core.skills.journal import SkillChange, SkillJournal, same_text
 from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_checked
 
 FILE = "SKILL.md"
 PARTIAL = ".partial"
-"""What the name of a folder ends with that is still being written."""
+"""Suffix of a folder that is still being written."""
 
 MAX_LISTED = 200
-"""Skills in the prompt's index; the rest is found with `skill_view`."""
+"""Skills in the index of the prompt; `skill_view` without a name lists all."""
 
-_DESCRIPTION_SHOWN = 120
+_INDEX_DESCRIPTION_CHARS = 120
 
-PROSE = ("", ".md", ".markdown", ".txt", ".rst")
-"""What the names of files end with that a model reads as it reads a SKILL.md."""
+PROSE_SUFFIXES = ("", ".md", ".markdown", ".txt", ".rst")
+"""Suffixes of files whose text a model may follow like a SKILL.md, so that they are scanned."""
 
-DEEPEST = 6
-"""Folders one in another that are looked through, also behind a link."""
+MAX_DEPTH = 6
+"""Nested folders that are searched, also behind a link."""
 
-MAX_FILE = 4 * MAX_SKILL
-"""Bytes of a file that is read at all: a whole SKILL.md, and any beside it."""
+MAX_FILE_BYTES = 4 * MAX_SKILL_CHARS
+"""Size of the largest file that is read: a whole SKILL.md, and any file beside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """One skill that can be used here. `own` says that it lies in the home and may be changed."""
+    """Skill that can be used here. `own` is True if it lies in the home and may be changed."""
 
     category: str
-    document: Document
+    document: SkillDocument
     folder: Path
     own: bool
 
     @property
     def name(self) -> str:
-        """Its name, unique among those that are listed."""
+        """Name of the skill, unique in the list."""
         return self.document.name
 
-    def is_called(self, name: str) -> bool:
-        """Whether this is its name, or `category/name`."""
+    def has_name(self, name: str) -> bool:
+        """Return True if `name` is its name or `category/name`."""
         return name in (self.name, f"{self.category}/{self.name}")
 
 
 class SkillStore:
-    """The skills under `root`, and under the `external` folders for reading; a relative one lies in the home, beside
-    `root`. `platform` is linux, macos or windows.
+    """Store of the skills under `root`, and of those in `external` folders, which are only read.
+
+    Args:
+        external: Folders; a relative path starts at the home, beside `root`.
+        scan: Threat scan of texts that a model reads.
+        platform: linux, macos or windows; the default is this system.
     """
 
     def __init__(
@@ -79,15 +89,15 @@ class SkillStore:
         self._scan = scan
         self._scan_line = lru_cache(maxsize=1000)(scan)
         self._platform = platform or OPERATING_SYSTEMS.get(sys.platform, sys.platform)
-        self._journal = Journal(root / SKILLS_JOURNAL)
+        self._journal = SkillJournal(root / SKILLS_JOURNAL)
 
     def skills(self) -> list[Skill]:
-        """The skills for this platform, by category and name; the home's own hides an external one of its name."""
+        """Return the skills for this platform, by category and name. An own skill hides an external one of its name."""
         return self._read()[0]
 
     def problems(self) -> list[str]:
-        """Skills and folders that can't be used, with the reason, a sentence each."""
-        own = [self._root] if os.path.lexists(self._root) else []  # a link to nowhere, or a file, is there
+        """Return a sentence for each skill and folder that can't be used."""
+        own = [self._root] if os.path.lexists(self._root) else []  # a broken link or a file counts as present
         missing = [
             f"{folder}: no folder of skills is there"
             for folder in (*own, *self._external)
@@ -96,10 +106,10 @@ class SkillStore:
         return missing + [f"{path}: {reason}" for path, reason in self._read()[2]]
 
     def index(self) -> str:
-        """The compact list for the system prompt, "" when there are none."""
+        """Return the list of skills for the system prompt, or ""."""
         found = self.skills()
         lines = [
-            f"- {skill.category}/{skill.name}: {clip(skill.document.description, _DESCRIPTION_SHOWN)}"
+            f"- {skill.category}/{skill.name}: {clip(skill.document.description, _INDEX_DESCRIPTION_CHARS)}"
             for skill in found
         ]
         if len(lines) > MAX_LISTED:
@@ -108,14 +118,14 @@ class SkillStore:
         return "\n".join(lines)
 
     def get(self, name: str) -> Skill:
-        """The skill of this name, or of `category/name`; raises `SkillError` with the names that come close."""
+        """Return the skill of this name or `category/name`. Raises `SkillError` that lists the known names."""
         wanted = name.strip().strip("/")
         found, hidden, unusable = self._read()
         for skill in found:
-            if skill.is_called(wanted):
+            if skill.has_name(wanted):
                 return skill
         for skill in hidden:
-            if skill.is_called(wanted):
+            if skill.has_name(wanted):
                 here = f"it is hidden on {self._platform}"
                 raise SkillError(f"skill {wanted!r} is for {', '.join(skill.document.platforms)}", here)
         for path, reason in unusable:
@@ -126,18 +136,18 @@ class SkillStore:
         raise SkillError(f"there is no skill {name!r}", f"known skills: {known}")
 
     def view(self, name: str, file: str = "") -> str:
-        """The whole text of a skill, or of a file beside it. Raises `SkillError`."""
+        """Return the whole text of a skill, or of a file beside it. Raises `SkillError`."""
         return self._view(self.get(name), file)
 
     def view_safely(self, name: str, file: str = "") -> str:
-        """As `view`, for a model: a SKILL.md, or a text beside it, that the scan finds a threat in is kept from it.
+        """Return the text for a model. Raises `SkillError` if the scan finds a threat in it.
 
-        Scripts are not scanned: code may well do what no note may ask for.
+        Scripts are not scanned, since code may do what a note must not ask for.
         """
         skill = self.get(name)
         text, folder = self._view(skill, file), skill.folder
         itself = not file or (folder / file).samefile(folder / FILE)  # by another name, or a link
-        threat = self._scan(text) if itself or Path(file).suffix.lower() in PROSE else None
+        threat = self._scan(text) if itself or Path(file).suffix.lower() in PROSE_SUFFIXES else None
         if threat is not None:
             what = f"skill {name!r}" if itself else f"{file!r} of skill {name!r}"
             raise SkillError(
@@ -149,13 +159,13 @@ class SkillStore:
     # ------------------------------------------------------------------ changes
 
     def create(self, name: str, category: str, content: str, session_id: str = "") -> int:
-        """Write a new skill; returns the id of the change. Raises `SkillError` when it is there or can't be taken."""
-        checked_name(category, "category")
-        path = f"{category}/{checked_name(name)}/{FILE}"
+        """Write a new skill and return the id of the change. Raises `SkillError` if it exists or is not acceptable."""
+        check_name(category, "category")
+        path = f"{category}/{check_name(name)}/{FILE}"
         return self._change(path, "create", lambda before: self._new(before, name, content), session_id)
 
     def patch(self, name: str, old_text: str, new_text: str, session_id: str = "") -> int:
-        """Replace the one place of a skill that says `old_text`; returns the id of the change."""
+        """Replace the one occurrence of `old_text` in a skill, and return the id of the change."""
         skill = self._own(name)
         return self._change(
             self._path(skill),
@@ -165,13 +175,15 @@ class SkillStore:
         )
 
     def delete(self, name: str, session_id: str = "") -> int:
-        """Take a skill away; files beside it stay. Returns the id of the change, which can be undone."""
+        """Delete a SKILL.md; files beside it stay. Returns the id of the change, which can be undone."""
         return self._change(self._path(self._own(name)), "delete", lambda _: None, session_id)
 
-    def undo(self, change: int | None = None, session_id: str = "") -> Change:
-        """Take back a change (for None the last that was not taken back yet); refused when the skill was changed since."""
+    def undo(self, change: int | None = None, session_id: str = "") -> SkillChange:
+        """Undo the change of this id, or the last change that was not undone. Raises `SkillError` if the skill was
+        changed since.
+        """
         self._settle()
-        found = self._journal.standing() if change is None else self._journal.find(change)
+        found = self._journal.last_standing() if change is None else self._journal.find(change)
         if found is None:
             what = (
                 "there is nothing to undo" if change is None else f"there is no change {change!r} of skills"
@@ -180,8 +192,8 @@ class SkillStore:
         self._change(found.path, "undo", lambda now: _restored(found, now), session_id)
         return found
 
-    def history(self, limit: int = 50) -> list[Change]:
-        """What was changed, newest first."""
+    def history(self, limit: int = 50) -> list[SkillChange]:
+        """Return the changes, newest first."""
         self._settle()
         return self._journal.changes(limit)
 
@@ -197,11 +209,13 @@ class SkillStore:
         file = self._root / path
         if not _within(file, self._root):
             raise SkillError(f"{path!r} leads out of the skills folder, by a link", "choose another category")
-        with self._locked():
+        # Other processes write the same folder: the lock spans from the read to the end of the write.
+        with locked(self._root / SKILLS_JOURNAL):
             self._journal.settle(self._text)
             before = self._text(path)
             after = edit(before)
 
+            # An editor does not take our lock: this runs directly before the rename.
             def check() -> None:
                 if self._text(path) != before:
                     raise SkillError(f"{path!r} was changed by another program just now", "try again")
@@ -239,20 +253,20 @@ class SkillStore:
     def _patched(self, before: str | None, name: str, old_text: str, new_text: str) -> str:
         if before is None:
             raise SkillError(f"skill {name!r} is gone", "create it anew")
-        text = normal(before)
+        text = normalize_lines(before)
         found = text.count(old_text) if old_text else 0
         if found != 1:
             where = "is not in" if not found else f"is {found} times in"
             raise SkillError(
-                f"old_text {clip(old_text, _DESCRIPTION_SHOWN)!r} {where} skill {name!r}",
+                f"old_text {clip(old_text, _INDEX_DESCRIPTION_CHARS)!r} {where} skill {name!r}",
                 "copy one unique place of it",
             )
         line_end = "\r\n" if before.partition("\n")[0].endswith("\r") else "\n"
         return self._accepted(text.replace(old_text, new_text), name).replace("\n", line_end)
 
     def _accepted(self, content: str, name: str) -> str:
-        content = normal(storable(content))
-        document = parse(content)
+        content = normalize_lines(storable(content))
+        document = parse_skill(content)
         if document.name != name:
             raise SkillError(f"the front matter names {document.name!r}, not {name!r}", "use one name")
         threat = self._scan(content)
@@ -270,7 +284,7 @@ class SkillStore:
         return f"{skill.folder.relative_to(self._root).as_posix()}/{FILE}"
 
     def _read(self) -> tuple[list[Skill], list[Skill], list[tuple[Path, str]]]:
-        """The skills for this platform, those for others, and the files that can't be used, with the reason."""
+        """Return the skills for this platform, those for other platforms, and files that can't be used with the reason."""
         found: dict[str, Skill] = {}
         hidden: list[Skill] = []
         unusable: list[tuple[Path, str]] = []
@@ -294,7 +308,7 @@ class SkillStore:
         text = _read_text(path)
         if text is None:
             raise SkillError("it is a link to nowhere, or was just deleted", "mend or remove the link")
-        document = parse(text)
+        document = parse_skill(text)
         folder = path.parent.relative_to(root)
         if str(folder) != storable(str(folder)):
             raise SkillError("the name of its folder is not UTF-8 text", "rename it")
@@ -306,7 +320,7 @@ class SkillStore:
         return Skill(category, document, path.parent, root == self._root and _within(path, root))
 
     def _files(self, unusable: list[tuple[Path, str]]) -> Iterator[tuple[Path, Path]]:
-        """The files of skills, each with its root; folders that can't be looked into are `unusable`."""
+        """Yield the files of skills, each with its root. A folder that can't be read is added to `unusable`."""
 
         def fault(exc: OSError) -> None:
             if os.path.isdir(exc.filename):  # noqa: PTH112  as above
@@ -315,12 +329,13 @@ class SkillStore:
                 )
                 unusable.append((Path(exc.filename, FILE), str(reason)))
 
-        seen: set[str] = set()  # of all roots: one may lie in another
+        # One set for all roots, since one may lie in another; real paths, since links may form a circle.
+        seen: set[str] = set()
         for root in (self._root, *self._external):
             for folder, inner, names in os.walk(root, onerror=fault, followlinks=True):
                 real = os.path.realpath(folder)
                 depth = len(Path(folder).relative_to(root).parts)
-                if real in seen or depth >= DEEPEST:
+                if real in seen or depth >= MAX_DEPTH:
                     inner.clear()
                 inner[:] = sorted(
                     name for name in inner if not name.startswith(".") and not name.endswith(PARTIAL)
@@ -329,29 +344,26 @@ class SkillStore:
                     name for name in names if name == FILE or (name.lower() == FILE.lower() and depth == 2)
                 ]
                 if found and real not in seen:
-                    yield root, Path(folder) / min(found)  # capitals come first
+                    yield root, Path(folder) / min(found)  # SKILL.md sorts before skill.md
                 seen.add(real)
 
     def _text(self, path: str) -> str | None:
         return _read_exactly(self._root / path)
 
     def _settle(self) -> None:
-        with self._locked():
+        with locked(self._root / SKILLS_JOURNAL):
             self._journal.settle(self._text)
 
-    def _locked(self) -> AbstractContextManager[None]:
-        return locked(self._root / SKILLS_JOURNAL)
 
-
-def _restored(change: Change, now: str | None) -> str | None:
-    if not same(now, change.after):
+def _restored(change: SkillChange, now: str | None) -> str | None:
+    if not same_text(now, change.after):
         raise SkillError(f"{change.path!r} was changed since", "edit it by hand")
     return change.before
 
 
 def _read_text(path: Path) -> str | None:
     text = _read_exactly(path)
-    return None if text is None else normal(text)
+    return None if text is None else normalize_lines(text)
 
 
 def _read_exactly(path: Path) -> str | None:
@@ -359,15 +371,15 @@ def _read_exactly(path: Path) -> str | None:
         with open(path, "rb", opener=open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise SkillError(f"{str(path)!r} is not a regular file", "move it away")
-            data = file.read(MAX_FILE + 1)
+            data = file.read(MAX_FILE_BYTES + 1)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
     except OSError as exc:
         raise SkillError(
             f"can't read {str(path)!r}: {exc.strerror or exc}", "check its owner and mode"
         ) from exc
-    if len(data) > MAX_FILE:
-        raise SkillError(f"{str(path)!r} is larger than {MAX_FILE // 1024} KB", "split it")
+    if len(data) > MAX_FILE_BYTES:
+        raise SkillError(f"{str(path)!r} is larger than {MAX_FILE_BYTES // 1024} KB", "split it")
     try:
         return data.decode()
     except UnicodeDecodeError as exc:
@@ -375,7 +387,7 @@ def _read_exactly(path: Path) -> str | None:
 
 
 def _mode(file: Path) -> int:
-    """Its mode, which stays when it is written; private where there is none."""
+    """Return the mode that the file keeps when it is rewritten; a new file is private."""
     try:
         return stat.S_IMODE(file.stat().st_mode)
     except OSError:
@@ -383,7 +395,7 @@ def _mode(file: Path) -> int:
 
 
 def _delete(file: Path) -> None:
-    """Take it away, and its folder where that holds nothing else."""
+    """Delete the file, and its folder if that is empty then."""
     try:
         file.unlink(missing_ok=True)
     except OSError as exc:
@@ -395,7 +407,7 @@ def _delete(file: Path) -> None:
 
 
 def _within(path: Path, folder: Path) -> bool:
-    """Whether it lies there once all links are followed; a name that no file can have lies nowhere."""
+    """Return True if the path, with all links followed, lies in the folder. An impossible name lies nowhere."""
     try:
         return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
     except ValueError:

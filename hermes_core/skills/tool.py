@@ -1,4 +1,4 @@
-"""The tools `skill_view` and `skill_manage`: schemas, checks of what a model sends, answers as JSON."""
+"""Tools `skill_view` and `skill_manage`: schemas, checks of the model's arguments, answers as JSON."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ SKILL_MANAGE_SCHEMA: dict[str, Any] = {
 
 
 class SkillTools:
-    """Runs the two tools on a store."""
+    """The two tools on one store."""
 
     def __init__(self, store: SkillStore) -> None:
         self._store = store
@@ -74,7 +74,7 @@ class SkillTools:
         }
 
     def call(self, name: str, arguments: Mapping[str, Any], session: Session) -> str:
-        """The answer for the model as JSON; what can't be done is an `error` in it, with the remedy."""
+        """Run a tool and return JSON for the model. A failure is an `error` in it, with the remedy."""
         try:
             result = self._tools[name](arguments, session)
         except HermesError as exc:
@@ -86,8 +86,12 @@ class SkillTools:
         name = _text(arguments, "name", "")
         if not name:
             listed = [
-                {"name": s.name, "category": s.category, "description": s.document.description}
-                for s in self._store.skills()
+                {
+                    "name": skill.name,
+                    "category": skill.category,
+                    "description": skill.document.description,
+                }
+                for skill in self._store.skills()
             ]
             return {"success": True, "skills": listed}
         return {
@@ -113,7 +117,10 @@ class SkillTools:
 
 def _text(arguments: Mapping[str, Any], key: str, default: str | None = None) -> str:
     value = arguments.get(key)
-    if default is not None and value in (None, ""):  # models send both for what they leave out
+    if default is not None and value in (
+        None,
+        "",
+    ):  # models send None or "" for a parameter that they leave out
         return default
     if not isinstance(value, str) or (not value and key != "new_text"):
         raise SkillError(f"{key} must be a text, is {value!r}", f"send {key}")

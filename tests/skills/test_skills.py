@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from hermes_core.contract.values import Session
 from hermes_core.errors import SkillError
-from hermes_core.skills.document import parse
-from hermes_core.skills.store import MAX_FILE, SkillStore
+from hermes_core.skills.document import parse_skill
+from hermes_core.skills.store import MAX_FILE_BYTES, SkillStore
 from hermes_core.skills.tool import SkillTools
 from tests.skills.conftest import skill, write
 
@@ -25,7 +25,7 @@ SESSION = Session("s1")
 
 
 def test_front_matter_says_what_the_skill_is() -> None:
-    found = parse(skill(version="1.2", platforms="[linux, macos]"))
+    found = parse_skill(skill(version="1.2", platforms="[linux, macos]"))
     assert (found.name, found.version, found.platforms) == ("deploy", "1.2", ("linux", "macos"))
     assert found.body == "1. Run it."
 
@@ -44,13 +44,13 @@ def test_front_matter_says_what_the_skill_is() -> None:
 )
 def test_a_faulty_skill_is_named_with_what_to_write(text: str, fault: str) -> None:
     with pytest.raises(SkillError, match=fault):
-        parse(text)
+        parse_skill(text)
 
 
 @given(st.text())
 def test_no_text_breaks_the_reader(text: str) -> None:
     try:
-        parse(f"---\n{text}\n---\nbody")
+        parse_skill(f"---\n{text}\n---\nbody")
     except SkillError:
         pass
 
@@ -171,7 +171,7 @@ CRASH = """
 import os, signal, sys
 from pathlib import Path
 import hermes_core.skills.store as room
-from hermes_core.skills.store import MAX_FILE, SkillStore
+from hermes_core.skills.store import MAX_FILE_BYTES, SkillStore
 store = SkillStore(Path(sys.argv[1]))
 if sys.argv[2] == "after":
     write = room.write_checked
@@ -207,21 +207,21 @@ def test_a_process_that_dies_in_a_change_leaves_a_journal_that_tells_the_truth(
 )
 def test_front_matter_of_an_odd_shape_is_a_fault_of_that_skill(front: str, fault: str) -> None:
     with pytest.raises(SkillError, match=fault):
-        parse(f"---\nname: a\ndescription: d\n{front}\n---\ntext")
+        parse_skill(f"---\nname: a\ndescription: d\n{front}\n---\ntext")
 
 
 @pytest.mark.parametrize("front", ["date: 2024-13-45", "v: !!timestamp x", "v: !!bool x", "v: !!int x"])
 def test_a_value_that_yaml_would_trip_over_is_a_text(front: str) -> None:
-    assert parse(f"---\nname: a\ndescription: d\n{front}\n---\ntext").name == "a"
+    assert parse_skill(f"---\nname: a\ndescription: d\n{front}\n---\ntext").name == "a"
 
 
 def test_front_matter_is_read_as_it_is_written() -> None:
-    found = parse("---\nname: '12'\ndescription: yes\nversion: 1.10\nplatforms: ~\n---\ntext")
+    found = parse_skill("---\nname: '12'\ndescription: yes\nversion: 1.10\nplatforms: ~\n---\ntext")
     assert (found.name, found.description, found.version, found.platforms) == ("12", "yes", "1.10", ())
 
 
 def test_platforms_have_the_names_that_people_give_them() -> None:
-    assert parse(skill(platforms="darwin, Win32, linux")).platforms == ("macos", "windows", "linux")
+    assert parse_skill(skill(platforms="darwin, Win32, linux")).platforms == ("macos", "windows", "linux")
 
 
 @pytest.mark.parametrize("key", ["name", "description", "version", "platforms"])
@@ -230,7 +230,7 @@ def test_aliases_that_multiply_are_not_written_out(key: str) -> None:
     fields = {"name": "a", "description": "d", key: "*l11"}
     front = "\n".join([*bomb, *(f"{name}: {value}" for name, value in fields.items())])
     with pytest.raises(SkillError, match=key):
-        parse(f"---\n{front}\n---\ntext")
+        parse_skill(f"---\n{front}\n---\ntext")
 
 
 def test_one_skill_that_yaml_trips_over_leaves_the_others(store: SkillStore, tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_what_is_no_file_or_a_huge_one_is_a_problem(store: SkillStore, tmp_path:
         (tmp_path / "skills" / "ops" / name).mkdir(parents=True)
     os.mkfifo(tmp_path / "skills" / "ops" / "pipe" / "SKILL.md")
     (tmp_path / "skills" / "ops" / "device" / "SKILL.md").symlink_to("/dev/zero")
-    (tmp_path / "skills" / "ops" / "huge" / "SKILL.md").write_text("x" * MAX_FILE + "x")
+    (tmp_path / "skills" / "ops" / "huge" / "SKILL.md").write_text("x" * MAX_FILE_BYTES + "x")
     device, huge, pipe = store.problems()
     assert ("not a regular file" in device, "larger than 256 KB" in huge, "not a regular file" in pipe) == (
         True,
@@ -380,7 +380,7 @@ def test_why_a_skill_can_not_be_used_carries_no_threat_to_the_model(
 
 def test_the_fault_of_front_matter_names_the_line_of_the_file() -> None:
     with pytest.raises(SkillError) as caught:
-        parse("---\nname: a\ndescription: d\nmetadata:\n\tby: me\n---\ntext")
+        parse_skill("---\nname: a\ndescription: d\nmetadata:\n\tby: me\n---\ntext")
     assert "line 5: found character '\\t'" in str(caught.value)
     assert "indent with spaces" in str(caught.value)
 

@@ -31,7 +31,7 @@ from hermes_core.importers.openclaw.migration import (
 from hermes_core.importers.openclaw.notes import NotesPlanner
 from hermes_core.safety.redact import redact_value
 from hermes_core.safety.scan import Scan, first_threat
-from hermes_core.skills.document import parse as parse_skill
+from hermes_core.skills.document import parse_skill
 
 SKILL_CATEGORY = "openclaw-imports"
 

@@ -1,4 +1,4 @@
-"""What runs fetched code, opens a way in, comes back later, or lets somebody else steer the agent."""
+"""Rules on code: it runs fetched code, opens a way in, runs again later or lets somebody else steer the agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What imitates the markup of a conversation, hides from the person, or hides in markup."""
+"""Rules on disguise: text that imitates the markup of a conversation, or hides from the person or in markup."""
 
 from __future__ import annotations
 

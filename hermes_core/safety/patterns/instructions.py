@@ -1,4 +1,4 @@
-"""What tells the agent to disregard, override or reveal what it was told, or to be another."""
+"""Rules on instructions: text that tells the agent to disregard or reveal its instructions, or to play a role."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules of English say, in other languages: disregard your instructions, hide it from the person, send it there.
+"""Rules on instructions in languages other than English: disregard your instructions, hide this, send that.
 
 As in English a demand to ignore "the rules" alone is none, since linters have rules as well: what is to be ignored is
 all of them, the earlier ones, yours, or those that you were given.
@@ -20,19 +20,19 @@ _NOT_SO = r"(?!\s(?:nicht|niet|inte|ikke)\b)"
 
 
 def _verb_first(verb: str, noun: str, before: str, after: str) -> str:
-    """As in "ignore all rules you were given": `before` is right before the noun, `after` anywhere behind the verb."""
+    """Return a pattern for verb, noun, qualifier: `before` stands directly before the noun, `after` behind the verb."""
     which = rf"(?:{before})(?:{noun})|{after}"
     # The verb first: all that may stand before it is looked at only where there is one, a tenth of the time.
     return rf"(?={verb}){_NO}(?:{verb}){_NOT_SO}(?={_IN}{{0,70}}?(?:{which})){_IN}{{0,40}}?(?:{noun})"
 
 
 def _verb_last(verb: str, noun: str, before: str, after: str) -> str:
-    """As in Turkish or Japanese: `before` stands before the noun, `after` between noun and verb."""
+    """Return a pattern for languages with the verb last: `before` precedes the noun, `after` stands before the verb."""
     return rf"(?:{before})(?:{noun}){_IN}{{0,40}}?(?:{verb})|(?:{noun}){_IN}{{0,8}}?(?:{after}){_IN}{{0,16}}?(?:{verb})"
 
 
 def _words(words: str) -> str:
-    """One to three of these words, each with a space behind it."""
+    """Return a pattern for one to three of these words, each with a space behind it."""
     return rf"(?:(?:{words})\s){{1,3}}"
 
 

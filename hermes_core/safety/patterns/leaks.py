@@ -1,4 +1,4 @@
-"""What sends secrets and private data elsewhere, or reads the files that hold them."""
+"""Rules on leaks: text that sends secrets or private data elsewhere, or reads files of secrets."""
 
 from __future__ import annotations
 
