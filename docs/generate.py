@@ -16,7 +16,7 @@ import host_page
 import json_page
 import kit_page
 import provider_pages
-from tables import argument_table, cell, fenced, option_table, walk
+from tables import argument_table, cell, docstring_markdown, option_table, walk
 
 from hermes_core import errors
 from hermes_core.agent.lifecycle import EVENTS, STEPS
@@ -85,7 +85,7 @@ def values_page() -> Iterator[str]:
     yield "# Values\n"
     yield f"{inspect.getdoc(values)}\n"
     for name, cls in inspect.getmembers(values, dataclasses.is_dataclass):
-        yield f"## {name}\n\n{fenced(inspect.getdoc(cls) or '')}\n"
+        yield f"## {name}\n\n{docstring_markdown(inspect.getdoc(cls) or '')}\n"
         yield "| field | type | default |\n|---|---|---|"
         for field in dataclasses.fields(cls):
             yield f"| `{field.name}` | `{cell(str(field.type))}` | {default_of(field)} |"
@@ -161,7 +161,7 @@ def cli_page() -> Iterator[str]:
     yield "# Command line\n"
     yield f"{inspect.getdoc(hermes_core.cli)}\n"
     for path, command in commands():
-        yield f"## {path}\n\n{fenced(inspect.cleandoc(command.help or ''))}\n"
+        yield f"## {path}\n\n{docstring_markdown(inspect.cleandoc(command.help or ''))}\n"
         yield from option_table(command)
 
 

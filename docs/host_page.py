@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from kit_page import call_of
-from tables import cell, fenced
+from tables import cell, docstring_markdown
 
 import hermes_core
 from hermes_core import agent
+from hermes_core.sessions.db import SessionDB
 
 NAMES = (
     "open_memory",
     "Memory",
     "TurnRecall",
-    "SessionDB",
     "MemoryStore",
     "MemoryManager",
     "HermesHome",
@@ -49,25 +49,26 @@ def host_page() -> Iterator[str]:
         "[values](values.md) what is passed and [errors](errors.md) what is raised. The names are imported from `hermes_core`, "
         f"but for those of the agent, which come from `hermes_core.agent`: {', '.join(f'`{name}`' for name in AGENT_NAMES)}.\n"
     )
-    for name in (*NAMES, *AGENT_NAMES):
-        it = getattr(hermes_core if name in NAMES else agent, name)
+    yield "`Memory.sessions` is a `hermes_core.sessions.db.SessionDB`, whose name a program needs for annotations only.\n"
+    public = {name: getattr(hermes_core if name in NAMES else agent, name) for name in (*NAMES, *AGENT_NAMES)}
+    for name, it in {**public, "SessionDB": SessionDB}.items():
         yield from section(f"## {name}", name, it)
         ours = [cls for cls in getattr(it, "__mro__", ()) if cls.__module__.startswith("hermes_core.")]
         members = {member: what for cls in reversed(ours) for member, what in vars(cls).items()}
-        public = [(member, what) for member, what in members.items() if not member.startswith("_")]
-        facts = [(member, what) for member, what in public if isinstance(what, property)]
+        shown = [(member, what) for member, what in members.items() if not member.startswith("_")]
+        facts = [(member, what) for member, what in shown if isinstance(what, property)]
         if facts:
             yield "| | |\n|---|---|"
             yield from (f"| `{member}` | {cell(inspect.getdoc(fact) or '')} |" for member, fact in facts)
             yield ""
-        for member, what in public:
+        for member, what in shown:
             if isinstance(what, staticmethod | classmethod) or inspect.isfunction(what):
                 yield from section(f"### {name}.{member}", member, getattr(it, member))
 
 
 def section(heading: str, name: str, it: Callable[..., Any]) -> Iterator[str]:
     """A heading, how it is called, and the docstring."""
-    yield f"{heading}\n\n`{name}{call_of(it)}`\n\n{fenced(inspect.getdoc(it) or '')}\n"
+    yield f"{heading}\n\n`{name}{call_of(it)}`\n\n{docstring_markdown(inspect.getdoc(it) or '')}\n"
 
 
 PAGES: dict[str, Callable[[], Iterable[str]]] = {"reference/host.md": host_page}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
-from tables import cell, fenced
+from tables import cell, docstring_markdown
 
 from hermes_core import Field, errors, kit
 from hermes_core.kit import cli, http, process
@@ -38,7 +38,7 @@ def kit_section(name: str, it: Any) -> Iterator[str]:
     if not callable(it) or isinstance(it, types.GenericAlias):
         yield f"`{it!r}`\n"
         return
-    yield f"`{name}{call_of(it)}`\n\n{fenced(inspect.getdoc(it) or '')}\n"
+    yield f"`{name}{call_of(it)}`\n\n{docstring_markdown(inspect.getdoc(it) or '')}\n"
     members = [(n, m) for n, m in vars(it).items() if not n.startswith("_")] if inspect.isclass(it) else []
     told = [(n, inspect.getdoc(m)) for n, m in members if isinstance(m, property) or inspect.isfunction(m)]
     if told:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from tables import argument_table, cell, fenced, option_table, walk
+from tables import argument_table, cell, docstring_markdown, option_table, walk
 
 from hermes_core import Capabilities, Field, HermesHome
 from hermes_core.contract.hooks import POLICIES, ProviderHooks
@@ -306,7 +306,7 @@ def commands_section(it: Known) -> Iterator[str]:
     """Its commands, each with its options."""
     yield f"## Commands\n\nThey exist while `memory.provider` is `{it.name}`.\n"
     for path, command in it.commands:
-        yield f"### {path}\n\n{fenced(command.get_short_help_str(limit=300))}\n"
+        yield f"### {path}\n\n{docstring_markdown(command.get_short_help_str(limit=300))}\n"
         yield from option_table(command)
 
 

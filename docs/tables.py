@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,13 +37,29 @@ def option_table(command: click.Command) -> Iterator[str]:
     yield ""
 
 
-def fenced(docstring: str) -> str:
-    """The docstring with its doctest, if it has one, as a block of code; click's own marks taken out."""
-    lines = docstring.replace("\b\n", "").splitlines()
-    start = next((index for index, line in enumerate(lines) if line.startswith(">>>")), None)
-    if start is None:
-        return "\n".join(lines)
-    return "\n".join([*lines[:start], "```pycon", *lines[start:], "```"])
+_SECTION = re.compile(r"(Args|Attributes|Raises|Returns|Yields|Example):")
+_ENTRY = re.compile(r"    (\*{0,2}\w[\w.]*): (.*)")
+
+
+def docstring_markdown(docstring: str) -> str:
+    """Return a docstring as Markdown: a doctest as a block of code, Google sections as lists."""
+    lines: list[str] = []
+    in_section = False
+    for line in docstring.replace("\b\n", "").splitlines():
+        entry = _ENTRY.fullmatch(line) if in_section else None
+        if line.startswith(">>>") and "```pycon" not in lines:
+            lines.append("```pycon")
+        if heading := _SECTION.fullmatch(line):
+            in_section = True
+            lines += [f"**{heading[1]}**", ""]
+        elif entry:
+            lines.append(f"- `{entry[1]}`: {entry[2]}")
+        elif in_section and line.startswith("    "):
+            lines.append(f"  {line.strip()}" if lines[-1].startswith(("- ", "  ")) else line.strip())
+        else:
+            in_section = in_section and not line
+            lines.append(line)
+    return "\n".join([*lines, "```"] if "```pycon" in lines else lines)
 
 
 def argument_table(schema: dict[str, Any]) -> Iterator[str]:

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from hermes_core.manager.manager import MemoryManager
     from hermes_core.memory import Memory, open_memory
     from hermes_core.recalled import TurnRecall
-    from hermes_core.sessions.db import SessionDB
 
 _HOMES = {
     "Availability": "contract.values",
@@ -70,7 +69,6 @@ _HOMES = {
     "RecallItem": "contract.values",
     "Refused": "contract.values",
     "Session": "contract.values",
-    "SessionDB": "sessions.db",
     "SessionSwitch": "contract.values",
     "ToolCall": "contract.values",
     "TranscriptReader": "contract.hooks",
@@ -107,7 +105,6 @@ __all__ = [
     "RecallItem",
     "Refused",
     "Session",
-    "SessionDB",
     "SessionSwitch",
     "ToolCall",
     "TranscriptReader",

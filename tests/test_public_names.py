@@ -20,7 +20,6 @@ PROMISED = [
     "Availability",
     "MemoryManager",
     "MemoryStore",
-    "SessionDB",
     "load_provider",
     "discover_providers",
     "HermesHome",

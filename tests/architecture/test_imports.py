@@ -1,4 +1,4 @@
-"""The direction of imports and the borders between rooms, read from the source of every module."""
+"""The direction of imports and the borders between packages, read from the source of every module."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "hermes_core"
 
-# A room uses only rooms of earlier steps; rooms of one step don't use each other. What one needs of another is a
-# callable that memory.py hands in.
+# A package imports packages of earlier steps, and packages of its own step as long as they form no circle. What it needs
+# of a later one is a parameter that memory.py passes in.
 STEPS = [
     ("errors", "contract", "safety", "recall", "stopping"),
     ("home",),
     ("storage",),
     ("config", "logs"),
-    ("loader", "kit", "manager"),
+    ("loader", "kit", "manager", "outbox"),
     ("curated", "sessions", "skills"),
     ("recalled", "recovery"),
     ("memory",),
@@ -31,15 +31,7 @@ STEPS = [
     ("cli", "mcp_server"),
     ("__main__",),
 ]
-STEP_OF = {room: step for step, rooms in enumerate(STEPS) for room in rooms}
-# Values and errors are for everyone.
-TOGETHER = {
-    ("contract", "errors"),
-    ("recall", "errors"),
-    # A provider of ours inside Hermes Agent runs behind a manager.
-    ("loader", "kit"),
-    ("loader", "manager"),
-}
+STEP_OF = {package: step for step, packages in enumerate(STEPS) for package in packages}
 # They see public names only, and are seen by nobody.
 APART = {"testing"}
 
@@ -84,31 +76,29 @@ def imports_at_top(path: Path) -> Iterator[str]:
             waiting.extend(ast.iter_child_nodes(node))
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(CORE).parts[0].removesuffix(".py")
 
 
-def is_allowed(room: str, other: str) -> bool:
-    if room == other or (room, other) in TOGETHER:
-        return True
-    return room in STEP_OF and other in STEP_OF and STEP_OF[other] < STEP_OF[room]
+def is_allowed(package: str, other: str) -> bool:
+    return package in STEP_OF and other in STEP_OF and STEP_OF[other] <= STEP_OF[package]
 
 
 @pytest.mark.parametrize(
     "path", [p for p in MODULES if p.parent != CORE or p.stem != "__init__"], ids=name_of
 )
 def test_imports_go_one_way(path: Path) -> None:
-    room = room_of(path)
-    if room in APART:
+    package = package_of(path)
+    if package in APART:
         return
     others = {name.split(".")[1] for name in imports(path) if name.startswith("hermes_core.")}
-    wrong = sorted(other for other in others if not is_allowed(room, other))
-    assert not wrong, f"{room} must not import {wrong}"
+    wrong = sorted(other for other in others if not is_allowed(package, other))
+    assert not wrong, f"{package} must not import {wrong}"
 
 
-def test_every_room_has_its_place_in_the_order() -> None:
-    rooms = {room_of(path) for path in MODULES} - APART - {"__init__"}
-    assert rooms <= STEP_OF.keys()
+def test_every_package_has_its_place_in_the_order() -> None:
+    packages = {package_of(path) for path in MODULES} - APART - {"__init__"}
+    assert packages <= STEP_OF.keys()
 
 
 def module_of(path: Path) -> str:
@@ -122,6 +112,16 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     files = {module_of(path): path for path in MODULES + PROVIDERS if path.stem != "__init__"}
     graph = {module: set(imports(path)) & files.keys() for module, path in files.items()}
     TopologicalSorter(graph).prepare()  # raises CycleError with the files of the circle
+
+
+def test_no_packages_of_one_step_import_each_other_in_a_circle() -> None:
+    graph: dict[str, set[str]] = {}
+    for path in MODULES:
+        others = {name.split(".")[1] for name in imports(path) if name.startswith("hermes_core.")}
+        graph.setdefault(package_of(path), set()).update(others - {package_of(path)} - APART)
+    TopologicalSorter(
+        {package: others for package, others in graph.items() if package not in APART}
+    ).prepare()
 
 
 def test_nobody_names_a_provider_package() -> None:
@@ -214,7 +214,7 @@ def test_an_import_loads_nothing_heavy_starts_no_thread_and_opens_no_file(statem
     assert done.stdout == "[] 1 []\n"
 
 
-def test_the_import_of_the_package_alone_loads_none_of_its_rooms() -> None:
+def test_the_import_of_the_package_alone_loads_none_of_its_packages() -> None:
     code = "import hermes_core, sys; print(sorted(m for m in sys.modules if m.startswith('hermes')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "['hermes_core']\n"

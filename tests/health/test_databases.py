@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from hermes_core import SessionDB
 from hermes_core.health.databases import databases, examine_databases, rescue, unusable
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
 from hermes_core.manager.outbox import Outbox
+from hermes_core.sessions.db import SessionDB
 from hermes_core.storage.sqlite import Database
 from tests.storage.notes import posix
 
