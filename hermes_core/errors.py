@@ -1,34 +1,34 @@
-"""Every error this package raises on purpose.
+"""Errors that this package raises on purpose.
 
     HermesError
     ├── ConfigError                a value in config.yaml, a provider's file or the environment is wrong
-    │   └── CredentialError        .env can't be read or must not take this value
-    ├── StorageError               a file or database of ours can't be used
-    │   ├── LockTimeout            another process held the lock for too long
-    │   ├── DatabaseCorrupt        SQLite says the file is damaged; it was left as it is
+    │   └── CredentialError        .env can't be read, or must not hold this value
+    ├── StorageError               a file or database of the home can't be used
+    │   ├── LockTimeout            another process holds the lock for too long
+    │   ├── DatabaseCorrupt        SQLite reports damage; the file was left as it is
     │   └── DatabaseUnavailable    the file can't be opened, written or grown
     ├── CuratedMemoryError         MEMORY.md or USER.md can't be changed as asked
-    │   └── MemoryConflict         a hand edit that can't be adopted; it was backed up
-    ├── SessionError               a session or message that was asked for is not there, or not allowed
-    ├── OutboxError                a durable write could not be accepted
-    │   └── OutboxFull             the outbox is at its bound
-    ├── SetupFailed                a provider can't be made ready as asked
-    ├── ImportFailed               a file to import is not what it claims to be
-    ├── SkillError                 a skill that was asked for is not there, or can't be changed as asked
+    │   └── MemoryConflict         the file can't be adopted; it was copied and left as it is
+    ├── SessionError               a session or message does not exist, or can't be used in this way
+    ├── OutboxError                a durable write was not accepted
+    │   └── OutboxFull             the outbox is full
+    ├── SetupFailed                a provider can't be set up as asked
+    ├── ImportFailed               a file to import has another content than its format requires
+    ├── SkillError                 a skill does not exist, or can't be changed as asked
     ├── ModelError                 the language model gave no answer
-    │   ├── ModelUnavailable       its server is down, too slow, or over its limits, also after several tries
-    │   └── ModelRefused           its server refuses this request, or us
+    │   ├── ModelUnavailable       its server is down, too slow or over its limits, after several tries
+    │   └── ModelRefused           its server refuses the request or the credentials
     │       └── ContextOverflow    the request is longer than the model's context
-    └── ProviderError              something about a memory provider
+    └── ProviderError              a memory provider can't be used
         ├── ProviderNotFound       no provider of that name is installed
-        ├── ProviderInvalid        it breaks the contract; says what to write instead
-        ├── ProviderBlocked        the person's settings say that it must not be loaded
-        ├── ProviderUnavailable    it is installed and can't run here
-        ├── ToolInputInvalid       raise in a tool: the model's arguments make no sense; the model is told
+        ├── ProviderInvalid        it breaks the contract; the message says what to write instead
+        ├── ProviderBlocked        the allow or block list forbids it
+        ├── ProviderUnavailable    it is installed but can't run here
+        ├── ToolInputInvalid       raise in a tool: the arguments make no sense; the model gets the message
         ├── BackendUnavailable     raise in a provider: the backend is down or too slow (opens the breaker)
         ├── BackendAuthError       raise in a provider: the backend refuses the credentials (opens the breaker)
-        └── BackendRefused         raise in a provider: the backend refuses this very request (does not)
-            └── BackendNotFound    raise in a provider: what this request names is not there
+        └── BackendRefused         raise in a provider: the backend refuses this one request (does not open it)
+            └── BackendNotFound    raise in a provider: the thing that the request names does not exist
 
 A message is one lower-case sentence with the offending value in ``repr``; `remedy` says what to do. The command
 line prints both on one line and exits non-zero; any other exception is a bug and shows its traceback.
@@ -41,7 +41,7 @@ from __future__ import annotations
 
 
 class HermesError(Exception):
-    """Base of all expected failures: `message` says what is wrong, `remedy` what to do about it."""
+    """Base of all expected failures. `message` says what is wrong, `remedy` what to do."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
         # Providers often pass the error that they caught instead of its text.
@@ -55,27 +55,27 @@ class HermesError(Exception):
 
 
 class ConfigError(HermesError):
-    """A value in config.yaml, in a provider's own file or in the environment is wrong."""
+    """Wrong value in config.yaml, in a provider's own file or in the environment."""
 
 
 class CredentialError(ConfigError):
-    """`.env` can't be read, or a value is not one that may be written there."""
+    """`.env` can't be read, or a value must not be written to it."""
 
 
 class StorageError(HermesError):
-    """A file or database of ours can't be used."""
+    """File or database of the home that can't be used."""
 
 
 class LockTimeout(StorageError):
-    """Another process held the lock for longer than we wait."""
+    """Lock that another process held for longer than the timeout."""
 
 
 class DatabaseCorrupt(StorageError):
-    """SQLite reports damage. Nothing was written or deleted."""
+    """Damage that SQLite reports. Nothing was written or deleted."""
 
 
 class DatabaseUnavailable(StorageError):
-    """The database can't be opened, written or grown: permissions, a full disk, an old SQLite."""
+    """Database that can't be opened or written: permissions, a full disk, an old SQLite."""
 
 
 class CuratedMemoryError(HermesError):
@@ -83,7 +83,7 @@ class CuratedMemoryError(HermesError):
 
 
 class MemoryConflict(CuratedMemoryError):
-    """The file holds something that can't be adopted; it was copied to `backup` and left as it is."""
+    """Content of MEMORY.md or USER.md that can't be adopted. It was copied to `backup` and left as it is."""
 
     def __init__(self, message: str, remedy: str = "", backup: str = "") -> None:
         super().__init__(message, remedy)
@@ -92,35 +92,35 @@ class MemoryConflict(CuratedMemoryError):
 
 
 class SessionError(HermesError):
-    """A session or message that was asked for is not there, or may not be used in this way."""
+    """Session or message that does not exist, or can't be used in this way."""
 
 
 class OutboxError(HermesError):
-    """A write could not be made durable, and was therefore not accepted."""
+    """Write that could not be made durable and so was not accepted."""
 
 
 class OutboxFull(OutboxError):
-    """The outbox is at its bound; nothing older was thrown away for the new write."""
+    """Full outbox: the new write was refused, and no older one was deleted."""
 
 
 class SetupFailed(HermesError):
-    """A provider can't be made ready as asked; `memory.provider` is as it was."""
+    """Provider that can't be set up as asked. `memory.provider` is unchanged."""
 
 
 class ImportFailed(HermesError):
-    """A file to import is not what it claims to be; nothing of the faulty part was stored."""
+    """File to import whose content does not fit its format. Nothing of the faulty part was stored."""
 
 
 class SkillError(HermesError):
-    """A skill that was asked for is not there, or can't be changed as asked."""
+    """Skill that does not exist, or can't be changed as asked."""
 
 
 class ModelError(HermesError):
-    """The language model gave no answer, or not all of it."""
+    """Language model that gave no answer, or an incomplete one."""
 
 
 class ModelUnavailable(ModelError):
-    """The model's server is down, too slow or over its limits; `retry_after` is its own wish, in seconds."""
+    """Server of the model that is down, too slow or over its limits. `retry_after` is the pause in seconds it asks for."""
 
     def __init__(self, message: str, remedy: str = "", retry_after: float | None = None) -> None:
         super().__init__(message, remedy)
@@ -129,41 +129,41 @@ class ModelUnavailable(ModelError):
 
 
 class ModelRefused(ModelError):
-    """The model's server refuses this request or these credentials; another try would not help."""
+    """Request or credentials that the model's server refuses. Another try would not help."""
 
 
 class ContextOverflow(ModelRefused):
-    """The request is longer than the model's context."""
+    """Request that is longer than the model's context."""
 
 
 class ProviderError(HermesError):
-    """Something about a memory provider."""
+    """Memory provider that can't be used."""
 
 
 class ProviderNotFound(ProviderError):
-    """No provider of that name is installed."""
+    """Name of which no provider is installed."""
 
 
 class ProviderInvalid(ProviderError):
-    """The provider breaks the contract. The message says what to write instead."""
+    """Provider that breaks the contract. The message says what to write instead."""
 
 
 class ProviderBlocked(ProviderError):
-    """The allow or block list of the settings keeps it from being loaded."""
+    """Provider that the allow or block list of the settings forbids."""
 
 
 class ProviderUnavailable(ProviderError):
-    """The provider is installed and can't run here: a missing key, program or platform."""
+    """Provider that is installed but can't run here: a key, a program or the platform is missing."""
 
 
 class ToolInputInvalid(ProviderError):
-    """For a tool to raise: its arguments are of the right types and make no sense. `kit.ToolBox` tells the model."""
+    """Tool arguments of the right types that make no sense. A tool raises it; `kit.ToolBox` answers the model with it."""
 
 
 class BackendUnavailable(ProviderError):
-    """For providers to raise: the backend is down, unreachable or too slow. Counts towards the breaker.
+    """Backend that is down, unreachable or too slow. A provider raises it; it counts towards the breaker.
 
-    `retry_after` is the backend's own wish, in seconds: a durable write waits that long before its next try.
+    `retry_after` is the pause in seconds that the backend asks for. A durable write waits that long before the next try.
     """
 
     def __init__(self, message: str, remedy: str = "", retry_after: float | None = None) -> None:
@@ -173,15 +173,15 @@ class BackendUnavailable(ProviderError):
 
 
 class BackendAuthError(ProviderError):
-    """For providers to raise: the backend refuses our credentials. Counts towards the breaker."""
+    """Credentials that the backend refuses. A provider raises it; it counts towards the breaker."""
 
 
 class BackendRefused(ProviderError):
-    """For providers to raise: the backend is well and refuses this very request. Does not open the breaker."""
+    """Request that a healthy backend refuses. A provider raises it; it does not open the breaker."""
 
 
 class BackendNotFound(BackendRefused):
-    """For providers to raise: the backend has nothing of the name that this request asks for.
+    """Name in a request that the backend does not have. A provider raises it.
 
-    A write that gets it counts towards the breaker, since a wrong address answers so to everything.
+    If a write fails with it, it counts towards the breaker, since a wrong address gives this answer to everything.
     """
