@@ -175,7 +175,7 @@ class Memory:
             elif chosen:
                 self._load(chosen)
             undo.pop_all()
-        at_exit.note(self)
+        at_exit.register(self)
 
     @property
     def local_session(self) -> Session:
@@ -407,9 +407,9 @@ class Memory:
         """
         if self.manager.forked:
             return
-        at_exit.forget(self)
+        at_exit.unregister(self)
         until = time.monotonic() + timeout
-        at_exit.close_all_on(self, until)
+        at_exit.close_users_of(self, until)
         self.at_close.close()
         self.sessions.database.shorten_waits()
         self.manager.outbox.hurry()

@@ -1,5 +1,7 @@
-"""Waits that end when the person stops what they are for. An agent says in its turn what stops it; the code that waits,
-for a provider or a lock, need not know whose turn it is.
+"""Waits that end early when the person stops the turn.
+
+An agent names the switch that stops its turn (`stopped_by`). The code that waits, for a provider or a lock, need not
+know whose turn it is.
 """
 
 from __future__ import annotations
@@ -10,15 +12,15 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Protocol
 
-SLICE = 0.05
-"""Seconds after which a wait looks whether it was stopped; what comes sooner costs nothing more than the wait."""
+STOP_POLL_S = 0.05
+"""Seconds after which a wait looks at the switch. A shorter wait never looks."""
 
 
 class Stop(Protocol):
-    """A switch that any thread may throw, as `threading.Event`."""
+    """Switch that any thread may set, such as a `threading.Event`."""
 
     def is_set(self) -> bool:
-        """Whether it was thrown."""
+        """Return whether it was set."""
         ...
 
 
@@ -27,7 +29,7 @@ _stop: ContextVar[Stop | None] = ContextVar("hermes_stop", default=None)
 
 @contextlib.contextmanager
 def stopped_by(stop: Stop | None) -> Iterator[None]:
-    """Within the block, and on threads that run in a copy of its context, waits end early when `stop` is thrown."""
+    """End waits early when `stop` is set: in the block, and on threads that run in a copy of its context."""
     token = _stop.set(stop)
     try:
         yield
@@ -35,23 +37,28 @@ def stopped_by(stop: Stop | None) -> Iterator[None]:
         _stop.reset(token)
 
 
-def what_stops() -> Stop | None:
-    """What `stopped_by` was given, None outside of it."""
+def current_stop() -> Stop | None:
+    """Return the switch of the surrounding `stopped_by`; None outside of one."""
     return _stop.get()
 
 
 def stopped() -> bool:
-    """Whether what goes on here was stopped."""
+    """Return whether the switch of the surrounding `stopped_by` is set."""
     stop = _stop.get()
     return stop is not None and stop.is_set()
 
 
-def waited(wait: Callable[[float], bool], seconds: float) -> bool:
-    """Call `wait`, which waits so many seconds at most and says whether it came, until `seconds` are over, or stopped."""
-    if wait(SLICE if seconds > SLICE else max(0.0, seconds)):
+def wait_unless_stopped(wait: Callable[[float], bool], seconds: float) -> bool:
+    """Call `wait` in short slices, for `seconds` in all or until the turn is stopped. Return whether it succeeded.
+
+    Args:
+        wait: Waits at most the given number of seconds and returns whether the awaited thing has come.
+    """
+    # Most waits end within the first slice; they don't even read the clock.
+    if wait(STOP_POLL_S if seconds > STOP_POLL_S else max(0.0, seconds)):
         return True
-    until = time.monotonic() + seconds - SLICE
+    until = time.monotonic() + seconds - STOP_POLL_S
     while (left := until - time.monotonic()) > 0 and not stopped():
-        if wait(min(left, SLICE)):
+        if wait(min(left, STOP_POLL_S)):
             return True
     return False

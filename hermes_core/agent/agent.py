@@ -60,7 +60,7 @@ from hermes_core.memory import Memory
 from hermes_core.recall.rank import count_tokens
 from hermes_core.recalled import TurnRecall
 from hermes_core.skills.store import SkillStore
-from hermes_core.stopping import stopped_by, what_stops
+from hermes_core.stopping import current_stop, stopped_by
 
 Item = TypeVar("Item")
 
@@ -169,7 +169,7 @@ class Agent:
             self._life.open()
         else:
             self._life.start()
-        at_exit.note(self, on=memory)
+        at_exit.register(self, user_of=memory)
 
     @property
     def session(self) -> Session:
@@ -257,7 +257,7 @@ class Agent:
         A subagent has a fresh context, no memory and no further delegation. Raises `Cancelled` on an interrupt.
         """
         self._guard.begin_work()
-        stop = what_stops()  # in a tool that an earlier turn abandoned, that turn's switch
+        stop = current_stop()  # in a tool that an earlier turn abandoned, that turn's switch
         identity = {k: v for k, v in self.session.to_dict().items() if k not in ("id", "home")}
         child = Agent(
             self.memory,
@@ -353,7 +353,7 @@ class Agent:
     def shutdown_memory_provider(self, messages: Sequence[ChatMessage] = ()) -> None:
         """End the session and shut all providers down, within 15 seconds. `messages` is ignored."""
         del messages
-        deadline = self._leave(at_exit.SECONDS)
+        deadline = self._leave(at_exit.EXIT_TIMEOUT_S)
         if self._own_background:
             self.stop_review()
         self._life.shutdown(deadline)
@@ -377,7 +377,7 @@ class Agent:
 
     def _leave(self, timeout: float | None) -> float:
         """Prepare for the end of the session; return its deadline on the monotonic clock."""
-        at_exit.forget(self)
+        at_exit.unregister(self)
         if timeout is None:
             return math.inf
         deadline = time.monotonic() + timeout
@@ -388,12 +388,12 @@ class Agent:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.close(at_exit.SECONDS if kind is SystemExit else None)
+        self.close(at_exit.EXIT_TIMEOUT_S if kind is SystemExit else None)
 
     # ---------------------------------------------------------- parts of a turn
 
     def _run(self, turn: AgentTurn, loop: ToolLoop) -> None:
-        at_exit.note(self, on=self.memory)
+        at_exit.register(self, user_of=self.memory)
         life = self._life
         life.attempt("going on with the session", life.follow)
         life.own_turns.add(turn.id)

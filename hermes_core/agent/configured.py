@@ -15,7 +15,7 @@ from hermes_core.config import Config, Credentials
 from hermes_core.errors import ConfigError
 from hermes_core.memory import Memory
 from hermes_core.sessions.summaries import Summarise
-from hermes_core.stopping import what_stops
+from hermes_core.stopping import current_stop
 
 SUMMARY_TEMPERATURE = 0.1
 """Low, since a summary of a past session must only say what it contains."""
@@ -78,7 +78,7 @@ def summariser(model: ChatModel) -> Summarise:
             {"role": "system", "content": _SUMMARY_INSTRUCTION},
             {"role": "user", "content": request},
         ]
-        stop = what_stops()
+        stop = current_stop()
         with contextlib.suppress(Cancelled):
             cancel = stop if isinstance(stop, Cancel) else Cancel()
             return ask_without_tools(model, messages, cancel).text.strip()

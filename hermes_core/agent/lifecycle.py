@@ -46,7 +46,7 @@ from hermes_core.memory import Memory
 from hermes_core.recovery import owe, recover_switches, recover_turns, tell
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import Relation, meta_key, read_meta
-from hermes_core.stopping import stopped, stopped_by, waited
+from hermes_core.stopping import stopped, stopped_by, wait_unless_stopped
 
 log = logging.getLogger(__name__)
 
@@ -470,7 +470,7 @@ class SessionLifecycle:
             tell(self.memory.sessions, self.memory.manager, switch)
 
     def _shut_down_providers(self, deadline: float) -> None:
-        left = min(deadline - time.monotonic(), at_exit.SECONDS) - COMPRESSOR_TIMEOUT_S
+        left = min(deadline - time.monotonic(), at_exit.EXIT_TIMEOUT_S) - COMPRESSOR_TIMEOUT_S
         self.memory.manager.shutdown_all(max(left, 1.0))
 
     # ---------------------------------------------------------- steps: rows
@@ -655,7 +655,7 @@ class SessionLifecycle:
             thread.join(seconds)
             return not thread.is_alive()
 
-        if not waited(join, COMPRESSOR_TIMEOUT_S) and stopped():
+        if not wait_unless_stopped(join, COMPRESSOR_TIMEOUT_S) and stopped():
             return
         if not results:
             self._report(f"the compressor took more than {COMPRESSOR_TIMEOUT_S:g} s and was left behind")

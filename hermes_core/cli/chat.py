@@ -40,7 +40,7 @@ from hermes_core.home import HermesHome
 from hermes_core.logs import LogFile
 from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import hanging
-from hermes_core.stopping import waited, what_stops
+from hermes_core.stopping import current_stop, wait_unless_stopped
 
 Result = TypeVar("Result")
 
@@ -220,7 +220,7 @@ def _end_look_back(talk: Chat, seconds: float) -> None:
     with suppress(KeyboardInterrupt):
         if seconds > 0:
             talk.voice.aside("looking back at memory; Ctrl-C stops that")
-            done = waited(agent.wait_for_review, seconds)
+            done = wait_unless_stopped(agent.wait_for_review, seconds)
     if not done:
         agent.stop_review()
         talk.voice.aside("a look back at memory was stopped; it comes after the next answer")
@@ -335,7 +335,7 @@ def _tell_leaving() -> None:
 
 def _tell_pause(voice: Voice, why: str) -> None:
     """Why nothing comes for a while, to who waits for it: nobody does for what runs behind the conversation."""
-    if what_stops() is not None:
+    if current_stop() is not None:
         voice.end_line()
         voice.aside(why)
 

@@ -1,7 +1,7 @@
-"""What is still open when the program ends is closed then, within the seconds that a SIGTERM usually leaves.
+"""Closing at exit: objects that are still open when the program ends are closed then.
 
-A program that is killed, or that takes the default of SIGTERM, runs none of this: nothing that was acknowledged is lost,
-and providers hear of it at the next start.
+They have the seconds that a SIGTERM usually leaves. A program that is killed, or that takes the default action of
+SIGTERM, runs none of this: nothing that was acknowledged is lost, and providers hear of it at the next start.
 """
 
 from __future__ import annotations
@@ -19,49 +19,61 @@ from hermes_core.manager.call import attempt
 
 log = logging.getLogger(__name__)
 
-SECONDS = 15.0
-"""For all together."""
+EXIT_TIMEOUT_S = 15.0
+"""Seconds for all objects together."""
 
 
-class Open(Protocol):
-    """What can be closed in a number of seconds."""
+class Closable(Protocol):
+    """Object that can be closed in a number of seconds."""
 
     def close(self, timeout: float) -> None:
         """Close it; a second time does nothing."""
         ...
 
 
-_open: weakref.WeakKeyDictionary[Open, tuple[int, Open | None]] = weakref.WeakKeyDictionary()
-"""What is open, the process that opened it, since a fork must not close what is its parent's, and what it stands on."""
+_open: weakref.WeakKeyDictionary[Closable, tuple[int, Closable | None]] = weakref.WeakKeyDictionary()
+"""Each open object -> the process that opened it, since a fork must not close its parent's, and the object it uses."""
 
 
-def note(this: Open, on: Open | None = None) -> None:
-    """Close this at the end of the program, or of what it stands on, unless it is forgotten or dropped before."""
+def register(opened: Closable, user_of: Closable | None = None) -> None:
+    """Close `opened` at the end of the program, unless it is unregistered or garbage-collected before.
+
+    Args:
+        user_of: An object that `opened` uses; closing that one closes `opened` before.
+    """
     if not _open:
-        atexit.unregister(_close)
-        atexit.register(_close)
-    _open[this] = os.getpid(), on
+        # Registered anew, because atexit runs the last handler first: libraries that a provider imported meanwhile
+        # must still work when it is closed.
+        atexit.unregister(_close_at_exit)
+        atexit.register(_close_at_exit)
+    _open[opened] = os.getpid(), user_of
 
 
-def forget(this: Open) -> None:
-    """It is closed by who opened it."""
-    _open.pop(this, None)
+def unregister(closed: Closable) -> None:
+    """Forget an object that its owner closes."""
+    _open.pop(closed, None)
 
 
-def close_all_on(this: Open | None, until: float) -> None:
-    """Close what stands on this and was not dropped, the newest first, until then by the monotonic clock."""
-    if this is not None and _on(this):
-        gc.collect()  # what was dropped may not be collected yet
-    for one in _on(this):
-        _, failure = attempt(partial(one.close, max(until - time.monotonic(), 0.1)))
+def close_users_of(used: Closable | None, deadline: float) -> None:
+    """Close the objects that use `used`, the newest first.
+
+    Args:
+        deadline: The time on the monotonic clock at which they should be closed.
+    """
+    if used is not None and _users_of(used):
+        gc.collect()  # objects that were dropped may not be collected yet, and need not be closed
+    for user in _users_of(used):
+        _, failure = attempt(partial(user.close, max(deadline - time.monotonic(), 0.1)))
         if failure is not None:
-            log.warning("%s was not closed in order: %r", type(one).__name__, failure)
+            log.warning("%s was not closed in order: %r", type(user).__name__, failure)
 
 
-def _on(this: Open | None) -> list[Open]:
-    here = (os.getpid(), this)
-    return [one for ref in reversed(_open.keyrefs()) if (one := ref()) is not None and _open.get(one) == here]
+def _users_of(used: Closable | None) -> list[Closable]:
+    here = (os.getpid(), used)
+    return [
+        user for ref in reversed(_open.keyrefs()) if (user := ref()) is not None and _open.get(user) == here
+    ]
 
 
-def _close() -> None:
-    close_all_on(None, time.monotonic() + SECONDS)
+def _close_at_exit() -> None:
+    close_users_of(None, time.monotonic() + EXIT_TIMEOUT_S)

@@ -28,7 +28,7 @@ from hermes_core.manager.stats import (
 )
 from hermes_core.manager.worker import PendingCall, Worker
 from hermes_core.safety.redact import redact_value
-from hermes_core.stopping import waited
+from hermes_core.stopping import wait_unless_stopped
 
 log = logging.getLogger(__name__)
 
@@ -267,7 +267,7 @@ class ProviderInstance:
 
         One that hangs is therefore waited for once, however often a host asks.
         """
-        waited(self._start_ended.wait, self._started_monotonic + timeout - time.monotonic())
+        wait_unless_stopped(self._start_ended.wait, self._started_monotonic + timeout - time.monotonic())
         return self.phase == "ready"
 
     def _initialize(self, session: Session) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from hermes_core.manager.call import CallResult
-from hermes_core.stopping import stopped, waited
+from hermes_core.stopping import stopped, wait_unless_stopped
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class PendingCall:
         seconds = self.deadline if timeout is None else timeout
         ended, result = False, None
         try:
-            ended = waited(self._ended_within, seconds)
+            ended = wait_unless_stopped(self._ended_within, seconds)
         finally:
             # Also when Ctrl-C or a signal handler of the host cut the wait short: if this call is the probe of a
             # breaker, another may go.

@@ -18,7 +18,7 @@ from functools import partial
 
 from hermes_core.recall.tokens import dense_runs, is_stop_word, words
 from hermes_core.sessions.records import StoredMessage
-from hermes_core.stopping import stopped, waited
+from hermes_core.stopping import stopped, wait_unless_stopped
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ def summaries(
     until = time.monotonic() + seconds
     try:
         for _ in texts:
-            if not waited(partial(done.acquire, True), until - time.monotonic()):
+            if not wait_unless_stopped(partial(done.acquire, True), until - time.monotonic()):
                 if not stopped():
                     log.warning("summaries of %s sessions took more than %g s", found.count(""), seconds)
                 break

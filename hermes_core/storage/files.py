@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, Timeout
 
 from hermes_core.errors import HermesError, LockTimeout, StorageError
-from hermes_core.stopping import stopped, waited
+from hermes_core.stopping import stopped, wait_unless_stopped
 
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for another process that writes the same file; ours hold a lock for milliseconds."""
@@ -65,7 +65,7 @@ def locked(path: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
     ensure_folder(path.parent)
     lock = FileLock(f"{path}.lock", mode=PRIVATE_FILE, thread_local=False)
     try:
-        taken = waited(partial(_taken, lock), timeout)
+        taken = wait_unless_stopped(partial(_taken, lock), timeout)
     except OSError as exc:
         raise _storage_error("lock", path, exc) from exc
     if not taken:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core.manager.breaker import COOLDOWN, THRESHOLD, Breaker
+from hermes_core.manager.breaker import COOLDOWN_S, MAX_FAILURES, Breaker
 from hermes_core.testing.fakes import Clock
 
 
@@ -22,7 +22,7 @@ def fail(breaker: Breaker, times: int) -> None:
 
 
 def test_opens_after_failures_in_a_row(breaker: Breaker) -> None:
-    fail(breaker, THRESHOLD - 1)
+    fail(breaker, MAX_FAILURES - 1)
     assert breaker.state == "closed"
     fail(breaker, 1)
     assert breaker.state == "open"
@@ -30,14 +30,14 @@ def test_opens_after_failures_in_a_row(breaker: Breaker) -> None:
 
 
 def test_a_success_starts_the_count_again(breaker: Breaker) -> None:
-    fail(breaker, THRESHOLD - 1)
+    fail(breaker, MAX_FAILURES - 1)
     breaker.success()
-    fail(breaker, THRESHOLD - 1)
+    fail(breaker, MAX_FAILURES - 1)
     assert breaker.state == "closed"
 
 
 def test_a_refused_request_neither_counts_nor_resets(breaker: Breaker) -> None:
-    fail(breaker, THRESHOLD - 1)
+    fail(breaker, MAX_FAILURES - 1)
     for _ in range(20):
         assert breaker.admit()
         breaker.answered()
@@ -47,15 +47,15 @@ def test_a_refused_request_neither_counts_nor_resets(breaker: Breaker) -> None:
 
 
 def test_half_open_admits_exactly_one_probe(breaker: Breaker, clock: Clock) -> None:
-    fail(breaker, THRESHOLD)
-    clock.advance(COOLDOWN)
+    fail(breaker, MAX_FAILURES)
+    clock.advance(COOLDOWN_S)
     assert breaker.state == "half-open"
     assert [breaker.admit() for _ in range(5)] == [True, False, False, False, False]
 
 
 def test_threads_that_race_for_the_probe_get_one(breaker: Breaker, clock: Clock) -> None:
-    fail(breaker, THRESHOLD)
-    clock.advance(COOLDOWN)
+    fail(breaker, MAX_FAILURES)
+    clock.advance(COOLDOWN_S)
     gate, admitted = threading.Barrier(16), []
 
     def ask() -> None:
@@ -71,46 +71,46 @@ def test_threads_that_race_for_the_probe_get_one(breaker: Breaker, clock: Clock)
 
 
 def test_a_probe_that_works_closes_it(breaker: Breaker, clock: Clock) -> None:
-    fail(breaker, THRESHOLD)
-    clock.advance(COOLDOWN)
+    fail(breaker, MAX_FAILURES)
+    clock.advance(COOLDOWN_S)
     assert breaker.admit()
     breaker.success()
     assert breaker.state == "closed"
-    fail(breaker, THRESHOLD - 1)
+    fail(breaker, MAX_FAILURES - 1)
     assert breaker.state == "closed"
 
 
 def test_a_probe_that_fails_opens_it_for_another_cooldown(breaker: Breaker, clock: Clock) -> None:
-    fail(breaker, THRESHOLD)
-    clock.advance(COOLDOWN)
+    fail(breaker, MAX_FAILURES)
+    clock.advance(COOLDOWN_S)
     fail(breaker, 1)
     assert breaker.state == "open"
-    assert breaker.remaining == COOLDOWN
-    clock.advance(COOLDOWN - 1)
+    assert breaker.remaining == COOLDOWN_S
+    clock.advance(COOLDOWN_S - 1)
     assert not breaker.admit()
 
 
 def test_a_probe_that_the_backend_refuses_shows_that_it_is_back(breaker: Breaker, clock: Clock) -> None:
-    fail(breaker, THRESHOLD)
-    clock.advance(COOLDOWN)
+    fail(breaker, MAX_FAILURES)
+    clock.advance(COOLDOWN_S)
     assert breaker.admit()
     breaker.answered()
     assert breaker.state == "closed"
 
 
 def test_a_probe_that_hangs_leaves_the_place_to_another_in_time(breaker: Breaker, clock: Clock) -> None:
-    fail(breaker, THRESHOLD)
-    clock.advance(COOLDOWN)
+    fail(breaker, MAX_FAILURES)
+    clock.advance(COOLDOWN_S)
     assert breaker.admit()
-    clock.advance(COOLDOWN - 1)
+    clock.advance(COOLDOWN_S - 1)
     assert not breaker.admit()
     clock.advance(1)
     assert [breaker.admit(), breaker.admit()] == [True, False]
 
 
 def test_a_probe_that_never_went_out_leaves_the_place_to_another(breaker: Breaker, clock: Clock) -> None:
-    fail(breaker, THRESHOLD)
-    clock.advance(COOLDOWN)
+    fail(breaker, MAX_FAILURES)
+    clock.advance(COOLDOWN_S)
     assert breaker.admit()
     breaker.withdrawn()
     assert breaker.admit()
@@ -124,7 +124,7 @@ MOVES = {
 }
 
 
-@given(st.lists(st.tuples(st.sampled_from(sorted(MOVES)), st.sampled_from([0.0, 1.0, COOLDOWN]))))
+@given(st.lists(st.tuples(st.sampled_from(sorted(MOVES)), st.sampled_from([0.0, 1.0, COOLDOWN_S]))))
 def test_what_is_read_without_the_lock_agrees_with_what_is_counted(moves: list[tuple[str, float]]) -> None:
     clock = Clock()
     breaker, in_a_row = Breaker(clock), 0
@@ -138,5 +138,5 @@ def test_what_is_read_without_the_lock_agrees_with_what_is_counted(moves: list[t
         if move == "succeeds" or (move == "is refused" and probe):
             in_a_row = 0
         in_a_row += move == "fails"
-        assert breaker.closed == (breaker.state == "closed") == (in_a_row < THRESHOLD)
+        assert breaker.closed == (breaker.state == "closed") == (in_a_row < MAX_FAILURES)
         assert breaker.at_rest == (in_a_row == 0)

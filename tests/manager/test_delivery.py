@@ -15,7 +15,7 @@ from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import Capabilities, MemoryWrite, Message, Query, SessionSwitch, Turn
 from hermes_core.errors import BackendNotFound, BackendRefused, BackendUnavailable, OutboxFull
 from hermes_core.home import HermesHome
-from hermes_core.manager.breaker import COOLDOWN, THRESHOLD
+from hermes_core.manager.breaker import COOLDOWN_S, MAX_FAILURES
 from hermes_core.manager.delivery import ANOTHER_ACCOUNT, MAX_BACKOFF, PARK_AFTER
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.outbox import Outbox
@@ -310,12 +310,12 @@ def test_an_outage_opens_the_breaker_and_parks_nothing(open_manager: OpenManager
     manager = start(open_manager(provider))
     manager.sync_all(make_turn("a1"), A)
     assert later(manager, clock, lambda: manager.health()[0].breakers["write"] == "open")
-    assert len(provider.tries) == THRESHOLD
+    assert len(provider.tries) == MAX_FAILURES
     (health,) = manager.health()
     assert health.state == "degraded"
     assert health.depth == 1
     tries = len(provider.tries)
-    clock.advance(COOLDOWN / 2)
+    clock.advance(COOLDOWN_S / 2)
     assert not manager.flush(0.2)
     assert len(provider.tries) == tries
     assert later(manager, clock, lambda: len(provider.tries) == tries + 5)
@@ -339,7 +339,7 @@ def test_an_address_where_nothing_is_parks_nothing_and_all_arrives_when_it_is_ri
     assert manager.outbox.parked() == []
     assert "404 page not found" in manager.health()[0].reason
     provider.down = None
-    clock.advance(COOLDOWN)
+    clock.advance(COOLDOWN_S)
     assert later(manager, clock, lambda: not manager.outbox.pending())
     assert sorted(provider.taken) == ["a1", "a2", "a3", "b1"]
     assert provider.taken.index("a2") < provider.taken.index("a3")
@@ -383,7 +383,7 @@ def test_a_poison_row_that_opened_the_breaker_does_not_hold_the_other_sessions(
     manager.sync_all(make_turn("a1", "poison"), A)
     assert later(manager, clock, lambda: manager.health()[0].breakers["write"] == "open")
     manager.sync_all(make_turn("b1"), B)
-    clock.advance(COOLDOWN)
+    clock.advance(COOLDOWN_S)
     manager.flush(0.05)
     assert until(lambda: provider.taken == ["b1"])
     assert later(manager, clock, manager.outbox.parked)

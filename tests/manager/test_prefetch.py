@@ -9,7 +9,7 @@ import pytest
 from hermes_core.contract.values import Query, Recall, RecallItem, Session, SessionSwitch, ToolCall
 from hermes_core.errors import BackendRefused
 from hermes_core.home import HermesHome
-from hermes_core.manager.breaker import COOLDOWN, THRESHOLD
+from hermes_core.manager.breaker import COOLDOWN_S, MAX_FAILURES
 from hermes_core.manager.manager import MemoryManager, RecallPart
 from hermes_core.manager.prefetch import WARMED_TTL_S, RecallResult, cut_to_budget
 from hermes_core.manager.stats import RECALL_FAILURE_TTL_S
@@ -356,13 +356,13 @@ def test_a_probe_whose_caller_was_called_away_leaves_the_place_to_another(
     provider.results["handle_tool_call"] = OSError("unreachable")
     manager = start(open_manager(provider))
     call = ToolCall("fake_remember", {})
-    for _ in range(THRESHOLD):
+    for _ in range(MAX_FAILURES):
         manager.handle_tool_call(call, A)
     provider.results.clear()
-    clock.advance(COOLDOWN)
+    clock.advance(COOLDOWN_S)
     with monkeypatch.context() as patched:
         alarm = raiser(TimeoutError("the alarm of a host"))
-        patched.setattr("hermes_core.manager.worker.waited", alarm)
+        patched.setattr("hermes_core.manager.worker.wait_unless_stopped", alarm)
         with pytest.raises(TimeoutError):
             manager.handle_tool_call(call, A)
     assert "left alone" not in manager.handle_tool_call(call, A)
@@ -478,15 +478,15 @@ def test_a_recall_that_hangs_where_nobody_waits_for_it_keeps_the_breaker_from_no
     manager = start(open_manager(provider))
     provider.results["prefetch"] = OSError("down")
     manager.prefetch_all(Query("tea?"), A)
-    for _ in range(THRESHOLD - 1):
+    for _ in range(MAX_FAILURES - 1):
         manager.queue_prefetch_all(Query("tea?"), A)
         assert until(manager._prefetch._probes["fake"].future.done)
     assert until(lambda: manager.health()[0].breakers["read"] == "open")
     hangs = provider.gates["prefetch"] = threading.Event()
-    clock.advance(COOLDOWN)
+    clock.advance(COOLDOWN_S)
     manager.queue_prefetch_all(Query("tea?"), A)  # the probe
-    assert provider.wait_for("prefetch", THRESHOLD + 1)
-    clock.advance(COOLDOWN)
+    assert provider.wait_for("prefetch", MAX_FAILURES + 1)
+    clock.advance(COOLDOWN_S)
     assert manager.handle_tool_call(ToolCall("fake_remember", {}), A) == '{"ok": true}'
     assert manager.health()[0].breakers["read"] == "closed"
     hangs.set()
