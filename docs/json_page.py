@@ -144,9 +144,9 @@ def _chat() -> Any:
 
 
 def _examination() -> Any:
-    from hermes_core.health.finding import State
+    from hermes_core.health.finding import FindingState
 
-    finding = {"what": str, "state": State, "detail": str, "remedy": str, "safe_to_fix": bool}
+    finding = {"what": str, "state": FindingState, "detail": str, "remedy": str, "safe_to_fix": bool}
     return {"home": str, "works": bool, "findings": [finding]}
 
 

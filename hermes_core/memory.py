@@ -37,7 +37,12 @@ from hermes_core.errors import OutboxError, ProviderError, ProviderUnavailable, 
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings
 from hermes_core.loader.catalog import discover_providers
-from hermes_core.loader.discover import LoadControl, ProviderEntry, ProviderState
+from hermes_core.loader.discover import (
+    LoadControl,
+    ProviderEntry,
+    ProviderState,
+    installed_entry_points,
+)
 from hermes_core.loader.load import LoadedProvider, declared_settings, load_observers, load_provider
 from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
@@ -135,8 +140,10 @@ class Memory:
             semantic=config.recall.semantic == "auto" and config.sessions.search_enabled,
         )
         self._control = LoadControl.of(config.providers)
+        # Scanning the installed packages takes longer than all else here, so it is done once.
+        self._entry_points = list(installed_entry_points())
         observers, self._observer_problems = load_observers(
-            self._control, validate=MemoryManager.vet_observer
+            self._control, self._entry_points, MemoryManager.vet_observer
         )
         self.manager = MemoryManager(
             home,
@@ -381,7 +388,9 @@ class Memory:
 
     def providers(self) -> list[ProviderEntry]:
         """The catalog of what is installed, with this memory's own provider in the state that it is really in."""
-        found = discover_providers(self.home, control=self._control, active=self._selected)
+        found = discover_providers(
+            self.home, control=self._control, active=self._selected, entry_points=self._entry_points
+        )
         return [self._observed(entry) for entry in found]
 
     def problems(self, session: Session | None = None) -> list[str]:
@@ -443,7 +452,7 @@ class Memory:
 
     def _load(self, name: str) -> None:
         try:
-            loaded = load_provider(name, self.home, self._control)
+            loaded = load_provider(name, self.home, self._control, self._entry_points)
         except ProviderError as exc:
             self._load_error = exc
         else:

@@ -17,7 +17,7 @@ from hermes_core.cli.output import console, json_option, print_json
 from hermes_core.config import Credentials, load_config
 from hermes_core.errors import ConfigError, ModelRefused
 from hermes_core.health.doctor import Examination, examine
-from hermes_core.health.finding import Finding, guarded
+from hermes_core.health.finding import Finding, run_check
 from hermes_core.home import HermesHome
 from hermes_core.safety.terminal import printable
 
@@ -49,7 +49,7 @@ def doctor(ctx: click.Context, fix: bool, as_json: bool) -> None:
     """
     home = home_of(ctx)
     found = examine(home, fix=fix)
-    found = dataclasses.replace(found, findings=(*found.findings, *guarded("model", lambda: _models(home))))
+    found = dataclasses.replace(found, findings=(*found.findings, *run_check("model", lambda: _models(home))))
     if as_json:
         print_json(found.to_dict())
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import json
 import re
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import importlib_metadata
 
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.completion import providers
@@ -155,7 +155,7 @@ def entries(home: HermesHome) -> list[ProviderEntry]:
 
 def _has_hermes_agent() -> bool:
     importlib.invalidate_caches()
-    return next(iter(importlib.metadata.distributions(name="hermes-agent")), None) is not None
+    return next(iter(importlib_metadata.distributions(name="hermes-agent")), None) is not None
 
 
 def _requirement(package: str) -> str:
@@ -193,8 +193,8 @@ def _installed_from(distribution: str) -> str:
     if not distribution:
         return ""
     try:
-        text = importlib.metadata.distribution(distribution).read_text("direct_url.json")
-    except importlib.metadata.PackageNotFoundError:
+        text = importlib_metadata.distribution(distribution).read_text("direct_url.json")
+    except importlib_metadata.PackageNotFoundError:
         return ""
     return str(json.loads(text).get("url", "")) if text else ""
 

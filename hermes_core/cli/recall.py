@@ -12,7 +12,7 @@ from rich.text import Text
 from hermes_core.cli import home_of
 from hermes_core.cli.output import console, finish, json_alone, json_option, print_json
 from hermes_core.errors import ImportFailed
-from hermes_core.health.roundtrip import started
+from hermes_core.health.provider import start_providers
 from hermes_core.kit.text import clip
 from hermes_core.memory import Memory, open_memory
 from hermes_core.recalled import RecallHit, RecallReport
@@ -55,7 +55,7 @@ def recall(ctx: click.Context, query: str | None, limit: int, batch: bool, as_js
         raise click.UsageError("give a QUERY or --batch, one of the two")
     with open_memory(home_of(ctx)) as memory:
         # A turn does without a provider that starts slowly. This command waits, because the provider's answer is its purpose.
-        started(memory.manager, memory.local_session)
+        start_providers(memory.manager, memory.local_session)
         if batch:
             valid = _answer_lines(memory, limit)
             problems = memory.problems()

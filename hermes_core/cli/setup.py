@@ -22,19 +22,19 @@ from hermes_core.loader.discover import ProviderEntry
 from hermes_core.loader.load import LoadedProvider
 from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import hanging, printable
-from hermes_core.setup.answers import Answers, require, take, unkept
+from hermes_core.setup.answers import Answers, parse_pairs, require_complete, unstorable_secrets
 from hermes_core.setup.candidate import (
     choices,
     load,
-    needs_of,
-    needs_of_answers,
-    own_setup,
+    missing_extras,
+    missing_requirements,
     questions,
     require_available,
+    run_wizard,
     try_out,
 )
-from hermes_core.setup.keep import Saved, choose, keep
 from hermes_core.setup.packages import install, install_command
+from hermes_core.setup.persist import SavedAnswer, persist, select_provider
 
 BUILTIN = "built-in only"
 
@@ -64,7 +64,7 @@ def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], yes: boo
     try:
         chosen = name if name is not None else _pick(home)
         if chosen in ("", BUILTIN, "none", "builtin"):
-            choose(home, "")
+            select_provider(home, "")
             click.echo(f"memory provider: {BUILTIN}")
             return
         _set_up(home, chosen, pairs, ask=not yes, check=not no_check)
@@ -78,7 +78,7 @@ def _set_up(home: HermesHome, name: str, pairs: Sequence[str], *, ask: bool, che
     """All steps in their order; whatever raises leaves `memory.provider` as it was."""
     _install_what_is_missing(home, name, ask=ask)
     loaded = load(home, name)
-    if ask and not pairs and (finished := own_setup(home, loaded)) is not None:
+    if ask and not pairs and (finished := run_wizard(home, loaded)) is not None:
         if not finished:
             raise Failure(
                 f"the setup of {name} ended without choosing it; the memory provider stays as it was"
@@ -86,13 +86,13 @@ def _set_up(home: HermesHome, name: str, pairs: Sequence[str], *, ask: bool, che
         _end(home, load(home, name), ask=ask, check=check)
         return
     answers = questions(home, loaded)
-    take(answers, pairs)
+    parse_pairs(answers, pairs)
     if ask:
         _ask(home, answers)
     answers.settle()
-    require(answers, loaded.entry.name)
-    _install(name, needs_of_answers(loaded, answers), ask=ask)
-    _show_saved(keep(home, loaded.entry.name, answers, loaded.factory()))
+    require_complete(answers, loaded.entry.name)
+    _install(name, missing_extras(loaded, answers), ask=ask)
+    _show_saved(persist(home, loaded.entry.name, answers, loaded.factory()))
     _end(home, loaded, ask=ask, check=check)
 
 
@@ -102,7 +102,7 @@ def _end(home: HermesHome, loaded: LoadedProvider, *, ask: bool, check: bool) ->
         _try(home, loaded, ask=ask)
     else:
         require_available(home, loaded.entry.name)
-    choose(home, loaded.entry.name)
+    select_provider(home, loaded.entry.name)
     click.echo(f"memory provider: {loaded.entry.name}, from the next start on")
 
 
@@ -136,7 +136,7 @@ def _offers(entries: Sequence[ProviderEntry], active: str) -> Iterator[tuple[obj
 
 def _install_what_is_missing(home: HermesHome, name: str, *, ask: bool) -> None:
     """Packages are installed after a question, programs are only explained: how to install them is the system's way."""
-    needs = needs_of(home, name)
+    needs = missing_requirements(home, name)
     for tool in needs.tools:
         how = tool.install or "see the provider's documentation"
         warn([f"{name} needs the program {tool.name!r}, which does not work here; install it: {how}"])
@@ -157,9 +157,9 @@ def _install(name: str, packages: Sequence[str], *, ask: bool) -> None:
 
 def _ask(home: HermesHome, answers: Answers) -> None:
     """Ask for what was not given by --set, in the order of the fields; each answer may bring others into question."""
-    for one in unkept(answers.fields):
+    for one in unstorable_secrets(answers.fields):
         warn([f"{one.name} is a secret that names no variable: keep it as the provider's documentation says"])
-    done = {*answers.given, *(one.name for one in unkept(answers.fields))}
+    done = {*answers.new, *(one.name for one in unstorable_secrets(answers.fields))}
     while True:
         left = next((one for one in answers.asked() if one.name not in done), None)
         if left is None:
@@ -229,7 +229,7 @@ def _explain(field: Field) -> None:
         click.echo(printable("; ".join(parts)))
 
 
-def _show_saved(saved: Sequence[Saved]) -> None:
+def _show_saved(saved: Sequence[SavedAnswer]) -> None:
     for one in saved:
         click.echo(f"saved {one.name} in {one.place}")
     warn(f"{one.name}: {one.note}" for one in saved if one.note)

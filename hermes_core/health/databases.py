@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from hermes_core.errors import DatabaseCorrupt, HermesError
-from hermes_core.health.files import holder, stopping
+from hermes_core.health.files import holder, stop_remedy
 from hermes_core.health.finding import Finding, failed
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
@@ -158,7 +158,7 @@ def _fault(name: str, path: Path, exc: HermesError) -> Finding:
         return failed(name, exc.message, rescue(path))
     if "locked" in exc.message:
         owner = holder(path) or holder(path.with_name(f"{path.name}-shm"))
-        return failed(name, f"{owner or 'another program'} keeps it locked", stopping(owner))
+        return failed(name, f"{owner or 'another program'} keeps it locked", stop_remedy(owner))
     if not os.access(path.parent, os.W_OK):
         return failed(
             name,

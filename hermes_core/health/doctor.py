@@ -1,37 +1,54 @@
-"""Examines a whole home, tries it with a real write, and repairs what is safe to repair."""
+"""Examination of a whole home with a real write, and repair of what is safe to repair.
+
+Notes are tried in a scratch folder inside `memories/`, and a turn in a session of its own that is deleted again and whose
+writes reach no provider. Nothing of the person is touched.
+"""
 
 from __future__ import annotations
 
+import json
+import shutil
+import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_core.config import Config, load_config
+from hermes_core.config import load_config
+from hermes_core.contract.values import Session
+from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.tool import MemoryTool
 from hermes_core.health.databases import examine_databases, examine_vectors
 from hermes_core.health.files import examine_files
-from hermes_core.health.finding import Finding, failed, guarded
-from hermes_core.health.packages import examine_packages
-from hermes_core.health.provider import examine_catalog, examine_outbox, examine_provider
-from hermes_core.health.record import examine_hooks
-from hermes_core.health.roundtrip import started, try_everything
+from hermes_core.health.finding import Finding, backend_remedy, failed, run_check
+from hermes_core.health.provider import (
+    check_provider,
+    examine_catalog,
+    examine_hooks,
+    examine_outbox,
+    examine_packages,
+    examine_provider,
+    selected_health,
+    start_providers,
+)
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory, open_memory
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """All findings of one run; `works` says whether everything that is configured does."""
+    """All findings of one run."""
 
     home: str
     findings: tuple[Finding, ...]
 
     @property
     def works(self) -> bool:
-        """Whether nothing failed."""
+        """True if everything that is configured works."""
         return not any(finding.failed for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
+        """Return JSON data."""
         return {
             "home": self.home,
             "works": self.works,
@@ -40,57 +57,56 @@ class Examination:
 
 
 def examine(home: HermesHome, *, fix: bool = False) -> Examination:
-    """Look at everything and try it. With `fix`, what is safe to repair is repaired before memory is tried."""
-    findings = [*guarded("config.yaml", lambda: _config(home)), *_at_rest(home, fix)]
-    blocking = any(finding.failed for finding in findings)
-    told = {finding.detail for finding in findings if finding.failed}
-    in_use = guarded("memory", lambda: _open(home, skip_writes=blocking))
-    findings += [finding for finding in in_use if finding.detail not in told]
+    """Examine everything and try it.
+
+    Args:
+        fix: Repair what is safe to repair before memory is tried.
+    """
+    closed = [
+        *run_check("files", lambda: examine_files(home)),
+        *run_check("databases", lambda: examine_databases(home)),
+    ]
+    if fix:
+        closed = [finding.repaired() if finding.safe_to_fix else finding for finding in closed]
+    findings = [*run_check("config.yaml", lambda: _examine_config(home)), *closed]
+    errors = {finding.detail for finding in findings if finding.failed}
+    opened = run_check("memory", lambda: _examine_open(home, skip_writes=bool(errors)))
+    # An open memory fails with the errors that are listed already.
+    findings += [finding for finding in opened if finding.detail not in errors]
     return Examination(str(home.path), tuple(findings))
 
 
-def _at_rest(home: HermesHome, fix: bool) -> list[Finding]:
-    """What can be said before memory is opened."""
-    found = [
-        *guarded("files", lambda: examine_files(home)),
-        *guarded("databases", lambda: examine_databases(home)),
-    ]
-    if not fix or not any(finding.safe_to_fix for finding in found):
-        return found
-    return [finding.repaired() if finding.safe_to_fix else finding for finding in found]
-
-
-def _open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
-    """What an open memory says, and what a real turn shows."""
+def _examine_open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
+    """Open the memory, try a real turn and examine the providers."""
     with open_memory(home) as memory:
         if skip_writes:
             tried = [Finding("a turn", "note", "not tried, because of what failed", "repair that first")]
-            started(memory.manager, memory.local_session)
+            start_providers(memory.manager, memory.local_session)
         else:
             tried = list(try_everything(memory))
         entries = memory.providers()
         return [
-            *guarded("built-in memory", lambda: _curated(memory)),
-            *guarded("provider", lambda: examine_provider(memory, entries)),
-            *guarded("hooks", lambda: examine_hooks(memory)),
-            *guarded("plugins", lambda: examine_catalog(entries, memory.selected)),
-            *guarded("packages", examine_packages),
-            *guarded("outbox", lambda: examine_outbox(memory)),
-            *guarded("search by meaning", lambda: examine_vectors(memory)),
+            *run_check("built-in memory", lambda: _examine_curated(memory)),
+            *run_check("provider", lambda: examine_provider(memory, entries)),
+            *run_check("hooks", lambda: examine_hooks(memory)),
+            *run_check("plugins", lambda: examine_catalog(entries, memory.selected)),
+            *run_check("packages", lambda: examine_packages(entry.distribution for entry in entries)),
+            *run_check("outbox", lambda: examine_outbox(memory)),
+            *run_check("search by meaning", lambda: examine_vectors(memory)),
             *tried,
         ]
 
 
-def _config(home: HermesHome) -> Iterator[Finding]:
-    config: Config = load_config(home)
+def _examine_config(home: HermesHome) -> Iterator[Finding]:
+    config = load_config(home)
     for warning in config.warnings:
         yield Finding("config.yaml", "warning", warning, "correct or delete that line")
     if not config.warnings:
         yield Finding("config.yaml", "ok", "read" if home.config_yaml.exists() else "not there: all defaults")
 
 
-def _curated(memory: Memory) -> Iterator[Finding]:
-    """The person's own two files: read, and within their limits."""
+def _examine_curated(memory: Memory) -> Iterator[Finding]:
+    """Check that the notes can be read and are within their limits."""
     broken = memory.curated.problems()
     for target, conflict in broken.items():
         yield failed(f"built-in {target}", conflict.message, conflict.remedy)
@@ -112,3 +128,76 @@ def _curated(memory: Memory) -> Iterator[Finding]:
         )
     if not memory.curated.enabled_targets:
         yield Finding("built-in memory", "note", "it is switched off in config.yaml")
+
+
+# ---------------------------------------------------------------------------------------------------------------- trial
+
+SOURCE = "doctor"
+"""The source of test sessions. If a kill leaves one behind, a later run deletes it."""
+
+ABANDONED_AFTER_S = 600.0
+"""Seconds without a message after which a test session belongs to no running doctor."""
+
+
+def try_everything(memory: Memory) -> Iterator[Finding]:
+    """Try the notes, a turn and the provider, each by itself."""
+    yield from run_check("curated memory", lambda: try_curated(memory.home))
+    yield from run_check("a turn", lambda: try_turn(memory))
+
+
+def try_curated(home: HermesHome) -> Iterator[Finding]:
+    """Add an entry with the `memory` tool, find it in the next prompt, undo it, and check that it is gone."""
+    scratch = home.memories / f".{SOURCE}-{uuid.uuid4().hex}"
+    word = f"check-{uuid.uuid4().hex[:12]}"
+    store = MemoryStore(HermesHome(scratch, home.profile))
+    try:
+        session = Session(f"{SOURCE}-curated", home=str(scratch))
+        answer = json.loads(MemoryTool(store).call({"action": "add", "content": word}, session))
+        written = bool(answer.get("success")) and store.entries("memory") == (word,)
+        shown = word in store.take_snapshot().render()
+        undone = bool(store.undo().get("success")) and not store.entries("memory")
+    finally:
+        store.close()
+        shutil.rmtree(scratch, ignore_errors=True)
+    yield _verdict("curated memory", {"written": written, "shown to the model": shown, "undone": undone})
+
+
+def try_turn(memory: Memory) -> Iterator[Finding]:
+    """Recall, store, find and delete a turn in a session of its own, and run the provider's self-test."""
+    for left in memory.sessions.list_sessions(source=SOURCE, limit=100):
+        # A host may use the same source, and another doctor may be running.
+        ours, old = left.session.id.startswith(f"{SOURCE}-check"), time.time() - ABANDONED_AFTER_S
+        if ours and left.session.last_active < old:
+            memory.delete_session(left.session.id)
+    word = f"check{uuid.uuid4().hex[:12]}"
+    session = memory.start_session(f"{SOURCE}-{word}", source=SOURCE, agent_context="review")
+    try:
+        start_providers(memory.manager, session)
+        recalled = memory.begin_turn(f"What do you know about {word}?", session)
+        memory.end_turn(session, f"The word is {word}.", "Noted.")
+        found = any(word in hit.text for hit in memory.sessions.search(word, limit=5))
+        health = selected_health(memory)
+        usable = health is not None and health.state not in ("unavailable", "failed")
+        if health is not None and usable and health.name != "builtin":
+            yield from check_provider(memory.manager, health.name, session)
+    finally:
+        memory.delete_session(session.id)
+    gone = not any(word in hit.text for hit in memory.sessions.search(word, limit=5))
+    yield _verdict("a turn", {"stored and found": found, "deleted": gone})
+    for part in recalled.recall.parts:
+        took = f"answered in {part.elapsed_ms:.0f} ms"
+        if part.state == "active" and not part.reason:
+            yield Finding(f"recall of {part.provider}", "ok", took)
+        else:
+            yield failed(
+                f"recall of {part.provider}",
+                f"{part.state}: {part.reason}",
+                backend_remedy(part.provider),
+            )
+
+
+def _verdict(what: str, steps: dict[str, bool]) -> Finding:
+    wrong = [step for step, worked in steps.items() if not worked]
+    if wrong:
+        return failed(what, f"not {', not '.join(wrong)}", "hermes-memory logs may say more; report it")
+    return Finding(what, "ok", ", ".join(steps))

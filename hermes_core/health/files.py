@@ -1,4 +1,4 @@
-"""The folder itself: can it be written, who may read it, who holds its locks, how much room is left."""
+"""Checks of the files of a home: writability, permissions, locks, disk space."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from hermes_core.config import Credentials
-from hermes_core.health.finding import Finding, failed, guarded
+from hermes_core.health.finding import Finding, failed, run_check
 from hermes_core.home import HermesHome
 from hermes_core.storage.files import PRIVATE_FILE, PRIVATE_FOLDER, ensure_folder, file_system, write_atomic
 
-LOW_SPACE = 200 * 1024 * 1024
-NO_SPACE = 10 * 1024 * 1024
-"""Bytes below which a write-ahead log may not fit any more."""
+LOW_SPACE_BYTES = 200 * 1024 * 1024
+NO_SPACE_BYTES = 10 * 1024 * 1024
+"""Free bytes below which a write-ahead log may not fit."""
 
-LOCK_WAIT = 1.0
-"""Seconds to ask for a lock; ours are held for milliseconds."""
+LOCK_TIMEOUT_S = 1.0
+"""Seconds to wait for a lock. This project holds its locks for milliseconds."""
 
-LEFT_BEHIND = 3600.0
-"""Seconds after which a temporary file, or the lock of a file that is gone, belongs to nobody."""
+ABANDONED_AFTER_S = 3600.0
+"""Seconds after which a temporary file, or the lock of a deleted file, belongs to no running process."""
 
 _OUTBOX_LOCK = "outbox."
 
 
 def examine_files(home: HermesHome) -> Iterator[Finding]:
-    """Everything about files and folders, the folder's writability first; one that can't be looked at hides no other."""
-    basic = list(_not_folders(home)) or guarded("home", lambda: _writable(home))
+    """Run every check of files and folders, writability first. A check that fails hides no other."""
+    basic = list(_not_folders(home)) or run_check("home", lambda: _writable(home))
     yield from basic
-    yield from guarded("disk space", lambda: _room(home.path))
-    yield from guarded("permissions", lambda: _modes(home))
-    yield from guarded(".env", lambda: _secrets(home))
-    yield from guarded("owner", lambda: _owner(home))
-    yield from guarded("log", lambda: _log(home))
-    yield from guarded("temporary files", lambda: _left_behind(home))
+    yield from run_check("disk space", lambda: _room(home.path))
+    yield from run_check("permissions", lambda: _modes(home))
+    yield from run_check(".env", lambda: _secrets(home))
+    yield from run_check("owner", lambda: _owner(home))
+    yield from run_check("log", lambda: _log(home))
+    yield from run_check("temporary files", lambda: _left_behind(home))
     if not any(finding.failed for finding in basic):
-        yield from guarded("locks", lambda: _locks(home))
+        yield from run_check("locks", lambda: _locks(home))
 
 
 def _not_folders(home: HermesHome) -> Iterator[Finding]:
@@ -63,7 +63,7 @@ def _not_folders(home: HermesHome) -> Iterator[Finding]:
 
 
 def _writable(home: HermesHome) -> Iterator[Finding]:
-    """Write, read and delete a file the way every file of ours is written. Raises `StorageError`."""
+    """Write, read and delete a file in the way all files are written. Raises `StorageError`."""
     for folder in (home.path, home.memories):
         probe = folder / f".doctor-{uuid.uuid4().hex}"
         try:
@@ -89,10 +89,10 @@ def _room(path: Path) -> Iterator[Finding]:
         existing = existing.parent
     free = shutil.disk_usage(existing).free
     kind = file_system(path).kind
-    where = f"{_size(free)} free on {kind or 'an unknown file system'}"
-    if free < LOW_SPACE:
+    where = f"{_format_size(free)} free on {kind or 'an unknown file system'}"
+    if free < LOW_SPACE_BYTES:
         yield Finding(
-            "disk space", "failed" if free < NO_SPACE else "warning", where, "free space on this disk"
+            "disk space", "failed" if free < NO_SPACE_BYTES else "warning", where, "free space on this disk"
         )
     else:
         yield Finding("disk space", "ok", where)
@@ -106,7 +106,7 @@ def _room(path: Path) -> Iterator[Finding]:
 
 
 def _modes(home: HermesHome) -> Iterator[Finding]:
-    """Files and folders of ours that others may read or write."""
+    """Report files and folders that other users may read or write."""
     if os.name == "nt":
         return
     found = [(path, PRIVATE_FOLDER) for path in (home.path, home.memories, home.logs) if path.is_dir()]
@@ -114,7 +114,7 @@ def _modes(home: HermesHome) -> Iterator[Finding]:
     open_ones = [(path, mode) for path, mode in found if stat.S_IMODE(path.stat().st_mode) & 0o077]
     for path, mode in open_ones:
         yield Finding(
-            f"permissions of {_shown(path, home)}",
+            f"permissions of {_relative_name(path, home)}",
             "warning",
             f"others of this machine may use it: mode {stat.S_IMODE(path.stat().st_mode):04o}",
             f"hermes-memory doctor --fix, or chmod {mode:o} {str(path)!r}",
@@ -125,7 +125,7 @@ def _modes(home: HermesHome) -> Iterator[Finding]:
 
 
 def _owner(home: HermesHome) -> Iterator[Finding]:
-    """Private files that another user made, as `sudo hermes-memory` does: who owns the home can't use them."""
+    """Report private files of another user, as `sudo hermes-memory` makes: the owner of the home can't use them."""
     if os.name == "nt" or not home.path.exists():
         return
     owner = home.path.stat().st_uid
@@ -136,7 +136,7 @@ def _owner(home: HermesHome) -> Iterator[Finding]:
             yield Finding(
                 "owner",
                 "warning",
-                f"{_shown(path, home)}, and perhaps more, was made by user {found.st_uid}: {owner}, who owns the home, "
+                f"{_relative_name(path, home)}, and perhaps more, was made by user {found.st_uid}: {owner}, who owns the home, "
                 "can't use it",
                 f"chown -R {owner} {str(home.path)!r}, and run hermes-memory as that user",
             )
@@ -144,7 +144,7 @@ def _owner(home: HermesHome) -> Iterator[Finding]:
 
 
 def _log(home: HermesHome) -> Iterator[Finding]:
-    """A log that can't be written is silent about it, as about everything."""
+    """Report a log that can't be written: the log itself can't say so."""
     path = home.log_file if home.log_file.exists() else home.logs
     if path.exists() and not os.access(path, os.W_OK):
         yield Finding(
@@ -167,16 +167,17 @@ def _own_files(home: HermesHome) -> Iterator[Path]:
 
 
 def _locks(home: HermesHome) -> Iterator[Finding]:
-    """Locks that somebody keeps, that can't be used, or that were left by a file that is gone."""
+    """Report locks that are held, that can't be taken, or whose file was deleted."""
     for folder in (home.path, home.memories, home.logs):
         for path in sorted(folder.glob("*.lock")):
             yield from _lock(path, home)
 
 
 def _lock(path: Path, home: HermesHome) -> Iterator[Finding]:
-    what = f"lock {_shown(path, home)}"
-    stale = _stale(path)  # before it is taken: versions of filelock write to it then, or remove it after
-    lock = FileLock(path, timeout=LOCK_WAIT, mode=PRIVATE_FILE, thread_local=False)
+    what = f"lock {_relative_name(path, home)}"
+    # Asked before the lock is taken: some versions of filelock write to the file then, or remove it after.
+    stale = _stale(path)
+    lock = FileLock(path, timeout=LOCK_TIMEOUT_S, mode=PRIVATE_FILE, thread_local=False)
     try:
         lock.acquire()
     except Timeout:
@@ -184,8 +185,8 @@ def _lock(path: Path, home: HermesHome) -> Iterator[Finding]:
         if path.name.startswith(_OUTBOX_LOCK):
             yield Finding(what, "note", f"{owner or 'another process'} delivers writes")
         else:
-            held = f"{owner or 'another process'} has held it for more than {LOCK_WAIT:g} s"
-            yield failed(what, held, stopping(owner))
+            held = f"{owner or 'another process'} has held it for more than {LOCK_TIMEOUT_S:g} s"
+            yield failed(what, held, stop_remedy(owner))
     except OSError as exc:
         yield Finding(
             what,
@@ -207,7 +208,7 @@ def _lock(path: Path, home: HermesHome) -> Iterator[Finding]:
 
 
 def holder(path: Path) -> str:
-    """Who holds a lock on a file, as "process 123 (python)"; "" where the system does not tell (only Linux does)."""
+    """Return the holder of a lock, as "process 123 (python)", "" if unknown. Only Linux tells it, in /proc/locks."""
     try:
         inode = path.stat().st_ino
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
@@ -217,18 +218,18 @@ def holder(path: Path) -> str:
         if "->" in words or len(words) < 6 or words[3] != "WRITE" or not words[5].endswith(f":{inode}"):
             continue
         if words[4].isdigit() and int(words[4]) not in (0, os.getpid()):
-            return f"process {words[4]}{_called(words[4])}"
+            return f"process {words[4]}{_process_name(words[4])}"
     return ""
 
 
-def stopping(owner: str) -> str:
-    """What to do about a process that `holder` named, or did not."""
+def stop_remedy(owner: str) -> str:
+    """Return the remedy for a process that holds a lock too long; `owner` comes from `holder`."""
     if not owner:
         return "stop the program that holds it, then try again"
     return f"stop it if it hangs: kill {owner.split()[1]}"
 
 
-def _called(pid: str) -> str:
+def _process_name(pid: str) -> str:
     try:
         name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -237,12 +238,12 @@ def _called(pid: str) -> str:
 
 
 def _left_behind(home: HermesHome) -> Iterator[Finding]:
-    """Temporary files of writes that a kill interrupted; the files themselves are whole."""
+    """Report temporary files of interrupted writes. The files themselves are whole."""
     for folder in (home.path, home.memories):
         for path in sorted(folder.glob(".*.tmp")):
-            if path.is_file() and time.time() - path.stat().st_mtime > LEFT_BEHIND:
+            if path.is_file() and time.time() - path.stat().st_mtime > ABANDONED_AFTER_S:
                 yield Finding(
-                    f"file {_shown(path, home)}",
+                    f"file {_relative_name(path, home)}",
                     "note",
                     "a write was interrupted and left it behind",
                     "hermes-memory doctor --fix removes it",
@@ -253,7 +254,7 @@ def _left_behind(home: HermesHome) -> Iterator[Finding]:
 def _stale(lock: Path) -> bool:
     if lock.name.startswith(_OUTBOX_LOCK) or lock.with_suffix("").exists():
         return False
-    return time.time() - lock.stat().st_mtime > LEFT_BEHIND
+    return time.time() - lock.stat().st_mtime > ABANDONED_AFTER_S
 
 
 def _chmod(path: Path, mode: int) -> str:
@@ -267,7 +268,7 @@ def _remove(path: Path) -> str:
 
 
 def _free(path: Path) -> str:
-    """Make a lock usable: an empty folder in its place goes, a file gets its mode."""
+    """Make a lock usable: remove an empty folder in its place, correct the mode of a file."""
     if path.is_dir():
         path.rmdir()
         ensure_folder(path.parent)
@@ -275,11 +276,11 @@ def _free(path: Path) -> str:
     return _chmod(path, PRIVATE_FILE)
 
 
-def _shown(path: Path, home: HermesHome) -> str:
+def _relative_name(path: Path, home: HermesHome) -> str:
     return "the home" if path == home.path else path.relative_to(home.path).as_posix()
 
 
-def _size(count: float) -> str:
+def _format_size(count: float) -> str:
     for unit in ("B", "KB", "MB", "GB"):
         if count < 1024:
             return f"{count:.0f} {unit}"

@@ -1,4 +1,4 @@
-"""One line of a report: what was looked at, how it is, and the way out."""
+"""A finding: one line of a report with its subject, its state and a remedy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Literal
 from hermes_core.errors import HermesError
 from hermes_core.safety.redact import redact
 
-State = Literal["ok", "note", "warning", "failed", "fixed"]
+FindingState = Literal["ok", "note", "warning", "failed", "fixed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How `what` is.
+    """The state of `what`.
 
     ok       it works
     note     good to know, nothing to do
@@ -23,12 +23,12 @@ class Finding:
     failed   something that is configured does not work
     fixed    it was repaired; `detail` says what was done
 
-    `repair` does what is safe to do without asking and returns what it did. Secrets are taken out of what is told: a
-    provider's own test likes to name the address that it asked.
+    `repair` does what is safe without a question and returns what it did. Detail and remedy are redacted, because the
+    self-test of a provider may name an address with a key in it.
     """
 
     what: str
-    state: State
+    state: FindingState
     detail: str = ""
     remedy: str = ""
     repair: Callable[[], str] | None = field(default=None, repr=False, compare=False)
@@ -39,24 +39,24 @@ class Finding:
 
     @property
     def failed(self) -> bool:
-        """Whether something that is configured does not work."""
+        """True if something that is configured does not work."""
         return self.state == "failed"
 
     @property
     def safe_to_fix(self) -> bool:
-        """Whether `repaired` can do something."""
+        """True if `repaired` can repair it."""
         return self.repair is not None
 
     def repaired(self) -> Finding:
-        """This finding after its repair, or failed with the reason."""
+        """Repair it, and return the finding after the repair, or a failed one with the reason."""
         assert self.repair is not None
         try:
             return replace(self, state="fixed", detail=self.repair(), remedy="", repair=None)
-        except TROUBLE as exc:
+        except EXPECTED_ERRORS as exc:
             return failed(self.what, f"{self.detail}; the repair failed: {_message(exc)}", _remedy(exc))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
+        """Return JSON data."""
         return {
             "what": self.what,
             "state": self.state,
@@ -66,35 +66,35 @@ class Finding:
         }
 
 
-TROUBLE = (HermesError, OSError, sqlite3.Error)
-"""What can go wrong with files and databases without being a bug of ours."""
+EXPECTED_ERRORS = (HermesError, OSError, sqlite3.Error)
+"""Errors of files and databases that are no bugs of this project."""
 
 
 def failed(what: str, detail: str, remedy: str = "") -> Finding:
-    """Something that is configured and does not work."""
+    """Return a finding about something that is configured and does not work."""
     return Finding(what, "failed", detail, remedy)
 
 
-def backend_cure(name: str) -> str:
-    """What to do about a provider that was told all it asks for and does not work."""
+def backend_remedy(name: str) -> str:
+    """Return the remedy for a provider that has all its settings and does not work."""
     backend = (
         f"start the backend if it is down, or correct key and address: hermes-memory memory setup {name}"
     )
     return f"{backend}; a fault in its code: hermes-memory --debug doctor shows where"
 
 
-def guarded(what: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """What `look` finds; when it can't be looked at, that is the finding."""
+def run_check(what: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """Return the findings of a check. If it raises an expected error, the error is a finding too."""
     found: list[Finding] = []
     try:
-        found.extend(look())
-    except TROUBLE as exc:
-        found.append(told(what, exc))
+        found.extend(check())
+    except EXPECTED_ERRORS as exc:
+        found.append(error_finding(what, exc))
     return found
 
 
-def told(what: str, exc: BaseException) -> Finding:
-    """An error as a finding, with its own way out."""
+def error_finding(what: str, exc: BaseException) -> Finding:
+    """Return an error as a finding, with its own remedy."""
     return failed(what, _message(exc), _remedy(exc))
 
 

@@ -1,41 +1,50 @@
-"""The selected provider: where each setting comes from, what is missing, how it has been doing, what waits for it."""
+"""Checks of the selected provider: its settings, its state, the record of its hooks, its outbox, its packages."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal
 
+import importlib_metadata
+
 from hermes_core.config import Credentials
-from hermes_core.contract.values import Field
+from hermes_core.contract.hooks import POLICIES
+from hermes_core.contract.values import Check, Field, Session
 from hermes_core.errors import ConfigError
-from hermes_core.health.finding import Finding, backend_cure, failed
+from hermes_core.health.finding import Finding, backend_remedy, failed
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import Settings, load_settings
-from hermes_core.loader.discover import ProviderEntry
+from hermes_core.loader.discover import DAMAGED_METADATA, ProviderEntry, normalise
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.load import LoadedProvider
 from hermes_core.logs import LogFile
+from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.outbox import Backlog
-from hermes_core.manager.stats import ProviderHealth
+from hermes_core.manager.stats import START_HOOKS, HookHealth, ProviderHealth
 from hermes_core.memory import Memory
 from hermes_core.safety.redact import redact, redact_value
 
 Origin = Literal["environment", ".env", "file", "default", ""]
 
-LATE = 3600.0
-"""Seconds after which a write that waits is worth a word."""
+LATE_AFTER_S = 3600.0
+"""Seconds after which a pending write is a warning."""
+
+FLUSH_TIMEOUT_S = 3.0
+"""Seconds for pending writes before the provider is judged: an outage that has ended is no fault."""
 
 LOG_LINES = 2000
-"""Lines of the log that are searched for the last error."""
+"""Lines of the log that are searched for the last error and the record of hooks."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingLine:
-    """One setting as it stands. `value` is fit to be shown: of a secret only its end; `source` is "" when nothing is set."""
+    """A setting with its value as it may be shown (of a secret only the end) and its source, "" if nothing is set."""
 
     name: str
     value: str
@@ -48,14 +57,14 @@ class SettingLine:
 
     @property
     def remedy(self) -> str:
-        """What to do when it is missing."""
+        """The remedy if it is missing."""
         where = f"put {self.env} into .env" if self.env else f"set {self.name}"
         return f"{where}{f'; get it at {self.url}' if self.url else ''}"
 
 
 @dataclass(frozen=True, slots=True)
 class LastError:
-    """What went wrong last, as the log has it; `at` is an ISO time."""
+    """The last error of a provider in the log; `at` is an ISO time."""
 
     at: str
     hook: str
@@ -63,7 +72,7 @@ class LastError:
 
 
 def settings_in(home: HermesHome, loaded: LoadedProvider) -> Settings:
-    """The settings of a provider that hold in a home, as it reads them itself. Raises `ConfigError` for a wrong value."""
+    """Return the settings in force, as the provider reads them itself. Raises `ConfigError` for a wrong value."""
     found = call_foreign(partial(loaded.read_settings, home.path)) if loaded.read_settings else None
     if isinstance(found, ForeignError) and isinstance(found.error, ConfigError):
         raise found.error
@@ -73,43 +82,41 @@ def settings_in(home: HermesHome, loaded: LoadedProvider) -> Settings:
 
 
 def setting_lines(fields: Sequence[Field], settings: Settings, home: HermesHome) -> tuple[SettingLine, ...]:
-    """The settings of a provider that are given or could be asked for, with value and source.
+    """Return a line for each setting that is set or would be asked for, with value and source.
 
-    Advanced ones that are not set, and those that the others make pointless, are left out.
+    Advanced settings that are not set, and settings that others make pointless, are left out.
     """
     credentials = Credentials(home)
     missing = {field.name for field in settings.missing}
-    shown = [field for field in fields if _is_worth_a_line(field, settings)]
-    return tuple(_line(field, settings, credentials, missing) for field in shown)
+    lines = []
+    for field in fields:
+        value, source = settings[field.name], settings.source(field.name)
+        if source == "default" and field.name not in missing and (field.advanced or not settings.asks(field)):
+            continue
+        origin: Origin = ""
+        if value not in (None, ""):
+            origin = "default" if source == "default" else "file"
+            if source == "env":
+                origin = "environment" if credentials.source(field.env) == "environment" else ".env"
+        shown = _display(value)
+        if field.secret and value:
+            shown = credentials.masked(field.env) if field.env else "***"
+        lines.append(
+            SettingLine(
+                field.name,
+                shown,
+                origin,
+                field.env,
+                field.url,
+                field.help,
+                field.secret,
+                field.name in missing,
+            )
+        )
+    return tuple(lines)
 
 
-def _is_worth_a_line(field: Field, settings: Settings) -> bool:
-    if settings.source(field.name) != "default" or field in settings.missing:
-        return True
-    return not field.advanced and settings.asks(field)
-
-
-def _line(field: Field, settings: Settings, credentials: Credentials, missing: set[str]) -> SettingLine:
-    value = settings[field.name]
-    source: Origin = ""
-    if value not in (None, ""):
-        source = _origin(field, settings, credentials)
-    shown = _shown(value)
-    if field.secret and value:
-        shown = credentials.masked(field.env) if field.env else "***"
-    return SettingLine(
-        field.name, shown, source, field.env, field.url, field.help, field.secret, field.name in missing
-    )
-
-
-def _origin(field: Field, settings: Settings, credentials: Credentials) -> Origin:
-    source = settings.source(field.name)
-    if source == "env":
-        return "environment" if credentials.source(field.env) == "environment" else ".env"
-    return "default" if source == "default" else "file"
-
-
-def _shown(value: Any) -> str:
+def _display(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict | list):
@@ -117,15 +124,15 @@ def _shown(value: Any) -> str:
     return "" if value is None else redact(str(value))
 
 
-def health_of(memory: Memory) -> ProviderHealth | None:
-    """The manager's word on the selected provider; None when it was not held at all."""
+def selected_health(memory: Memory) -> ProviderHealth | None:
+    """Return the manager's report on the selected provider, None if the manager does not hold it."""
     names = {memory.selected.casefold()} - {""}
     external = [one for one in memory.manager.health() if one.name != "builtin"]
     return next((one for one in external if one.name.casefold() in names), external[0] if external else None)
 
 
 def last_error(home: HermesHome, provider: str) -> LastError | None:
-    """The last failure of this provider that any process has logged."""
+    """Return the last error of this provider that any process has logged."""
     for line in reversed(LogFile(home).read(limit=LOG_LINES, level="warning")):
         if line.get("provider") == provider and (line.get("error") or line.get("reason")):
             hook = str(line.get("hook") or line["kind"])
@@ -134,14 +141,14 @@ def last_error(home: HermesHome, provider: str) -> LastError | None:
 
 
 def examine_provider(memory: Memory, entries: Sequence[ProviderEntry]) -> Iterator[Finding]:
-    """The selected provider and its settings."""
+    """Check the selected provider and its settings."""
     name = memory.selected
     if not name:
         yield Finding("provider", "ok", "built-in memory only")
         return
     what = f"provider {name}"
     entry = next((e for e in entries if e.name.casefold() == name.casefold() and e.state != "shadowed"), None)
-    health = health_of(memory)
+    health = selected_health(memory)
     if health is None:
         reason = (entry.reason if entry else "") or "it is not loaded"
         yield failed(what, reason, entry.remedy if entry else "")
@@ -150,7 +157,7 @@ def examine_provider(memory: Memory, entries: Sequence[ProviderEntry]) -> Iterat
         yield from (Finding(what, "warning", warning) for warning in health.warnings)
     published = entry is not None and entry.kind == "hermes_agent"
     if not (published and health and health.state == "active"):
-        # A published provider may have its settings elsewhere: when it runs, it has what it needs.
+        # A provider written for Hermes Agent may have its settings elsewhere. If it runs, it has what it needs.
         yield from examine_settings(memory, health.name if health else name, published=published)
 
 
@@ -164,14 +171,14 @@ def _condition(what: str, health: ProviderHealth, entry: ProviderEntry | None, m
     elif health.breakers and health.state == "degraded":
         remedy = "see that its backend runs and can be reached; hermes-memory logs shows what it answered"
     elif health.state == "failed" and health.reason.startswith("initialize"):
-        remedy = backend_cure(memory.selected)
+        remedy = backend_remedy(memory.selected)
     return failed(what, f"{health.state}: {health.reason}", "" if remedy in health.reason else remedy)
 
 
 def examine_settings(memory: Memory, name: str, *, published: bool) -> Iterator[Finding]:
-    """Settings that are missing, wrong, unknown, or in a place where they have no effect.
+    """Report settings that are missing, wrong, unknown, or in a place where they have no effect.
 
-    The file of a `published` provider is in a form of its own, so what is strange in it is not told.
+    The file of a `published` provider has a form of its own, so its warnings are left out.
     """
     if memory.loaded is None or not memory.loaded.settings:
         return
@@ -193,7 +200,7 @@ def examine_settings(memory: Memory, name: str, *, published: bool) -> Iterator[
 
 
 def examine_catalog(entries: Sequence[ProviderEntry], selected: str) -> Iterator[Finding]:
-    """Plugins that are hidden by another of the same name, and those that did not load."""
+    """Report plugins that are shadowed by another of the same name, and those that did not load."""
     for entry in entries:
         if entry.state == "shadowed":
             yield Finding(f"plugin {entry.name}", "warning", entry.reason, entry.remedy)
@@ -202,13 +209,13 @@ def examine_catalog(entries: Sequence[ProviderEntry], selected: str) -> Iterator
 
 
 def examine_outbox(memory: Memory) -> Iterator[Finding]:
-    """What waits for each provider, since when, and what is parked."""
+    """Report the pending and parked writes of each provider."""
     outbox = memory.manager.outbox
     if not outbox.path.exists():
         yield Finding("outbox", "ok", "nothing was ever to be sent")
         return
     backlogs = outbox.backlogs()
-    active = health_of(memory)
+    active = selected_health(memory)
     for name, backlog in backlogs.items():
         yield _backlog(name, backlog, name == memory.selected)
     if not backlogs:
@@ -234,13 +241,13 @@ def _backlog(name: str, backlog: Backlog, active: bool) -> Finding:
             f"{waiting}; it is not the active provider",
             f"hermes-memory memory use {name} sends them",
         )
-    if backlog.error or (backlog.oldest_age or 0) > LATE:
+    if backlog.error or (backlog.oldest_age or 0) > LATE_AFTER_S:
         return Finding(what, "warning", waiting, "hermes-memory outbox list shows the last error of each")
     return Finding(what, "ok", waiting)
 
 
 def age(seconds: float) -> str:
-    """A span of time for people.
+    """Return a span of time for people.
 
     >>> age(7300)
     '2 h'
@@ -249,3 +256,159 @@ def age(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+# ---------------------------------------------------------------------------------------------------------------- hooks
+
+
+@dataclass(frozen=True, slots=True)
+class HookRecord:
+    """The record of a hook: its last success in epoch seconds, and the 95th percentile in the process of that call."""
+
+    hook: str
+    calls: int
+    last_success: float | None
+    p95_ms: float | None
+
+    @property
+    def p95(self) -> str:
+        """The 95th percentile for people.
+
+        >>> HookRecord("prefetch", 12, 1.0, 1530.0).p95
+        'p95 1,530 ms of 12 calls'
+        """
+        calls = f"{self.calls} call{'' if self.calls == 1 else 's'}"
+        return (
+            f"none of {calls} went well" if self.p95_ms is None else f"p95 {self.p95_ms:,.0f} ms of {calls}"
+        )
+
+
+def hook_records(
+    home: HermesHome, provider: str, now: Mapping[str, HookHealth] | None = None
+) -> tuple[HookRecord, ...]:
+    """Return the record of every hook that was called, by name, without the hooks of every start.
+
+    Other processes write their calls to the log. Raises `StorageError`.
+
+    Args:
+        now: The calls of this process.
+    """
+    found: dict[str, HookRecord] = {}
+    for line in LogFile(home).read(limit=LOG_LINES):
+        hooks = line.get("hooks")
+        if line["kind"] == "provider.hooks" and line.get("provider") == provider and isinstance(hooks, dict):
+            for name, entry in hooks.items():
+                _add_record(found, str(name), entry if isinstance(entry, dict) else {})
+    for name, one in (now or {}).items():
+        _add_record(found, name, {"calls": one.calls, "last_success": one.last_success, "p95_ms": one.p95_ms})
+    return tuple(found[name] for name in sorted(found.keys() - START_HOOKS))
+
+
+def examine_hooks(memory: Memory) -> Iterator[Finding]:
+    """Report each hook of the selected provider."""
+    health = selected_health(memory)
+    if health is None or health.name == "builtin":
+        return
+    for one in hook_records(memory.home, health.name, health.hooks):
+        ago = age(max(0.0, time.time() - one.last_success)) if one.last_success else ""
+        when = f"last success {ago} ago, " if ago else ""
+        yield Finding(f"hook {one.hook}", "ok" if ago else "note", f"{when}{one.p95}")
+
+
+def examine_last_call(home: HermesHome, provider: str) -> Iterator[Finding]:
+    """Report a hook whose last call failed, unless a self-test has succeeded since. Status must not hide it."""
+    last = last_error(home, provider)
+    records = {one.hook: one for one in hook_records(home, provider)}
+    policy = POLICIES.get(last.hook) if last else None
+    if last is None or last.hook not in records or policy is None or policy.durable:
+        return  # a failed write is tried again, and the outbox reports it
+    good = [records[name].last_success or 0.0 for name in (last.hook, "check") if name in records]
+    if max(good) < _seconds(last.at):
+        yield failed(
+            f"provider {provider}",
+            f"its last {last.hook} failed: {last.error}",
+            "hermes-memory doctor tries it again",
+        )
+
+
+def _seconds(at: str) -> float:
+    """Return a time of the log in epoch seconds, 0 if it is damaged, as after an edit by hand."""
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _add_record(found: dict[str, HookRecord], name: str, entry: Mapping[str, Any]) -> None:
+    """Replace the record of an earlier process, but keep its success if the later process had none."""
+    calls, at, p95 = entry.get("calls"), entry.get("last_success"), entry.get("p95_ms")
+    at = at if isinstance(at, int | float) else None
+    before = found.get(name)
+    if before and (at or 0) < (before.last_success or 0):
+        at, p95 = before.last_success, before.p95_ms
+    p95 = p95 if isinstance(p95, int | float) else None
+    found[name] = HookRecord(name, calls if isinstance(calls, int) else 0, at, p95)
+
+
+# -------------------------------------------------------------------------------------------------- start and self-test
+
+
+def start_providers(manager: MemoryManager, session: Session) -> None:
+    """Start the providers, wait for them up to the deadline of `initialize`, and send pending writes.
+
+    A provider that loads a model of its own takes a while. Closing the memory does not wait for the writes again.
+    """
+    manager.initialize_all(session, wait=POLICIES["initialize"].deadline)
+    manager.flush(FLUSH_TIMEOUT_S)
+
+
+def check_provider(manager: MemoryManager, name: str, session: Session) -> list[Finding]:
+    """Run the provider's self-test and return a finding for each line of it, a note if it has none."""
+    outcome = manager.ask(name, "check", session=session)
+    what = f"self-test of {name}"
+    if outcome.ok:
+        lines: Sequence[Check] = outcome.value
+        return [_check_finding(what, line) for line in lines] or [Finding(what, "note", "it tested nothing")]
+    if outcome.status == "skipped" and not outcome.error:
+        return [Finding(what, "note", "it brings none, so only its start and recall are tried")]
+    return [failed(what, f"{outcome.status}: {outcome.error}", backend_remedy(name))]
+
+
+def _check_finding(what: str, line: Check) -> Finding:
+    detail = f"{line.name}: {line.detail}" if line.detail else line.name
+    return Finding(what, "ok", detail) if line.ok else failed(what, detail, line.remedy)
+
+
+# ------------------------------------------------------------------------------------------------------------- packages
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledPackage:
+    """A place where a distribution is installed."""
+
+    version: str
+    path: str
+
+
+def examine_packages(distributions: Iterable[str] = ()) -> Iterator[Finding]:
+    """Report this package and `distributions` that are installed in two versions or more.
+
+    Which version an import gets is then a matter of luck.
+    """
+    for name in sorted({"hermes-memory-core", *map(normalise, distributions)} - {""}):
+        found = list(importlib_metadata.distributions(name=name))
+        if len(found) < 2:
+            continue  # reading a version parses the metadata, which takes most of the time of this check
+        places = []
+        for distribution in found:
+            with contextlib.suppress(*DAMAGED_METADATA):  # the loader reports damaged metadata
+                places.append(InstalledPackage(distribution.version, str(distribution.locate_file(""))))
+        places = list(dict.fromkeys(places))
+        if len({place.version for place in places}) > 1:
+            yield Finding(
+                f"package {name}",
+                "warning",
+                f"{len(places)} versions are installed: "
+                + ", ".join(f"{place.version} in {place.path}" for place in places),
+                f"python -m pip uninstall {name} until it says that nothing is installed, then install it once",
+            )

@@ -1,4 +1,4 @@
-"""What memory there is and whether it works, as one value: quick, nothing is written and no self-test runs."""
+"""The status of a home as one value. Nothing is written and no self-test runs."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from hermes_core.curated.store import TARGETS, MemoryStore
 from hermes_core.errors import ConfigError, StorageError
 from hermes_core.health.databases import unusable, vector_state
 from hermes_core.health.files import examine_files
-from hermes_core.health.finding import Finding, guarded, told
-from hermes_core.health.packages import examine_packages
+from hermes_core.health.finding import Finding, error_finding, run_check
 from hermes_core.health.provider import (
+    HookRecord,
     LastError,
     SettingLine,
     examine_catalog,
+    examine_last_call,
     examine_outbox,
+    examine_packages,
     examine_provider,
-    health_of,
+    hook_records,
     last_error,
+    selected_health,
     setting_lines,
     settings_in,
+    start_providers,
 )
-from hermes_core.health.record import HookRecord, examine_last_call, hook_records
-from hermes_core.health.roundtrip import started
 from hermes_core.home import HermesHome
 from hermes_core.loader.discover import ProviderEntry
 from hermes_core.manager.stats import ProviderHealth
@@ -36,8 +38,10 @@ from hermes_core.safety.redact import redact
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """MEMORY.md or USER.md. Sizes are in characters, None when it can't be read; `flagged` says which entries are kept
-    from the model, and why."""
+    """The status of MEMORY.md or USER.md.
+
+    Sizes are in characters, None if the file can't be read. `flagged` are the entries hidden from the model, and why.
+    """
 
     enabled: bool
     entries: int | None = 0
@@ -57,9 +61,9 @@ class OutboxStatus:
 
 @dataclass(frozen=True, slots=True)
 class ProviderStatus:
-    """The selected provider: is it installed, can it run, with which settings, what went wrong and right last.
+    """The status of the selected provider: its state, settings, last error and hooks.
 
-    `last_taken` is when it last took a write, in seconds since the epoch; `hooks` how each of its hooks has been doing.
+    `last_taken` is the time in epoch seconds at which it last accepted a write.
     """
 
     name: str
@@ -74,13 +78,17 @@ class ProviderStatus:
 
     @property
     def missing(self) -> tuple[SettingLine, ...]:
-        """Settings that it needs and has not."""
+        """Required settings without a value."""
         return tuple(line for line in self.settings if line.missing)
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """All of it. `provider` is the name in config.yaml, "" for built-in only, and `selected` how it is. `problems` are sentences about what is configured and does not work, each with the way out."""
+    """The status of a home.
+
+    `provider` is the name in config.yaml, "" for built-in only; `selected` is its status. `problems` are sentences about
+    what is configured and does not work, each with the remedy.
+    """
 
     home: str
     profile: str
@@ -97,13 +105,17 @@ class Status:
 
 
 def status_of(home: HermesHome) -> Status:
-    """The status of a home. Raises `ConfigError` for a config.yaml that can't be read; all else is told in the value."""
+    """Return the status of a home. Raises `ConfigError` for a config.yaml that can't be read."""
     broken = [
-        *(one for one in guarded("files", lambda: examine_files(home)) if one.state in ("warning", "failed")),
+        *(
+            one
+            for one in run_check("files", lambda: examine_files(home))
+            if one.state in ("warning", "failed")
+        ),
         *unusable(home),
     ]
     with open_memory(home) as memory:
-        started(memory.manager, memory.local_session)
+        start_providers(memory.manager, memory.local_session)
         return _status(memory, broken)
 
 
@@ -112,14 +124,14 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
     unusable_names = {one.what for one in broken if one.failed}
     findings = [
         *broken,
-        *guarded("provider", lambda: examine_provider(memory, entries)),
-        *guarded("provider", lambda: _last_call(memory)),
-        *guarded("plugins", lambda: examine_catalog(entries, memory.selected)),
-        *guarded("packages", examine_packages),
+        *run_check("provider", lambda: examine_provider(memory, entries)),
+        *run_check("provider", lambda: _last_call(memory)),
+        *run_check("plugins", lambda: examine_catalog(entries, memory.selected)),
+        *run_check("packages", lambda: examine_packages(entry.distribution for entry in entries)),
     ]
     outbox = OutboxStatus(None, None)
     if "outbox.db" not in unusable_names:
-        findings += guarded("outbox", lambda: examine_outbox(memory))
+        findings += run_check("outbox", lambda: examine_outbox(memory))
         with contextlib.suppress(StorageError):  # `examine_outbox` tells
             outbox = _outbox(memory)
     sessions: dict[str, Any] = {"search_enabled": memory.config.sessions.search_enabled}
@@ -127,7 +139,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         try:
             sessions |= {**memory.sessions.counts(), "by_meaning": vector_state(memory)}
         except StorageError as exc:
-            findings.append(told("state.db", exc))
+            findings.append(error_finding("state.db", exc))
     problems = memory.problems()
     untold = [one for one in findings if not any(one.detail in text for text in problems)]
     return Status(
@@ -149,7 +161,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
 def _provider(memory: Memory, entries: list[ProviderEntry]) -> ProviderStatus | None:
     if not memory.selected:
         return None
-    health = health_of(memory)
+    health = selected_health(memory)
     name = health.name if health else memory.selected
     entry = next((e for e in entries if e.name.casefold() == name.casefold() and e.state != "shadowed"), None)
     lines: tuple[SettingLine, ...] = ()
@@ -176,7 +188,7 @@ def _provider(memory: Memory, entries: list[ProviderEntry]) -> ProviderStatus | 
 
 
 def _last_call(memory: Memory) -> Iterator[Finding]:
-    health = health_of(memory)
+    health = selected_health(memory)
     if health is not None and health.state == "active" and health.name != "builtin":
         yield from examine_last_call(memory.home, health.name)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -43,6 +43,9 @@ BUNDLED: dict[str, str] = {
 PLUGIN_GROUP = "hermes_agent.plugins"
 """The entry-point group for Hermes Agent plugins of any sort. A memory provider in it is recognised by its source."""
 
+OBSERVER_GROUP = "hermes_core.observers"
+"""The entry-point group of observers."""
+
 GROUPS: dict[str, ProviderKind] = {
     "hermes_core.providers": "native",
     "hermes_agent.memory_providers": "hermes_agent",
@@ -62,6 +65,7 @@ FOLDER_PACKAGE = "_hermes_user_memory"
 EXPORTED = "exported_for"
 """The key in plugin.yaml that marks a folder as an export to another host. Such a folder is not a provider here."""
 
+_PRECEDENCE = {source: rank for rank, source in enumerate((*FOLDERS, *GROUPS))}
 _REGISTERS = re.compile(r"MemoryProvider|memory_provider|\bregister\b")
 _IMPORTS_CORE = re.compile(r"^\s*(?:from|import)\s+hermes_core\b", re.MULTILINE)
 _IMPORTS_PROVIDER = re.compile(
@@ -143,6 +147,8 @@ class LoadControl:
 
     def refusal(self, name: str, distribution: str) -> str:
         """Return why the provider `name` of `distribution` may not be loaded, "" if it may."""
+        if self.allow is None and not self.block:
+            return ""
         names = {name.casefold(), normalise(distribution)} - {""}
         if blocked := names & _both_spellings(self.block):
             return f"{min(blocked)!r} is on the block list"
@@ -240,9 +246,8 @@ def discover(
         entry_points: Used in place of those of the environment.
     """
     points = installed_entry_points() if entry_points is None else entry_points
-    ranks = {"bundled": 0} | {source: rank for rank, source in enumerate((*FOLDERS, *GROUPS), 1)}
     candidates = [*_folder_candidates(home), *_entry_point_candidates(points)]
-    candidates.sort(key=lambda found: ranks["bundled" if found.bundled else found.source])
+    candidates.sort(key=lambda found: -1 if found.bundled else _PRECEDENCE[found.source])
     by_name: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         by_name.setdefault(candidate.name.casefold(), []).append(candidate)
@@ -270,14 +275,16 @@ def select(candidates: Sequence[Candidate], name: str) -> list[Candidate]:
     return [place for place in usable if any(names_itself.search(text) for text in _source_texts(place))]
 
 
-def installed_entry_points(
-    groups: Collection[str] = GROUPS.keys(),
-) -> Iterator[importlib_metadata.EntryPoint]:
-    """Yield the installed entry points of these groups, those of each distribution once."""
+def installed_entry_points() -> Iterator[importlib_metadata.EntryPoint]:
+    """Yield the installed entry points of providers and observers, those of each distribution once."""
+    groups = (*GROUPS, OBSERVER_GROUP)
     seen: set[str] = set()
     for distribution in importlib_metadata.distributions():
         # One damaged distribution must not hide all others, as it would in importlib_metadata.entry_points().
         try:
+            # Most packages have no provider: their entry points are not worth parsing.
+            if "hermes" not in (distribution.read_text("entry_points.txt") or ""):
+                continue
             points = [point for point in distribution.entry_points if point.group in groups]
             name = normalise(distribution.metadata.get_all("Name", [])[0]) if points else ""
         except DAMAGED_METADATA as exc:
@@ -356,12 +363,13 @@ def _entry_point_candidate(point: importlib_metadata.EntryPoint) -> Candidate:
     requires: tuple[str, ...] = ()
     if point.dist is not None:
         try:
-            metadata = point.dist.metadata  # parsed anew at each access
+            metadata = point.dist.metadata  # parsed anew at each access, as `dist.requires` does
             name, version, summary = (
                 metadata.get_all(key, [""])[0] for key in ("Name", "Version", "Summary")
             )
             summary = summary.replace("UNKNOWN", "")
-            requires = tuple(need for need in point.dist.requires or () if "extra ==" not in need)
+            needs = metadata.get_all("Requires-Dist") or point.dist.requires or []
+            requires = tuple(need for need in needs if "extra ==" not in need)
         except DAMAGED_METADATA as exc:
             logger.warning("entry point %r has damaged metadata: %s", point.name, exc)
             name = version = summary = ""

@@ -30,6 +30,7 @@ from hermes_core.errors import ProviderBlocked, ProviderError, ProviderInvalid, 
 from hermes_core.home import HermesHome
 from hermes_core.loader.discover import (
     FOLDER_PACKAGE,
+    OBSERVER_GROUP,
     Candidate,
     LoadControl,
     ProviderEntry,
@@ -50,8 +51,6 @@ logger = logging.getLogger(__name__)
 
 LOAD_TIMEOUT_S = 30.0
 """Seconds for the import and the constructor of a provider. A cold start of a large SDK takes ten."""
-
-OBSERVER_GROUP = "hermes_core.observers"
 
 _REQUIRED_MEMBERS = ("name", "is_available", "initialize", "get_tool_schemas")
 
@@ -141,11 +140,13 @@ def load_observers(
         validate: Raises for an object that is no observer.
     """
     control = control or LoadControl()
-    points = installed_entry_points({OBSERVER_GROUP}) if entry_points is None else entry_points
+    points = installed_entry_points() if entry_points is None else entry_points
     observers: list[object] = []
     problems: list[str] = []
     for point in points:
-        if control.refusal(point.name, point.dist.name if point.dist else ""):
+        if point.group != OBSERVER_GROUP or control.refusal(
+            point.name, point.dist.name if point.dist else ""
+        ):
             continue
 
         def load(point: importlib_metadata.EntryPoint = point) -> object:
@@ -197,7 +198,9 @@ def _load_candidate(
             stack.enter_context(_lock)
         if place.kind == "hermes_agent":
             stack.enter_context(_host_surroundings(home))
-        loaded = _call_loading(f"{place.name}: {place.where}", partial(_load, place, home, name), timeout)
+        loaded = _call_loading(
+            f"{place.name}: {place.value or place.path}", partial(_load, place, home, name), timeout
+        )
     if isinstance(loaded, StillRunning):
         raise still_loading(place, loaded.seconds)
     if isinstance(loaded, ForeignError):

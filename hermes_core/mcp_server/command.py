@@ -1,10 +1,10 @@
-"""`hermes-memory mcp`: a command of the command line, which finds it by name and imports it when it runs."""
+"""The command `hermes-memory mcp`, which the command line imports when it runs."""
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
-import threading
 import uuid
 
 import click
@@ -14,13 +14,13 @@ from hermes_core.config import Credentials
 from hermes_core.contract.values import Session
 from hermes_core.errors import ConfigError
 from hermes_core.kit.cli import command_home
-from hermes_core.mcp_server.surface import Surface
+from hermes_core.mcp_server.toolset import ToolSet
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import hanging
 
-CLOSE_TIMEOUT = 1.5
-"""Seconds for providers to end. Clients kill a server that has not ended two seconds after they closed its input; what
-was not sent by then stays in the outbox."""
+CLOSE_TIMEOUT_S = 1.5
+"""Seconds for providers to shut down. Clients kill a server two seconds after they closed its input. Writes that are
+not sent by then stay in the outbox."""
 
 
 @click.command("mcp")
@@ -53,12 +53,13 @@ def mcp_command(ctx: click.Context, http: bool, port: int, user_id: str, platfor
     try:
         _serve(memory, user_id, platform, port, streams)
     finally:
-        memory.close(CLOSE_TIMEOUT)
+        memory.close(CLOSE_TIMEOUT_S)
 
 
 def _standard_streams() -> tuple[int, int]:
-    """Standard input and output for the client alone: a provider, its libraries and children find nothing to read, and
-    what they print goes to standard error.
+    """Reserve standard input and output for the client, and return their descriptors.
+
+    Providers, their libraries and child processes then read nothing and print to standard error.
     """
     streams = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -76,58 +77,62 @@ def _serve(memory: Memory, user_id: str, platform: str, port: int, streams: tupl
         identity=memory.home.profile,
         home=str(memory.home.path),
     )
-    surface = Surface(memory, session)
+    tool_set = ToolSet(memory, session)
     for problem in memory.problems():
         click.secho(f"warning: {hanging(problem)}", fg="yellow", err=True)
     if streams is None:
-        _serve_http(memory, surface, port)
+        _serve_http(memory, tool_set, port)
     else:
         from hermes_core.mcp_server.server import serve_stdio
 
-        _leave_at_signals(memory)
-        serve_stdio(surface, *streams)
+        _exit_on_signals(memory)
+        serve_stdio(tool_set, *streams)
 
 
-def _leave_at_signals(memory: Memory) -> None:
-    """Close the memory and leave at SIGTERM and Ctrl-C, beside the thread that waits for standard input, which nothing
-    else would end. One that is ignored stays so.
+def _exit_on_signals(memory: Memory) -> None:
+    """Close the memory and exit at SIGTERM and Ctrl-C. An ignored signal stays ignored.
+
+    A handler runs between two steps of the main thread, which may hold a lock of the memory, so the memory is closed on
+    another thread. os._exit is needed because nothing else ends the thread that reads standard input.
     """
+    from hermes_core.mcp_server.server import start_thread
+
     numbers = [n for n in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(n) is not signal.SIG_IGN]
 
     def close(number: int) -> None:
         try:
-            memory.close(CLOSE_TIMEOUT)
+            memory.close(CLOSE_TIMEOUT_S)
         finally:
             os._exit(128 + number)
 
-    def told(number: int, frame: object) -> None:
+    def handle(number: int, frame: object) -> None:
         del frame
-        for one in numbers:
-            signal.signal(one, signal.SIG_IGN)
-        threading.Thread(target=close, args=(number,)).start()
+        for ignored in numbers:
+            signal.signal(ignored, signal.SIG_IGN)
+        start_thread(functools.partial(close, number), daemon=False)
 
-    for one in numbers:
-        signal.signal(one, told)
+    for number in numbers:
+        signal.signal(number, handle)
 
 
-def _serve_http(memory: Memory, surface: Surface, port: int) -> None:
-    from hermes_core.mcp_server.http import address_of, http_server, listen, serve_http, token_of
+def _serve_http(memory: Memory, tool_set: ToolSet, port: int) -> None:
+    from hermes_core.mcp_server.server import http_server, listen, serve_http, server_url, token_of
 
     credentials = Credentials(memory.home)
     token = token_of(credentials)
     listener = listen(port)
-    server = http_server(surface, token)
-    # uvicorn takes the signal while it serves, and raises it again when it has ended. Before and after, the server keeps
-    # it in mind: an exception from a handler is lost where it falls into the finaliser of some object.
+    server = http_server(tool_set, token)
+    # uvicorn handles the signal while it serves and raises it again at the end. Before and after, the server only notes
+    # it: an exception from a handler is lost if it is raised inside a finaliser.
     signal.signal(signal.SIGTERM, server.handle_exit)
-    click.echo(f"{address_of(listener)} (token: MCP_TOKEN in {credentials.path})", err=True)
+    click.echo(f"{server_url(listener)} (token: MCP_TOKEN in {credentials.path})", err=True)
     serve_http(server, listener)
 
 
 def _need_sdk() -> None:
-    """Raises `ConfigError` when the SDK is not there, or is one that speaks another interface."""
+    """Raise `ConfigError` if the SDK is missing or too old."""
     try:
-        import hermes_core.mcp_server.http  # noqa: F401
+        import hermes_core.mcp_server.server  # noqa: F401
     except ImportError as exc:
         raise ConfigError(
             f"the MCP server needs the package 'mcp', version 2 or newer ({exc.name or exc} is missing)",

@@ -1,8 +1,8 @@
-"""Anthropic's client-side memory tool (`memory_20250818`) on curated memory.
+"""Anthropic's client-side memory tool (`memory_20250818`) on the agent's notes.
 
-`/memories` holds two files, MEMORY.md and USER.md: the entries of the two stores, a line with `§` between them. No path
-of the model ever reaches a file system: there are three names, and everything else is refused with the reason. Edits
-become changes of entries, under the store's own limits, scan, journal and undo.
+`/memories` holds two files, MEMORY.md and USER.md: the entries of the two stores, separated by a line with `§`. No path of
+the model reaches a file system: there are three names, and every other is refused. Edits become changes of entries, under
+the store's own limits, scan, journal and undo.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hermes_core.curated.document import ENTRY_DELIMITER, entry_handle, split_en
 from hermes_core.curated.edits import Operation
 from hermes_core.errors import HermesError, MemoryConflict, ToolInputInvalid
 from hermes_core.kit.text import storable
-from hermes_core.mcp_server.surface import MAX_INPUT, Answer, Surface
+from hermes_core.mcp_server.toolset import MAX_INPUT, ToolAnswer, ToolSet
 from hermes_core.memory import Memory
 from hermes_core.safety.redact import redact
 
@@ -26,24 +26,24 @@ ROOT = "/memories"
 FILES: Mapping[str, MemoryTarget] = {f"{ROOT}/MEMORY.md": "memory", f"{ROOT}/USER.md": "user"}
 
 MEMORY_TOOL = {"type": "memory_20250818", "name": "memory"}
-"""What a request to Anthropic names; the model knows the commands."""
+"""The tool as a request to Anthropic names it. The model knows the commands."""
 
 _SNIPPET = 4
 """Lines around an edit that the answer shows."""
 
 
-def anthropic_tools(surface: Surface) -> list[dict[str, Any]]:
-    """The tools for Anthropic's messages: theirs for curated memory, ours for everything else."""
-    ours = [one.for_anthropic() for one in surface.definitions() if one.name != MEMORY_TOOL["name"]]
+def anthropic_tools(tool_set: ToolSet) -> list[dict[str, Any]]:
+    """Return the tools for Anthropic's messages: theirs for the notes, ours for everything else."""
+    ours = [one.for_anthropic() for one in tool_set.definitions() if one.name != MEMORY_TOOL["name"]]
     return [dict(MEMORY_TOOL), *ours]
 
 
-Seen = Sequence[tuple[str, str]]
+SeenEntries = Sequence[tuple[str, str]]
 """Entries as one read found them: as the model sees each, flagged ones by their handle, and as it is stored."""
 
 
 class MemoryFiles:
-    """Answers the calls of the tool; a wrong one is answered with what is wrong, never with an exception."""
+    """The handler of the tool's calls. A wrong call returns an error, never an exception."""
 
     def __init__(self, memory: Memory, session: Session) -> None:
         self._store = memory.curated.of(session)
@@ -59,8 +59,8 @@ class MemoryFiles:
         }
         memory.manager.initialize_all(session)
 
-    def call(self, arguments: object) -> Answer:
-        """Run one command: `{"command": "view", "path": "/memories"}` and its kin."""
+    def call(self, arguments: object) -> ToolAnswer:
+        """Run a command, such as `{"command": "view", "path": "/memories"}`."""
         try:
             if not isinstance(arguments, Mapping):
                 raise ToolInputInvalid("the input must be an object with a command")
@@ -71,9 +71,9 @@ class MemoryFiles:
                     f"there is no command {_short(command)}", f"use {', '.join(self._commands)}"
                 )
             with self._lock:
-                return Answer(run(arguments))
+                return ToolAnswer(run(arguments))
         except HermesError as exc:
-            return Answer(f"Error: {redact(str(exc))}", failed=True)
+            return ToolAnswer(f"Error: {redact(str(exc))}", failed=True)
 
     # --------------------------------------------------------------- commands
 
@@ -124,7 +124,7 @@ class MemoryFiles:
             raise ToolInputInvalid(
                 f"Invalid insert_line parameter: {_short(line)}", f"it must be within [0, {len(lines)}]"
             )
-        # What is inserted is a fact of its own: without marks around it, it would become part of a neighbour.
+        # The inserted text is an entry of its own; without delimiters it would become part of a neighbour.
         before, after = "\n".join(lines[:line]), "\n".join(lines[line:])
         whole = ENTRY_DELIMITER.join(part for part in (before, text, after) if part)
         self._save(self._target(path), seen, whole)
@@ -146,7 +146,7 @@ class MemoryFiles:
     # ------------------------------------------------------------------ store
 
     def _present(self) -> Iterator[tuple[int, str]]:
-        """Size and path of each file that holds something; why where it can't be read."""
+        """Yield size and path of each file that is not empty, or why it can't be read."""
         for path, target in FILES.items():
             if target in self._store.enabled_targets:
                 try:
@@ -165,18 +165,18 @@ class MemoryFiles:
             raise ToolInputInvalid(f"{path} is switched off")
         return target
 
-    def _seen(self, target: MemoryTarget) -> Seen:
+    def _seen(self, target: MemoryTarget) -> SeenEntries:
         hidden = {flagged.entry: flagged.withheld for flagged in self._store.flagged(target)}
         return [(hidden.get(entry, entry), entry) for entry in self._store.entries(target)]
 
-    def _existing(self, path: str) -> Seen:
+    def _existing(self, path: str) -> SeenEntries:
         seen = self._seen(self._target(path))
         if not seen:
             raise ToolInputInvalid(f"The path {path} does not exist", "create it, or view /memories")
         return seen
 
-    def _save(self, target: MemoryTarget, seen: Seen, text: str) -> None:
-        """Change the entries that were `seen` into those of `text`, all or nothing; what came since stays."""
+    def _save(self, target: MemoryTarget, seen: SeenEntries, text: str) -> None:
+        """Change the entries in `seen` into those of `text`, all or nothing. Entries that were added since stay."""
         shown, stored = [one for one, _ in seen], [one for _, one in seen]
         operations = operations_between(shown, stored, split_entries(storable(text)))
         if operations:
@@ -188,14 +188,14 @@ class MemoryFiles:
             raise ToolInputInvalid(str(result.get("error")), str(result.get("remediation", "")))
 
     def _edited(self, path: str, line: int) -> str:
-        """The place of an edit as it is now, with its lines numbered."""
+        """Return the lines around an edit, numbered."""
         lines = _joined(self._seen(FILES[path])).split("\n")
         first, last = max(1, line - _SNIPPET), min(len(lines), line + _SNIPPET)
         return "\n".join(["The memory file has been edited.", *_numbered(lines, first, last)])
 
 
 def operations_between(shown: Sequence[str], stored: Sequence[str], wanted: Sequence[str]) -> list[Operation]:
-    """What turns the stored entries, `shown` to the model in their places, into the wanted ones; new ones come last."""
+    """Return the operations that turn the stored entries, `shown` to the model in their places, into the wanted ones."""
     removed: list[Operation] = []
     replaced: list[Operation] = []
     added: list[Operation] = []
@@ -211,7 +211,7 @@ def operations_between(shown: Sequence[str], stored: Sequence[str], wanted: Sequ
     return [*removed, *replaced, *added]
 
 
-def _joined(seen: Seen) -> str:
+def _joined(seen: SeenEntries) -> str:
     return ENTRY_DELIMITER.join(shown for shown, _ in seen)
 
 

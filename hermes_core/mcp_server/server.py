@@ -1,20 +1,23 @@
-"""The MCP server: the surface's tools and resources, spoken by the official SDK. Nothing is decided here."""
+"""The MCP server: the tools and resources of a `ToolSet` over stdio or HTTP, with the official SDK."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import functools
+import hmac
 import json
 import os
+import secrets
 import signal
 import socket
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
-from importlib.metadata import version
 from typing import TypeVar, cast
 
 import anyio
+import importlib_metadata
+import uvicorn
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
@@ -34,13 +37,17 @@ from mcp_types import (
     TextResourceContents,
     Tool,
 )
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hermes_core.config import Credentials
+from hermes_core.errors import ConfigError
 from hermes_core.kit.text import storable
-from hermes_core.mcp_server.surface import Surface
+from hermes_core.mcp_server.toolset import MAX_INPUT, ToolSet
 
 NAME = "hermes-memory"
 CONCURRENT_CALLS = 8
-"""Tools that run at once; more wait. Each call blocks a thread, at most until its deadline."""
+"""Tool calls that run at once. Each blocks a thread, at most until its deadline; further calls wait."""
 
 INSTRUCTIONS = """\
 Long-term memory. At the start of a conversation read `memory_read`, and ask `recall` with the person's message. When \
@@ -52,29 +59,29 @@ Context = ServerRequestContext[dict[str, object], object]
 Result = TypeVar("Result")
 
 
-def build_server(surface: Surface) -> Server[dict[str, object]]:
-    """A server for this surface, for any transport."""
+def build_server(tool_set: ToolSet) -> Server[dict[str, object]]:
+    """Return a server for these tools, for any transport."""
     limiter = anyio.CapacityLimiter(CONCURRENT_CALLS)
 
     async def list_tools(_: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=[Tool.model_validate(one.for_mcp()) for one in surface.definitions()])
+        return ListToolsResult(tools=[Tool.model_validate(one.for_mcp()) for one in tool_set.definitions()])
 
     async def call_tool(_: Context, asked: CallToolRequestParams) -> CallToolResult:
-        # A client that cancels is answered at once; a write that has begun is finished in its thread.
-        answer = await _in_thread(functools.partial(surface.call, asked.name, asked.arguments), limiter)
+        # A client that cancels is answered at once. A write that has begun is finished in its thread.
+        answer = await _in_thread(functools.partial(tool_set.call, asked.name, asked.arguments), limiter)
         return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=answer.failed)
 
     async def list_resources(_: Context, __: PaginatedRequestParams | None) -> ListResourcesResult:
         return ListResourcesResult(
             resources=[
                 Resource(uri=uri, name=uri.rsplit("/", 1)[-1], mime_type="text/markdown")
-                for uri in surface.resources()
+                for uri in tool_set.resources()
             ]
         )
 
     async def read_resource(_: Context, asked: ReadResourceRequestParams) -> ReadResourceResult:
         uri = str(asked.uri)
-        answer = await _in_thread(functools.partial(surface.read_resource, uri), limiter)
+        answer = await _in_thread(functools.partial(tool_set.read_resource, uri), limiter)
         if answer is None:
             raise MCPError(INVALID_PARAMS, f"there is no resource {uri[:200]!r}", {"uri": uri[:200]})
         if answer.failed:
@@ -84,7 +91,7 @@ def build_server(surface: Surface) -> Server[dict[str, object]]:
 
     return Server(
         NAME,
-        version=version("hermes-memory-core"),
+        version=importlib_metadata.version("hermes-memory-core"),
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
@@ -93,14 +100,17 @@ def build_server(surface: Surface) -> Server[dict[str, object]]:
     )
 
 
-def serve_stdio(surface: Surface, requests: int, answers: int) -> None:
+def serve_stdio(tool_set: ToolSet, requests: int, answers: int) -> None:
     """Serve one client over the descriptors `requests` and `answers`, until it closes them."""
 
     async def serve() -> None:
-        server = build_server(surface)
+        server = build_server(tool_set)
         lines = anyio.wrap_file(os.fdopen(requests, encoding="utf-8", errors="replace", closefd=False))
         output = anyio.wrap_file(os.fdopen(answers, "w", encoding="utf-8", closefd=False))
-        async with stdio_server(cast("anyio.AsyncFile[str]", _mended(lines)), output) as (read, write):
+        async with stdio_server(cast("anyio.AsyncFile[str]", _without_surrogates(lines)), output) as (
+            read,
+            write,
+        ):
             with _woken_by_signals():
                 await server.run(read, write, server.create_initialization_options())
 
@@ -109,27 +119,29 @@ def serve_stdio(surface: Surface, requests: int, answers: int) -> None:
 
 @contextlib.contextmanager
 def _woken_by_signals() -> Iterator[None]:
-    """Within the block each signal wakes the loop, so that its handler runs at once. One that falls between the loop's
-    last step and its wait, or that another thread is given, waits for the client's next request otherwise.
+    """Let every signal within the block wake the event loop, so that its handler runs at once.
+
+    Otherwise a signal that arrives between the loop's last step and its wait, or in another thread, is handled at the
+    client's next request.
     """
-    if os.name == "nt":  # there the loop asks for it itself
+    if os.name == "nt":  # the loop of Windows does it itself
         yield
         return
     loop = asyncio.get_running_loop()
-    heard, told = socket.socketpair()
-    with heard, told:
-        told.setblocking(False)
-        loop.add_reader(heard, heard.recv, 4096)
-        before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.setblocking(False)
+        loop.add_reader(reader, reader.recv, 4096)
+        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         try:
             yield
         finally:
             signal.set_wakeup_fd(before)
-            loop.remove_reader(heard)
+            loop.remove_reader(reader)
 
 
-async def _mended(lines: AsyncIterable[str]) -> AsyncIterator[str]:
-    """The lines, with "?" for half a character, which JSON's escapes allow: the SDK drops such a request unanswered."""
+async def _without_surrogates(lines: AsyncIterable[str]) -> AsyncIterator[str]:
+    """Yield the lines with "?" for lone surrogates, which JSON's escapes allow: the SDK drops such a request."""
     async for line in lines:
         if "\\ud" in line.lower():
             with contextlib.suppress(ValueError, RecursionError):
@@ -138,11 +150,11 @@ async def _mended(lines: AsyncIterable[str]) -> AsyncIterator[str]:
 
 
 async def _in_thread(function: Callable[[], Result], limiter: anyio.CapacityLimiter) -> Result:
-    """Run blocking work in a daemon thread: asyncio's and anyio's own would hold the process until a hung call ends.
+    """Run blocking work in a daemon thread. Threads of asyncio and anyio hold the process until a hung call ends.
 
-    An exception is a bug: the thread prints it to standard error, and the client is told that there was one.
+    An exception is a bug: the thread prints it to standard error, and the client gets an error.
     """
-    loop, done, answers, place = asyncio.get_running_loop(), asyncio.Event(), list[Result](), object()
+    loop, done, results, place = asyncio.get_running_loop(), asyncio.Event(), list[Result](), object()
     await limiter.acquire_on_behalf_of(place)
 
     def finished() -> None:
@@ -151,13 +163,111 @@ async def _in_thread(function: Callable[[], Result], limiter: anyio.CapacityLimi
 
     def work() -> None:
         try:
-            answers.append(function())
+            results.append(function())
         finally:
             with contextlib.suppress(RuntimeError):  # the server has ended meanwhile
                 loop.call_soon_threadsafe(finished)
 
-    threading.Thread(target=work, name="hermes-mcp-call", daemon=True).start()
+    start_thread(work)
     await done.wait()
-    if not answers:
+    if not results:
         raise MCPError(INTERNAL_ERROR, "the call failed unexpectedly; the server's standard error says why")
-    return answers[0]
+    return results[0]
+
+
+def start_thread(function: Callable[[], object], *, daemon: bool = True) -> None:
+    """Run a function on a thread of its own."""
+    threading.Thread(target=function, name="hermes-mcp", daemon=daemon).start()
+
+
+# ---------------------------------------------------------------------------------------------------------------- HTTP
+
+HOST = "127.0.0.1"
+PATH = "/mcp"
+TOKEN_NAME = "MCP_TOKEN"
+SHUTDOWN_TIMEOUT_S = 1
+"""Seconds for running calls to end after the server is told to stop."""
+
+MAX_BODY = 8 * MAX_INPUT
+"""Bytes of a request: the largest arguments, in any script and escaped."""
+
+
+def token_of(credentials: Credentials) -> str:
+    """Return the token that clients must send. If there is none, make one and write it to `.env`."""
+    token = credentials.get(TOKEN_NAME)
+    if token is None:
+        token = secrets.token_urlsafe(32)
+        credentials.set(TOKEN_NAME, token)
+    return token
+
+
+def listen(port: int) -> socket.socket:
+    """Return a listening socket on the loopback interface; port 0 takes a free port. Raises `ConfigError` if it is in use."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+        listener.listen()  # a client that reads the address can connect at once
+    except OSError as exc:
+        listener.close()
+        raise ConfigError(
+            f"can't listen on {HOST}:{port}: {exc.strerror or exc}", "choose another --port"
+        ) from exc
+    return listener
+
+
+def server_url(listener: socket.socket) -> str:
+    """Return the URL that clients connect to."""
+    return f"http://{HOST}:{listener.getsockname()[1]}{PATH}"
+
+
+def http_server(tool_set: ToolSet, token: str) -> uvicorn.Server:
+    """Return a server for clients that send `Authorization: Bearer TOKEN`."""
+    app = build_server(tool_set).streamable_http_app(
+        streamable_http_path=PATH, host=HOST, json_response=True, max_request_body_size=MAX_BODY
+    )
+    config = uvicorn.Config(
+        TokenRequired(app, token),
+        log_level="warning",
+        access_log=False,
+        ws="none",
+        timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
+    )
+    return uvicorn.Server(config)
+
+
+def serve_http(server: uvicorn.Server, listener: socket.socket) -> None:
+    """Serve until the process is interrupted or the server is told to stop."""
+
+    async def serve() -> None:
+        await server.serve(sockets=[listener])
+
+    anyio.run(serve)
+
+
+class TokenRequired:
+    """An ASGI wrapper that answers 401 to requests without the token."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] == "http" and not self._admits(scope):
+            refusal = JSONResponse(
+                {"error": f"send the header Authorization: Bearer with {TOKEN_NAME} of .env"},
+                status_code=401,
+                headers={"www-authenticate": "Bearer"},
+            )
+            await refusal(scope, receive, send)
+            return
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:  # the server was told to stop, and its timeout has passed
+            stopping = JSONResponse({"error": "the server is stopping"}, status_code=503)
+            await stopping(scope, receive, send)
+
+    def _admits(self, scope: Scope) -> bool:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        return len(given) == 1 and hmac.compare_digest(given[0], self._expected)

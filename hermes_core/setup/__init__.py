@@ -1,5 +1,5 @@
-"""Makes a provider ready: what it needs installed, its settings answered, kept and read back, tried, then chosen.
+"""Setup of a provider: install its requirements, ask for its settings, save and read them back, try it, select it.
 
-Nothing is written before all answers are there, and `memory.provider` is written last: whoever is killed in between
-still has the old provider, and a second run completes the first.
+Nothing is written before all answers are there, and `memory.provider` is written last: after a kill in between, the old
+provider is still active, and a second run completes the first.
 """

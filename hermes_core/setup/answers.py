@@ -1,4 +1,4 @@
-"""The settings of a provider as questions, and the answers as they will be kept. Pure: nothing is read or written."""
+"""The settings of a provider as questions, and the answers. Nothing is read or written here."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from hermes_core.kit.settings import read_value
 
 @dataclass
 class Answers:
-    """Answers so far. `known` are the values in force before, of secrets too; `given` are new ones, in their types."""
+    """The answers so far. `known` are the values in force before, with secrets; `new` are the new values, typed."""
 
     fields: tuple[Field, ...]
     known: Mapping[str, Any]
-    given: dict[str, Any] = field(default_factory=dict)
+    new: dict[str, Any] = field(default_factory=dict)
 
     def value(self, name: str) -> Any:
-        """What holds for this setting now."""
-        return self.given.get(name, self.known.get(name))
+        """Return the new value of a setting, else the known one."""
+        return self.new.get(name, self.known.get(name))
 
     def asked(self) -> Iterator[Field]:
-        """Settings to ask for, in their order; without the advanced ones, and those whose `when` is not met so far."""
+        """Yield the settings to ask for, in their order, without advanced ones and those whose `when` is not met."""
         for one in self.fields:
             if not one.advanced and all(self.value(name) == wanted for name, wanted in one.when.items()):
                 yield one
 
     def default(self, one: Field) -> Any:
-        """What to offer for a setting: where another answer decides that, what follows from it."""
+        """Return the default of a setting, which may follow from another answer."""
         if one.default_from is not None:
             other, offered = one.default_from
             return offered.get(_text(self.value(other)), one.default)
         return one.default
 
     def settle(self) -> None:
-        """Take the defaults that follow from other answers, for settings that have no value; nothing else knows them."""
+        """Store the defaults that follow from other answers, for settings without a value; the provider can't derive them."""
         for one in self.asked():
             if (
                 one.default_from is not None
@@ -49,30 +49,30 @@ class Answers:
 
     @property
     def missing(self) -> tuple[Field, ...]:
-        """Required settings that nothing gives a value."""
+        """Required settings without a value."""
         return tuple(one for one in self.asked() if one.required and self.value(one.name) in (None, ""))
 
     @property
     def settings(self) -> dict[str, Any]:
         """New values for the provider's file."""
-        return {name: value for name, value in self.given.items() if not self.field_of(name).secret}
+        return {name: value for name, value in self.new.items() if not self.field_of(name).secret}
 
     def variables(self, *, secret: bool) -> dict[str, str]:
-        """New values of settings that name a variable, by that variable: the secrets, or those that are none."""
-        chosen = [(self.field_of(name), value) for name, value in self.given.items()]
+        """Return new values of settings that name a variable, by variable: the secrets, or the others."""
+        chosen = [(self.field_of(name), value) for name, value in self.new.items()]
         return {one.env: _text(value) for one, value in chosen if one.env and one.secret == secret}
 
     def give(self, name: str, raw: Any) -> None:
-        """Take an answer. Raises `ConfigError` for one that the setting does not take."""
-        self.given[name] = read_value(self.field_of(name), raw)
+        """Store an answer. Raises `ConfigError` for a value that the setting does not accept."""
+        self.new[name] = read_value(self.field_of(name), raw)
 
     def field_of(self, name: str) -> Field:
-        """The declaration of this setting."""
+        """Return the declaration of a setting."""
         return next(one for one in self.fields if one.name == name)
 
 
-def take(answers: Answers, pairs: Sequence[str]) -> None:
-    """Take `key=value` texts. Raises `SetupFailed` that names every pair which is wrong."""
+def parse_pairs(answers: Answers, pairs: Sequence[str]) -> None:
+    """Store `key=value` texts as answers. Raises `SetupFailed`, which names every wrong pair."""
     faults: list[str] = []
     names = [one.name for one in answers.fields]
     for pair in pairs:
@@ -80,7 +80,7 @@ def take(answers: Answers, pairs: Sequence[str]) -> None:
         if not sign or name not in names:
             faults.append(_unknown(pair, name, sign, names))
             continue
-        if _unkept(answers.field_of(name)):
+        if _is_unstorable(answers.field_of(name)):
             faults.append(f"{name} is a secret that names no variable, so there is no place to keep it")
             continue
         try:
@@ -91,7 +91,7 @@ def take(answers: Answers, pairs: Sequence[str]) -> None:
         raise SetupFailed("; ".join(faults), "nothing was changed")
 
 
-def require(answers: Answers, provider: str) -> None:
+def require_complete(answers: Answers, provider: str) -> None:
     """Raise `SetupFailed` that names every required setting without a value."""
     if answers.missing:
         listed = "; ".join(map(_need, answers.missing))
@@ -101,16 +101,16 @@ def require(answers: Answers, provider: str) -> None:
         )
 
 
-def unkept(fields: Sequence[Field]) -> list[Field]:
-    """Secrets that name no variable: `.env` can't hold them, and nothing else may."""
-    return [one for one in fields if _unkept(one)]
+def unstorable_secrets(fields: Sequence[Field]) -> list[Field]:
+    """Return the secrets that name no variable: `.env` can't hold them, and nothing else may."""
+    return [one for one in fields if _is_unstorable(one)]
 
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _unkept(one: Field) -> bool:
+def _is_unstorable(one: Field) -> bool:
     return one.secret and not one.env
 
 

@@ -1,4 +1,4 @@
-"""A provider on its way to be chosen: what can be chosen, what it lacks, its questions, and a try of the real thing."""
+"""Steps of setup for one provider: the choices, what it lacks, its questions, its own wizard, a real try."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from hermes_core.config import load_config
 from hermes_core.contract.values import Field, Session
 from hermes_core.errors import ConfigError, HermesError, ProviderUnavailable
 from hermes_core.health.finding import Finding, failed
-from hermes_core.health.provider import settings_in
-from hermes_core.health.roundtrip import check_provider, started
+from hermes_core.health.provider import check_provider, settings_in, start_providers
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import Settings, load_settings
 from hermes_core.loader.catalog import discover_providers
@@ -21,31 +20,31 @@ from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import account_of
 from hermes_core.setup.answers import Answers
-from hermes_core.setup.keep import choose
 from hermes_core.setup.packages import extra_requirements, missing_packages, missing_tools
+from hermes_core.setup.persist import select_provider
 
 
 @runtime_checkable
-class SetsItselfUp(Protocol):
-    """A provider that may bring a wizard, as those written for Hermes Agent do; `own_name` is what that may select."""
+class HasWizard(Protocol):
+    """A provider that may bring a wizard, as providers for Hermes Agent do, which may select it as `own_name`."""
 
     has_setup: bool
     own_name: str
 
     def run_setup(self) -> None:
-        """Ask, keep the answers, and select the provider."""
+        """Ask, save the answers, and select the provider."""
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """What a provider lacks before it can be loaded: packages to install, and programs to install by hand."""
+class MissingRequirements:
+    """The packages and programs that a provider lacks. Programs are installed by hand."""
 
     packages: tuple[str, ...] = ()
     tools: tuple[ExternalTool, ...] = ()
 
 
 def choices(home: HermesHome) -> list[ProviderEntry]:
-    """The providers that can be chosen, one a name; ours that are not installed are among them."""
+    """Return the providers that can be selected, one for each name, with our own that are not installed."""
     config = load_config(home)
     control = LoadControl.of(config.providers)
     entries = discover_providers(home, control=control, active=config.memory.provider)
@@ -53,9 +52,9 @@ def choices(home: HermesHome) -> list[ProviderEntry]:
 
 
 def require_available(home: HermesHome, name: str) -> None:
-    """Raise `ProviderUnavailable` when the provider of this name says that it can't run here, without starting it.
+    """Raise `ProviderUnavailable` if the provider says that it can't run here. It is not started.
 
-    No memory is opened, which would hand it what another one was not told yet.
+    Opening the memory would deliver writes to it that wait for another provider.
     """
     loaded = load(home, name)
     manager = MemoryManager(home, on_event=LogFile(home).on_event)
@@ -70,30 +69,32 @@ def require_available(home: HermesHome, name: str) -> None:
         manager.shutdown_all(1.0)
 
 
-def needs_of(home: HermesHome, name: str) -> Needs:
-    """What is missing for this provider, told without loading it."""
+def missing_requirements(home: HermesHome, name: str) -> MissingRequirements:
+    """Return the missing requirements of a provider without loading it."""
     places = select(discover(home), name)
     if not places:
         distribution = BUNDLED.get(name.strip().casefold(), "")
-        return Needs((distribution,) if distribution else ())
-    return Needs(tuple(missing_packages(places[0].requires)), tuple(missing_tools(places[0].tools)))
+        return MissingRequirements((distribution,) if distribution else ())
+    return MissingRequirements(
+        tuple(missing_packages(places[0].requires)), tuple(missing_tools(places[0].tools))
+    )
 
 
-def needs_of_answers(loaded: LoadedProvider, answers: Answers) -> tuple[str, ...]:
-    """The packages that these answers ask for and this environment lacks."""
+def missing_extras(loaded: LoadedProvider, answers: Answers) -> tuple[str, ...]:
+    """Return the missing packages that these answers require."""
     extras = {one.extras.get(str(answers.value(one.name)), "") for one in answers.asked()} - {""}
     return tuple(missing_packages(extra_requirements(loaded.entry.distribution, extras)))
 
 
 def load(home: HermesHome, name: str) -> LoadedProvider:
-    """The provider itself, if config.yaml lets it load. Raises `ProviderError`."""
+    """Return the provider if config.yaml allows it. Raises `ProviderError`."""
     return load_provider(name, home)
 
 
 def questions(home: HermesHome, loaded: LoadedProvider) -> Answers:
-    """Its settings with the values that hold now; one whose value is wrong counts as not set, so that it is asked anew.
+    """Return the settings with their present values. A setting with a wrong value counts as not set and is asked again.
 
-    A default that follows from another answer is no value yet: that answer may change.
+    A default that follows from another answer is no value yet, because that answer may change.
     """
     name = loaded.entry.name
     try:
@@ -103,26 +104,26 @@ def questions(home: HermesHome, loaded: LoadedProvider) -> Answers:
     return Answers(loaded.settings, {one.name: _known(found, one) for one in loaded.settings})
 
 
-def own_setup(home: HermesHome, loaded: LoadedProvider) -> bool | None:
-    """Let a provider that has a wizard of its own (`post_setup` of Hermes Agent) ask its questions.
+def run_wizard(home: HermesHome, loaded: LoadedProvider) -> bool | None:
+    """Run the wizard of a provider that has one (`post_setup` of Hermes Agent).
 
-    None when it has none. Else whether it chose itself at the end; what was active before stays so until it was tried.
-    Raises `SetupFailed` when the wizard raises.
+    Return None if it has none, else whether the wizard selected the provider. The provider that was active before stays
+    active until the new one was tried. Raises `SetupFailed` if the wizard raises.
     """
     provider = loaded.factory()
-    if not isinstance(provider, SetsItselfUp) or not provider.has_setup:
+    if not isinstance(provider, HasWizard) or not provider.has_setup:
         return None
     before = load_config(home).memory.provider
     try:
         provider.run_setup()
         after = load_config(home).memory.provider
     finally:
-        choose(home, before)
+        select_provider(home, before)
     return after.casefold() in (loaded.entry.name.casefold(), provider.own_name.casefold())
 
 
 def try_out(home: HermesHome, loaded: LoadedProvider) -> list[Finding]:
-    """Start the provider through a manager, as a turn would, and run its self-test; the active provider stays as it is."""
+    """Start the provider through a manager, as a turn does, and run its self-test. The active provider stays active."""
     name = loaded.entry.name
     manager = MemoryManager(home, on_event=LogFile(home).on_event)
     session = Session(f"setup-{name}", agent_context="review", identity=home.profile, home=str(home.path))
@@ -131,7 +132,7 @@ def try_out(home: HermesHome, loaded: LoadedProvider) -> list[Finding]:
             loaded.factory, name=name, fingerprint=account_of(loaded.settings, name, home)
         )
         if accepted:
-            started(manager, session)
+            start_providers(manager, session)
         return [*_condition(manager, name), *(check_provider(manager, name, session) if accepted else [])]
     except HermesError as exc:
         return [failed(f"provider {name}", exc.message, exc.remedy)]

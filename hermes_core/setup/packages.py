@@ -1,29 +1,29 @@
-"""What a provider needs beside itself: packages in the versions that it asks for, and programs."""
+"""Requirements of a provider: packages in the right versions, and programs."""
 
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Iterable, Sequence
 
+import importlib_metadata
 from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
 
 from hermes_core.errors import SetupFailed
 from hermes_core.loader.discover import ExternalTool
 
-INSTALL_TIMEOUT = 900.0
-"""Seconds that an installation may take: some providers bring a model's runtime."""
+INSTALL_TIMEOUT_S = 900.0
+"""Seconds for an installation. Some providers bring a model's runtime."""
 
-CHECK_TIMEOUT = 5.0
+CHECK_TIMEOUT_S = 5.0
 
 
 def missing_packages(requires: Iterable[str]) -> list[str]:
-    """The requirements that this environment does not meet: absent, or in another version. Markers are honoured.
+    """Return the requirements that this environment does not meet. Markers are honoured.
 
     >>> missing_packages(["pluggy>=1", "pluggy<0.1", "not-there-at-all", "x; python_version < '3'"])
     ['pluggy<0.1', 'not-there-at-all']
@@ -32,10 +32,10 @@ def missing_packages(requires: Iterable[str]) -> list[str]:
 
 
 def extra_requirements(distribution: str, extras: Collection[str]) -> list[str]:
-    """What these extras of an installed distribution ask for; [] for one that is not installed by a package manager."""
+    """Return the requirements of these extras, [] if the distribution is not installed as a package."""
     try:
-        listed = importlib.metadata.requires(distribution) if distribution and extras else None
-    except importlib.metadata.PackageNotFoundError:
+        listed = importlib_metadata.requires(distribution) if distribution and extras else None
+    except importlib_metadata.PackageNotFoundError:
         return []
     wanted = [Requirement(need) for need in listed or ()]
     wanted = [one for one in wanted if one.marker and _is_of(one.marker, extras)]
@@ -45,7 +45,7 @@ def extra_requirements(distribution: str, extras: Collection[str]) -> list[str]:
 
 
 def install_command(packages: Sequence[str]) -> list[str]:
-    """The command that installs into this very environment: uv where it is there, else pip."""
+    """Return the command that installs into this environment: uv if it is there, else pip."""
     uv = shutil.which("uv")
     if uv:
         return [uv, "pip", "install", "--quiet", "--python", sys.executable, *packages]
@@ -53,10 +53,10 @@ def install_command(packages: Sequence[str]) -> list[str]:
 
 
 def install(packages: Sequence[str]) -> None:
-    """Install the requirements. Raises `SetupFailed` with the last words of the installer, or for what is still missing."""
+    """Install the requirements. Raises `SetupFailed` with the last lines of the installer, or if one is still missing."""
     command = install_command(packages)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise SetupFailed(
             f"can't install {', '.join(packages)}: {exc}", f"run: {shlex.join(command)}"
@@ -74,7 +74,7 @@ def install(packages: Sequence[str]) -> None:
 
 
 def missing_tools(tools: Iterable[ExternalTool]) -> list[ExternalTool]:
-    """The programs whose check does not work here."""
+    """Return the programs whose check fails here."""
     return [tool for tool in tools if not _is_there(tool)]
 
 
@@ -86,14 +86,14 @@ def _is_met(need: str) -> bool:
     if requirement.marker and not requirement.marker.evaluate():
         return True
     try:
-        version = importlib.metadata.version(requirement.name)
-    except importlib.metadata.PackageNotFoundError:
+        version = importlib_metadata.version(requirement.name)
+    except importlib_metadata.PackageNotFoundError:
         return False
     return requirement.specifier.contains(version, prereleases=True)
 
 
 def _is_of(marker: Marker, extras: Collection[str]) -> bool:
-    """Whether the marker is met by one of the extras, and not without them."""
+    """Return True if one of the extras meets the marker, and no extra does not."""
     return not marker.evaluate({"extra": ""}) and any(marker.evaluate({"extra": one}) for one in extras)
 
 
@@ -104,7 +104,7 @@ def _is_there(tool: ExternalTool) -> bool:
     if not tool.check:
         return True
     try:
-        done = subprocess.run(command, capture_output=True, timeout=CHECK_TIMEOUT, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=CHECK_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0

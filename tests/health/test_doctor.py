@@ -15,8 +15,7 @@ from click.testing import CliRunner
 from hermes_core import MemoryProvider, Turn, open_memory
 from hermes_core.cli import main
 from hermes_core.config import Credentials, set_value
-from hermes_core.health.doctor import Examination, examine
-from hermes_core.health.roundtrip import SOURCE, try_turn
+from hermes_core.health.doctor import SOURCE, Examination, examine, try_turn
 from hermes_core.home import HermesHome
 from hermes_core.sessions.db import SessionDB
 from hermes_core.testing.fakes import RecordingProvider

@@ -15,8 +15,7 @@ from click.testing import CliRunner
 from hermes_core import MemoryProvider, MemoryWrite, open_memory
 from hermes_core.cli import main
 from hermes_core.config import Credentials, set_value
-from hermes_core.health.provider import examine_outbox, setting_lines
-from hermes_core.health.record import hook_records
+from hermes_core.health.provider import examine_outbox, hook_records, setting_lines
 from hermes_core.health.status import Status, status_of
 from hermes_core.home import HermesHome
 from hermes_core.kit import load_settings, save_settings

@@ -15,11 +15,11 @@ from hermes_core.curated.document import join_entries, split_entries
 from hermes_core.curated.edits import Edit, apply
 from hermes_core.kit import storable
 from hermes_core.mcp_server.memory_files import MemoryFiles, operations_between
-from hermes_core.mcp_server.surface import Answer
+from hermes_core.mcp_server.toolset import ToolAnswer
 from hermes_core.memory import Memory
 
 MEMORY, USER = "/memories/MEMORY.md", "/memories/USER.md"
-Run = Callable[..., Answer]
+Run = Callable[..., ToolAnswer]
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def run(memory: Memory) -> Run:
     return lambda command, **given: files.call({"command": command, **given})
 
 
-def lines(answer: Answer) -> list[str]:
+def lines(answer: ToolAnswer) -> list[str]:
     return [line.split("\t", 1)[1] for line in answer.text.split("\n")[1:]]
 
 

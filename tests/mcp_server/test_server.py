@@ -289,19 +289,19 @@ def test_a_server_that_is_told_to_stop_at_its_start_closes_its_memory_wherever_i
     http_server.use_gated_provider()
     told_in_a_finaliser = """
         import signal
-        from hermes_core.mcp_server import http
+        from hermes_core.mcp_server import server
 
         class Passing:
             def __del__(self):
                 signal.raise_signal(signal.SIGTERM)  # what a handler raises here is lost
 
-        serve = http.serve_http
+        serve = server.serve_http
 
         def told_and_serve(*given):
             Passing()
             serve(*given)
 
-        http.serve_http = told_and_serve
+        server.serve_http = told_and_serve
     """
     http_server.start_http(before=told_in_a_finaliser)
     (process,) = http_server.processes
@@ -394,7 +394,7 @@ def test_a_port_without_http_is_no_server_on_standard_input() -> None:
 
 def test_the_tools_need_no_sdk() -> None:
     code = (
-        "import sys, hermes_core.mcp_server.surface, hermes_core.mcp_server.memory_files;"
+        "import sys, hermes_core.mcp_server.toolset, hermes_core.mcp_server.memory_files;"
         "print([m for m in ('mcp', 'mcp_types', 'uvicorn', 'starlette', 'pydantic') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

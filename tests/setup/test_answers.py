@@ -6,7 +6,7 @@ import pytest
 
 from hermes_core import Field
 from hermes_core.errors import SetupFailed
-from hermes_core.setup.answers import Answers, require, take, unkept
+from hermes_core.setup.answers import Answers, parse_pairs, require_complete, unstorable_secrets
 
 KEY = Field("api_key", env="X_API_KEY", secret=True, required=True, url="https://x.example/keys")
 MODE = Field("mode", default="cloud", choices=("cloud", "self"))
@@ -32,38 +32,38 @@ def test_a_setting_is_asked_only_when_the_answers_before_make_it_count() -> None
 
 def test_secrets_and_settings_go_to_different_places_and_types_are_right() -> None:
     found = answers()
-    take(found, ["api_key=k=1", "limit=7"])
+    parse_pairs(found, ["api_key=k=1", "limit=7"])
     assert found.variables(secret=True) == {"X_API_KEY": "k=1"}
     assert found.settings == {"limit": 7}
 
 
 def test_every_wrong_pair_is_named_at_once() -> None:
     with pytest.raises(SetupFailed) as told:
-        take(answers(), ["limt=3", "limit=99", "mode=local", "nothing"])
+        parse_pairs(answers(), ["limt=3", "limit=99", "mode=local", "nothing"])
     for part in ("did you mean 'limit'", "up to 50", "'cloud', 'self'", "'nothing' is no NAME=VALUE"):
         assert part in str(told.value)
 
 
 def test_every_missing_setting_is_named_with_variable_and_address() -> None:
     with pytest.raises(SetupFailed) as told:
-        require(answers(mode="self"), "x")
+        require_complete(answers(mode="self"), "x")
     assert "api_key (X_API_KEY), get it at https://x.example/keys; server" in str(told.value)
 
 
 def test_what_holds_already_is_not_missing() -> None:
-    require(answers(api_key="from the environment"), "x")
+    require_complete(answers(api_key="from the environment"), "x")
 
 
 def test_a_secret_without_a_variable_is_told_and_not_taken() -> None:
     homeless = Field("token", secret=True)
     found = Answers((homeless,), {})
-    assert unkept(found.fields) == [homeless]
+    assert unstorable_secrets(found.fields) == [homeless]
     with pytest.raises(SetupFailed, match="no place to keep it"):
-        take(found, ["token=x"])
+        parse_pairs(found, ["token=x"])
 
 
 def test_setup_does_not_ask_for_what_is_advanced_and_takes_it_when_it_is_given() -> None:
     answers = Answers((Field("url"), Field("names", dict, advanced=True)), {})
-    take(answers, ['names={"42": "mel"}'])
+    parse_pairs(answers, ['names={"42": "mel"}'])
     assert [one.name for one in answers.asked()] == ["url"]
     assert answers.settings == {"names": {"42": "mel"}}

@@ -1,4 +1,4 @@
-"""Keeps the answers: secrets in `.env`, settings in the provider's own place, each read back before it counts as saved."""
+"""Saving of answers: secrets to `.env`, settings to the provider's own place. Each is read back before it counts."""
 
 from __future__ import annotations
 
@@ -15,41 +15,44 @@ from hermes_core.kit.settings import load_settings, save_settings
 from hermes_core.safety.redact import redact
 from hermes_core.setup.answers import Answers
 
-_OVERRULED = "the environment has another value, which comes first"
+_OVERRIDDEN = "the environment has another value, which comes first"
 
 
 @runtime_checkable
-class KeepsItself(Protocol):
-    """A provider with a store of its own for settings, as those written for Hermes Agent have."""
+class StoresSettings(Protocol):
+    """A provider with a store of its own for settings, as providers written for Hermes Agent have."""
 
     def store_settings(self, values: Mapping[str, Any]) -> None:
-        """Keep these settings, none of them secret."""
+        """Store these settings, none of them secret."""
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
-    """One answer that was written and read back; `note` says what stands in its way, "" for nothing."""
+class SavedAnswer:
+    """An answer that was written and read back; `note` says why it has no effect, "" if it has."""
 
     name: str
     place: str
     note: str = ""
 
 
-def keep(home: HermesHome, name: str, answers: Answers, provider: object) -> list[Saved]:
-    """Write what is new, secrets first. Equal values are not written again.
+def persist(home: HermesHome, name: str, answers: Answers, provider: object) -> list[SavedAnswer]:
+    """Write the new answers, secrets first, and return what was saved. Equal values are not written again.
 
-    A provider that keeps its settings itself gets them, and those that name a variable in `.env` too, because such a
-    provider may read nothing else. Raises `CredentialError`, `ConfigError` or `StorageError` with the provider still not
-    chosen, and `SetupFailed` when something does not read back as it was written.
+    A provider that stores its settings itself gets them. Those that name a variable also go to `.env`, because such a
+    provider may read nothing else.
+
+    Raises:
+        CredentialError, ConfigError, StorageError: Something can't be written. The provider is not selected yet.
+        SetupFailed: A value does not read back as it was written.
     """
-    secrets = [_keep_variable(home, *one) for one in answers.variables(secret=True).items()]
-    if not isinstance(provider, KeepsItself):
-        return [*secrets, *_keep_settings(home, name, answers)]
-    return [*secrets, *_plain_variables(home, answers), *_hand_over(home, name, answers, provider)]
+    secrets = [_save_variable(home, *one) for one in answers.variables(secret=True).items()]
+    if not isinstance(provider, StoresSettings):
+        return [*secrets, *_save_settings(home, name, answers)]
+    return [*secrets, *_plain_variables(home, answers), *_pass_settings(home, name, answers, provider)]
 
 
-def choose(home: HermesHome, name: str) -> None:
-    """Make the provider ("" for built-in only) the active one, and read that back. The last step of all."""
+def select_provider(home: HermesHome, name: str) -> None:
+    """Make the provider the active one ("" for built-in only), and read that back. This is the last step of setup."""
     if load_config(home).memory.provider != name:
         set_value(home, "memory.provider", name)
     if load_config(home).memory.provider != name:
@@ -58,7 +61,7 @@ def choose(home: HermesHome, name: str) -> None:
         )
 
 
-def _keep_variable(home: HermesHome, variable: str, value: str) -> Saved:
+def _save_variable(home: HermesHome, variable: str, value: str) -> SavedAnswer:
     on_disk = Credentials(home, {})
     if on_disk.get(variable) != value:
         on_disk.set(variable, value)
@@ -66,18 +69,18 @@ def _keep_variable(home: HermesHome, variable: str, value: str) -> Saved:
         raise SetupFailed(f"{variable} does not read back from .env as written", "check the disk")
     here = Credentials(home)
     other = here.source(variable) == "environment" and here.get(variable) != value
-    return Saved(variable, ".env", _OVERRULED if other else "")
+    return SavedAnswer(variable, ".env", _OVERRIDDEN if other else "")
 
 
-def _plain_variables(home: HermesHome, answers: Answers) -> Iterator[Saved]:
+def _plain_variables(home: HermesHome, answers: Answers) -> Iterator[SavedAnswer]:
     for variable, value in answers.variables(secret=False).items():
         try:
-            yield _keep_variable(home, variable, value)
+            yield _save_variable(home, variable, value)
         except CredentialError as exc:
-            yield Saved(variable, "its own settings only", redact(exc.message))
+            yield SavedAnswer(variable, "its own settings only", redact(exc.message))
 
 
-def _keep_settings(home: HermesHome, name: str, answers: Answers) -> Iterator[Saved]:
+def _save_settings(home: HermesHome, name: str, answers: Answers) -> Iterator[SavedAnswer]:
     if not answers.settings:
         return
     fields, path = _plain(answers), home.provider_json(name)
@@ -87,27 +90,31 @@ def _keep_settings(home: HermesHome, name: str, answers: Answers) -> Iterator[Sa
         raise SetupFailed(f"the settings of {name} do not read back from {str(path)!r}", "check the disk")
     now = load_settings(fields, home.path, name)
     for key, value in answers.settings.items():
-        yield Saved(key, path.name, "" if getattr(now, key) == value else _OVERRULED)
+        yield SavedAnswer(key, path.name, "" if getattr(now, key) == value else _OVERRIDDEN)
 
 
-def _hand_over(home: HermesHome, name: str, answers: Answers, provider: KeepsItself) -> Iterator[Saved]:
-    """Give a provider its settings to keep. Where it writes no file of its name, ours holds them too, so that a second run
-    and `status` know them."""
+def _pass_settings(
+    home: HermesHome, name: str, answers: Answers, provider: StoresSettings
+) -> Iterator[SavedAnswer]:
+    """Pass a provider its settings to store.
+
+    If it writes no file of its name, ours holds the settings too, so that a second run and `status` know them.
+    """
     path = home.provider_json(name)
     if not answers.settings or _reads_back(home, name, answers):
-        yield from (Saved(key, path.name) for key in answers.settings)
+        yield from (SavedAnswer(key, path.name) for key in answers.settings)
         return
     ours, before = not path.exists() or bool(_on_disk(home, name, answers)), _version(path)
     provider.store_settings(answers.settings)
     if (ours and _version(path) == before) or _reads_back(home, name, answers):
-        yield from _keep_settings(home, name, answers)
+        yield from _save_settings(home, name, answers)
     else:
         note = "it keeps its settings in a form of its own, so this was not read back"
-        yield from (Saved(key, "its own settings", note) for key in answers.settings)
+        yield from (SavedAnswer(key, "its own settings", note) for key in answers.settings)
 
 
 def _version(path: Path) -> tuple[int, ...]:
-    """What differs once a file was written again; () where there is none."""
+    """Return facts that change when the file is written again, () if there is no file."""
     if not path.exists():
         return ()
     now = path.stat()
@@ -124,7 +131,7 @@ def _reads_back(home: HermesHome, name: str, answers: Answers) -> bool:
 
 
 def _on_disk(home: HermesHome, name: str, answers: Answers) -> dict[str, Any]:
-    """What the provider's file says, environment and defaults left aside; {} when it can't be read as settings."""
+    """Return the values in the provider's file, without environment and defaults, {} if it can't be read."""
     fields = _plain(answers)
     try:
         found = load_settings(fields, home.path, name, {}, get_secret=lambda _: None)

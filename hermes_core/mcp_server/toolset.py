@@ -1,7 +1,8 @@
-"""The tools of one memory for clients that have no prompt and no turns of ours, and the one way to call them."""
+"""The tools of a memory for clients without a prompt and turns of ours, in the forms that they want."""
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import time
@@ -14,7 +15,6 @@ from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import HermesError
 from hermes_core.kit.text import clip, storable
 from hermes_core.kit.tools import Range, ToolBox, tool
-from hermes_core.mcp_server.definition import Definition
 from hermes_core.memory import Memory
 from hermes_core.recalled import RecallHit
 from hermes_core.safety.fence import sanitize_context
@@ -24,30 +24,73 @@ from hermes_core.sessions.tool import LEAST_CONTENT, MAX_ANSWER, SESSION_SEARCH_
 log = logging.getLogger(__name__)
 
 MAX_INPUT = 100_000
-"""Characters of one call's arguments as JSON. The largest that makes sense is a curated store, some thousands."""
+"""Characters of the arguments of a call as JSON. The largest useful argument, a store of notes, has some thousands."""
 
-TURN_PAUSE = 60.0
-"""Seconds without a call of `memory` after which a client is taken to be in a new turn, with new patience for it."""
+TURN_PAUSE_S = 60.0
+"""Seconds without a call of `memory` after which a new turn is assumed, with a new count of failed attempts."""
 
 RESOURCES: Mapping[str, MemoryTarget] = {
     "hermes://memories/MEMORY.md": "memory",
     "hermes://memories/USER.md": "user",
 }
-"""What MCP clients may read without a tool."""
+"""The resources that MCP clients may read without a tool."""
 
 _READ_ONLY = frozenset({"memory_read", "recall", SESSION_SEARCH_SCHEMA["name"]})
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a tool says: text for the model, and whether it is an error."""
+class ToolDefinition:
+    """The description of a tool for clients; `parameters` is a JSON Schema of type object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    read_only: bool = False
+
+    @classmethod
+    def of(cls, schema: Mapping[str, Any], *, read_only: bool = False) -> ToolDefinition:
+        """Return the definition of a `{"name", "description", "parameters"}`."""
+        parameters = schema.get("parameters") or {"type": "object", "properties": {}}
+        return cls(str(schema["name"]), str(schema.get("description", "")), parameters, read_only)
+
+    def for_openai(self) -> dict[str, Any]:
+        """Return the form of chat completions."""
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": self._schema(),
+            },
+        }
+
+    def for_anthropic(self) -> dict[str, Any]:
+        """Return the form of Anthropic's messages."""
+        return {"name": self.name, "description": self.description, "input_schema": self._schema()}
+
+    def for_mcp(self) -> dict[str, Any]:
+        """Return the form of MCP's tools/list."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "inputSchema": self._schema(),
+            "annotations": {"readOnlyHint": self.read_only},
+        }
+
+    def _schema(self) -> dict[str, Any]:
+        return copy.deepcopy(dict(self.parameters))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """The text of a tool for the model; `failed` if it is an error."""
 
     text: str
     failed: bool = False
 
 
-class Surface:
-    """The tools of `memory` for one session. Safe for threads; every call goes the way of the agent's own calls."""
+class ToolSet:
+    """The tools of `memory` for one session. It is safe for threads; every call goes through `Memory.call_tool`."""
 
     def __init__(
         self, memory: Memory, session: Session, *, clock: Callable[[], float] = time.monotonic
@@ -59,8 +102,8 @@ class Surface:
         self._reading = ToolBox(_Reading(memory).memory_read, _Reading(memory).recall)
         memory.manager.initialize_all(session)
 
-    def definitions(self) -> list[Definition]:
-        """Every tool: reading, curated memory, past sessions, and those of the active provider."""
+    def definitions(self) -> list[ToolDefinition]:
+        """Return every tool: reading, notes, past sessions, and those of the active provider."""
         own = self._reading.schemas
         taken = set(self._reading.names)
         others = []
@@ -69,10 +112,12 @@ class Surface:
                 log.warning("tool %r of the memory provider is hidden by ours of that name", schema["name"])
             else:
                 others.append(schema)
-        return [Definition.of(schema, read_only=schema["name"] in _READ_ONLY) for schema in (*own, *others)]
+        return [
+            ToolDefinition.of(schema, read_only=schema["name"] in _READ_ONLY) for schema in (*own, *others)
+        ]
 
-    def call(self, name: str, arguments: object) -> Answer:
-        """Run a tool. What is wrong with the call comes back as an error for the model, never as an exception."""
+    def call(self, name: str, arguments: object) -> ToolAnswer:
+        """Run a tool. A wrong call returns an error for the model, never an exception."""
         given = {} if arguments is None else arguments
         if not isinstance(given, dict):
             return _refused(f"arguments must be an object, not {type(given).__name__}")
@@ -87,21 +132,21 @@ class Surface:
         return _answer(self._memory.call_tool(name, given, self._session))
 
     def resources(self) -> list[str]:
-        """The addresses of what can be read as a resource."""
+        """Return the addresses of the resources."""
         return [uri for uri, target in RESOURCES.items() if target in self._memory.curated.enabled_targets]
 
-    def read_resource(self, uri: str) -> Answer | None:
-        """A curated file as a prompt would show it, "" when it is empty; None for an address that is none."""
+    def read_resource(self, uri: str) -> ToolAnswer | None:
+        """Return a file of notes as a prompt shows it, "" if it is empty, None for an unknown address."""
         if uri not in self.resources():
             return None
         store = self._memory.curated.of(self._session)
         if problem := store.problems().get(RESOURCES[uri]):
-            return Answer(redact(str(problem)), failed=True)
-        return Answer(store.take_snapshot().blocks.get(RESOURCES[uri], ""))
+            return ToolAnswer(redact(str(problem)), failed=True)
+        return ToolAnswer(store.take_snapshot().blocks.get(RESOURCES[uri], ""))
 
     def _maybe_new_turn(self) -> None:
         now = self._clock()
-        if now - self._last_write > TURN_PAUSE:
+        if now - self._last_write > TURN_PAUSE_S:
             self._memory.curated.start_turn(self._session)
         self._last_write = now
 
@@ -124,7 +169,7 @@ class _Reading:
         session: Session,
         target: Annotated[Literal["all", "memory", "user"], "which of the two; all by default"] = "all",
     ) -> dict[str, Any]:
-        """The entries and the usage of each store."""
+        """Return the entries and the usage of each store."""
         store = self._memory.curated.of(session)
         wanted = [one for one in store.enabled_targets if target in (one, "all")]
         if not wanted:
@@ -144,7 +189,7 @@ class _Reading:
         query: Annotated[str, "the message or question"],
         limit: Annotated[int, "results of each source", Range(1, 50)] = 10,
     ) -> dict[str, Any]:
-        """The results by source, with what did not work."""
+        """Return the results by source, and the problems."""
         report = self._memory.recall(query, limit=limit, session=session)
         share = max(MAX_ANSWER // max(len(report.results), 1), LEAST_CONTENT)
         results = [
@@ -161,7 +206,7 @@ class _Reading:
         return {"results": results, **({"problems": list(report.problems)} if report.problems else {})}
 
     def _cut(self, result: RecallHit, query: str, most: int) -> str:
-        """The text of a result; of a long message the part that answers, around which `session_search` reads on."""
+        """Return the text of a result, of a long message the part that answers; `session_search` reads the rest."""
         part = ""
         if len(result.text) > most and result.source == "sessions" and result.message_id is not None:
             part = self._memory.sessions.snippet(result.message_id, query)
@@ -169,7 +214,7 @@ class _Reading:
 
 
 def shown_entries(store: MemoryStore, target: MemoryTarget) -> dict[str, Any]:
-    """One store's entries as a model may see them, flagged ones by their handle only, and its usage.
+    """Return the entries of a store as a model may see them, flagged ones by their handle only, and the usage.
 
     An unreadable file is an `error` in the result.
     """
@@ -182,7 +227,7 @@ def shown_entries(store: MemoryStore, target: MemoryTarget) -> dict[str, Any]:
 
 
 def _fault(arguments: dict[str, Any]) -> str:
-    """Why arguments can't be taken; "" when they can."""
+    """Return why the arguments are refused, "" if they are not."""
     try:
         size = len(json.dumps(arguments, ensure_ascii=False))
     except (TypeError, ValueError, RecursionError):
@@ -190,21 +235,21 @@ def _fault(arguments: dict[str, Any]) -> str:
     return f"arguments have {size:,} characters, over {MAX_INPUT:,}: send less" if size > MAX_INPUT else ""
 
 
-def _refused(reason: str) -> Answer:
-    return Answer(json.dumps({"error": reason}, ensure_ascii=False), failed=True)
+def _refused(reason: str) -> ToolAnswer:
+    return ToolAnswer(json.dumps({"error": reason}, ensure_ascii=False), failed=True)
 
 
-def _answer(text: str) -> Answer:
-    """A tool's text, which clients must be able to encode; it is an error when it says so."""
+def _answer(text: str) -> ToolAnswer:
+    """Return a tool's text in a form that clients can encode. It is an error if its JSON says so."""
     text = storable(text)
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
-        return Answer(text)
+        return ToolAnswer(text)
     failed = isinstance(said, dict) and (said.get("success") is False or bool(said.get("error")))
-    return Answer(text, failed)
+    return ToolAnswer(text, failed)
 
 
-def openai_tools(surface: Surface) -> list[dict[str, Any]]:
-    """The tools for OpenAI-compatible clients."""
-    return [definition.for_openai() for definition in surface.definitions()]
+def openai_tools(tool_set: ToolSet) -> list[dict[str, Any]]:
+    """Return the tools for OpenAI-compatible clients."""
+    return [definition.for_openai() for definition in tool_set.definitions()]
