@@ -55,7 +55,7 @@ def json_page() -> Iterator[str]:
 def documents() -> dict[str, Any]:
     """What each command prints: a type of ours, an object as a dict of its keys, a list with what its
     items are, a tuple of what it may be."""
-    from hermes_core.cli.curating import Report as CurateReport
+    from hermes_core.cli.memory import CurationReport
     from hermes_core.cli.settings import Setting
     from hermes_core.curated.journal import NoteVersion
     from hermes_core.importers.run import ImportResult
@@ -79,8 +79,8 @@ def documents() -> dict[str, Any]:
         "hermes-memory logs": _log_line(),
         "hermes-memory memory add": CHANGE,
         "hermes-memory memory curate": (
-            Sometimes(CurateReport, "for one --target"),
-            Sometimes([CurateReport], "for both"),
+            Sometimes(CurationReport, "for one --target"),
+            Sometimes([CurationReport], "for both"),
         ),
         "hermes-memory memory history": list[NoteVersion],
         "hermes-memory memory remove": {**CHANGE, "removed_entry": removed},

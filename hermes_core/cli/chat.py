@@ -1,10 +1,9 @@
-"""`hermes-memory chat`: a conversation in the terminal that remembers, and one question for programs."""
+"""`hermes-memory chat`: a conversation in the terminal, and one message with `-m` for programs."""
 
 from __future__ import annotations
 
 import signal
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -19,22 +18,23 @@ from typing import Any, NoReturn, Self, TypeVar
 import click
 
 from hermes_core.agent import Agent, ConfiguredModels, TurnResult
+from hermes_core.agent.cancel import call_later, start_thread
 from hermes_core.agent.locks import SessionLock
 from hermes_core.agent.monitor import ProcessMonitor
 from hermes_core.agent.review import STOPPED, Review
 from hermes_core.cli import DEGRADED, INTERRUPTED, home_of
 from hermes_core.cli.chat_commands import (
     COMMANDS,
-    Chat,
     Quit,
-    hold,
+    TerminalChat,
+    TerminalWriter,
     is_command,
+    lock_session,
     run_command,
+    show_session,
     stored_session,
-    where,
 )
 from hermes_core.cli.output import json_option, print_json, warn
-from hermes_core.cli.voice import Voice
 from hermes_core.errors import HermesError
 from hermes_core.home import HermesHome
 from hermes_core.logs import LogFile
@@ -44,17 +44,17 @@ from hermes_core.stopping import current_stop, wait_unless_stopped
 
 Result = TypeVar("Result")
 
-CLOSE_SECONDS = 6.0
-"""For the providers at the end; with what a SIGTERM leaves of `agent.flush_seconds` it stays within 15."""
+CLOSE_TIMEOUT_S = 6.0
+"""For the providers at the end. Together with the flush it stays within the 15 seconds after a SIGTERM."""
 
-UNHEARD = 1.0
-"""Seconds after which what was asked to end is ended by a further Ctrl-C, wherever it is."""
+FORCE_AFTER_S = 1.0
+"""Time after the first Ctrl-C from which another one raises `KeyboardInterrupt`."""
 
-DELIVERY_WAIT = 1.2
-"""Seconds for the provider to take the one turn of `-m`, before its result is told."""
+DELIVERY_TIMEOUT_S = 1.2
+"""Wait for the provider to take the one turn of `-m`, before the result is printed."""
 
-LONG_CLOSE = 1.0
-"""Seconds of leaving after which the person is told what it takes so long for."""
+SLOW_CLOSE_S = 1.0
+"""Time at the end after which the person is told what the program waits for."""
 
 
 @click.command()
@@ -91,33 +91,34 @@ def chat(
     if as_json and message is None:
         raise click.UsageError("--json answers one message: give it with -m")
     with ExitStack() as stack:
-        leave_if_told = stack.enter_context(_ended_by_signals())
-        leaving = threading.Timer(LONG_CLOSE, _tell_leaving)
-        leaving.daemon = True
-        stack.callback(leaving.cancel)
+        exit_if_signalled = stack.enter_context(_exit_on_signals())
+        timers = stack.enter_context(ExitStack())  # entered first, so closed last
         try:
-            talk = _opened(stack, home_of(ctx), resume, no_memory=no_memory, once=message is not None)
-            talk.show_recall = show_recall
+            terminal = _open(stack, home_of(ctx), resume, no_memory=no_memory, once=message is not None)
+            terminal.show_recall = show_recall
             if message is not None:
-                said = _heard(sys.stdin.read() if message == "-" else message)
-                ctx.exit(_answer(talk, said, as_json, told=not no_memory))
+                text = _as_utf8(sys.stdin.read() if message == "-" else message)
+                ctx.exit(_answer(terminal, text, as_json, with_provider=not no_memory))
         except HermesError as exc:
             if not as_json:
                 raise
             print_json(_as_data(TurnResult("", "failed", "", "", problems=(str(exc),))))
             ctx.exit(1)
-        if talk.interactive:
-            stack.callback(leaving.start)
-        ctx.exit(_converse(talk, leave_if_told, told=not no_memory))
+        if terminal.interactive:
+            # This callback runs first: the timer runs while the agent and the memory close.
+            stack.callback(lambda: timers.callback(call_later(SLOW_CLOSE_S, _note_closing)))
+        ctx.exit(_converse(terminal, exit_if_signalled, with_provider=not no_memory))
 
 
-def _opened(stack: ExitStack, home: HermesHome, resume: str | None, *, no_memory: bool, once: bool) -> Chat:
-    """The conversation, and what it stands on, until the stack is left."""
-    voice = Voice(tools=not once)
-    if once:  # standard output is for the answer: what a provider prints is none
+def _open(
+    stack: ExitStack, home: HermesHome, resume: str | None, *, no_memory: bool, once: bool
+) -> TerminalChat:
+    """Open memory, models and agent until the stack is closed; return the conversation."""
+    writer = TerminalWriter(tools=not once)
+    if once:  # standard output is for the answer: a provider's prints go to standard error
         stack.enter_context(redirect_stdout(sys.stderr))
     memory = stack.enter_context(open_memory(home))
-    stack.callback(memory.close, CLOSE_SECONDS)
+    stack.callback(memory.close, CLOSE_TIMEOUT_S)
     warn(memory.config.warnings)
     log = LogFile(home)
     stack.enter_context(
@@ -125,68 +126,69 @@ def _opened(stack: ExitStack, home: HermesHome, resume: str | None, *, no_memory
             memory.config.agent.monitor_minutes, report=lambda figures: log.write("info", "process", figures)
         )
     )
-    models = stack.enter_context(ConfiguredModels(memory, partial(_tell_pause, voice)))
-    claim = SessionLock(home)
-    stack.callback(claim.release)
+    models = stack.enter_context(ConfiguredModels(memory, partial(_note_retry, writer)))
+    lock = SessionLock(home)
+    stack.callback(lock.release)
     agent = stack.enter_context(
         models.agent(
             memory,
             session_id=stored_session(memory, resume) if resume is not None else "",
             folder=_folder(),
             skip_memory=no_memory,
-            on_review=partial(_tell_review, voice, once),
+            on_review=partial(_note_review, writer, once),
         )
     )
-    talk = Chat(agent, claim, voice=voice)
-    claim.move(agent.session.id)
-    for session_id in claim.crashed():
+    lock.move(agent.session.id)
+    for session_id in lock.crashed():
         agent.end_crashed(session_id)
-    return talk
+    return TerminalChat(agent, lock, writer=writer)
 
 
 def _folder() -> Path | None:
-    """Where an AGENTS.md may stand, unless the folder was deleted since."""
+    """Return the working folder, in which an AGENTS.md may be; None if it was deleted."""
     with suppress(FileNotFoundError):
         return Path.cwd()
     return None
 
 
-def _answer(talk: Chat, message: str, as_json: bool, *, told: bool) -> int:
-    """One message, for scripts; the exit code. `told` says whether the provider hears of it."""
-    hold(talk)
-    with _CtrlC(talk.agent.interrupt, leaves=True) as ctrl_c:
-        result = ctrl_c.stops(partial(talk.agent.run_turn if as_json else partial(_turn, talk), message))
-        if told and result.outcome == "answered" and not result.problems:
-            result = replace(result, problems=_untaken(talk.agent))
+def _answer(terminal: TerminalChat, message: str, as_json: bool, *, with_provider: bool) -> int:
+    """Answer one message, for scripts; return the exit code. `with_provider` is False if no provider gets the turn."""
+    lock_session(terminal)
+    with _CtrlC(terminal.agent.interrupt, leaves=True) as ctrl_c:
+        run = terminal.agent.run_turn if as_json else partial(_run_turn, terminal)
+        result = ctrl_c.run(partial(run, message))
+        if with_provider and result.outcome == "answered" and not result.problems:
+            result = replace(result, problems=_undelivered(terminal.agent))
             if not as_json:
                 warn(result.problems)
     if as_json:
         print_json(_as_data(result))
-    _end_look_back(talk, talk.agent.memory.config.agent.flush_seconds)
+    _finish_review(terminal, terminal.agent.memory.config.agent.flush_seconds)
     if result.outcome == "answered":
         return DEGRADED if result.problems else 0
     return INTERRUPTED if result.outcome == "interrupted" else 1
 
 
-def _untaken(agent: Agent) -> tuple[str, ...]:
-    """What does not work, after the provider had a moment to take the turn: no next one tells of it."""
-    return () if agent.memory.flush(DELIVERY_WAIT) else tuple(agent.memory.problems(agent.session))
+def _undelivered(agent: Agent) -> tuple[str, ...]:
+    """Return the problems if the provider does not take the last turn in a moment: no later turn reports them."""
+    return () if agent.memory.flush(DELIVERY_TIMEOUT_S) else tuple(agent.memory.problems(agent.session))
 
 
-def _converse(talk: Chat, leave_if_told: Callable[[], None], *, told: bool) -> int:
-    """Message after message, until nobody says more; the exit code, 0 where a person has seen what went wrong."""
-    memory, failed, degraded = talk.agent.memory, False, False
-    warn([*memory.problems(), *(one.problem for one in memory.curated.flagged())])
-    where(talk)
-    talk.voice.aside("/help lists commands, Ctrl-D leaves")
+def _converse(terminal: TerminalChat, exit_if_signalled: Callable[[], None], *, with_provider: bool) -> int:
+    """Answer messages until there are no more; return the exit code, which is 0 if a person saw the problems."""
+    memory, failed, degraded = terminal.agent.memory, False, False
+    warn([*memory.problems(), *(entry.problem for entry in memory.curated.flagged())])
+    show_session(terminal)
+    terminal.writer.note("/help lists commands, Ctrl-D leaves")
     with (
-        _CtrlC(talk.agent.interrupt, leaves=not talk.interactive) as ctrl_c,
-        closing(_lines(talk)) as lines,
+        _CtrlC(terminal.agent.interrupt, leaves=not terminal.interactive) as ctrl_c,
+        closing(_messages(terminal)) as messages,
     ):
-        leave_if_told()
-        for line in lines:
+        exit_if_signalled()
+        for message in messages:
             try:
-                result = ctrl_c.stops(partial(run_command if is_command(line) else _turn, talk, _heard(line)))
+                run = run_command if is_command(message) else _run_turn
+                result = ctrl_c.run(partial(run, terminal, _as_utf8(message)))
                 if result is not None:
                     failed |= result.outcome == "failed"
                     degraded |= bool(result.problems)
@@ -196,42 +198,44 @@ def _converse(talk: Chat, leave_if_told: Callable[[], None], *, told: bool) -> i
                 failed = True
                 click.secho(f"error: {hanging(str(exc))}", fg="red", err=True)
             except KeyboardInterrupt:
-                talk.voice.aside("stopped")
-            if ctrl_c.pressed and not talk.interactive:
+                terminal.writer.note("stopped")
+            if ctrl_c.pressed and not terminal.interactive:
                 raise KeyboardInterrupt
-            talk.claim.move(talk.agent.session.id)
-            leave_if_told()
-    _end_look_back(talk, 0.0 if talk.interactive else memory.config.agent.flush_seconds)
-    if talk.interactive:
+            terminal.lock.move(terminal.agent.session.id)
+            exit_if_signalled()
+    _finish_review(terminal, 0.0 if terminal.interactive else memory.config.agent.flush_seconds)
+    if terminal.interactive:
         return 0
-    if told and not degraded:
-        untaken = _untaken(talk.agent)
-        warn(untaken)
-        degraded = bool(untaken)
+    if with_provider and not degraded:
+        problems = _undelivered(terminal.agent)
+        warn(problems)
+        degraded = bool(problems)
     return 1 if failed else DEGRADED if degraded else 0
 
 
-def _end_look_back(talk: Chat, seconds: float) -> None:
-    """Let a look back at memory that runs behind the last answer come to its end, for so long; Ctrl-C stops it too."""
-    agent = talk.agent
+def _finish_review(terminal: TerminalChat, seconds: float) -> None:
+    """Wait so long for a background review, which Ctrl-C stops too; then stop it."""
+    agent, note = terminal.agent, terminal.writer.note
     if agent.wait_for_review(0):
         return
     done = False
     with suppress(KeyboardInterrupt):
         if seconds > 0:
-            talk.voice.aside("looking back at memory; Ctrl-C stops that")
+            note("reviewing the conversation for memory; Ctrl-C stops that")
             done = wait_unless_stopped(agent.wait_for_review, seconds)
     if not done:
         agent.stop_review()
-        talk.voice.aside("a look back at memory was stopped; it comes after the next answer")
+        note("the review for memory was stopped; it comes after the next answer")
 
 
 class _CtrlC:
-    """What Ctrl-C does within the block. The first one asks what `stops` runs to end; a further one raises
-    `KeyboardInterrupt` in it where it has not ended a while later. While nothing runs, Ctrl-C `leaves` the program or does
-    nothing, so that nobody loses a chat who presses it once too often: the prompt reads it as a key.
+    """The handling of Ctrl-C within a block.
 
-    `interrupt` does the asking, on a thread of its own: an exception in the midst of the work could leave a lock or a
+    The first Ctrl-C calls `interrupt` to end the action that `run` runs. If the action still runs a while later, another
+    Ctrl-C raises `KeyboardInterrupt` in it. While no action runs, Ctrl-C `leaves` the program or does nothing: nobody
+    should lose a chat by pressing it once too often, and the prompt reads it as a key.
+
+    `interrupt` is called on a thread of its own. An exception in the middle of the action could leave a lock or a
     transaction behind.
     """
 
@@ -239,14 +243,14 @@ class _CtrlC:
         self._interrupt = interrupt
         self._leaves = leaves
         self._presses: SimpleQueue[bool] = SimpleQueue()
-        self._stops = False
+        self._running = False
         self._asked_at = 0.0
 
     def __enter__(self) -> Self:
         self._before = signal.getsignal(signal.SIGINT)
-        if self._before is not signal.SIG_IGN:  # as for what runs behind a shell
-            signal.signal(signal.SIGINT, self._pressed)
-        threading.Thread(target=self._listen, name="chat-ctrl-c", daemon=True).start()
+        if self._before is not signal.SIG_IGN:  # a shell ignores it for its background jobs
+            signal.signal(signal.SIGINT, self._handle)
+        start_thread(self._listen, "chat-ctrl-c")
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -255,73 +259,75 @@ class _CtrlC:
 
     @property
     def pressed(self) -> bool:
-        """Whether what ran last was asked to end."""
+        """True if the last action was asked to end."""
         return bool(self._asked_at)
 
-    def stops(self, act: Callable[[], Result]) -> Result:
-        """Do it. Raises `KeyboardInterrupt` where it was broken off."""
+    def run(self, action: Callable[[], Result]) -> Result:
+        """Run the action. Raise `KeyboardInterrupt` if it did not end by itself."""
         self._asked_at = 0.0
         try:
-            self._stops = True
-            return act()
+            self._running = True
+            return action()
         finally:
-            self._stops = False
+            self._running = False
 
     def _listen(self) -> None:
         while self._presses.get():
             self._interrupt()
 
-    def _pressed(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        if self._stops and not self._asked_at:
+        if self._running and not self._asked_at:
             self._asked_at = time.monotonic()
             self._presses.put(True)
-        elif self._leaves if not self._stops else time.monotonic() - self._asked_at > UNHEARD:
+        elif self._leaves if not self._running else time.monotonic() - self._asked_at > FORCE_AFTER_S:
             raise KeyboardInterrupt
 
 
-def _turn(talk: Chat, message: str) -> TurnResult:
+def _run_turn(terminal: TerminalChat, message: str) -> TurnResult:
     """Answer one message to a person."""
-    voice = talk.voice
-    with voice.turn:
-        result = talk.agent.run_turn(message, on_text=voice.say, on_tool_call=voice.called)
-        voice.end_line()
-        _tell(talk, result)
+    writer = terminal.writer
+    with writer.turn:
+        result = terminal.agent.run_turn(message, on_text=writer.write, on_tool_call=writer.note_tool_call)
+        writer.end_line()
+        _print_outcome(terminal, result)
     return result
 
 
-def _heard(text: str) -> str:
-    """What was typed or given, where the locale could not read its bytes: as UTF-8."""
+def _as_utf8(text: str) -> str:
+    """Return input whose bytes the locale could not decode, decoded as UTF-8."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _lines(talk: Chat) -> Generator[str, None, None]:
-    """What the person types, a message at a time; lines of a pipe when nobody sits there."""
+def _messages(terminal: TerminalChat) -> Generator[str, None, None]:
+    """Yield the messages that the person types, or the lines of a pipe."""
     if sys.stdin.isatty():
         from prompt_toolkit.application import create_app_session
         from prompt_toolkit.output import create_output
 
-        from hermes_core.cli.typed import typed
+        from hermes_core.cli.chat_input import read_messages
 
-        history = talk.agent.memory.home.path / "chat_history"
-        # On standard error where standard output leads to a file or to `tee`.
+        history = terminal.agent.memory.home.path / "chat_history"
+        # The prompt goes to standard error if standard output is a file or `tee`.
         with create_app_session(output=create_output(always_prefer_tty=True)):
-            yield from typed(history, [f"/{name}" for name in COMMANDS], lambda problem: warn([problem]))
+            commands = [f"/{name}" for name in COMMANDS]
+            yield from read_messages(history, commands, lambda problem: warn([problem]))
         return
     for line in sys.stdin:
         if line.strip():
             yield line.strip()
 
 
-def _tell(talk: Chat, result: TurnResult) -> None:
-    """What goes with an answer: how it ended, what was recalled, what did not work."""
+def _print_outcome(terminal: TerminalChat, result: TurnResult) -> None:
+    """Print how an answer ended, the recall, and the problems."""
+    note = terminal.writer.note
     if result.outcome == "interrupted":
-        talk.voice.aside("(stopped; no provider hears of this turn)")
-    if talk.show_recall:
+        note("(stopped; no provider hears of this turn)")
+    if terminal.show_recall:
         for label, text in result.contexts:
-            talk.voice.aside(f"recalled from {label}:\n{text}")
+            note(f"recalled from {label}:\n{text}")
         if not result.contexts:
-            talk.voice.aside("nothing was recalled")
+            note("nothing was recalled")
     if result.outcome == "failed":
         for problem in result.problems:
             click.secho(f"error: {hanging(problem)}", fg="red", err=True)
@@ -329,31 +335,31 @@ def _tell(talk: Chat, result: TurnResult) -> None:
         warn(result.problems)
 
 
-def _tell_leaving() -> None:
+def _note_closing() -> None:
     click.secho("still ending the session; Ctrl-C cuts it short", dim=True, err=True)
 
 
-def _tell_pause(voice: Voice, why: str) -> None:
-    """Why nothing comes for a while, to who waits for it: nobody does for what runs behind the conversation."""
+def _note_retry(writer: TerminalWriter, reason: str) -> None:
+    """Print why the answer takes so long; nothing for background work, which nobody waits for."""
     if current_stop() is not None:
-        voice.end_line()
-        voice.aside(why)
+        writer.end_line()
+        writer.note(reason)
 
 
-def _tell_review(voice: Voice, once: bool, review: Review) -> None:
-    """What a look back changed, and how to take that back; on its thread, when no answer is coming."""
+def _note_review(writer: TerminalWriter, once: bool, review: Review) -> None:
+    """Print the changes of a background review and how to undo them, on its thread, between two answers."""
     of_memory, of_skills = (
         ("hermes-memory memory undo", "hermes-memory skills undo")
         if once
         else ("/undo-memory", "/undo-skill")
     )
-    ways = Counter(of_skills if change.startswith("skill ") else of_memory for change in review.changes)
-    undo = ", ".join(way if times == 1 else f"{times} times {way}" for way, times in ways.items())
-    with voice.turn:
+    commands = Counter(of_skills if change.startswith("skill ") else of_memory for change in review.changes)
+    undo = ", ".join(way if times == 1 else f"{times} times {way}" for way, times in commands.items())
+    with writer.turn:
         if review.changes:
-            voice.aside(f"{review} (undo: {undo})")
+            writer.note(f"{review} (undo: {undo})")
         if review.failure and review.failure != STOPPED:
-            voice.aside(f"looking back at memory failed: {review.failure}")
+            writer.note(f"the review for memory failed: {review.failure}")
 
 
 def _as_data(result: TurnResult) -> dict[str, Any]:
@@ -374,22 +380,22 @@ def _as_data(result: TurnResult) -> dict[str, Any]:
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[Callable[[], None]]:
-    """Let SIGTERM, and SIGHUP of a window that is closed, leave through every `with` block, so that the session is
-    ended and providers are shut down. One that is ignored, as under `nohup`, stays so.
+def _exit_on_signals() -> Iterator[Callable[[], None]]:
+    """Let SIGTERM, and SIGHUP of a closed window, end the program through every `with` block.
 
-    What is given leaves if one came: what a handler raises is lost where it falls into the finaliser of some object.
+    So the session ends and the providers are shut down. A signal that is ignored, as under `nohup`, stays ignored. The
+    function that is yielded exits if a signal came: an exception that a handler raises inside a finaliser is lost.
     """
-    told: list[int] = []
+    received: list[int] = []
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         del frame
-        told.append(number)
+        received.append(number)
         raise SystemExit(128 + number)
 
-    def leave_if_told() -> None:
-        if told:
-            raise SystemExit(128 + told[0])
+    def exit_if_signalled() -> None:
+        if received:
+            raise SystemExit(128 + received[0])
 
     numbers = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
     before = {number: signal.getsignal(number) for number in numbers}
@@ -397,7 +403,7 @@ def _ended_by_signals() -> Iterator[Callable[[], None]]:
         if handler is not signal.SIG_IGN:
             signal.signal(number, leave)
     try:
-        yield leave_if_told
+        yield exit_if_signalled
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

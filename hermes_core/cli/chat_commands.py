@@ -1,19 +1,19 @@
-"""The slash commands of `hermes-memory chat`."""
+"""The conversation of `hermes-memory chat` in a terminal, and its slash commands."""
 
 from __future__ import annotations
 
 import difflib
 import re
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import click
 
-from hermes_core.agent import Agent
+from hermes_core.agent import Agent, ToolRequest
 from hermes_core.agent.locks import SessionLock
 from hermes_core.cli.output import moment, print_table, warn
-from hermes_core.cli.voice import Voice
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import CuratedMemoryError, SessionError
 from hermes_core.memory import Memory
@@ -23,26 +23,62 @@ LAST = "last"
 
 
 class Quit(Exception):
-    """The person leaves."""
+    """The end of the chat, as the person asked."""
+
+
+class TerminalWriter:
+    """The output of a chat: the answer as it streams, and whole lines beside it.
+
+    `turn` is held during an answer, so that a background thread waits for its end before it prints. With `tools` the names
+    of called tools are shown.
+    """
+
+    def __init__(self, *, tools: bool = False) -> None:
+        self.turn = threading.Lock()
+        self._out = sys.stdout
+        self._tools = tools
+        self._open_line = False
+
+    def write(self, text: str) -> None:
+        """Print the next piece of the answer."""
+        click.echo(printable(text), file=self._out, nl=False)
+        self._open_line = not text.endswith("\n")
+
+    def end_line(self) -> None:
+        """End the current line, if there is one."""
+        if self._open_line:
+            click.echo(file=self._out)
+        self._open_line = False
+
+    def note_tool_call(self, request: ToolRequest, result: str) -> None:
+        """Begin a new paragraph after a tool call, and show the tool's name."""
+        del result
+        self.end_line()
+        if self._tools:
+            self.note(f"[{request.name}]")
+
+    def note(self, text: str) -> None:
+        """Print a line that is no part of the answer."""
+        click.secho(printable(text), dim=True, err=True)
 
 
 @dataclass(slots=True)
-class Chat:
-    """A conversation in the terminal."""
+class TerminalChat:
+    """A conversation in the terminal: the agent, the lock on its session, and the output."""
 
     agent: Agent
-    claim: SessionLock
+    lock: SessionLock
     show_recall: bool = False
-    voice: Voice = field(default_factory=Voice)
+    writer: TerminalWriter = field(default_factory=TerminalWriter)
 
     @property
     def interactive(self) -> bool:
-        """Whether a person sits there."""
+        """True if a person types the messages."""
         return sys.stdin.isatty()
 
 
 def is_command(line: str) -> bool:
-    """Whether it is `/name` and what follows; a path is something to say.
+    """Return True for `/name` with or without an argument; a path is a message.
 
     >>> is_command("/undo 2"), is_command("/etc/hosts is empty"), is_command("Undo it.")
     (True, False, False)
@@ -50,113 +86,113 @@ def is_command(line: str) -> bool:
     return re.match(r"/[^/\s]*(\s|$)", line) is not None
 
 
-def run_command(talk: Chat, line: str) -> None:
-    """Run `/name argument`, and say what of memory failed in it.
+def run_command(chat: TerminalChat, line: str) -> None:
+    """Run `/name argument`, and print the failures of memory in it.
 
-    Raises `SessionError` for a name that is none, with the one that is close.
+    Raises `SessionError` for an unknown name, with the name that is close to it.
     """
-    given, argument = (*line[1:].split(maxsplit=1), "", "")[:2]
-    name = given.lower()
+    typed, argument = (*line[1:].split(maxsplit=1), "", "")[:2]
+    name = typed.lower()
     if name not in COMMANDS:
-        begun = [one for one in COMMANDS if name and one.startswith(name)]
-        close = begun or difflib.get_close_matches(name, COMMANDS, n=1)
+        longer = [command for command in COMMANDS if name and command.startswith(name)]
+        close = longer or difflib.get_close_matches(name, COMMANDS, n=1)
         raise SessionError(
             f"there is no command /{name}", f"did you mean /{close[0]}?" if close else "see /help"
         )
-    if argument and name not in _TAKE_ONE:
+    if argument and name not in _WITH_ARGUMENT:
         raise SessionError(f"/{name} takes nothing, not {argument!r}", "see /help")
-    known = len(talk.agent.problems)
+    count = len(chat.agent.problems)
     _, run = COMMANDS[name]
-    run(talk, argument) if argument else run(talk)
-    warn(talk.agent.problems[known:])
+    run(chat, argument) if argument else run(chat)
+    warn(chat.agent.problems[count:])
 
 
-def _help(talk: Chat) -> None:
-    del talk
+def _help(chat: TerminalChat) -> None:
+    del chat
     print_table("", ("command", "does"), [(f"/{name}", says) for name, (says, _) in COMMANDS.items()], "")
 
 
-def _new(talk: Chat) -> None:
-    talk.agent.new()
-    where(talk)
+def _new(chat: TerminalChat) -> None:
+    chat.agent.new()
+    show_session(chat)
 
 
-def _reset(talk: Chat) -> None:
-    talk.agent.reset()
-    where(talk)
+def _reset(chat: TerminalChat) -> None:
+    chat.agent.reset()
+    show_session(chat)
 
 
-def _resume(talk: Chat, wanted: str = "") -> None:
+def _resume(chat: TerminalChat, wanted: str = "") -> None:
     if wanted:
-        talk.agent.resume(stored_session(talk.agent.memory, wanted, besides=talk.agent.session.id))
-        where(talk)
+        chat.agent.resume(stored_session(chat.agent.memory, wanted, besides=chat.agent.session.id))
+        show_session(chat)
         return
-    sessions = talk.agent.memory.sessions.list_sessions(user="", limit=50)
+    sessions = chat.agent.memory.sessions.list_sessions(user="", limit=50)
     rows = [
         (_short(entry.session.id), moment(entry.session.last_active), entry.session.title or entry.preview)
         for entry in sessions
-        if entry.session.id != talk.agent.session.id
+        if entry.session.id != chat.agent.session.id
     ][:15]
     print_table("", ("id", "last active", "title"), rows, "no other sessions yet")
 
 
-def _branch(talk: Chat) -> None:
-    talk.agent.branch()
-    where(talk)
+def _branch(chat: TerminalChat) -> None:
+    chat.agent.branch()
+    show_session(chat)
 
 
-def _undo(talk: Chat, turns: str = "1") -> None:
+def _undo(chat: TerminalChat, turns: str = "1") -> None:
     if not re.fullmatch(r"[1-9][0-9]{0,5}", turns):
         raise SessionError(
             f"/undo takes a number of turns, not {turns!r}", "without one it takes back the last"
         )
-    said = talk.agent.undo(int(turns))
-    click.secho(f"taken back: {printable(said)}", dim=True)
+    message = chat.agent.undo(int(turns))
+    click.secho(f"taken back: {printable(message)}", dim=True)
 
 
-def _undo_memory(talk: Chat) -> None:
-    session = talk.agent.session
-    curated = talk.agent.memory.curated.of(session)
+def _undo_memory(chat: TerminalChat) -> None:
+    session = chat.agent.session
+    curated = chat.agent.memory.curated.of(session)
     before = _entries(curated)
     result = curated.undo(session=session)
     if not result["success"]:
         raise CuratedMemoryError(result["error"], result.get("remediation", ""))
     click.secho(printable(result["message"]), dim=True)
     after = _entries(curated)
-    moved = [f"- {entry}" for entry in before if entry not in after]
-    moved += [f"+ {entry}" for entry in after if entry not in before]
-    for line in moved:
+    changes = [f"- {entry}" for entry in before if entry not in after]
+    changes += [f"+ {entry}" for entry in after if entry not in before]
+    for line in changes:
         click.secho(f"  {printable(line)}", dim=True)
     warn(filter(None, [result.get("warning")]))
 
 
-def _undo_skill(talk: Chat) -> None:
-    if talk.agent.skills is None:
+def _undo_skill(chat: TerminalChat) -> None:
+    if chat.agent.skills is None:
         raise SessionError("skills are switched off", "set skills.enabled in config.yaml")
-    taken = talk.agent.skills.undo(session_id=talk.agent.session.id)
-    click.secho(f"taken back: {taken.action} of {printable(taken.path)}", dim=True)
+    change = chat.agent.skills.undo(session_id=chat.agent.session.id)
+    click.secho(f"taken back: {change.action} of {printable(change.path)}", dim=True)
 
 
-def _compress(talk: Chat) -> None:
-    done = talk.agent.compress()
+def _compress(chat: TerminalChat) -> None:
+    done = chat.agent.compress()
     click.secho("summarised" if done else "nothing was summarised", dim=True)
 
 
-def _memory(talk: Chat) -> None:
-    curated = talk.agent.memory.curated.of(talk.agent.session)
+def _memory(chat: TerminalChat) -> None:
+    curated = chat.agent.memory.curated.of(chat.agent.session)
     rows = [(target, entry) for target in curated.enabled_targets for entry in curated.entries(target)]
     empty = "nothing is kept yet" if curated.enabled_targets else "memory is switched off in config.yaml"
     print_table("", ("file", "entry"), rows, empty)
 
 
 def _entries(curated: MemoryStore) -> list[str]:
-    """All of it, with what can't be read left out."""
+    """Return all entries of files that can be read."""
     readable = (target for target in curated.enabled_targets if target not in curated.problems())
     return [f"{target}: {entry}" for target in readable for entry in curated.entries(target)]
 
 
-def _skills(talk: Chat) -> None:
-    skills = talk.agent.skills
+def _skills(chat: TerminalChat) -> None:
+    skills = chat.agent.skills
     if skills is None:
         click.echo("skills are switched off in config.yaml")
         return
@@ -165,13 +201,13 @@ def _skills(talk: Chat) -> None:
     warn(skills.problems())
 
 
-def _recall(talk: Chat) -> None:
-    talk.show_recall = not talk.show_recall
-    click.secho(f"what is recalled is {'shown' if talk.show_recall else 'not shown'}", dim=True)
+def _recall(chat: TerminalChat) -> None:
+    chat.show_recall = not chat.show_recall
+    click.secho(f"what is recalled is {'shown' if chat.show_recall else 'not shown'}", dim=True)
 
 
-def _status(talk: Chat) -> None:
-    agent = talk.agent
+def _status(chat: TerminalChat) -> None:
+    agent = chat.agent
     rows = [
         ("session", agent.session.id),
         ("model", agent.model.name),
@@ -182,49 +218,49 @@ def _status(talk: Chat) -> None:
     print_table("", ("what", "value"), rows, "")
 
 
-def _quit(talk: Chat) -> None:
-    del talk
+def _quit(chat: TerminalChat) -> None:
+    del chat
     raise Quit
 
 
 def stored_session(memory: Memory, wanted: str, besides: str = "") -> str:
-    """The id of the session that the person names: its id, its beginning, a title, or `last`, the last with messages.
+    """Return the id of the session that the person names: by its id, the beginning of it, a title, or `last`.
 
-    Raises `SessionError`.
+    `last` is the last chat with messages, other than the session `besides`. Raises `SessionError` if there is none.
     """
     if wanted == LAST:
         listed = memory.sessions.list_sessions(source="cli", user="", limit=50)
         sessions = (entry.session for entry in listed)
-        found = next((one for one in sessions if one.id != besides), None)
+        match = next((session for session in sessions if session.id != besides), None)
     else:
-        found = memory.sessions.find_session(wanted, user="") or memory.sessions.find_session(wanted)
-    if found is None:
+        match = memory.sessions.find_session(wanted, user="") or memory.sessions.find_session(wanted)
+    if match is None:
         which = f"session {wanted!r}" if wanted != LAST else "other chat" if besides else "chat"
         more = " with messages" if wanted == LAST else ""
         raise SessionError(f"there is no {which}{more}", "list them with `hermes-memory sessions list`")
-    if found.user:
-        raise SessionError(f"session {wanted!r} is {found.user}'s", "`hermes-memory sessions show` shows it")
-    return found.id
+    if match.user:
+        raise SessionError(f"session {wanted!r} is {match.user}'s", "`hermes-memory sessions show` shows it")
+    return match.id
 
 
-def where(talk: Chat) -> None:
-    """Say which session this is, and take hold of it."""
-    session, said = talk.agent.session, len(talk.agent.history)
-    stored = talk.agent.memory.sessions.get_session(session.id)
+def show_session(chat: TerminalChat) -> None:
+    """Print which session this is, and lock it."""
+    session, count = chat.agent.session, len(chat.agent.history)
+    stored = chat.agent.memory.sessions.get_session(session.id)
     title = f" {printable(stored.title)!r}," if stored is not None and stored.title else ""
-    holds = f"{title} {counted(said, 'message')}" if said else ""
+    holds = f"{title} {counted(count, 'message')}" if count else ""
     click.secho(f"session {_short(session.id)}{holds}", dim=True, err=True)
-    hold(talk)
+    lock_session(chat)
 
 
 def _short(session_id: str) -> str:
-    """As much of an id as names the session: ids of an import begin alike."""
+    """Return the beginning of an id that is random, else all of it: ids of an import begin alike."""
     return session_id[:12] if re.fullmatch("[0-9a-f]{32}", session_id) else session_id
 
 
-def hold(talk: Chat) -> None:
-    """Take hold of the session; say so when another process has it."""
-    if not talk.claim.move(talk.agent.session.id):
+def lock_session(chat: TerminalChat) -> None:
+    """Lock the session; warn if another process has it open."""
+    if not chat.lock.move(chat.agent.session.id):
         warn(["this session is open in another process too; what is said there is not seen here"])
 
 
@@ -245,6 +281,6 @@ COMMANDS: Mapping[str, tuple[str, Callable[..., None]]] = {
     "quit": ("leave", _quit),
     "exit": ("the same as /quit", _quit),
 }
-"""What each command does and runs, by its name."""
+"""The description and the function of each command."""
 
-_TAKE_ONE = frozenset({"resume", "undo"})
+_WITH_ARGUMENT = frozenset({"resume", "undo"})

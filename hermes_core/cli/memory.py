@@ -2,31 +2,85 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import shlex
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
 
 import click
 
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.completion import providers
-from hermes_core.cli.curating import curate
 from hermes_core.cli.output import console, finish, json_option, moment, print_json, print_table, warn
 from hermes_core.cli.setup import setup
-from hermes_core.cli.speaker import deliver, speaker, user_option
 from hermes_core.config import set_value
+from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.edits import preview
 from hermes_core.curated.journal import NoteVersion
-from hermes_core.curated.store import TARGETS
+from hermes_core.curated.store import TARGETS, MemoryStore
+from hermes_core.errors import HermesError
 from hermes_core.health.provider import age
 from hermes_core.health.status import ProviderStatus, Status, StoreStatus, status_of
 from hermes_core.manager.stats import ProviderHealth
-from hermes_core.memory import open_memory
-from hermes_core.safety.terminal import counted, printable
+from hermes_core.memory import Memory, open_memory
+from hermes_core.safety.terminal import counted, hanging, printable
 from hermes_core.setup.candidate import load, require_available
+
+if TYPE_CHECKING:
+    from hermes_core.agent import ChatModel
 
 _SENTENCE_END = re.compile(r"(?<=[.!]) ")
 _OF_THE_TOOL = re.compile(r"\bcurrent_entries into old_text\b|'operations'")
+
+DELIVERY_TIMEOUT_S = 3.0
+"""Wait for the provider to take a change; after that the change is left in the outbox."""
+
+START_TIMEOUT_S = 15.0
+"""Wait before that for a provider that starts slowly, for instance one with a model of its own."""
+
+user_option = click.option(
+    "--user",
+    default="",
+    metavar="PLATFORM:ID",
+    help="For this user of a gateway; needs memory.per_user.",
+)
+
+
+def session_of_user(opened: Memory, user: str) -> Session:
+    """Return the session that a command acts for.
+
+    `user` is "" for the person at this machine, PLATFORM:ID for a user of a gateway, or PLATFORM/CHAT for a chat without
+    users.
+    """
+    if not user:
+        return opened.local_session
+    platform, colon, name = user.partition(":")
+    if colon:
+        platform = unquote(platform)
+    else:
+        platform, _, name = map(unquote, user.partition("/"))
+    if not (platform and name):
+        raise Failure(f"{user!r} names no user; write PLATFORM:ID, as telegram:42, or PLATFORM/CHAT")
+    if not opened.config.memory.per_user:
+        raise Failure("all users share one USER.md; set memory.per_user in config.yaml")
+    session = dataclasses.replace(opened.local_session, platform=platform)
+    return dataclasses.replace(session, user_id=name) if colon else dataclasses.replace(session, chat_id=name)
+
+
+def deliver(opened: Memory, session: Session) -> str:
+    """Let the provider take a change; what it does not take in time stays in the outbox.
+
+    Returns a sentence for the person if the provider did not answer and no problem is known either, else "".
+    """
+    opened.manager.initialize_all(session, wait=START_TIMEOUT_S)
+    if opened.flush(DELIVERY_TIMEOUT_S) or opened.problems():
+        return ""
+    return f"{opened.selected!r} has not taken it within {DELIVERY_TIMEOUT_S:g} s; it waits in the outbox and is sent later"
+
 
 target_option = click.option(
     "--target", type=click.Choice(TARGETS), default="memory", show_default=True, help="MEMORY.md or USER.md."
@@ -38,7 +92,6 @@ def memory() -> None:
     """Show, change and undo curated memory; choose the provider."""
 
 
-memory.add_command(curate)
 memory.add_command(setup)
 
 
@@ -49,7 +102,7 @@ memory.add_command(setup)
 def show(ctx: click.Context, user: str, as_json: bool) -> None:
     """Print MEMORY.md and USER.md as the next session's prompt will hold them."""
     with open_memory(home_of(ctx), provider="") as opened:
-        curated = opened.curated.of(speaker(opened, user))
+        curated = opened.curated.of(session_of_user(opened, user))
         broken = curated.problems()
         stores = {
             target: curated.entries(target) for target in curated.enabled_targets if target not in broken
@@ -111,7 +164,7 @@ def remove(ctx: click.Context, old_text: str, target: str, user: str, as_json: b
 def history(ctx: click.Context, limit: int, user: str, as_json: bool) -> None:
     """List changes of curated memory, the latest first."""
     with open_memory(home_of(ctx), provider="") as opened:
-        changes = opened.curated.of(speaker(opened, user)).history(limit=limit)
+        changes = opened.curated.of(session_of_user(opened, user)).history(limit=limit)
     if as_json:
         print_json(changes)
         return
@@ -127,7 +180,7 @@ def history(ctx: click.Context, limit: int, user: str, as_json: bool) -> None:
 def undo(ctx: click.Context, change: int | None, user: str, as_json: bool) -> None:
     """Undo the latest change, or the one with the id CHANGE."""
     with open_memory(home_of(ctx)) as opened:
-        who = speaker(opened, user)
+        who = session_of_user(opened, user)
         opened.manager.initialize_all(who)
         result = opened.curated.of(who).undo(change, session=who)
         late = deliver(opened, who)
@@ -221,7 +274,7 @@ def prune(ctx: click.Context, yes: bool, user: str) -> None:
     if not yes:
         click.confirm("Forget all changes? None of them can be undone any more.", abort=True)
     with open_memory(home_of(ctx), provider="") as opened:
-        gone = opened.curated.of(speaker(opened, user)).prune()
+        gone = opened.curated.of(session_of_user(opened, user)).prune()
     click.echo(f"{gone} changes and copies are gone")
 
 
@@ -306,7 +359,7 @@ def _change(
     old_text: str = "",
 ) -> None:
     with open_memory(home_of(ctx)) as opened:
-        who = speaker(opened, user)
+        who = session_of_user(opened, user)
         result = opened.change_memory(action, target, content, old_text, session=who)
         late = deliver(opened, who)
         problems = opened.problems()
@@ -340,3 +393,83 @@ def _refusal(result: dict[str, Any]) -> str:
     told = " ".join(one for one in _SENTENCE_END.split(told) if not _OF_THE_TOOL.search(one)) or told
     entries = result.get("matches") or result.get("current_entries") or []
     return "\n".join([told, *(f"  {entry}" for entry in entries), *filter(None, [result.get("notice")])])
+
+
+@dataclass(slots=True)
+class CurationReport:
+    """The result of curating one file; `refused` gives the reason if nothing could be done."""
+
+    target: MemoryTarget
+    entries: list[str] = field(default_factory=list)
+    diff: str = ""
+    applied: bool = False
+    refused: str = ""
+
+
+@memory.command()
+@click.option("--target", type=click.Choice(["all", *TARGETS]), default="all", help="Which file.")
+@click.option("--apply", "apply_now", is_flag=True, help="Apply the proposal without asking.")
+@user_option
+@json_option
+@click.pass_context
+def curate(ctx: click.Context, target: str, apply_now: bool, user: str, as_json: bool) -> None:
+    """Let the model propose a shorter version: duplicates merged, stale entries dropped, contradictions shown.
+
+    Nothing is written before you agree, give --apply, or set curator.auto. An applied proposal can be undone.
+    """
+    from hermes_core.agent import ConfiguredModels  # no other command of this group needs an agent
+
+    on_retry = partial(click.secho, dim=True, err=True)
+    with open_memory(home_of(ctx)) as opened, ConfiguredModels(opened, on_retry) as models:
+        session = session_of_user(opened, user)
+        targets = opened.curated.enabled_targets if target == "all" else (cast(MemoryTarget, target),)
+        agreed = apply_now or opened.config.curator.auto
+        model, store = models.auxiliary or models.model, opened.curated.of(session)
+        reports = [CurationReport(name) for name in targets]
+        for report in reports:
+            _curate(report, model, store, session, agreed=agreed, quiet=as_json)
+        late = deliver(opened, session) if any(report.applied for report in reports) else ""
+        problems = opened.problems(session)
+    if as_json:
+        print_json(reports[0] if len(reports) == 1 else reports)
+    warn(filter(None, [late]))
+    finish(ctx, problems, failed=any(report.refused for report in reports))
+
+
+def _curate(
+    report: CurationReport,
+    model: ChatModel,
+    store: MemoryStore,
+    session: Session,
+    *,
+    agreed: bool,
+    quiet: bool,
+) -> None:
+    """Propose a version, show it, ask unless the person has agreed, and apply it."""
+    from hermes_core.agent.curator import accept, propose
+
+    try:
+        proposal = propose(model, store, report.target)
+        report.entries, report.diff = list(proposal.after), proposal.diff()
+        if not quiet:
+            click.echo(printable(report.diff) or f"{report.target}: nothing to curate")
+        if not proposal.changes_anything:
+            return
+        proposal.require_sound()
+        if agreed or (not quiet and click.confirm("apply?", default=False)):
+            result = accept(store, proposal, session)
+            report.applied = True
+            if not quiet:
+                click.echo(f"{report.target}: {result['message']}{_undo_hint(store, session)}")
+            warn(filter(None, [result.get("warning")]))
+    except HermesError as exc:
+        report.refused = str(exc)
+        if not quiet:
+            click.secho(f"error: {report.target}: {hanging(report.refused)}", fg="red", err=True)
+
+
+def _undo_hint(store: MemoryStore, session: Session) -> str:
+    """Return the command that undoes the last change; without id and user it could undo another file's or person's."""
+    user = f" --user {shlex.quote(session.owner)}" if session.owner else ""
+    changes = store.history(limit=1)
+    return "".join(f" hermes-memory memory undo {change.id}{user} takes it back." for change in changes)

@@ -24,9 +24,9 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from hermes_core.agent.locks import SessionLock
 from hermes_core.agent.review import STOPPED, Review
 from hermes_core.cli import main
-from hermes_core.cli.chat import _CtrlC, _tell_pause, _tell_review
-from hermes_core.cli.typed import typed
-from hermes_core.cli.voice import Voice
+from hermes_core.cli.chat import _CtrlC, _note_retry, _note_review
+from hermes_core.cli.chat_commands import TerminalWriter
+from hermes_core.cli.chat_input import read_messages
 from hermes_core.config import set_value
 from hermes_core.curated.store import MemoryStore
 from hermes_core.home import HermesHome
@@ -93,7 +93,7 @@ class Lockbox(MemoryProvider):
 def test_a_provider_that_does_not_take_the_one_turn_shows_in_its_result(
     home: HermesHome, install_plugin: Any, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], code: int
 ) -> None:
-    monkeypatch.setattr("hermes_core.cli.chat.CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr("hermes_core.cli.chat.CLOSE_TIMEOUT_S", 0.1)
     install_plugin("lockbox", DOWN)
     set_value(home, "memory.provider", "lockbox")
     result = chat("-m", "Hello.", *more)
@@ -123,7 +123,7 @@ def test_a_conversation_through_a_pipe_ends_with_what_came_of_it(
     more: tuple[str, ...],
     code: int,
 ) -> None:
-    monkeypatch.setattr("hermes_core.cli.chat.CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr("hermes_core.cli.chat.CLOSE_TIMEOUT_S", 0.1)
     install_plugin("lockbox", DOWN)
     set_value(home, "memory.provider", provider)
     assert chat(*more, typed=typed).exit_code == code
@@ -379,19 +379,19 @@ def test_a_skill_is_taken_back(home: HermesHome, server: ModelServer) -> None:
             "(undo: 2 times /undo-memory, /undo-skill)",
         ),
         (True, Review(("skill a (patch)",)), "skill a (patch) (undo: hermes-memory skills undo)"),
-        (False, Review(failure="no such model"), "looking back at memory failed: no such model"),
+        (False, Review(failure="no such model"), "the review for memory failed: no such model"),
         (False, Review(failure=STOPPED), ""),
     ],
 )
 def test_a_look_back_is_told_when_the_answer_is_out(
     capsys: pytest.CaptureFixture[str], once: bool, review: Review, told: str
 ) -> None:
-    voice = Voice()
-    back = threading.Thread(target=_tell_review, args=(voice, once, review))
-    with voice.turn:
+    writer = TerminalWriter()
+    back = threading.Thread(target=_note_review, args=(writer, once, review))
+    with writer.turn:
         back.start()
-        voice.say("Good morning.")
-        voice.end_line()
+        writer.write("Good morning.")
+        writer.end_line()
         assert capsys.readouterr().err == ""
     back.join()
     assert told in capsys.readouterr().err
@@ -437,7 +437,7 @@ def test_who_waits_for_a_busy_server_is_told_why(home: HermesHome, server: Model
 
 
 def test_a_pause_of_what_runs_behind_the_conversation_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
-    _tell_pause(Voice(), "asking again in 30.0 s")
+    _note_retry(TerminalWriter(), "asking again in 30.0 s")
     assert capsys.readouterr().err == ""
 
 
@@ -561,7 +561,7 @@ def test_sigterm_or_a_closed_window_ends_the_session_in_order(home: HermesHome, 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-@pytest.mark.parametrize("moment", ["where", "_tell"], ids=["at its start", "in a turn"])
+@pytest.mark.parametrize("moment", ["show_session", "_print_outcome"], ids=["at its start", "in a turn"])
 def test_sigterm_is_heard_where_what_its_handler_raises_is_lost(home: HermesHome, moment: str) -> None:
     in_a_finaliser = f"""
 import importlib, signal
@@ -590,8 +590,8 @@ importlib.import_module("hermes_core.cli").main()
         check=False,
     )
     assert child.returncode == 128 + signal.SIGTERM
-    assert child.stdout.count("Good morning.") == (moment == "_tell")
-    assert [session.end_reason for session in sessions(home)] == ["close"] * (moment == "_tell")
+    assert child.stdout.count("Good morning.") == (moment == "_print_outcome")
+    assert [session.end_reason for session in sessions(home)] == ["close"] * (moment == "_print_outcome")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
@@ -631,7 +631,7 @@ def test_a_history_that_can_not_be_kept_is_told_of_once_and_what_is_typed_is_sai
     told: list[str] = []
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text("Hello.\rAgain.\r\x04")
-        assert list(typed(tmp_path / place, ["/help"], told.append)) == ["Hello.", "Again."]
+        assert list(read_messages(tmp_path / place, ["/help"], told.append)) == ["Hello.", "Again."]
     assert [problem.partition(":")[0] for problem in told] == ["what you type is not kept"]
 
 
@@ -640,7 +640,7 @@ def test_what_is_typed_is_shown_in_a_window_of_few_lines(tmp_path: Path) -> None
     few = Vt100_Output(seen, lambda: Size(rows=5, columns=80), enable_cpr=False)
     with create_pipe_input() as keys, create_app_session(input=keys, output=few):
         keys.send_text("Hello.\r\x04")
-        assert list(typed(tmp_path / "history", ["/help"], print)) == ["Hello."]
+        assert list(read_messages(tmp_path / "history", ["/help"], print)) == ["Hello."]
     assert "too small" not in seen.getvalue()
 
 
@@ -753,10 +753,10 @@ def press(times: int = 1) -> None:
 def test_ctrl_c_once_too_often_ends_no_chat() -> None:
     with _CtrlC(list, leaves=False) as ctrl_c:
         press(2)
-        ctrl_c.stops(press)
+        ctrl_c.run(press)
         assert ctrl_c.pressed
         press(2)
-        ctrl_c.stops(list)
+        ctrl_c.run(list)
         assert not ctrl_c.pressed
     with pytest.raises(KeyboardInterrupt):
         press()
@@ -770,10 +770,10 @@ def test_ctrl_c_asks_a_turn_to_end_and_breaks_it_off_nowhere(monkeypatch: pytest
         assert asked.wait(60)
 
     with _CtrlC(asked.set, leaves=True) as ctrl_c:
-        ctrl_c.stops(turn)
-        monkeypatch.setattr("hermes_core.cli.chat.UNHEARD", -1.0)
+        ctrl_c.run(turn)
+        monkeypatch.setattr("hermes_core.cli.chat.FORCE_AFTER_S", -1.0)
         with pytest.raises(KeyboardInterrupt):  # one that does not end is broken off
-            ctrl_c.stops(turn)
+            ctrl_c.run(turn)
         with pytest.raises(KeyboardInterrupt):  # and between two
             press()
 
@@ -782,7 +782,7 @@ def test_ctrl_c_that_is_ignored_stays_so() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with _CtrlC(list, leaves=True) as ctrl_c:
-            ctrl_c.stops(press)
+            ctrl_c.run(press)
             assert not ctrl_c.pressed
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
@@ -837,6 +837,6 @@ def test_ctrl_c_stops_what_a_command_waits_for_without_breaking_it_off(
 
 
 def test_ctrl_c_before_the_chat_began_is_one_too(home: HermesHome, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hermes_core.cli.chat._opened", lambda *_, **__: press())
+    monkeypatch.setattr("hermes_core.cli.chat._open", lambda *_, **__: press())
     result = chat("-m", "Hello.")
     assert (result.exit_code, result.output.strip()) == (130, "")

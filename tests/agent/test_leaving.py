@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hermes_core.cli.chat_commands import Chat
+from hermes_core.cli.chat_commands import TerminalChat
 from hermes_core.config import set_value
 from hermes_core.home import HermesHome
 from hermes_core.memory import open_memory
@@ -51,7 +51,7 @@ def test_a_look_back_comes_to_its_end_where_nobody_sits(
     server._script = [slowly]
     result = chat(*arguments, typed="Hello.\n")
     assert result.exit_code == 0
-    assert "looking back at memory" in result.stderr
+    assert "reviewing the conversation for memory" in result.stderr
     assert "Memory updated: user (add)" in result.stderr
     assert STOPPED not in result.stderr
     if "--json" in arguments:
@@ -111,7 +111,7 @@ def test_ctrl_c_stops_a_look_back_and_the_answer_stands(reviewed: HermesHome, he
 def test_who_leaves_a_chat_waits_for_no_look_back_and_is_told(
     reviewed: HermesHome, held: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Chat, "interactive", property(lambda _: True))
+    monkeypatch.setattr(TerminalChat, "interactive", property(lambda _: True))
     set_value(reviewed, "agent.flush_seconds", 60.0)
     began = time.monotonic()
     result = chat(typed="Hello.\n/quit\n")

@@ -301,7 +301,7 @@ def test_prune_forgets_what_undo_could_bring_back(hermes: Any, data: Any) -> Non
 def test_a_change_waits_for_a_provider_that_starts_slowly(
     hermes: Any, hermes_home: HermesHome, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermes_core.cli.speaker.DELIVERY_WAIT", 0.2)
+    monkeypatch.setattr("hermes_core.cli.memory.DELIVERY_TIMEOUT_S", 0.2)
     source = notes / "__init__.py"
     slow = "\n    def initialize(self):\n        import time\n\n        time.sleep(2.6)\n"
     source.write_text(source.read_text().replace('    name = "notes"\n', f'    name = "notes"\n{slow}'))
