@@ -51,7 +51,7 @@ class NotesUsage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedNotes:
+class NoteFileContent:
     """Content of a file: its entries in order, or the `conflict` that keeps it from being used.
 
     `canonical` is True if `join_entries(entries)` gives exactly these bytes, so that rewriting loses no layout.
@@ -62,18 +62,18 @@ class ParsedNotes:
     canonical: bool = True
 
 
-def parse_notes(data: bytes) -> ParsedNotes:
+def parse_note_file(data: bytes) -> NoteFileContent:
     """Read the bytes of a file. Never raises; bytes that are no text become a `conflict`."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as exc:
-        return ParsedNotes(
+        return NoteFileContent(
             conflict=f"byte {exc.start} ({data[exc.start]:#04x}) is not UTF-8", canonical=False
         )
     if "\0" in text:
-        return ParsedNotes(conflict=f"character {text.index(chr(0))} is NUL", canonical=False)
+        return NoteFileContent(conflict=f"character {text.index(chr(0))} is NUL", canonical=False)
     entries = split_entries(text)
-    return ParsedNotes(entries, canonical=join_entries(entries) == text)
+    return NoteFileContent(entries, canonical=join_entries(entries) == text)
 
 
 def split_entries(text: str) -> tuple[str, ...]:
@@ -119,6 +119,7 @@ def entry_fault(entry: str) -> str:
     for line in entry.split("\n"):
         if line.strip(_EDGES) == _SEPARATOR:
             return "a line of the text holds only '§', which separates entries: send one entry for each part"
+    # An entry with the bar could imitate the end of its block and the beginning of another.
     if BAR in entry:
         return "the text holds the bar that frames the memory block: leave it out"
     return ""

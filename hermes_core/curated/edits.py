@@ -119,6 +119,7 @@ def over_budget(
 
 def find(entries: Sequence[str], old_text: str) -> int | Refusal:
     """Return the index of the one entry that `old_text` names: by its handle, its whole text or a fragment."""
+    # A handle first: the text of a withheld entry is not known to the model, and no fragment of it either.
     if _HANDLE.fullmatch(old_text):
         for index, entry in enumerate(entries):
             if entry_handle(entry) == old_text:
@@ -126,25 +127,26 @@ def find(entries: Sequence[str], old_text: str) -> int | Refusal:
     if old_text in entries:
         return entries.index(old_text)
     composed = _composed(old_text)
-    found = [
+    matching = [
         index for index, entry in enumerate(entries) if old_text in entry or composed in _composed(entry)
     ]
-    found = [index for index in found if _composed(entries[index]) == composed][:1] or found
-    if not found:
+    # An entry that equals the text wins over longer entries that contain it.
+    matching = [index for index in matching if _composed(entries[index]) == composed][:1] or matching
+    if not matching:
         return Refusal(_no_match(old_text, bool(entries)), show_entries=True)
-    matches = tuple(dict.fromkeys(entries[index] for index in found))
+    matches = tuple(dict.fromkeys(entries[index] for index in matching))
     if len(matches) > 1:
         return Refusal(f"Multiple entries matched {preview(old_text)!r}. Be more specific.", matches)
-    return found[0]
+    return matching[0]
 
 
 def reverse(entries: Sequence[str], before: Sequence[str], after: Sequence[str]) -> Edit | Refusal:
     """Undo the change from `before` to `after` in entries that may have changed since."""
-    gone, came = _missing(before, after), _missing(after, before)
+    removed, added = _missing(before, after), _missing(after, before)
     current, changes = list(entries), []
-    for position in range(max(len(gone), len(came))):
-        index, old = gone[position] if position < len(gone) else (0, "")
-        new = came[position][1] if position < len(came) else ""
+    for position in range(max(len(removed), len(added))):
+        index, old = removed[position] if position < len(removed) else (0, "")
+        new = added[position][1] if position < len(added) else ""
         if new and new not in current:
             return Refusal(
                 f"The entry {preview(new)!r} was changed again later.", remedy="undo that change first"
@@ -176,11 +178,11 @@ def _swap(current: list[str], new: str, old: str, index: int) -> NoteChange | No
     return NoteChange(0, "replace", old, new)
 
 
-def _missing(here: Sequence[str], there: Sequence[str]) -> list[tuple[int, str]]:
-    """Return index and text of the entries of `here` that `there` lacks. Of equal entries, each one counts."""
-    left = list(there)
+def _missing(entries: Sequence[str], others: Sequence[str]) -> list[tuple[int, str]]:
+    """Return index and text of the entries that `others` lacks. Of equal entries, each one counts."""
+    left = list(others)
     missing = []
-    for index, entry in enumerate(here):
+    for index, entry in enumerate(entries):
         if entry in left:
             left.remove(entry)
         else:

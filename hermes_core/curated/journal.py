@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
-from hermes_core.curated.document import join_entries, parse_notes, split_entries
+from hermes_core.curated.document import join_entries, parse_note_file, split_entries
 from hermes_core.errors import MemoryConflict, OutboxError, StorageError
 from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_atomic, write_checked
 from hermes_core.storage.sqlite import Database
@@ -93,6 +93,7 @@ class NoteFile:
 
         Raises `MemoryConflict` if the file exists and can't be read: it must never be taken for empty.
         """
+        # The type and the size are checked on the open file, since the path may be replaced in between.
         try:
             with open(self.path, "rb", opener=open_at_once) as file:
                 data, status = file.read(MAX_FILE_BYTES + 1), os.fstat(file.fileno())
@@ -130,6 +131,7 @@ class NoteFile:
     def back_up(self, data: bytes) -> Path:
         """Copy `data` beside the file, once for equal bytes, and drop the oldest copies. Raises `StorageError`."""
         digest = fingerprint(data)[:16]
+        # A refused write is often tried again: equal bytes get one copy, so that older copies are not pushed out.
         for copy in self._backups():
             if copy.name.endswith(digest):
                 return copy
@@ -244,7 +246,7 @@ class NoteJournal:
             data = file.read()
             present = fingerprint(data)
             self._settle(file.key, present)
-            notes = parse_notes(data)
+            notes = parse_note_file(data)
             if notes.conflict:
                 raise MemoryConflict(
                     f"Refusing to write {file.name}: {notes.conflict}, so rewriting it could lose something",

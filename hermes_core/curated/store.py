@@ -28,7 +28,7 @@ from hermes_core.curated.document import (
     flag_entry,
     measure,
     normalize_entry,
-    parse_notes,
+    parse_note_file,
     prompt_block,
     text_fault,
 )
@@ -154,6 +154,7 @@ class MemoryStore:
         owner = session.owner if session is not None and self._per_user else ""
         if not owner:
             return self
+        # A shallow copy: settings, journal and refusals are shared, only the file and the snapshot are the user's own.
         own = copy.copy(self)
         path = self._home.user_md_of(owner)
         own._files = {**self._files, "user": NoteFile(path, f"users/{path.parent.name}/{path.name}")}
@@ -190,7 +191,7 @@ class MemoryStore:
     def entries(self, target: MemoryTarget) -> tuple[str, ...]:
         """Return all entries on disk, also flagged ones. Raises `MemoryConflict` if the file can't be adopted."""
         file = self._files[target]
-        notes = parse_notes(file.read())
+        notes = parse_note_file(file.read())
         if notes.conflict:
             raise file.unreadable(notes.conflict, "save it as UTF-8 text, or move it away")
         return notes.entries
@@ -209,21 +210,21 @@ class MemoryStore:
 
     def flagged(self, target: MemoryTarget | None = None) -> list[FlaggedEntry]:
         """Return the entries that are kept from prompts and results. `problems` reports whole files."""
-        found = []
+        flagged: list[FlaggedEntry] = []
         for one in (target,) if target else self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
-                found += [flagged for entry in self.entries(one) if (flagged := self._flag(one, entry))]
-        return found
+                flagged += filter(None, [self._flag(one, entry) for entry in self.entries(one)])
+        return flagged
 
     def problems(self) -> dict[MemoryTarget, MemoryConflict]:
         """Return the files that can't be read or adopted now, each with its error."""
-        found = {}
+        conflicts = {}
         for target in self.enabled_targets:
             try:
                 self.entries(target)
             except MemoryConflict as exc:
-                found[target] = exc
-        return found
+                conflicts[target] = exc
+        return conflicts
 
     # ---------------------------------------------------------------- writing
 
@@ -262,6 +263,7 @@ class MemoryStore:
 
         Later changes of other entries stay. The limit does not apply, so that a removed entry can always come back.
         """
+        # A process that died after it replaced the file left an intent, which is a change that can be undone.
         self._settle(target)
         for version in self._journal.versions(self._keys(target)):
             newest = change is None and version.action != "undo" and not version.undone
@@ -295,7 +297,7 @@ class MemoryStore:
 
         A host calls this at its start. Writes keep their ids, so that the provider recognizes those that it has.
         """
-        self._settle(None)
+        self._settle(None)  # a change of a process that died is done first, then mirrored
         return self._journal.mirror_missing()
 
     def start_turn(self, session: Session | None = None) -> None:
@@ -347,7 +349,7 @@ class MemoryStore:
         writes = self._vet(target, asked, who, batch=batch, limit=limit)
         if isinstance(writes, Refusal):
             return self.refuse(writes, target, who)
-        if limit is None:
+        if limit is None:  # only the provider keeps this target
             return self._hand_on(target, writes, who)
         operations = [Operation(write.action, write.content, write.old_text) for write in writes]
 
@@ -481,6 +483,7 @@ class MemoryStore:
                     "message": table.get(action, _NOTHING).format(count=count),
                     "note": _SAVED,
                 }
+                # Vetoes of observers are asked here for undo and reset, since only the entries on disk tell what changes.
                 if edit.changes:
                     performed: list[MemoryWrite] | Refusal
                     if writes:

@@ -159,6 +159,7 @@ def _operation(item: object) -> Operation | Refusal:
 
 def _brief(value: object) -> str:
     """Return a short repr that is safe for any depth of nesting and any character."""
+    # A model may send a list nested a thousand levels deep, on which `repr` fails.
     return reprlib.repr(value)
 
 

@@ -216,7 +216,7 @@ _CHANGED = r"(?i)\b(?:set|chang|reset|updat|rotat)\w{0,5}\s+(?:[\w'’]{1,20}\s+
 _OPTION = r"(?:^|\s)--?[\w-]{0,30}\Z"
 _NETRC = r"\bmachine\s+\S{1,253}\s+(?:(?:login|account)\s+\S{1,120}\s+){0,2}\Z"
 _LONG_KEY = r"(?=\D{0,30}\d\D{0,30}\d)[\w=-]{20,}"  # "the API key abc...", where no sign gives it
-_LONG = 500
+_MAX_BARE_CHARS = 500
 _BEFORE = 320  # characters before a name that may change the verdict
 
 Judge = Callable[[re.Match[str], str, str, bool], bool]
@@ -239,7 +239,7 @@ def _replaced(text: str, pattern: re.Pattern[str], is_secret: Judge) -> str:
     done = at = 0
     while match := pattern.search(text, at):
         bare = match["bare"]
-        within = bare is not None and len(bare) < _LONG and any(sign in bare for sign in SIGNS)
+        within = bare is not None and len(bare) < _MAX_BARE_CHARS and any(sign in bare for sign in SIGNS)
         at = match.end("name") if within or match["list"] is not None else match.end()
         kind = kind_of(match["name"])
         for start, end in _secrets(match, kind, is_secret):

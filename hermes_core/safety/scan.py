@@ -48,6 +48,7 @@ def first_threat(text: str) -> Threat | None:
 
 
 def _threats(text: str, depth: int) -> Iterator[Threat]:
+    """Yield the threats of every reading of `text`, also of texts encoded in it, `depth` levels deep."""
     hidden = _first_invisible(text)
     if hidden:
         yield _threat(f"invisible_u{ord(hidden):04x}", "invisible_unicode")
@@ -66,6 +67,8 @@ def _threats(text: str, depth: int) -> Iterator[Threat]:
 
 
 def _matches(view: str, text: str) -> Iterator[Threat]:
+    """Yield the threats of one reading."""
+    # The words decide first whether a rule is tried: most texts hold none of them, and a search takes much longer.
     words = frozenset(_WORD.findall(text)) if view == "plain" else frozenset()
     for rule, needs in _rules(view):
         if (not needs or not needs.isdisjoint(words)) and _compiled(rule.pattern).search(text):
@@ -83,47 +86,23 @@ def _rules(view: str) -> tuple[tuple[Rule, frozenset[str]], ...]:
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
+    # At its first use: compiling all rules takes longer than most programs run.
     return re.compile(pattern)
 
 
 # ------------------------------------------------------------------ readings
 
-_MAX_DECODED = 65_536
-_JOINING = (
-    (0x0600, 0x08FF),
-    (0x0900, 0x0DFF),
-    (0x0E00, 0x109F),
-    (0x1780, 0x18AF),
-    (0x1A20, 0x1AAF),
-    (0xA840, 0xA8DF),
-    (0xFB50, 0xFEFC),
+_MAX_DECODED_CHARS = 65_536
+# Characters that show nothing are only written for a reason in these neighbourhoods, see `_hides`.
+_JOINING_LETTER = re.compile(
+    r"[\u0600-\u08ff\u0900-\u0dff\u0e00-\u109f\u1780-\u18af\u1a20-\u1aaf\ua840-\ua8df\ufb50-\ufefc]"
 )
-_NO_SPACES = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF), (0x4E00, 0x9FFF))
-_PICTURES = (
-    (0x2190, 0x2BFF),
-    (0x3030, 0x303D),
-    (0x3297, 0x3299),
-    (0x1F000, 0x1FAFF),
-    (0xFE0F, 0xFE0F),
-    (0x20E3, 0x20E3),
-    (0x00A9, 0x00AE),
+_UNSPACED_LETTER = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u4e00-\u9fff]")
+_PICTURE = re.compile(
+    r"[\u2190-\u2bff\u3030-\u303d\u3297-\u3299\U0001f000-\U0001faff\ufe0f\u20e3\u00a9-\u00ae]"
 )
-_ALWAYS_HIDING = frozenset(
-    map(
-        chr,
-        [
-            0x202D,
-            0x202E,
-            *range(0x2061, 0x2066),
-            *range(0x206A, 0x2070),
-            *range(0xFFF9, 0xFFFC),
-            0x3164,
-            0xFFA0,
-            0x115F,
-            0x1160,
-        ],
-    )
-)
+_ALWAYS_HIDING = re.compile(r"[\u202d\u202e\u2061-\u2065\u206a-\u206f\ufff9-\ufffb\u3164\uffa0\u115f\u1160]")
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
 _EMBEDDINGS = frozenset("\u202a\u202b\u202c\u2066\u2067\u2068\u2069")
 _BETWEEN_LETTERS = frozenset("\u034f\u2060\u180e\ufeff")
 
@@ -135,7 +114,8 @@ def _first_invisible(text: str) -> str:
     variation selectors after a picture or a Han letter, and tags in the flags of regions.
     """
     if text.isascii():
-        return next((char for char in text if char < " " and char not in "\t\n\r\f\v"), "")
+        control = _CONTROL.search(text)
+        return control[0] if control else ""
     right_to_left = any(unicodedata.bidirectional(char) in ("R", "AL") for char in text)
     flag = False
     for at, char in enumerate(text):
@@ -148,26 +128,27 @@ def _first_invisible(text: str) -> str:
 
 
 def _hides(char: str, before: str, after: str, right_to_left: bool, flag: bool) -> bool:
+    """Return True unless the neighbours, the direction of the text or a flag explain the character."""
     if char < " " or "\x7f" <= char < "\xa0":
         return char not in "\t\n\r\f\v\x85"
-    if char in _ALWAYS_HIDING:
+    if _ALWAYS_HIDING.match(char):
         return True
-    if char in "\u200c\u200d":
-        return not (_within(before, _JOINING) or (_within(before, _PICTURES) and _within(after, _PICTURES)))
-    if char == "\u200b":
-        return not (_within(before, _NO_SPACES) or _within(after, _NO_SPACES))
+    if char in "\u200c\u200d":  # joiners
+        return not (_JOINING_LETTER.match(before) or (_PICTURE.match(before) and _PICTURE.match(after)))
+    if char == "\u200b":  # a zero width space
+        return not (_UNSPACED_LETTER.match(before) or _UNSPACED_LETTER.match(after))
     if char in _EMBEDDINGS:
         return not right_to_left
     if char in _BETWEEN_LETTERS:
         return bool(before) and before.isascii() and before.isalnum() and after.isascii() and after.isalnum()
-    if "\ufe00" <= char <= "\ufe0f":
+    if "\ufe00" <= char <= "\ufe0f":  # variation selectors; one behind another hides data
         return (
             not before
             or before.isspace()
             or "\ufe00" <= before <= "\ufe0f"
             or (before.isascii() and after.isascii() and after.isalpha())
         )
-    if 0xE0100 <= ord(char) <= 0xE01EF:
+    if 0xE0100 <= ord(char) <= 0xE01EF:  # variation selectors of Han letters
         return not (before and "CJK" in unicodedata.name(before, ""))
     return _is_tag(char) and not flag
 
@@ -176,38 +157,21 @@ def _is_tag(char: str) -> bool:
     return 0xE0000 <= ord(char) <= 0xE007F
 
 
-def _within(char: str, ranges: tuple[tuple[int, int], ...]) -> bool:
-    return bool(char) and any(low <= ord(char) <= high for low, high in ranges)
-
-
-_LEET = str.maketrans(
-    {
-        "0": "o",
-        "1": "i",
-        "3": "e",
-        "4": "a",
-        "5": "s",
-        "7": "t",
-        "8": "b",
-        "@": "a",
-        "$": "s",
-        "!": "i",
-        "|": "l",
-        "€": "e",
-    }
-)
+# Digits and signs that stand for letters. A word counts as respelt only with a letter and such a sign in it.
+_LEET = str.maketrans("0134578@$!|€", "oieastbasile")
 _LEET_WORD = (
     r"(?<![\w@$!])(?=[\w@$!|]{0,24}[a-z])(?=[\w@$!|]{0,24}[0134578@$!|])[a-z0134578@$!|]{3,24}(?![\w@$])"
 )
+# The shell ignores empty quotes and single backslashes inside a word: `cu""rl`, `c\\url`.
 _QUOTE_SPLIT = r"(?<=[\w./~])(?:\"\"|''|\\(?=[a-z_]))(?=[\w./])"
 _SHELL_SPACE = r"\$\{?ifs\}?(?:\$\d)?"
+# Letters with a sign between each two, as in "i g n o r e", and words joined by one sign, as in "ignore_all_rules".
 _SPACED = r"(?<!\w)(?:\w[ ._*~|/+-]){3,200}\w(?!\w)"
 _JOINED = r"(?<![\w.-])(?!test_)[a-z]{1,20}([_·-])[a-z]{1,20}(?:\1[a-z]{1,20}){3,60}(?![\w(])"
 _NOT_A_LETTER = r"[^a-z]+"
 _INDENT = r"\n[ \t]{1,8}(?=\w)"
 _WRAPPED = r"(?<=[\w,])[ \t\r]*\n[ \t>]{0,8}(?=\w)"
 _EMPHASIS = r"(?<!\w)[*_]{1,3}(?=\w)|(?<=[^\W_])[*_]{1,3}(?!\w)"
-
 
 _LONG_WORD = r"[a-z]{5,14}"
 _KEY_WORDS = "ignore disregard forget previous prior earlier instructions instruction system prompt rules guidelines override reveal"
@@ -232,6 +196,7 @@ def _without_disguise(text: str) -> str:
 
 
 def _plain_letter(char: str) -> str:
+    """Return the skeleton of a letter; line separators stay, since rules look at the beginning of lines."""
     if char.isascii():
         return char.lower()
     if char.isspace():
@@ -297,12 +262,12 @@ _CODE = r"(?i)&#x([0-9a-f]+)|&#(\d+)|\\u([0-9a-f]{4})"
 def _decoded(text: str) -> Iterator[str]:
     """Yield texts that are encoded in `text`: base64, base32, hexadecimal, escapes, character codes, hidden tags.
 
-    Stops after `_MAX_DECODED` characters, so that a text that encodes itself many times can't make the scan slow.
+    Stops after `_MAX_DECODED_CHARS` characters, so that a text that encodes itself many times can't make the scan slow.
     """
     total = 0
     for found in (*_candidates(text),):
         total += len(found)
-        if total > _MAX_DECODED:
+        if total > _MAX_DECODED_CHARS:
             return
         yield found
 

@@ -57,21 +57,14 @@ CANDIDATE = re.compile(
 text ended before the next character.
 """
 
-_NAMED = {
-    "lt": "<",
-    "gt": ">",
-    "amp": "&",
-    "sol": "/",
-    "hyphen": "-",
-    "dash": "-",
-    "nbsp": " ",
-    "tab": " ",
-    "newline": " ",
-    "shy": "",
-    "zwj": "",
-    "zwnj": "",
-    "zerowidthspace": "",
-}
+_NAMED = (
+    {"lt": "<", "gt": ">", "amp": "&", "sol": "/"}
+    | dict.fromkeys(("hyphen", "dash"), "-")
+    | dict.fromkeys(("nbsp", "tab", "newline"), " ")
+    | dict.fromkeys(("shy", "zwj", "zwnj", "zerowidthspace"), "")
+)
+"""Named entities that a disguised tag may use, with the symbol that a reader sees."""
+
 _NAME_STARTS = frozenset(name[:end] for name in _NAMED for end in range(1, len(name)))
 _HEX = frozenset("0123456789abcdef")
 

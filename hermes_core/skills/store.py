@@ -151,8 +151,7 @@ class SkillStore:
         if threat is not None:
             what = f"skill {name!r}" if itself else f"{file!r} of skill {name!r}"
             raise SkillError(
-                f"{what} is kept from you: {threat.message}",
-                "tell the person, who can read and mend it",
+                f"{what} is kept from you: {threat.message}", "tell the person, who can read and mend it"
             )
         return text
 

@@ -86,11 +86,7 @@ class SkillTools:
         name = _text(arguments, "name", "")
         if not name:
             listed = [
-                {
-                    "name": skill.name,
-                    "category": skill.category,
-                    "description": skill.document.description,
-                }
+                {"name": skill.name, "category": skill.category, "description": skill.document.description}
                 for skill in self._store.skills()
             ]
             return {"success": True, "skills": listed}

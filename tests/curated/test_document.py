@@ -14,7 +14,7 @@ from hermes_core.curated.document import (
     join_entries,
     measure,
     normalize_entry,
-    parse_notes,
+    parse_note_file,
     split_entries,
 )
 
@@ -24,21 +24,21 @@ valid_entries = texts.map(normalize_entry).filter(lambda text: text and not entr
 
 @given(st.lists(valid_entries))
 def test_what_was_rendered_is_parsed_back(entries: list[str]) -> None:
-    found = parse_notes(join_entries(entries).encode())
-    assert found == document.ParsedNotes(tuple(entries))
+    found = parse_note_file(join_entries(entries).encode())
+    assert found == document.NoteFileContent(tuple(entries))
 
 
 @given(st.binary() | texts.map(str.encode))
 @example(b"\xef\xbb\xbf")
 def test_any_bytes_are_adopted_or_a_conflict(data: bytes) -> None:
-    found = parse_notes(data)
+    found = parse_note_file(data)
     assert bool(found.conflict) == (b"\0" in data or not decodes(data))
-    assert parse_notes(join_entries(found.entries).encode()).entries == found.entries
+    assert parse_note_file(join_entries(found.entries).encode()).entries == found.entries
 
 
 @given(texts.filter(lambda text: "\0" not in text))
 def test_no_character_but_space_and_delimiters_is_lost(text: str) -> None:
-    kept = "".join(parse_notes(text.encode()).entries)
+    kept = "".join(parse_note_file(text.encode()).entries)
     for character in string.printable + "é":
         if not character.isspace():
             assert kept.count(character) == text.count(character)
@@ -66,7 +66,7 @@ def test_tidy_strips_what_python_takes_for_space() -> None:
     ids=["CRLF", "CR", "BOM and last newline", "blank lines", "spaces and empty entries"],
 )
 def test_layouts_of_editors_are_adopted(written: bytes) -> None:
-    found = parse_notes(written)
+    found = parse_note_file(written)
     assert (found.entries, found.canonical, found.conflict) == (("a", "b"), False, "")
 
 
@@ -79,12 +79,12 @@ def test_a_section_sign_inside_a_line_divides_nothing() -> None:
 
 
 def test_equal_entries_stay_two() -> None:
-    assert parse_notes("a\n§\na".encode()).entries == ("a", "a")
+    assert parse_note_file("a\n§\na".encode()).entries == ("a", "a")
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfea\0", b"caf\xe9", b"a\0b"], ids=["UTF-16", "Latin-1", "NUL"])
 def test_bytes_that_are_no_text_are_a_conflict(data: bytes) -> None:
-    assert parse_notes(data).conflict
+    assert parse_note_file(data).conflict
 
 
 @pytest.mark.parametrize("text", ["a\n§\nb", "§", "a\n § ", "a\0b", "a\ud800", f"x\n{document.BAR}\ny"])
